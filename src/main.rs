@@ -48,39 +48,39 @@ fn main() -> ExitCode {
     allocator::set_up();
     limits::file_size_is_an_error();
     let words: Vec<OsString> = env::args_os().collect();
-    stderr::begin(log_format::wanted(&words));
+    stderr::begin(log_format::requested_format(&words));
     let command = match Cli::read(words) {
         Ok(cli) => cli.command,
-        Err(error) => return refused(&error),
+        Err(error) => return report_usage_error(&error),
     };
     // A node logs the warning itself.
     if !matches!(command, Command::Serve(_) | Command::Dev(_))
-        && let Some(warning) = variables::unknown()
+        && let Some(warning) = variables::unknown_variables_warning()
     {
         stderr::say(format_args!("kvorum: {warning}"));
     }
     match command {
         Command::Serve(args) => run_node(*args),
         Command::Dev(args) => match args.command {
-            Some(command) => answered(client::dev(command)),
-            None => ended(dev::run(&args)),
+            Some(command) => exit_code(client::dev(command)),
+            None => report_end(dev::run(&args)),
         },
         Command::RepairClock(args) => {
-            reported(repair_clock::run(&args), repair_clock::outcome(&args))
+            print_result(repair_clock::run(&args), repair_clock::outcome(&args))
         }
-        Command::Put(args) => answered(client::put(&args)),
-        Command::Get(args) => answered(client::get(&args)),
-        Command::Del(args) => answered(client::del(&args)),
-        Command::Add(args) => answered(client::add(&args)),
-        Command::Scan(args) => answered(client::scan(&args)),
-        Command::Status(args) => answered(client::status(&args)),
-        Command::Repair(args) => answered(client::repair(&args)),
-        Command::Cluster(args) => answered(client::cluster(&args)),
-        Command::Token(args) => answered(client::token(&args)),
-        Command::Quota(args) => answered(client::quota(&args)),
-        Command::Cert(command) => reported(cert::run(&command), "; the files were made"),
-        Command::Compact(args) => answered(client::compact(&args)),
-        Command::Profile(args) => answered(client::profile(&args)),
+        Command::Put(args) => exit_code(client::put(&args)),
+        Command::Get(args) => exit_code(client::get(&args)),
+        Command::Del(args) => exit_code(client::del(&args)),
+        Command::Add(args) => exit_code(client::add(&args)),
+        Command::Scan(args) => exit_code(client::scan(&args)),
+        Command::Status(args) => exit_code(client::status(&args)),
+        Command::Repair(args) => exit_code(client::repair(&args)),
+        Command::Cluster(args) => exit_code(client::cluster(&args)),
+        Command::Token(args) => exit_code(client::token(&args)),
+        Command::Quota(args) => exit_code(client::quota(&args)),
+        Command::Cert(command) => print_result(cert::run(&command), "; the files were made"),
+        Command::Compact(args) => exit_code(client::compact(&args)),
+        Command::Profile(args) => exit_code(client::profile(&args)),
         Command::Bench(args) => bench::run(&args),
     }
 }
@@ -97,9 +97,9 @@ fn abort_on_panic() {
 }
 
 /// Reports an invalid command line, with a hint if the command has moved to `kvorum-bench`.
-fn refused(error: &clap::Error) -> ExitCode {
+fn report_usage_error(error: &clap::Error) -> ExitCode {
     let first = env::args_os().nth(1);
-    match first.as_deref().and_then(OsStr::to_str).and_then(bench::moved) {
+    match first.as_deref().and_then(OsStr::to_str).and_then(bench::bench_command_hint) {
         Some(line) => {
             stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
@@ -125,17 +125,17 @@ fn run_node(args: ServeArgs) -> ExitCode {
     let check = args.check;
     match config::load(args) {
         Ok((mut config, _)) if check => {
-            config.warnings.extend(variables::unknown());
+            config.warnings.extend(variables::unknown_variables_warning());
             let outcome = check::run(&config);
             let is_refused = outcome.is_err();
-            let code = reported(outcome, "");
+            let code = print_result(outcome, "");
             if is_refused { ExitCode::from(USAGE) } else { code }
         }
         Ok((mut config, logging)) => {
-            config.warnings.extend(variables::unknown());
+            config.warnings.extend(variables::unknown_variables_warning());
             let outcome = serve::run(config, &logging);
             let is_of_settings = outcome.as_ref().is_err_and(ServeError::is_of_settings);
-            let code = ended(outcome);
+            let code = report_end(outcome);
             stderr::flush();
             if is_of_settings { ExitCode::from(USAGE) } else { code }
         }
@@ -146,16 +146,16 @@ fn run_node(args: ServeArgs) -> ExitCode {
     }
 }
 
-fn ended(outcome: Result<(), impl Display>) -> ExitCode {
+fn report_end(outcome: Result<(), impl Display>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(format_args!("{error}")),
+        Err(error) => print_failure(format_args!("{error}")),
     }
 }
 
 /// Prints the result of a command. If printing fails, the error message ends with `done`, which
 /// describes the change that the command has made.
-fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
+fn print_result(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
     let print =
         |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match outcome.map(print) {
@@ -165,16 +165,16 @@ fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
         Ok(Err(error)) if done.is_empty() && error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
-        Ok(Err(error)) => failed(format_args!("stdout: {error}{done}")),
-        Err(error) => failed(format_args!("{error}")),
+        Ok(Err(error)) => print_failure(format_args!("stdout: {error}{done}")),
+        Err(error) => print_failure(format_args!("{error}")),
     }
 }
 
-fn failed(why: fmt::Arguments<'_>) -> ExitCode {
+fn print_failure(why: fmt::Arguments<'_>) -> ExitCode {
     stderr::say(format_args!("kvorum: {why}"));
     ExitCode::FAILURE
 }
 
-fn answered(outcome: Result<(), client::CommandFailure>) -> ExitCode {
+fn exit_code(outcome: Result<(), client::CommandFailure>) -> ExitCode {
     outcome.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }

@@ -12,8 +12,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use protocol::wire::{
-    Announced, Assembly, Cut, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed,
-    Sender, WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
+    Assembly, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed, OutgoingPieces,
+    PieceHeader, Sender, WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
 };
 use protocol::{LogPosition, Message, ViewId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -77,7 +77,7 @@ const SENDER: Sender =
 
 /// Adds a piece of a long message. Returns true if the connection continues.
 fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
-    if assembly.held() == 0 && Announced::by(piece).is_ok_and(|long| long.bytes > LONGEST) {
+    if assembly.held() == 0 && PieceHeader::parse(piece).is_ok_and(|long| long.bytes > LONGEST) {
         return false;
     }
     match assembly.add(piece, last) {
@@ -98,13 +98,13 @@ fn long_message(bytes: Bytes) {
         writer.seal(SENDER);
         assert_eq!(writer.sealed()[ENVELOPE_HEAD..], bytes);
     }
-    if Announced::by(&bytes).is_ok() {
+    if PieceHeader::parse(&bytes).is_ok() {
         assert_eq!(cut(&message), bytes, "{message:?}");
     }
 }
 
 fn cut(message: &Message) -> Vec<u8> {
-    let (mut cut, mut assembly) = (Cut::new(message), Assembly::default());
+    let (mut cut, mut assembly) = (OutgoingPieces::new(message), Assembly::default());
     loop {
         let mut writer = Writer::default();
         cut.next(WINDOW, &mut writer);

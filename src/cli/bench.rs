@@ -52,7 +52,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 }
 
 /// Returns the hint for a command that only the benchmark program has.
-pub(crate) fn moved(word: &str) -> Option<String> {
+pub(crate) fn bench_command_hint(word: &str) -> Option<String> {
     let there = COMMANDS.contains(&word);
     there.then(|| format!("{word} is a command of {PROGRAM}: run `kvorum bench {word}`"))
 }

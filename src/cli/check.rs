@@ -7,10 +7,10 @@ use std::{fs, io};
 
 use protocol::layout::Kinds;
 
-use crate::node::store::InDirectory;
+use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::limits;
-use crate::settings::config::{Config, hears_loopback};
+use crate::settings::config::{Config, receives_loopback};
 use crate::tokens::lookup::Access;
 use crate::transport::Tls;
 
@@ -23,10 +23,10 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     let mut row = |what: &str, says: String| {
         let _ = writeln!(text, "{what:<18} {says}");
     };
-    let reach = Reach::of(config.listen);
+    let reach = RequestOrigin::of(config.listen);
     let whom = match reach {
-        Reach::Near => "this machine",
-        Reach::All | Reach::Far => "whoever can reach that address",
+        RequestOrigin::Loopback => "this machine",
+        RequestOrigin::All | RequestOrigin::Remote => "whoever can reach that address",
     };
     row("listens on", format!("{}, for {whom}", config.at(config.listen).url()));
     match (&tls, &config.tls) {
@@ -53,7 +53,7 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     row("health, UI's files", "anybody".to_owned());
     row("web pages", pages(config, &access, reach));
     row("other nodes", nodes(config));
-    let doubts = tls.as_ref().map(Tls::doubts).unwrap_or_default();
+    let doubts = tls.as_ref().map(Tls::warnings).unwrap_or_default();
     for warning in config.warnings.iter().chain(&doubts) {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
@@ -64,7 +64,7 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
 fn refuse_unreadable(data: &Path) -> Result<(), ServeError> {
     match fs::read_dir(data) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(InDirectory { data: data.to_owned(), source }.into())
+            Err(DirectoryError { data: data.to_owned(), source }.into())
         }
         _ => Ok(()),
     }
@@ -73,36 +73,36 @@ fn refuse_unreadable(data: &Path) -> Result<(), ServeError> {
 /// Origin of the requests that reach the listen address. Only requests from 127.0.0.1 and ::1 count
 /// as requests of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum RequestOrigin {
     /// Only 127.0.0.1 and ::1.
-    Near,
+    Loopback,
     /// 127.0.0.1, ::1 and other addresses.
     All,
     /// Only other addresses. A request from this machine comes from the listen address, unless its
     /// client binds its socket to loopback, which ordinary clients do not do.
-    Far,
+    Remote,
 }
 
-impl Reach {
+impl RequestOrigin {
     fn of(listen: SocketAddr) -> Self {
-        match (listen.ip().to_canonical().is_loopback(), hears_loopback(listen)) {
-            (true, _) => Self::Near,
+        match (listen.ip().to_canonical().is_loopback(), receives_loopback(listen)) {
+            (true, _) => Self::Loopback,
             (false, true) => Self::All,
-            (false, false) => Self::Far,
+            (false, false) => Self::Remote,
         }
     }
 }
 
-fn needed(access: &Access, kind: Kinds, reach: Reach) -> String {
+fn needed(access: &Access, kind: Kinds, reach: RequestOrigin) -> String {
     let [near, far] = [true, false].map(|near| access.is_needed(kind, near));
     match (near, far, reach) {
-        (false, _, Reach::Near) => "anybody on this machine".to_owned(),
+        (false, _, RequestOrigin::Loopback) => "anybody on this machine".to_owned(),
         (_, false, _) => "ANYBODY who reaches the port".to_owned(),
-        (false, true, Reach::All) => {
+        (false, true, RequestOrigin::All) => {
             "anybody on this machine, from 127.0.0.1 or ::1; from elsewhere, who has a token"
                 .to_owned()
         }
-        (false, true, Reach::Far) => {
+        (false, true, RequestOrigin::Remote) => {
             "whoever has a token for it, on this machine too, unless its client binds its socket \
              to 127.0.0.1 or ::1: requests to that address do not come from there by themselves"
                 .to_owned()
@@ -112,7 +112,7 @@ fn needed(access: &Access, kind: Kinds, reach: Reach) -> String {
 }
 
 /// Describes the origins whose web pages may send requests.
-fn pages(config: &Config, access: &Access, reach: Reach) -> String {
+fn pages(config: &Config, access: &Access, reach: RequestOrigin) -> String {
     let listed = config.allow_origin.join(", ");
     if listed.is_empty() {
         return "the node's own (/ui), no others".to_owned();
@@ -120,7 +120,7 @@ fn pages(config: &Config, access: &Access, reach: Reach) -> String {
     let [near, far] = [true, false].map(|near| access.is_needed(Kinds::DATA, near));
     let may = match (near, far) {
         (_, false) => "may READ AND WRITE without a token in any browser that reaches this node",
-        (false, true) if reach != Reach::Far => {
+        (false, true) if reach != RequestOrigin::Remote => {
             "may READ AND WRITE without a token in browsers on this machine"
         }
         (_, true) => "may ask, with a token",

@@ -60,12 +60,12 @@ impl Cli {
         ignored: &'static [&'static str],
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, clap::Error> {
-        let command = variables::without(Self::command(), ignored);
-        let mut command = variables::without_empty(command);
+        let command = variables::ignoring_variables(Self::command(), ignored);
+        let mut command = variables::ignoring_empty_variables(command);
         let words: Vec<OsString> = words.into_iter().collect();
         let matches = command.try_get_matches_from_mut(&words);
         let matches = matches.map_err(|error| {
-            variables::naming_variable(variables::without_set(error, &words), &words)
+            variables::naming_variable(variables::omitting_set_arguments(error, &words), &words)
         })?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }

@@ -7,13 +7,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use clap::Args;
-use protocol::layout::{Layout, NoDecree, Stage, VoterId};
+use protocol::layout::{DecreeError, Layout, Stage, VoterId};
 use protocol::{MembershipState, NodeId};
 use server::StartError;
-use server::identity::Survivor;
+use server::identity::SurvivingDirectory;
 
 use crate::node::life_file::DataDirectory;
-use crate::node::store::{InDirectory, StoppedError, open_stopped};
+use crate::node::store::{DirectoryError, StoppedError, open_stopped};
 
 /// Everything after `cluster recover`.
 #[derive(Debug, Args)]
@@ -66,12 +66,12 @@ pub(super) enum RecoverError {
     )]
     NotBegun,
     #[error(transparent)]
-    NoDecree(#[from] NoDecree),
+    DecreeError(#[from] DecreeError),
 }
 
 /// Runs the command; returns the text to print.
-pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError>> {
-    recovered(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+pub(super) fn run(args: &RecoverArgs) -> Result<String, DirectoryError<RecoverError>> {
+    try_recover(args).map_err(|source| DirectoryError { data: args.data.clone(), source })
 }
 
 /// Returns the outcome to report if the text of [`run`] can't be printed.
@@ -85,9 +85,9 @@ pub(super) fn outcome(args: &RecoverArgs) -> &'static str {
     }
 }
 
-fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
+fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
     let engine = open_stopped(&args.data)?;
-    let survivor = Survivor::look(&engine, &DataDirectory(&args.data))?;
+    let survivor = SurvivingDirectory::read(&engine, &DataDirectory(&args.data))?;
     if survivor.cluster().is_none() && survivor.state() == MembershipState::Joining {
         return Err(RecoverError::NotBegun);
     }
@@ -96,13 +96,13 @@ fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
         return Err(RecoverError::Itself(survivor.name().to_owned()));
     }
     let without_vote = ids(&survivor, &args.without_vote)?;
-    let voting = voting(&survivor, &[&lost[..], &without_vote].concat());
+    let voting = voting_members(&survivor, &[&lost[..], &without_vote].concat());
     refuse(survivor.layout(), &voting)?;
     let voter = VoterId(RandomState::new().hash_one("voter").max(1));
     let decreed = survivor.decreed(voter, &lost)?;
     let any_lost = !lost.is_empty();
-    let text =
-        state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed, any_lost);
+    let text = state(&survivor, &voting, &lost, &without_vote)
+        + &losses_text(&survivor, &decreed, any_lost);
     if !args.yes {
         let off = if any_lost { "the lost nodes are off for good, and that " } else { "" };
         return Ok(format!(
@@ -111,7 +111,7 @@ fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
         ));
     }
     let epoch = decreed.epoch;
-    survivor.decide(&engine, decreed, voter)?;
+    survivor.store_decree(&engine, decreed, voter)?;
     engine.close().map_err(StoppedError::Store)?;
     Ok(text + &done(&survivor, epoch, &args.lost))
 }
@@ -121,7 +121,7 @@ fn name(layout: &Layout, id: NodeId) -> &str {
 }
 
 /// Returns the ids of the named nodes.
-fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
+fn ids(survivor: &SurvivingDirectory, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
         Some(node) => Ok(node.id),
@@ -135,7 +135,7 @@ fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverErro
 
 /// Returns the quorum members that can still vote: all but those in `without`, which the operator
 /// named. This node's own directory tells whether this node has a vote.
-fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
+fn voting_members(survivor: &SurvivingDirectory, without: &[NodeId]) -> Vec<NodeId> {
     let seats = survivor.layout().council.iter().map(|seat| seat.node);
     let votes = |node: &NodeId| match *node == survivor.node() {
         true => survivor.has_vote(),
@@ -156,7 +156,7 @@ fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
 
 /// Describes the directory's state.
 fn state(
-    survivor: &Survivor,
+    survivor: &SurvivingDirectory,
     voting: &[NodeId],
     lost: &[NodeId],
     without_vote: &[NodeId],
@@ -206,7 +206,7 @@ fn state(
 }
 
 /// Describes the effects of the forced layout, and the data and changes that it may lose.
-fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
+fn losses_text(survivor: &SurvivingDirectory, decreed: &Layout, any_lost: bool) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);
     let who = if any_lost { "the lost nodes" } else { "other nodes" };
@@ -246,7 +246,7 @@ fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
     text.trim_end().to_owned() + "\n\n"
 }
 
-fn done(survivor: &Survivor, epoch: u64, lost: &[String]) -> String {
+fn done(survivor: &SurvivingDirectory, epoch: u64, lost: &[String]) -> String {
     if lost.is_empty() && survivor.layout().nodes.len() < COUNCIL_OF_SEVERAL {
         return format!(
             "Done: node {} is in epoch {epoch} from its next start on, with its vote. Start it.\n",

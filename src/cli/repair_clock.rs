@@ -7,7 +7,7 @@ use server::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;
-use crate::node::store::{InDirectory, StoppedError, open_stopped};
+use crate::node::store::{DirectoryError, StoppedError, open_stopped};
 
 /// Reason why a directory is not repaired.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +24,8 @@ pub(crate) enum RepairError {
 }
 
 /// Runs the command; returns the text to print.
-pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairError>> {
-    repaired(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+pub(crate) fn run(args: &RepairClockArgs) -> Result<String, DirectoryError<RepairError>> {
+    try_repair(args).map_err(|source| DirectoryError { data: args.data.clone(), source })
 }
 
 /// Returns the outcome to report if the text of [`run`] can't be printed.
@@ -36,13 +36,13 @@ pub(crate) fn outcome(args: &RepairClockArgs) -> &'static str {
     }
 }
 
-fn repaired(args: &RepairClockArgs) -> Result<String, RepairError> {
+fn try_repair(args: &RepairClockArgs) -> Result<String, RepairError> {
     let shown = args.data.display();
     let engine = open_stopped(&args.data)?;
     let wall = wall_micros();
     let skew = args.max_clock_skew.0;
     let limit = Clock::limit(wall, skew.as_micros() as u64);
-    let Some(found) = Ahead::look(&engine, limit)? else { return Err(RepairError::Alone) };
+    let Some(found) = Ahead::find(&engine, limit)? else { return Err(RepairError::Alone) };
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
     let reported = format!(
         "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \

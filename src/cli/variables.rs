@@ -25,31 +25,32 @@ const TYPOS: usize = 2;
 const SHOWN: usize = 5;
 
 /// Returns the command with empty variables ignored.
-pub(crate) fn without_empty(command: Command) -> Command {
+pub(crate) fn ignoring_empty_variables(command: Command) -> Command {
     let is_empty =
         |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
     let keep = move |arg: Arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg };
-    command.mut_args(keep).mut_subcommands(without_empty)
+    command.mut_args(keep).mut_subcommands(ignoring_empty_variables)
 }
 
 /// Returns the command with the variables in `names` ignored.
-pub(crate) fn without(command: Command, names: &'static [&'static str]) -> Command {
+pub(crate) fn ignoring_variables(command: Command, names: &'static [&'static str]) -> Command {
     let is_ignored =
         |arg: &Arg| arg.get_env().is_some_and(|it| names.iter().any(|name| it == *name));
     let keep = move |arg: Arg| if is_ignored(&arg) { arg.env(None::<&'static str>) } else { arg };
-    command.mut_args(keep).mut_subcommands(move |below| without(below, names))
+    command.mut_args(keep).mut_subcommands(move |below| ignoring_variables(below, names))
 }
 
 /// Returns the variables among `names` that are set.
-pub(crate) fn set_among(names: &[&'static str]) -> Vec<&'static str> {
+pub(crate) fn find_set_variables(names: &[&'static str]) -> Vec<&'static str> {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
     names.iter().copied().filter(is_set).collect()
 }
 
 /// Returns the error with a usage line that omits arguments whose variables are set: in the usage
 /// line such arguments look required.
-pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {
-    let again = deaf(without_empty(Cli::command())).try_get_matches_from_mut(words);
+pub(crate) fn omitting_set_arguments(error: Error, words: &[OsString]) -> Error {
+    let again =
+        without_variables(ignoring_empty_variables(Cli::command())).try_get_matches_from_mut(words);
     match again {
         Err(again) if again.kind() == error.kind() && error.use_stderr() => again,
         _ => error,
@@ -86,16 +87,16 @@ pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
 }
 
 /// Returns the command with all set variables ignored and their arguments optional.
-fn deaf(command: Command) -> Command {
+fn without_variables(command: Command) -> Command {
     let keep = |arg: Arg| {
         let is_set = arg.get_env().and_then(env::var_os).is_some();
         if is_set { arg.env(None::<&'static str>).required(false) } else { arg }
     };
-    command.mut_args(keep).mut_subcommands(deaf)
+    command.mut_args(keep).mut_subcommands(without_variables)
 }
 
 /// Returns a warning if variables are set that no command reads.
-pub(crate) fn unknown() -> Option<String> {
+pub(crate) fn unknown_variables_warning() -> Option<String> {
     let others =
         [secret::CLUSTER.variable, secret::ADMIN.variable, secret::CLIENT.variable, OF_THE_BUILD];
     let mut known = BTreeSet::from(others.map(str::to_owned));
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nothing_reads_is_told_with_what_may_be_meant() {
+    fn unknown_variables_are_named_with_the_most_similar_known_one() {
         let known = BTreeSet::from(["KVORUM_URL", "KVORUM_MEMORY"].map(str::to_owned));
         let reported =
             |names: &[&str]| warning(names.iter().map(|name| (*name).to_owned()).collect(), &known);

@@ -13,7 +13,7 @@ pub(crate) fn answer(
     query: Admitted<&str>,
 ) -> Result<Answer, Problem> {
     Ok(if *method == Method::POST {
-        params::none(query.into_params())?;
+        params::refuse_parameters(query.into_params())?;
         let number = service.reports.compact();
         Answer::json(StatusCode::ACCEPTED, &json!({ "number": number }))
     } else {

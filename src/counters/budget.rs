@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use server::link::Room;
+use server::link::MessageReservation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limit on the bytes reserved at once. Waiting requests are served in order of arrival and hold
@@ -20,7 +20,7 @@ pub(crate) struct Budget {
 
 /// A reservation from a [`Budget`], released on drop.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct MemoryReservation {
     permit: OwnedSemaphorePermit,
     bytes: usize,
 }
@@ -55,20 +55,20 @@ impl Budget {
     }
 
     /// Reserves `bytes` if they are free.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Held> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<MemoryReservation> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok()?;
-        Some(Held { permit, bytes })
+        Some(MemoryReservation { permit, bytes })
     }
 
     /// Reserves `bytes`, waiting until they are free.
-    pub(crate) async fn get(&self, bytes: usize) -> Held {
+    pub(crate) async fn get(&self, bytes: usize) -> MemoryReservation {
         let _wanted = QueuedRequest::new(&self.wanted, bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await;
-        Held { permit: permit.expect("a budget is never closed"), bytes }
+        MemoryReservation { permit: permit.expect("a budget is never closed"), bytes }
     }
 
     /// Reserves `bytes`, waiting until they are free, but not longer than `patience`.
-    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<Held> {
+    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<MemoryReservation> {
         match self.take(bytes) {
             Some(held) => Some(held),
             None => tokio::time::timeout(patience, self.get(bytes)).await.ok(),
@@ -86,7 +86,7 @@ impl Budget {
     }
 }
 
-impl Held {
+impl MemoryReservation {
     /// Adds `more` to this reservation, to be released together.
     pub(crate) fn merge(&mut self, more: Self) {
         self.bytes += more.bytes;
@@ -101,7 +101,7 @@ impl Held {
     }
 }
 
-impl Room for Held {
+impl MessageReservation for MemoryReservation {
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn never_gives_more_than_there_is_and_takes_all_back() {
+    fn grants_stay_within_the_budget_and_are_all_returned() {
         let budget = Budget::new(10);
         let mut first = budget.take(6).unwrap();
         assert!(budget.take(5).is_none());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_what_others_give_back() {
+    fn a_request_waits_until_others_release_their_bytes() {
         runtime().block_on(async {
             let budget = Budget::new(10);
             let first = budget.take(6).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_all_of_it_is_given_alone() {
+    fn a_request_larger_than_the_budget_is_granted_alone() {
         runtime().block_on(async {
             let budget = Budget::new(10);
             let first = budget.take(1).unwrap();

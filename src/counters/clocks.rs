@@ -23,6 +23,7 @@ fn micros(clock: ClockId) -> u64 {
 
 /// Returns nanoseconds by the monotonic clock, since a point in time that all loops share: the base
 /// of latencies and of token rates.
+#[inline]
 pub(crate) fn mono_nanos() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).map_or(0, |seconds| seconds * 1_000_000_000) + time.tv_nsec as u64
@@ -34,6 +35,7 @@ pub(crate) fn wall_micros() -> u64 {
 }
 
 /// Returns microseconds by the monotonic clock, since its first reading.
+#[inline]
 pub(crate) fn mono_micros() -> u64 {
     let (_, began) = *BEGAN;
     micros(ClockId::Monotonic).saturating_sub(began)

@@ -62,7 +62,7 @@ impl RequestKind {
     }
 
     /// True if the request reads or writes data.
-    pub(crate) fn is_of_data(self) -> bool {
+    pub(crate) fn is_data_request(self) -> bool {
         self.is_write() || matches!(self, Self::Get | Self::Range)
     }
 
@@ -126,11 +126,11 @@ pub(crate) struct Counters {
     /// Failed TLS handshakes.
     pub(crate) tls_failed: Count,
     /// Connections given up as too slow.
-    pub(crate) reaped: Count,
+    pub(crate) timed_out: Count,
     /// Idle connections closed to make room for others.
     pub(crate) evicted: Count,
     /// Uploads and long answers ended because others waited for their memory.
-    pub(crate) gave_way: Count,
+    pub(crate) transfers_aborted: Count,
     /// Batches handed to the store.
     pub(crate) batches: Count,
     /// Writes in those batches.

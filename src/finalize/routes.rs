@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::finalize::status::{self, Finalized, RaiseError, Raised};
 use crate::http::admission::admitted::Admitted;
 use crate::http::cluster::{ASKED_AT_ONCE, collect};
-use crate::http::others::{NodePage, NodeRequest, Unread};
+use crate::http::others::{FetchError, NodePage, NodeRequest};
 use crate::http::problem::Problem;
 use crate::http::{Answer, Service, params};
 use crate::node::requests::Requests;
@@ -33,7 +33,7 @@ pub(crate) async fn finalize(
     query: Admitted<&str>,
     headers: &HeaderMap,
 ) -> Result<Answer, Problem> {
-    params::none(query.into_params())?;
+    params::refuse_parameters(query.into_params())?;
     let format = service.reports.store_formats().newest_store_format;
     let cluster = collect(service).await?;
     let (earlier, unchanged) = status::to_raise(&cluster, format).map_err(|why| {
@@ -98,16 +98,16 @@ async fn tell(
     node: NodeId,
     format: u32,
     authorization: Option<HeaderValue>,
-) -> Result<(), Unread> {
+) -> Result<(), FetchError> {
     let target = format!("{MEMBER_PATH}?format={format}");
     let request = NodeRequest::Post { target: &target, authorization: authorization.as_ref() };
     let told = async {
-        let stream = requests.reach(node).await?;
+        let stream = requests.connect_to(node).await?;
         let page = NodePage::fetch(stream, requests, node, request, PATIENCE).await?;
         let Raised { store_format } = serde_json::from_slice(&page.body(MAX_ANSWER).await?)?;
-        if store_format >= format { Ok(()) } else { Err(Unread::NotRaised(store_format)) }
+        if store_format >= format { Ok(()) } else { Err(FetchError::NotRaised(store_format)) }
     };
-    timeout(PATIENCE, told).await.unwrap_or(Err(Unread::Silent(PATIENCE)))
+    timeout(PATIENCE, told).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))
 }
 
 pub(crate) async fn raise(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {

@@ -115,7 +115,7 @@ pub(crate) fn fields(node: &Node) -> Vec<String> {
 }
 
 /// Converts a sample to the form that the page reads.
-pub(crate) fn told(node: &Node, sample: Sample) -> PastSecond {
+pub(crate) fn past_second(node: &Node, sample: Sample) -> PastSecond {
     let Sample { second, took_ms, values, hints } = sample;
     let name = |id: u64| node.shared.name_of(NodeId(id as u16));
     let hints = hints.into_iter().map(|(id, hints)| (name(id), hints));
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_nodes_speak_at_half_past_a_second() {
+    fn all_nodes_take_samples_at_half_past_a_second() {
         for (now, wait) in [(0, 500), (499, 1), (500, 1000), (501, 999), (999, 501), (7_100, 400)] {
             assert_eq!(until_next(now), Duration::from_millis(wait), "at {now} ms");
         }

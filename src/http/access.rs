@@ -18,7 +18,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use protocol::escaped;
 use protocol::handshake::Channel;
-use protocol::layout::{Kinds, Methods, Token, after_prefix};
+use protocol::layout::{Kinds, Methods, Token, end_of_prefix};
 
 use super::keys::Keys;
 use super::params;
@@ -28,8 +28,8 @@ use super::service::Service;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::ConnectionState;
 use crate::peers::proof;
-use crate::tokens::lookup::{Remembered, TokenLookup};
-use crate::tokens::status::{KINDS, METHODS, texts};
+use crate::tokens::lookup::{CachedToken, TokenLookup};
+use crate::tokens::status::{KINDS, METHODS, granted_names};
 
 /// Index of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;
@@ -74,7 +74,7 @@ pub(super) enum Principal {
     /// Another node's proof, and the proof that the answer must show.
     Node(Rc<str>),
     /// A token of the layout.
-    Token(Rc<Remembered>),
+    Token(Rc<CachedToken>),
 }
 
 impl Principal {
@@ -96,16 +96,17 @@ impl Principal {
     }
 
     /// Returns the token, if the right is one.
-    pub(super) fn token(&self) -> Option<&Rc<Remembered>> {
+    pub(super) fn token(&self) -> Option<&Rc<CachedToken>> {
         if let Self::Token(known) = self { Some(known) } else { None }
     }
 
     /// Refuses to continue if the right has ended since the request was admitted: its token was
     /// revoked, or has expired.
+    #[inline]
     pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
         let requests = &service.requests;
         match self.token() {
-            Some(token) if requests.still_holds(token) => Ok(()),
+            Some(token) if requests.is_token_valid(token) => Ok(()),
             Some(_) if requests.is_removed() => Err(Problem::removed(requests.epoch())),
             Some(_) => Err(Problem::unauthorized(
                 "the token was revoked or has expired while this request was sent",
@@ -115,7 +116,7 @@ impl Principal {
     }
 
     /// Returns the token, if it has a byte rate.
-    pub(super) fn metered(&self) -> Option<&Rc<Remembered>> {
+    pub(super) fn rate_limited_token(&self) -> Option<&Rc<CachedToken>> {
         self.token().filter(|known| known.known.counts_bytes())
     }
 }
@@ -167,11 +168,11 @@ fn admit_to(
     let query = head.uri.query().unwrap_or("");
     let requests = &service.requests;
     let is_asked_by_nodes = matches!(route.scope, Scope::Metrics | Scope::NodeAdmin);
-    if let Some(right) = of_node(service, watch, head, is_asked_by_nodes)? {
+    if let Some(right) = node_principal(service, watch, head, is_asked_by_nodes)? {
         return Ok(right);
     }
     // Permission for a page to read and write keys does not make it an administrator.
-    let near = is_near(watch) && !(by_page && kind == Kinds::ADMIN);
+    let near = is_on_this_machine(watch) && !(by_page && kind == Kinds::ADMIN);
     if !requests.access().is_needed(kind, near) {
         return Ok(if near { Principal::Loopback } else { Principal::Open });
     }
@@ -180,7 +181,7 @@ fn admit_to(
     };
     let remembered = watch.connection().token.take();
     let known = match requests.token(given, remembered.as_deref()) {
-        Some(TokenLookup::Remembered) => remembered,
+        Some(TokenLookup::CachedToken) => remembered,
         Some(TokenLookup::New(known)) => Some(Rc::new(known)),
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
         // A removed node answers any request for data, whatever the token, that it serves no data.
@@ -198,7 +199,7 @@ fn admit_to(
     })?;
     watch.connection().token.replace(Some(Rc::clone(&known)));
     if let Err(problem) = allows(&known.known.token, kind, &head.method) {
-        if is_act(route, &head.method) {
+        if is_admin_act(route, &head.method) {
             audit(watch, head, &token_text(&known.known.token), problem.status());
         }
         return Err(problem);
@@ -209,7 +210,7 @@ fn admit_to(
 }
 
 /// True if the other end is on this machine.
-pub(super) fn is_near(watch: &ConnectionState) -> bool {
+pub(super) fn is_on_this_machine(watch: &ConnectionState) -> bool {
     watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback())
 }
 
@@ -230,7 +231,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Returns the right of another node, if the request has a valid proof that was not used before. A
 /// connection by the nodes' ALPN name shows no certificate, even where clients must; its requests
 /// then need a proof.
-fn of_node(
+fn node_principal(
     service: &Service,
     watch: &ConnectionState,
     head: &Parts,
@@ -285,14 +286,14 @@ fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
     let name = &token.name;
     if !token.kinds.has(kind) {
         let [kind, kinds] =
-            [kind, token.kinds].map(|kinds| texts(&KINDS, |one| kinds.has(one)).join(", "));
+            [kind, token.kinds].map(|kinds| granted_names(&KINDS, |one| kinds.has(one)).join(", "));
         return Err(Problem::forbidden(format!(
             "this is for tokens for {kind}, and token {name:?} is for {kinds}"
         )));
     }
     // Any other method is not allowed on any path.
     if method_of(method).is_some_and(|method| !token.methods.has(method)) {
-        let methods = texts(&METHODS, |one| token.methods.has(one)).join(", ");
+        let methods = granted_names(&METHODS, |one| token.methods.has(one)).join(", ");
         return Err(Problem::forbidden(format!("token {name:?} is good for {methods} only")));
     }
     Ok(())
@@ -302,7 +303,7 @@ fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
 pub(super) fn covers(service: &Service, token: &Token, keys: Keys<'_>) -> Result<(), Problem> {
     if !is_inside(&token.prefix, keys) {
         service.counters.refused[FORBIDDEN].add(1);
-        return Err(outside(token, keys));
+        return Err(outside_prefix(token, keys));
     }
     Ok(())
 }
@@ -316,10 +317,10 @@ fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
     }
 }
 
-fn outside(token: &Token, keys: Keys<'_>) -> Problem {
+fn outside_prefix(token: &Token, keys: Keys<'_>) -> Problem {
     let name = &token.name;
     let prefix = escaped(&token.prefix);
-    let range = match (keys, after_prefix(&token.prefix)) {
+    let range = match (keys, end_of_prefix(&token.prefix)) {
         (Keys::Range { .. }, Some(end)) => {
             let end = escaped(&end);
             format!(": a range from start={prefix} to end={end} at most, which is prefix={prefix}")
@@ -343,27 +344,27 @@ fn method_of(method: &Method) -> Option<Methods> {
 
 /// True if all keys of a range begin with the prefix.
 fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
-    let after = after_prefix(prefix);
+    let after = end_of_prefix(prefix);
     start.starts_with(prefix)
         && after.is_none_or(|after| end.is_some_and(|end| end <= after.as_slice()))
 }
 
 /// True if the request is an act of administration.
-fn is_act(route: Route, method: &Method) -> bool {
+fn is_admin_act(route: Route, method: &Method) -> bool {
     let is_admin = matches!(route.scope, Scope::Admin | Scope::NodeAdmin);
     is_admin && (*method == Method::POST || route.path == "/admin/profile")
 }
 
 /// Writes acts of administration to the audit log. Unauthenticated requests are counted, and not
 /// logged: they could fill any log.
-pub(super) fn note(
+pub(super) fn log_admin_act(
     watch: &ConnectionState,
     head: &Parts,
     route: Route,
     right: &Principal,
     status: StatusCode,
 ) {
-    if is_act(route, &head.method) {
+    if is_admin_act(route, &head.method) {
         audit(watch, head, &right.text(), status);
     }
 }

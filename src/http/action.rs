@@ -11,7 +11,7 @@ use super::params::{
     WriteParams,
 };
 use super::problem::Problem;
-use super::routes::{Handler, Other, Route};
+use super::routes::{Handler, KeylessHandler, Route};
 use super::ui::Asset;
 use crate::counters::RequestKind;
 use crate::settings::units::Ttl;
@@ -35,7 +35,7 @@ pub(super) enum RequestAction<'a> {
     Join,
     Asset(&'static Asset),
     /// A route without keys: its handler parses the query.
-    Other(Other),
+    Other(KeylessHandler),
 }
 
 /// Settings of the node and the cluster that parameters are checked against.
@@ -98,7 +98,7 @@ impl<'a> RequestAction<'a> {
     }
 
     /// Returns the key under which the action stores a value.
-    pub(super) fn stores(&self) -> Option<&[u8]> {
+    pub(super) fn stored_key(&self) -> Option<&[u8]> {
         match self {
             Self::Put(params) => Some(&params.key),
             Self::PutIf(params) | Self::Add(Addition { params, .. }) => Some(&params.key),

@@ -33,7 +33,7 @@ pub(super) fn ready(reports: &Reports) -> Answer {
 pub(super) fn metrics(reports: &Reports, headers: &HeaderMap) -> Answer {
     let wants = |kind| accept::quality(headers, kind);
     let (content_type, text) = if wants("text/plain") > wants("application/openmetrics-text") {
-        (PLAIN, reports.metrics_in_plain())
+        (PLAIN, reports.plain_text_metrics())
     } else {
         (OPEN_METRICS, reports.metrics())
     };

@@ -16,14 +16,14 @@ use protocol::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::others::{NodePage, NodeRequest, Unread};
+use super::others::{FetchError, NodePage, NodeRequest};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
 use crate::operations::status::{ClockDiffers, Cluster, Peer, Row, Status, Unreached};
 
 /// Maximum number of concurrent requests: each costs a connection to every other node.
-pub(crate) const MAX_LOOKS: usize = 4;
+pub(crate) const MAX_CONCURRENT_STATUS: usize = 4;
 
 /// Time limit for a node's answer, connecting included. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ pub(crate) async fn collect(service: &Service) -> Result<Cluster, Problem> {
     let requests = &service.requests;
     let _held = service.limits().looks.take(1).ok_or_else(|| {
         Problem::overload(&format!(
-            "all {MAX_LOOKS} concurrent requests for the cluster's status \
+            "all {MAX_CONCURRENT_STATUS} concurrent requests for the cluster's status \
             are in use"
         ))
     })?;
@@ -79,14 +79,14 @@ pub(crate) async fn collect(service: &Service) -> Result<Cluster, Problem> {
 }
 
 /// Requests another node's status.
-async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
+async fn ask(requests: &Requests, node: NodeId) -> Result<Status, FetchError> {
     let asked = async {
-        let stream = requests.reach(node).await?;
+        let stream = requests.connect_to(node).await?;
         let page =
             NodePage::fetch(stream, requests, node, NodeRequest::Get(TARGET), PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
-    timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))
+    timeout(PATIENCE, asked).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))
 }
 
 /// The answers collected so far.
@@ -161,7 +161,7 @@ impl Clocks {
 }
 
 impl Rows {
-    fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, Unread>) {
+    fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, FetchError>) {
         let name = requests.name(node);
         let url = requests.url(node);
         let mut row = Row { name, url, ..Row::default() };

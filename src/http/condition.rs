@@ -12,13 +12,17 @@ use crate::counters::RequestKind;
 /// Returns the condition in the headers of a write.
 pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Problem> {
     match (headers.contains_key(IF_MATCH), headers.contains_key(IF_NONE_MATCH)) {
-        (true, true) => Err(bad("If-Match and If-None-Match together are not supported")),
+        (true, true) => {
+            Err(malformed_condition("If-Match and If-None-Match together are not supported"))
+        }
         (false, true) if kind == RequestKind::Delete => {
-            Err(bad("If-None-Match makes no sense on DELETE; use If-Match"))
+            Err(malformed_condition("If-None-Match makes no sense on DELETE; use If-Match"))
         }
         (false, true) => match listed(headers, &IF_NONE_MATCH)? {
             Listed::Any => Ok(Condition::Absent),
-            Listed::Tags(_) => Err(bad("of If-None-Match only * is supported on a write")),
+            Listed::Tags(_) => {
+                Err(malformed_condition("of If-None-Match only * is supported on a write"))
+            }
         },
         (true, false) => match listed(headers, &IF_MATCH)? {
             Listed::Any => Ok(Condition::Exists),
@@ -38,11 +42,11 @@ pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem
     let Some(word) = words.next() else { return Ok(None) };
     let length = word.as_bytes().len();
     if words.next().is_some() {
-        return Err(bad("Idempotency-Key is given twice"));
+        return Err(malformed_condition("Idempotency-Key is given twice"));
     }
     if !(1..=LONGEST_KEY).contains(&length) {
         let allowed = format!("Idempotency-Key has {length} bytes; allowed are 1 to {LONGEST_KEY}");
-        return Err(bad(&allowed));
+        return Err(malformed_condition(&allowed));
     }
     Ok(Some(protocol::id_of_idempotency_key(key, word.as_bytes())))
 }
@@ -51,13 +55,13 @@ pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem
 pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Problem> {
     let (mut found, mut is_empty) = (false, headers.contains_key(IF_NONE_MATCH));
     for list in headers.get_all(IF_NONE_MATCH) {
-        found |= each(&IF_NONE_MATCH, list, |_, listed| {
+        found |= any_tag(&IF_NONE_MATCH, list, |_, listed| {
             is_empty = false;
             listed == tag.as_bytes()
         })?;
     }
     if is_empty && !found {
-        return Err(bad(&format!("{IF_NONE_MATCH} is empty")));
+        return Err(malformed_condition(&format!("{IF_NONE_MATCH} is empty")));
     }
     Ok(found)
 }
@@ -65,7 +69,7 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
 /// Adds to the refusal of a write that `If-Match` has weak tags, which match no value. Without the
 /// `W/` one of them may be the current value's tag.
 pub(super) fn name_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
-    let is_weak = |list: &HeaderValue| each(&IF_MATCH, list, |weak, _| weak).unwrap_or(false);
+    let is_weak = |list: &HeaderValue| any_tag(&IF_MATCH, list, |weak, _| weak).unwrap_or(false);
     let has_any = |list: &HeaderValue| list.as_bytes().trim_ascii() == b"*";
     let weak = headers.get_all(IF_MATCH).iter().any(|list| !has_any(list) && is_weak(list));
     if weak && problem.status() == StatusCode::PRECONDITION_FAILED {
@@ -85,7 +89,7 @@ enum Listed {
 fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
     let (mut any, mut tags) = (false, Vec::new());
     for list in headers.get_all(name) {
-        any |= each(name, list, |weak, tag| {
+        any |= any_tag(name, list, |weak, tag| {
             tags.push(etags::parse(tag).filter(|_| !weak));
             false
         })?;
@@ -93,14 +97,14 @@ fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
     match (any, tags.is_empty()) {
         (true, true) => Ok(Listed::Any),
         (false, false) => Ok(Listed::Tags(tags)),
-        (true, false) => Err(bad(&format!("{name}: either * or tags"))),
-        (false, true) => Err(bad(&format!("{name} is empty"))),
+        (true, false) => Err(malformed_condition(&format!("{name}: either * or tags"))),
+        (false, true) => Err(malformed_condition(&format!("{name} is empty"))),
     }
 }
 
 /// Calls `wanted` for each tag of a list, with its weakness and the tag in its quotes. Returns true
 /// if `wanted` returned true for any tag, or the list is `*`.
-fn each(
+fn any_tag(
     name: &HeaderName,
     list: &HeaderValue,
     mut wanted: impl FnMut(bool, &[u8]) -> bool,
@@ -109,20 +113,22 @@ fn each(
     if list == b"*" {
         return Ok(true);
     }
-    let (mut rest, mut found) = (between(list), false);
+    let (mut rest, mut found) = (skip_separators(list), false);
     while !rest.is_empty() {
         let (weak, tag, behind) = first_tag(rest).ok_or_else(|| {
             let shown: String = String::from_utf8_lossy(list).chars().take(100).collect();
-            bad(&format!("{name}: {shown:?} is neither a list of quoted entity tags nor \"*\""))
+            malformed_condition(&format!(
+                "{name}: {shown:?} is neither a list of quoted entity tags nor \"*\""
+            ))
         })?;
         found |= wanted(weak, tag);
-        rest = between(behind);
+        rest = skip_separators(behind);
     }
     Ok(found)
 }
 
 /// Skips to the next element of a list: empty elements are ignored (RFC 9110, 5.6.1.2).
-fn between(list: &[u8]) -> &[u8] {
+fn skip_separators(list: &[u8]) -> &[u8] {
     let is_none = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let first = list.iter().position(|byte| !is_none(byte)).unwrap_or(list.len());
     &list[first..]
@@ -144,7 +150,7 @@ fn first_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     Some((weak, tag, more))
 }
 
-fn bad(detail: &str) -> Problem {
+fn malformed_condition(detail: &str) -> Problem {
     Problem::bad_request(detail.to_owned()).undone()
 }
 

@@ -3,7 +3,7 @@
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use protocol::{Change, Condition, Conditional, Done, Impossible, Tag};
-use server::link::Room;
+use server::link::MessageReservation;
 
 use super::admission::admitted::Admitted;
 use super::entity::{self, shared_key};
@@ -25,8 +25,8 @@ pub(super) async fn put(
     let params = request.into_params();
     let (condition, id) =
         (condition::of(headers, RequestKind::Put)?, condition::id(headers, &params.key)?);
-    let value = upload.receive_twice(service).await?;
-    let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
+    let value = upload.receive_for_two_copies(service).await?;
+    let passed = entity::wait_for_permit(service, upload, value.len(), params.quorum).await?;
     let value = match value {
         Value::Whole(bytes, None) => bytes,
         Value::Whole(bytes, Some(held)) => held.keep(bytes),
@@ -35,7 +35,7 @@ pub(super) async fn put(
     let done = change(service, params, (condition, Change::Put(value)), id).await;
     drop(passed);
     let done = done.map_err(|problem| condition::name_weak_tags(headers, problem));
-    let Changed { tag, expiry_ms, receipt, fence, .. } = done?;
+    let CompletedChange { tag, expiry_ms, receipt, fence, .. } = done?;
     let created = Answer::empty(StatusCode::CREATED);
     Ok(Answer { tag: Some(tag), receipt, expiry_ms, rare: fence::header(fence), ..created })
 }
@@ -50,7 +50,7 @@ pub(super) async fn delete(
         (condition::of(headers, RequestKind::Delete)?, condition::id(headers, &params.key)?);
     let done = change(service, params, (condition, Change::Delete), id).await;
     let done = done.map_err(|problem| condition::name_weak_tags(headers, problem));
-    let Changed { receipt, .. } = done?;
+    let CompletedChange { receipt, .. } = done?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
@@ -67,14 +67,14 @@ pub(super) async fn add(
     }
     let id = condition::id(headers, &params.key)?;
     let done = change(service, params, (Condition::Any, Change::Add(number)), id).await;
-    let Changed { tag, sum, expiry_ms, receipt, fence } = done?;
+    let CompletedChange { tag, sum, expiry_ms, receipt, fence } = done?;
     let sum = sum.expect("an addition that was done has a sum");
     let text = Answer::text(StatusCode::OK, sum.to_string());
     Ok(Answer { tag: Some(tag), receipt, expiry_ms, rare: fence::header(fence), ..text })
 }
 
 /// A completed change.
-struct Changed {
+struct CompletedChange {
     /// The tag of the new state.
     tag: Tag,
     /// The sum of an addition.
@@ -91,7 +91,7 @@ async fn change(
     params: ConditionalParams<'_>,
     (condition, change): (Condition, Change),
     id: Option<u64>,
-) -> Result<Changed, Problem> {
+) -> Result<CompletedChange, Problem> {
     let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
     // The digest covers the client's time to live, not the expiry, which depends on the time of the
     // request.
@@ -109,7 +109,7 @@ async fn change(
     let wanted = receipt.then(|| ReceiptRequest::conditional(&key, quorum));
     let (done, acks) = match service.requests.change(key, conditional, asked, id).await {
         protocol::Answer::Done(done, acks) => (done, acks),
-        protocol::Answer::Failed(failed) => return Err(entity::refused(service, failed)),
+        protocol::Answer::Failed(failed) => return Err(entity::quorum_problem(service, failed)),
         protocol::Answer::Found(_) | protocol::Answer::Written(..) => {
             unreachable!("neither was asked for")
         }
@@ -119,14 +119,15 @@ async fn change(
             let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
             // A repeated request may have been completed with another expiry.
             let expiry_ms = if stored == 0 && id.is_none() { expiry_ms } else { stored };
-            Ok(Changed { tag, sum, expiry_ms, receipt, fence })
+            Ok(CompletedChange { tag, sum, expiry_ms, receipt, fence })
         }
         Done::Unmet { current } => {
-            Err(full.map_or_else(|| Problem::unmet(current), |full| quotas::refuse(&full)))
+            Err(full
+                .map_or_else(|| Problem::condition_failed(current), |full| quotas::refuse(&full)))
         }
         Done::Impossible(Impossible::NotANumber) => Err(Problem::not_a_number()),
         Done::Impossible(Impossible::Overflow) => Err(Problem::overflow()),
-        Done::Forgotten => Err(Problem::forgotten()),
-        Done::Reused => Err(Problem::reused()),
+        Done::Forgotten => Err(Problem::idempotency_unknown()),
+        Done::Reused => Err(Problem::idempotency_key_reused()),
     }
 }

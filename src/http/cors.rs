@@ -17,7 +17,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 
-use super::origin::Names;
+use super::origin::OwnNames;
 use super::routes::Route;
 
 /// Headers that a page may send.
@@ -42,7 +42,7 @@ pub(super) struct PageOrigin {
 
 impl PageOrigin {
     /// Determines the page that sent a request.
-    pub(super) fn of(names: &Names, head: &Parts, route: Option<Route>) -> Self {
+    pub(super) fn of(names: &OwnNames, head: &Parts, route: Option<Route>) -> Self {
         let origin = names.page(&head.headers);
         let asks = origin.is_some()
             && head.method == Method::OPTIONS

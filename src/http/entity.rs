@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use protocol::{FailureKind, Quorum, Tag};
-use server::link::Room;
+use server::link::MessageReservation;
 
 use super::admission::admitted::Admitted;
 use super::body::Content;
@@ -36,7 +36,7 @@ pub(super) async fn get(
         Some(answer) => answer,
         None => {
             let key = shared_key(key);
-            let room = service.requests.room_for(&key).await;
+            let room = service.requests.reserve_for_read(&key).await;
             let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
             service.requests.get(key, asked, room).await
         }
@@ -44,7 +44,7 @@ pub(super) async fn get(
     let record = match answer {
         protocol::Answer::Found(Some(record)) => record,
         protocol::Answer::Found(None) => return Ok(problem::not_found()),
-        protocol::Answer::Failed(failed) => return Err(refused(service, failed)),
+        protocol::Answer::Failed(failed) => return Err(quorum_problem(service, failed)),
         protocol::Answer::Written(..) | protocol::Answer::Done(..) => {
             unreachable!("a read writes nothing")
         }
@@ -82,12 +82,12 @@ pub(super) async fn put(
     let params = request.into_params();
     let quorum = params.quorum;
     let value = upload.receive(service).await?;
-    let passed = pass(service, upload, value.len(), quorum).await?;
+    let passed = wait_for_permit(service, upload, value.len(), quorum).await?;
     let expiry_ms = service.requests.expiry_ms(params.ttl);
     let mut record = record(service, &params, Some((&value, expiry_ms))).await?;
     // The record owns the value now; the memory reserved for it passes to the record, until the
     // last replica has it.
-    if let Some(held) = value.into_held() {
+    if let Some(held) = value.into_reservation() {
         record = record.held_by(|bytes| held.keep(bytes));
     }
     let (tag, receipt) = write(service, params, record).await?;
@@ -97,7 +97,7 @@ pub(super) async fn put(
 
 /// Waits for an admission permit for a long value; short ones need none. Until the permit is
 /// granted nothing is sent, and the write can be refused without effect.
-pub(super) async fn pass<'a>(
+pub(super) async fn wait_for_permit<'a>(
     service: &'a Service,
     upload: &Upload<'_>,
     bytes: usize,
@@ -107,8 +107,8 @@ pub(super) async fn pass<'a>(
         return Ok(None);
     }
     let most = longest_wait(service.limits().deadline);
-    let patience = most.saturating_sub(upload.waited_for_room());
-    let pass = service.requests.enter(bytes, patience).await;
+    let patience = most.saturating_sub(upload.memory_wait());
+    let pass = service.requests.admit_write(bytes, patience).await;
     let pass = pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?;
     upload.check(service)?;
     Ok(Some(pass))
@@ -150,7 +150,7 @@ async fn write(
             let tag = Tag { version, last: None };
             Ok((tag, wanted.map(|wanted| wanted.header(service, tag, acks))))
         }
-        protocol::Answer::Failed(failed) => Err(refused(service, failed)),
+        protocol::Answer::Failed(failed) => Err(quorum_problem(service, failed)),
         protocol::Answer::Found(_) | protocol::Answer::Done(..) => {
             unreachable!("it is a write without a condition")
         }
@@ -158,7 +158,7 @@ async fn write(
 }
 
 /// Builds the error answer of a request that too few replicas completed.
-pub(super) fn refused(service: &Service, mut failed: protocol::RequestFailed) -> Problem {
+pub(super) fn quorum_problem(service: &Service, mut failed: protocol::RequestFailure) -> Problem {
     if failed.failure == FailureKind::Busy
         && failed.is_write
         && let Some(why) = service.requests.store_failure()

@@ -104,7 +104,7 @@ mod tests {
     proptest! {
         /// The tag made of any accepted text is formatted as that very text.
         #[test]
-        fn any_tag_is_read_as_it_is_written_or_is_none(
+        fn any_tag_is_read_back_and_other_texts_are_refused(
             text in "\"?[0-9a-f]{15,17}-[0-9a-f]{8}(-[0-9]{1,10}-[0-9a-f]{16})?\"?|\\PC{0,40}",
         ) {
             if let Some(tag) = parse(text.as_bytes()) {

@@ -37,7 +37,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_expiry_is_read_back_and_any_text_is_one_or_none(
+        fn any_expiry_is_read_back_and_other_texts_are_refused(
             millis in any::<u64>(), text in "[0-9]{0,21}\\.?[0-9]{0,4}|\\PC{0,30}",
         ) {
             prop_assert_eq!(parse(of(millis).to_str().unwrap()), Some(millis));

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fence_is_no_header() {
+    fn without_a_fence_there_is_no_header() {
         assert_eq!(header(0), None);
         assert_eq!(header(0x6_4f1c_2a7b_8000).unwrap().1, "00064f1c2a7b8000");
     }

@@ -67,17 +67,21 @@ pub(crate) fn put_end(out: &mut BytesMut, next: Option<&str>) {
     out.put_slice(cursor.as_bytes());
 }
 
+/// An item of a range.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) etag: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    /// The value; `None` = left out.
+    pub(crate) value: Option<Vec<u8>>,
+    /// Expiry in milliseconds since 1970; 0 = never.
+    pub(crate) expires_ms: u64,
+}
+
 /// A frame of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    Item {
-        etag: Vec<u8>,
-        key: Vec<u8>,
-        /// The value; `None` = left out.
-        value: Option<Vec<u8>>,
-        /// Expiry in milliseconds since 1970; 0 = never.
-        expires_ms: u64,
-    },
+    Item(Item),
     /// The range has no more items.
     End,
     /// The page ends here, and this cursor reads the next one.
@@ -135,12 +139,12 @@ impl<R: Read> Frames<R> {
         let [kind] = self.take()?;
         match kind {
             ITEM => self.item(),
-            END => self.ended(Frame::End),
+            END => self.expect_end(Frame::End),
             NEXT => {
                 let len = u16::from_be_bytes(self.take()?);
                 let cursor = String::from_utf8(self.bytes(len.into())?);
                 let cursor = cursor.ok().filter(|cursor| cursor.is_ascii());
-                self.ended(Frame::Next(cursor.ok_or(FrameError::Cursor)?))
+                self.expect_end(Frame::Next(cursor.ok_or(FrameError::Cursor)?))
             }
             other => Err(FrameError::Kind(other)),
         }
@@ -162,11 +166,11 @@ impl<R: Read> Frames<R> {
         let key = self.bytes(u16::from_be_bytes([key_high, key_low]).into())?;
         let value = self.bytes(value_len as usize)?;
         let value = (flags & NO_VALUE == 0).then_some(value);
-        Ok(Frame::Item { etag, key, value, expires_ms: u64::from_be_bytes(expires_ms) })
+        Ok(Frame::Item(Item { etag, key, value, expires_ms: u64::from_be_bytes(expires_ms) }))
     }
 
     /// Returns an end frame if nothing follows it: a body that continues is malformed.
-    fn ended(&mut self, frame: Frame) -> Result<Frame, FrameError> {
+    fn expect_end(&mut self, frame: Frame) -> Result<Frame, FrameError> {
         let mut byte = [0];
         loop {
             match self.from.read(&mut byte) {
@@ -180,18 +184,18 @@ impl<R: Read> Frames<R> {
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
         let mut bytes = [0; N];
-        self.from.read_exact(&mut bytes).map_err(cut)?;
+        self.from.read_exact(&mut bytes).map_err(cut_error)?;
         Ok(bytes)
     }
 
     fn bytes(&mut self, len: usize) -> Result<Vec<u8>, FrameError> {
         let mut bytes = vec![0; len];
-        self.from.read_exact(&mut bytes).map_err(cut)?;
+        self.from.read_exact(&mut bytes).map_err(cut_error)?;
         Ok(bytes)
     }
 }
 
-fn cut(error: io::Error) -> FrameError {
+fn cut_error(error: io::Error) -> FrameError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => FrameError::Cut,
         _ => FrameError::Read(error),
@@ -220,7 +224,7 @@ mod tests {
         let (mut frames, mut all) = (Frames::new(body), Vec::new());
         loop {
             let frame = frames.read()?;
-            let is_item = matches!(frame, Frame::Item { .. });
+            let is_item = matches!(frame, Frame::Item(_));
             all.push(frame);
             if !is_item {
                 return Ok(all);
@@ -236,7 +240,7 @@ mod tests {
         ) {
             let body = body(&items, next.as_deref());
             let mut expected: Vec<_> = items.into_iter().map(|(key, value, expires_ms)| {
-                Frame::Item { etag: b"\"tag\"".to_vec(), key, value, expires_ms }
+                Frame::Item(Item { etag: b"\"tag\"".to_vec(), key, value, expires_ms })
             }).collect();
             expected.push(next.map_or(Frame::End, Frame::Next));
             prop_assert_eq!(all(&body).unwrap(), expected);

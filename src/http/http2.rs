@@ -15,10 +15,10 @@
 //! Limits against floods:
 //!
 //! - number of streams: [`MAX_STREAMS`], and slots
-//! - resets: [`MAX_RESET_EARLY`] and [`MAX_WRONG`]
+//! - resets: [`MAX_RESET_EARLY`] and [`MAX_ERROR_RESETS`]
 //! - CONTINUATION frames: the `h2` crate's limit, which follows from [`MAX_HEAD_LEN`]
 //! - DATA frames of hardly a byte: the `h2` crate's limit, which follows from the window
-//! - all other frames: the bytes that a client may send without a request ([`MAX_TALK`])
+//! - all other frames: the bytes that a client may send without a request ([`MAX_OVERHEAD_BYTES`])
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -41,9 +41,9 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::task::spawn_local;
 
-use super::body::{Broken, Item};
+use super::body::{Item, RangeInterrupted};
 use super::{Body, MAX_HEAD_LEN, Service};
-use crate::http::connection::streams::{Owed, StreamState};
+use crate::http::connection::streams::{StreamState, UnsentPiece};
 use crate::http::connection::{ConnectionState, Socket};
 use crate::transport;
 
@@ -66,7 +66,7 @@ const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 
 /// Maximum of bytes that a client may send without a request: waiting bodies, and frames that only
 /// keep the node busy. An honest client sends a few such bytes for each request.
-const MAX_TALK: u64 = CONNECTION_WINDOW as u64 + (1 << 20);
+const MAX_OVERHEAD_BYTES: u64 = CONNECTION_WINDOW as u64 + (1 << 20);
 
 /// Maximum payload of a frame: the minimum that a node may choose.
 const MAX_FRAME: u32 = 16 << 10;
@@ -89,7 +89,7 @@ const MAX_RESET_EARLY: usize = 20;
 
 /// Maximum number of a connection's streams that are reset for the client's errors. Data of a
 /// refused body that arrives after its stream has lingered counts too, so the limit is not small.
-const MAX_WRONG: usize = 1024;
+const MAX_ERROR_RESETS: usize = 1024;
 
 /// Maximum length of an answer whose end is sent with its data: until the client takes the data,
 /// only the connection can be given up. A longer answer's end follows later, so that the stream can
@@ -100,12 +100,12 @@ const AT_ONCE: usize = 2048;
 pub(crate) async fn is_spoken(stream: &transport::Stream) -> bool {
     match stream {
         // A connection that can't be read fails later.
-        transport::Stream::Plain(socket) => begins(socket).await.unwrap_or(false),
+        transport::Stream::Plain(socket) => starts_with_preface(socket).await.unwrap_or(false),
         transport::Stream::Tls(_) => stream.chose_http2(),
     }
 }
 
-async fn begins(socket: &tokio::net::TcpStream) -> io::Result<bool> {
+async fn starts_with_preface(socket: &tokio::net::TcpStream) -> io::Result<bool> {
     loop {
         let ready = socket.ready(Interest::READABLE).await?;
         let peeked = socket.try_io(Interest::READABLE, || {
@@ -130,15 +130,19 @@ pub(crate) async fn serve(
     watch: &Rc<ConnectionState>,
     socket: &mut Socket,
 ) -> bool {
-    let is_malformed = converse(service, watch, socket).await;
-    watch.streams_end();
+    let is_malformed = run_connection(service, watch, socket).await;
+    watch.end_streams();
     is_malformed
 }
 
-async fn converse(service: &Rc<Service>, watch: &Rc<ConnectionState>, socket: &mut Socket) -> bool {
-    watch.speak_http2();
+async fn run_connection(
+    service: &Rc<Service>,
+    watch: &Rc<ConnectionState>,
+    socket: &mut Socket,
+) -> bool {
+    watch.mark_http2();
     service.counters.http2.add(1);
-    let tasks = Tasks::default();
+    let tasks = StreamExecutor::default();
     let answer = service_fn(|request| {
         let stream = StreamState::begin(service, watch);
         tasks.0.replace(stream.clone());
@@ -155,26 +159,26 @@ async fn converse(service: &Rc<Service>, watch: &Rc<ConnectionState>, socket: &m
         .header_table_size(HEADER_TABLE)
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(MAX_RESET_EARLY)
-        .max_local_error_reset_streams(MAX_WRONG)
+        .max_local_error_reset_streams(MAX_ERROR_RESETS)
         .serve_connection(TokioIo::new(socket), answer);
     let mut connection = pin!(connection);
     let mut goodbye_said = false;
     let result = poll_fn(|cx| {
         let is_leaving = watch.is_leaving() || service.stopping.get();
-        if (is_leaving || watch.reaped()) && !goodbye_said {
+        if (is_leaving || watch.is_given_up()) && !goodbye_said {
             goodbye_said = true;
             watch.leave();
             connection.as_mut().graceful_shutdown();
         }
-        watch.attend(cx.waker());
+        watch.set_waker(cx.waker());
         let polled = connection.as_mut().poll(cx);
-        if watch.says_nothing(MAX_TALK) {
+        if watch.is_flooding(MAX_OVERHEAD_BYTES) {
             return Poll::Ready(Ending::Flood);
         }
         match polled {
             Poll::Ready(result) => Poll::Ready(Ending::Of(result)),
             // GOAWAY has been sent by now, if the kernel takes a frame.
-            Poll::Pending if watch.reaped() => Poll::Ready(Ending::Of(Ok(()))),
+            Poll::Pending if watch.is_given_up() => Poll::Ready(Ending::Of(Ok(()))),
             Poll::Pending => Poll::Pending,
         }
     })
@@ -198,9 +202,9 @@ enum Ending {
 /// Runs a stream's task until it ends or the stream's watch is given up, then lets the stream
 /// linger.
 #[derive(Clone, Default)]
-struct Tasks(Rc<RefCell<Option<Rc<StreamState>>>>);
+struct StreamExecutor(Rc<RefCell<Option<Rc<StreamState>>>>);
 
-impl<F: Future + 'static> Executor<F> for Tasks {
+impl<F: Future + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, future: F) {
         // hyper spawns the future as soon as it has called the service. One without a stream ends
         // at once.
@@ -213,10 +217,10 @@ impl<F: Future + 'static> Executor<F> for Tasks {
             {
                 let mut future = pin!(future);
                 poll_fn(|cx| {
-                    if watch.reaped() || watch.connection().reaped() {
+                    if watch.is_given_up() || watch.connection().is_given_up() {
                         return Poll::Ready(());
                     }
-                    watch.attend(cx.waker());
+                    watch.set_waker(cx.waker());
                     future.as_mut().poll(cx).map(drop)
                 })
                 .await;
@@ -234,7 +238,7 @@ async fn answer(
 ) -> Result<Response<TrackedBody>, h2::Error> {
     let Some(stream) = stream else { return Err(Reason::REFUSED_STREAM.into()) };
     if request.headers().len() > MAX_HEADERS {
-        stream.watch().leaves_unread(Some(request.into_body()));
+        stream.watch().keep_unread_body(Some(request.into_body()));
         let mut response = Response::new(TrackedBody::new(Body::Empty, stream));
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Ok(response);
@@ -271,25 +275,25 @@ impl TrackedBody {
 }
 
 impl hyper::body::Body for TrackedBody {
-    type Data = Sent;
-    type Error = Broken;
+    type Data = TrackedPiece;
+    type Error = RangeInterrupted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Sent>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<TrackedPiece>, RangeInterrupted>>> {
         if !self.ended {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(None) => self.ended = true,
                 Poll::Ready(Some(frame)) => {
-                    let owed = Owed::new(&self.stream);
-                    let sent = |item| Sent { item, owed };
+                    let owed = UnsentPiece::new(&self.stream);
+                    let sent = |item| TrackedPiece { item, owed };
                     return Poll::Ready(Some(frame.map(|frame| frame.map_data(sent))));
                 }
                 Poll::Pending => return Poll::Pending,
             }
         }
-        if self.stream.watch().owes(cx) { Poll::Pending } else { Poll::Ready(None) }
+        if self.stream.watch().has_unsent_pieces(cx) { Poll::Pending } else { Poll::Ready(None) }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -302,12 +306,12 @@ impl hyper::body::Body for TrackedBody {
 }
 
 /// A piece of an answer that reports how much of it is sent.
-struct Sent {
+struct TrackedPiece {
     item: Item,
-    owed: Owed,
+    owed: UnsentPiece,
 }
 
-impl Buf for Sent {
+impl Buf for TrackedPiece {
     fn remaining(&self) -> usize {
         self.item.remaining()
     }
@@ -318,7 +322,7 @@ impl Buf for Sent {
 
     fn advance(&mut self, bytes: usize) {
         self.item.advance(bytes);
-        self.owed.paid();
+        self.owed.note_buffered();
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {

@@ -67,10 +67,10 @@ use access::Principal;
 use admission::{Admission, RequestHead};
 pub(crate) use body::Body;
 use caching::Headers;
-pub(crate) use cluster::MAX_LOOKS;
+pub(crate) use cluster::MAX_CONCURRENT_STATUS;
 use cors::PageOrigin;
 use expires::EXPIRES;
-pub(crate) use origin::Names;
+pub(crate) use origin::OwnNames;
 pub(crate) use params::MAX_LIMIT;
 use problem::Problem;
 use receipt::RECEIPT;
@@ -165,11 +165,11 @@ pub(crate) async fn answer(
     let clean = understood && upload.skip(&head.headers).await;
     let received = upload.received();
     if !clean && watch.is_stream() {
-        watch.leaves_unread(upload.into_rest());
+        watch.keep_unread_body(upload.into_unread_body());
     }
     if let Some(route) = route.filter(|_| is_entitled && !page.asks()) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
-        access::note(&watch, &head, route, &right, status);
+        access::log_admin_act(&watch, &head, route, &right, status);
     }
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
@@ -179,11 +179,11 @@ pub(crate) async fn answer(
     // already.
     let stays = stays && !service.reports.is_stopping();
     let connection = match head.version {
-        Version::HTTP_2 => Connection::Streams,
-        _ if clean && stays => Connection::Stays,
-        _ => Connection::Ends,
+        Version::HTTP_2 => AfterAnswer::Streams,
+        _ if clean && stays => AfterAnswer::Stays,
+        _ => AfterAnswer::Ends,
     };
-    if connection == Connection::Streams && !stays {
+    if connection == AfterAnswer::Streams && !stays {
         watch.leave();
     }
     let mut response = respond(&service, &mut head.headers, result, connection);
@@ -199,7 +199,7 @@ pub(crate) async fn answer(
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
-    watch.answers_long(long);
+    watch.note_long_answer(long);
     service.counters.answered(kind, response.status(), clocks::mono_nanos() - begun);
     watch.request_ends(clean);
     Ok(response)
@@ -207,7 +207,7 @@ pub(crate) async fn answer(
 
 /// The state of the connection after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Connection {
+enum AfterAnswer {
     Stays,
     /// The connection ends, and the answer says so.
     Ends,
@@ -219,9 +219,9 @@ enum Connection {
 /// ends with its token.
 fn meter(right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
     if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
-        items.read_by(Rc::clone(token));
+        items.bind_token(Rc::clone(token));
     }
-    let Some(token) = right.metered() else { return };
+    let Some(token) = right.rate_limited_token() else { return };
     let sent = match body {
         Body::Whole(bytes) if *method != Method::HEAD => bytes.len() as u64,
         _ => 0,
@@ -234,7 +234,7 @@ fn respond(
     service: &Service,
     headers: &mut HeaderMap,
     result: Result<Answer, Problem>,
-    connection: Connection,
+    connection: AfterAnswer,
 ) -> Response<Body> {
     let answer = match result {
         Ok(answer) => answer,
@@ -245,7 +245,7 @@ fn respond(
             if problem.wants_token() {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            if problem.wants_upgrade() && connection != Connection::Streams {
+            if problem.wants_upgrade() && connection != AfterAnswer::Streams {
                 headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
             }
             if let Some(allow) = problem.allow() {
@@ -278,7 +278,7 @@ fn respond(
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
-    } else if connection == Connection::Ends {
+    } else if connection == AfterAnswer::Ends {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let mut response = Response::new(answer.body);

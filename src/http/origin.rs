@@ -26,7 +26,7 @@ use super::problem::Problem;
 /// The node's names for requests from its own machine, and the origins whose pages may send
 /// requests.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct OwnNames {
     /// True if only this machine reaches the node.
     near_only: bool,
     own: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) struct Origin<'a> {
     pub(super) scheme: &'static str,
 }
 
-impl Names {
+impl OwnNames {
     /// Collects the names of a node with this address and URL.
     pub(crate) fn of(listen: SocketAddr, url: &str, allowed: &[String], listed: &[String]) -> Self {
         let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_lowercase));
@@ -85,12 +85,12 @@ impl Names {
         };
         if let Some(origin) = origin.filter(|origin| !is_own(origin)) {
             let origin: String = String::from_utf8_lossy(origin).chars().take(100).collect();
-            return Err(Problem::foreign(&format!("a page from {origin:?}")));
+            return Err(Problem::foreign_page(&format!("a page from {origin:?}")));
         }
         // Another port of the same host, or another host of the same domain, is the "same site".
         let is_own = |site: &[u8]| [&b"same-origin"[..], b"none"].contains(&site);
         if site.is_some_and(|site| !is_own(site)) && !followed {
-            return Err(Problem::foreign("a page from another site"));
+            return Err(Problem::foreign_page("a page from another site"));
         }
         Ok(())
     }
@@ -153,10 +153,10 @@ fn page_of<'a>(origin: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
+    fn names() -> OwnNames {
         let listen = "127.0.0.1:8080".parse().unwrap();
         let listed = ["https://app.example".to_owned()];
-        Names::of(listen, "http://db.example:8080", &["Other".to_owned()], &listed)
+        OwnNames::of(listen, "http://db.example:8080", &["Other".to_owned()], &listed)
     }
 
     fn asked<'a>(authority: &'a str, origin: Option<&'a str>, site: Option<&'a str>) -> Origin<'a> {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_and_forms_are_not() {
+    fn other_names_and_forms_are_refused() {
         for host in [
             "",
             ":8080",
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_pages_are_not() {
+    fn foreign_pages_are_refused() {
         let own = "127.0.0.1:8080";
         assert!(admits(own, Some("http://127.0.0.1:8080"), Some("same-origin")));
         assert!(admits(own, None, Some("none")));
@@ -270,8 +270,8 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_a_node_has_any_name_and_knows_pages_all_the_same() {
-        let names = |listen: &str| Names::of(listen.parse().unwrap(), "http://a:1", &[], &[]);
+    fn requests_from_elsewhere_may_use_any_name_and_foreign_pages_are_refused() {
+        let names = |listen: &str| OwnNames::of(listen.parse().unwrap(), "http://a:1", &[], &[]);
         let far = names("0.0.0.0:1");
         assert!(far.admit(asked("any.example", None, None)).is_ok());
         assert!(far.admit(asked("any.example", Some("http://any.example"), None)).is_ok());

@@ -28,7 +28,7 @@ const QUOTED: usize = 80;
 
 /// The reason why another node's page could not be fetched.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unread {
+pub(crate) enum FetchError {
     #[error("{0}")]
     Dial(#[from] DialError),
     #[error("{0}")]
@@ -53,7 +53,7 @@ pub(crate) enum Unread {
     Malformed(#[from] serde_json::Error),
 }
 
-impl Unread {
+impl FetchError {
     /// True if the node answered, and refused this node's proof.
     pub(super) fn refuses_proof(&self) -> bool {
         matches!(self, Self::ProofRefused { .. })
@@ -131,10 +131,10 @@ impl NodePage {
         asked: NodeId,
         request: NodeRequest<'_>,
         silence: Duration,
-    ) -> Result<Self, Unread> {
+    ) -> Result<Self, FetchError> {
         let authority = requests.authority(asked);
         let (method, target) = (request.method(), request.target());
-        let asks = requests.asks(asked, target, stream.channel())?;
+        let asks = requests.page_proof(asked, target, stream.channel())?;
         let right = match (&asks, &request) {
             (Some(asks), _) => format!("{HEADER}: {}\r\n", asks.header),
             (None, NodeRequest::Post { authorization: Some(value), .. }) => {
@@ -152,11 +152,14 @@ impl NodePage {
         let answer = String::from_utf8_lossy(&line).trim_end().to_owned();
         match answer.split(' ').nth(1) {
             Some("200") => {}
-            Some("503") if method == "GET" => return Err(Unread::ServesNothing),
+            Some("503") if method == "GET" => return Err(FetchError::ServesNothing),
             // 403: where clients must show a certificate, and a node shows its proof instead.
             Some(status @ ("401" | "403")) if asks.is_some() => {
                 let status = if status == "401" { 401 } else { 403 };
-                return Err(Unread::ProofRefused { status, skew_us: requests.skew_micros(asked) });
+                return Err(FetchError::ProofRefused {
+                    status,
+                    skew_us: requests.skew_micros(asked),
+                });
             }
             _ => return Err(page.refusal(&answer, target).await),
         }
@@ -169,13 +172,13 @@ impl NodePage {
             shown = value.map(|(_, value)| value.to_owned()).or(shown);
         }
         if asks.is_some_and(|asks| !asks.is_answered(shown.as_deref())) {
-            return Err(Unread::Stranger);
+            return Err(FetchError::Stranger);
         }
         Ok(page)
     }
 
     /// Reads the reason why a node refuses, after its status line `answer`.
-    async fn refusal(mut self, answer: &str, target: &str) -> Unread {
+    async fn refusal(mut self, answer: &str, target: &str) -> FetchError {
         let mut line = answer.as_bytes().to_vec();
         while !line.trim_ascii_end().is_empty() {
             if let Err(error) = self.line(&mut line).await {
@@ -185,29 +188,29 @@ impl NodePage {
         let problem = self.body(MAX_PROBLEM).await.ok();
         let problem = problem.and_then(|body| serde_json::from_slice::<Refusal>(&body).ok());
         match problem {
-            Some(Refusal { status, detail }) => Unread::Refused { status, detail },
+            Some(Refusal { status, detail }) => FetchError::Refused { status, detail },
             None => {
                 let answer = answer.chars().take(QUOTED).collect();
-                Unread::Answer { answer, target: target.to_owned() }
+                FetchError::Answer { answer, target: target.to_owned() }
             }
         }
     }
 
     /// Reads the next line.
-    pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), Unread> {
+    pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), FetchError> {
         line.clear();
         let mut bounded = (&mut self.stream).take(MAX_LINE);
         let read = timeout(self.silence, bounded.read_until(b'\n', line)).await;
-        read.map_err(|_| Unread::Silent(self.silence))??;
-        if line.ends_with(b"\n") { Ok(()) } else { Err(Unread::Ended) }
+        read.map_err(|_| FetchError::Silent(self.silence))??;
+        if line.ends_with(b"\n") { Ok(()) } else { Err(FetchError::Ended) }
     }
 
     /// Reads the body, at most `most` bytes of it.
-    pub(crate) async fn body(mut self, most: u64) -> Result<Vec<u8>, Unread> {
+    pub(crate) async fn body(mut self, most: u64) -> Result<Vec<u8>, FetchError> {
         let mut body = Vec::new();
         let mut bounded = (&mut self.stream).take(most);
         let read = timeout(self.silence, bounded.read_to_end(&mut body)).await;
-        read.map_err(|_| Unread::Silent(self.silence))??;
+        read.map_err(|_| FetchError::Silent(self.silence))??;
         Ok(body)
     }
 }
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_refused_proof_names_the_clocks_or_the_secrets() {
-        let said = |skew_us| Unread::ProofRefused { status: 401, skew_us }.to_string();
+        let said = |skew_us| FetchError::ProofRefused { status: 401, skew_us }.to_string();
         assert!(
             said(Some(-120_000_000)).contains("its clock is 120.0 s behind this node's, and"),
             "{}",

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use protocol::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag, escaped, visible};
+use protocol::{
+    FailureKind, NodeId, Quorum, QuorumError, ReplicaOutcome, RequestFailure, Tag, escaped, visible,
+};
 use serde::{Serialize, Serializer};
 use server::NoVersion;
 
@@ -163,7 +165,7 @@ impl Problem {
         Self::new(Type::BadRequest, detail)
     }
 
-    pub(crate) fn quorum(refusal: Refusal) -> Self {
+    pub(crate) fn quorum(refusal: QuorumError) -> Self {
         Self::bad_request(refusal.to_string())
     }
 
@@ -270,7 +272,7 @@ impl Problem {
     }
 
     /// Refuses a request sent by a foreign page.
-    pub(crate) fn foreign(who: &str) -> Self {
+    pub(crate) fn foreign_page(who: &str) -> Self {
         let detail = format!(
             "{who} may not send requests to this node, because then any web page could; use the \
              node's own pages (/ui), a program, or your own proxy, or start the node with \
@@ -313,7 +315,7 @@ impl Problem {
     }
 
     /// Refuses a layout plan that can't be applied.
-    pub(crate) fn no_plan(detail: String) -> Self {
+    pub(crate) fn plan_refused(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
     }
 
@@ -328,7 +330,7 @@ impl Problem {
     }
 
     /// Refuses a node's request to join.
-    pub(crate) fn no_place(detail: String) -> Self {
+    pub(crate) fn join_refused(detail: String) -> Self {
         Self::new(Type::JoinRefused, detail)
     }
 
@@ -343,7 +345,7 @@ impl Problem {
     }
 
     /// Refuses a write whose condition is false; `current` is the tag of the current value.
-    pub(crate) fn unmet(current: Option<Tag>) -> Self {
+    pub(crate) fn condition_failed(current: Option<Tag>) -> Self {
         let detail = match current {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
             None => "the condition is not true: there is no value",
@@ -374,7 +376,7 @@ impl Problem {
 
     /// Refuses a write with an idempotency key of which the replicas cannot tell whether an earlier
     /// write used it, or with which outcome.
-    pub(crate) fn forgotten() -> Self {
+    pub(crate) fn idempotency_unknown() -> Self {
         let detail = "an earlier write may have used this Idempotency-Key, and its outcome is not \
             known any more; this request was not applied. Read the key to see what is there, and \
             use a new Idempotency-Key for each write. If a new one is refused too, disks were \
@@ -385,7 +387,7 @@ impl Problem {
     }
 
     /// Refuses a write with the idempotency key of a different request.
-    pub(crate) fn reused() -> Self {
+    pub(crate) fn idempotency_key_reused() -> Self {
         let detail = "an earlier request for this key used this Idempotency-Key, and was another \
             one: another method, value, number, condition or ttl. This request was not applied. \
             Use a new Idempotency-Key for each write, and the same one only to send the same \
@@ -399,7 +401,7 @@ impl Problem {
     }
 
     /// Refuses a client that found no free slot.
-    pub(crate) fn crowded(most: usize) -> Self {
+    pub(crate) fn no_free_slot(most: usize) -> Self {
         let what = format!("all {most} client connections are in use (--connections)");
         Self::overload(&what).undone()
     }
@@ -425,11 +427,12 @@ impl Problem {
     /// Reports a request that too few replicas completed. `name` returns a node's name, `took` is
     /// the time after which the request failed.
     pub(crate) fn failed(
-        failed: RequestFailed,
+        failed: RequestFailure,
         name: impl Fn(NodeId) -> String,
         took: Duration,
     ) -> Self {
-        let RequestFailed { failure, acked, parts, quorum, unknown, detail, is_write, .. } = failed;
+        let RequestFailure { failure, acked, parts, quorum, unknown, detail, is_write, .. } =
+            failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
         // The sentence says "answered", not "stored by": if a write stored nothing, the replicas
         // did less than store.
@@ -581,28 +584,28 @@ impl Problem {
 }
 
 impl ReplicaOutcomes {
-    fn of(named: Vec<(String, Part)>, took: Duration) -> Self {
+    fn of(named: Vec<(String, ReplicaOutcome)>, took: Duration) -> Self {
         let took_ms = (took.as_secs_f64() * 1e4).round() / 10.0;
         let mut parts = Self { took_ms, ..Self::default() };
         for (node, part) in named {
             let reason = match part {
-                Part::Done => {
+                ReplicaOutcome::Done => {
                     parts.answered.push(node);
                     continue;
                 }
-                Part::Open => {
+                ReplicaOutcome::Pending => {
                     parts.pending.push(node);
                     continue;
                 }
-                Part::Unasked => continue,
-                Part::NotAuthoritative => "not-authoritative",
-                Part::Unreached => "unreachable",
-                Part::Silent => "timeout",
-                Part::Busy => "overload",
-                Part::NoSpace => "no-space",
-                Part::Failed => "storage-failed",
-                Part::Declined => "refused",
-                Part::Hidden => "future-version",
+                ReplicaOutcome::Unasked => continue,
+                ReplicaOutcome::NotAuthoritative => "not-authoritative",
+                ReplicaOutcome::Unreached => "unreachable",
+                ReplicaOutcome::Silent => "timeout",
+                ReplicaOutcome::Busy => "overload",
+                ReplicaOutcome::NoSpace => "no-space",
+                ReplicaOutcome::Failed => "storage-failed",
+                ReplicaOutcome::Declined => "refused",
+                ReplicaOutcome::Hidden => "future-version",
             };
             parts.failed.push(Failure { node, reason });
         }
@@ -611,18 +614,18 @@ impl ReplicaOutcomes {
 }
 
 /// Describes the outcome on the replicas in a sentence.
-fn described(named: &[(String, Part)], is_stored: bool, took: Duration) -> String {
+fn described(named: &[(String, ReplicaOutcome)], is_stored: bool, took: Duration) -> String {
     let groups = [
-        (Part::Done, if is_stored { "stored by" } else { "answered" }),
-        (Part::Unreached, "unreachable"),
-        (Part::Silent, "timed out"),
-        (Part::Busy, "overloaded"),
-        (Part::NoSpace, "disk full"),
-        (Part::Failed, "storage failed"),
-        (Part::Declined, "refused, because clocks or topologies differ"),
-        (Part::Hidden, "hidden by a record whose timestamp is ahead of the clock"),
-        (Part::NotAuthoritative, "not authoritative (joining or rebuilding)"),
-        (Part::Open, "not waited for"),
+        (ReplicaOutcome::Done, if is_stored { "stored by" } else { "answered" }),
+        (ReplicaOutcome::Unreached, "unreachable"),
+        (ReplicaOutcome::Silent, "timed out"),
+        (ReplicaOutcome::Busy, "overloaded"),
+        (ReplicaOutcome::NoSpace, "disk full"),
+        (ReplicaOutcome::Failed, "storage failed"),
+        (ReplicaOutcome::Declined, "refused, because clocks or topologies differ"),
+        (ReplicaOutcome::Hidden, "hidden by a record whose timestamp is ahead of the clock"),
+        (ReplicaOutcome::NotAuthoritative, "not authoritative (joining or rebuilding)"),
+        (ReplicaOutcome::Pending, "not waited for"),
     ];
     let reported = groups.iter().filter_map(|(part, what)| {
         let of_part = named.iter().filter(|(_, known)| known == part);
@@ -665,19 +668,25 @@ mod tests {
 
     fn failed(failure: FailureKind, unknown: bool, is_write: bool) -> Problem {
         let detail = Some("said by the store".to_owned());
-        let (quorum, parts) = (QUORUM, vec![(NodeId(0), Part::Failed)]);
+        let (quorum, parts) = (QUORUM, vec![(NodeId(0), ReplicaOutcome::Failed)]);
         let (acked, since) = (0, 0);
         let failed =
-            RequestFailed { failure, acked, parts, since, quorum, unknown, detail, is_write };
+            RequestFailure { failure, acked, parts, since, quorum, unknown, detail, is_write };
         Problem::failed(failed, |_| "n0".to_owned(), Duration::from_millis(12))
     }
 
     #[test]
     fn too_few_replicas_are_named_with_what_came_of_them() {
-        let parts = [Part::Done, Part::Unreached, Part::Open, Part::NotAuthoritative, Part::Silent];
+        let parts = [
+            ReplicaOutcome::Done,
+            ReplicaOutcome::Unreached,
+            ReplicaOutcome::Pending,
+            ReplicaOutcome::NotAuthoritative,
+            ReplicaOutcome::Silent,
+        ];
         let parts: Vec<_> =
             parts.into_iter().enumerate().map(|(n, p)| (NodeId(n as u16), p)).collect();
-        let failed = RequestFailed {
+        let failed = RequestFailure {
             failure: FailureKind::TooFew,
             acked: 1,
             parts,
@@ -705,7 +714,7 @@ mod tests {
 
     #[test]
     fn a_sentence_does_not_name_hundreds() {
-        let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), Part::Silent)).collect();
+        let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), ReplicaOutcome::Silent)).collect();
         let reported = described(&named, false, Duration::from_secs(1));
         assert_eq!(reported, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }

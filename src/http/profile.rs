@@ -14,7 +14,7 @@ use super::{Answer, Body, Service, caching, params};
 use crate::http::connection::ConnectionState;
 
 /// Interval of checks that the client is still there and the node still serves.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn get(
     service: &Service,
@@ -35,19 +35,19 @@ pub(super) async fn get(
         Refused::Busy { .. } => Problem::recording_runs(error.to_string()),
         Refused::Thread(_) => Problem::no_recording(error.to_string()),
     })?;
-    watch.heed_leaving(true);
+    watch.set_leave_check(true);
     let written = loop {
         tokio::select! {
             biased;
             written = &mut reported => break written,
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         if watch.has_left() || service.reports.is_stopping() {
             drop(recording);
             return Err(Problem::no_recording("the client disconnected".to_owned()));
         }
     };
-    watch.heed_leaving(false);
+    watch.set_leave_check(false);
     let failed = |why: String| Problem::no_recording(why);
     let written = written.map_err(|_| failed("the recording ended unexpectedly".to_owned()))?;
     let written = written.map_err(|error| failed(error.to_string()))?;

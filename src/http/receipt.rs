@@ -68,7 +68,7 @@ impl ReceiptRequest {
             ack,
             from,
             sync: self.sync.to_owned(),
-            by: service.requests.acked(&self.key, from, acks),
+            by: service.requests.acknowledged_by(&self.key, from, acks),
         };
         let text = receipt.to_string();
         Box::new(HeaderValue::try_from(text).expect("structured fields are printable ASCII"))
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_receipt_is_taken_for_none() {
+    fn a_malformed_receipt_counts_as_none() {
         let whole = receipt(Some(&["n1"])).to_string();
         for end in 0..whole.find(", by").unwrap() - "always".len() {
             assert_eq!(Receipt::parse(&whole[..end]), None, "{}", &whole[..end]);

@@ -29,7 +29,7 @@ pub(super) async fn admit(
     }
     let is_clients = match route.map(|route| route.slot) {
         Some(SlotNeed::Client) => true,
-        Some(SlotNeed::Lasting) => !service.spare_are_few(watch),
+        Some(SlotNeed::LongLived) => !service.may_stay_without_slot(watch),
         Some(SlotNeed::Spare) | None => false,
     };
     if !is_clients {
@@ -37,12 +37,12 @@ pub(super) async fn admit(
     }
     let begun = Instant::now();
     let _waiting = slots.wait();
-    while service.spare_are_few(watch) && begun.elapsed() < WAIT {
+    while service.may_stay_without_slot(watch) && begun.elapsed() < WAIT {
         (service.close_idle_client)();
         sleep(STEP).await;
         if watch.takes_slot(service, true) {
             return Ok(true);
         }
     }
-    Err(Problem::crowded(slots.max_clients()))
+    Err(Problem::no_free_slot(slots.max_clients()))
 }

@@ -6,7 +6,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 
 use super::caching::NO_STORE;
-use super::routes::ROOT;
+use super::routes::ROOT_METHODS;
 use super::{Answer, accept};
 
 const TEXT: &str = "kvorum, a key-value store over HTTP\n\n\
@@ -18,7 +18,7 @@ const TEXT: &str = "kvorum, a key-value store over HTTP\n\n\
 static TO_DASHBOARD: [(HeaderName, HeaderValue); 2] =
     [(LOCATION, HeaderValue::from_static("/ui")), (CACHE_CONTROL, NO_STORE)];
 
-static METHODS: [(HeaderName, HeaderValue); 1] = [(ALLOW, HeaderValue::from_static(ROOT))];
+static METHODS: [(HeaderName, HeaderValue); 1] = [(ALLOW, HeaderValue::from_static(ROOT_METHODS))];
 
 pub(super) fn answer(head: &Parts) -> Answer {
     if head.method == Method::OPTIONS {

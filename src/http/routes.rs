@@ -38,7 +38,7 @@ pub(super) enum SlotNeed {
     Spare,
     /// The request lasts. Without a client slot it is served only while many reserve slots
     /// are free.
-    Lasting,
+    LongLived,
 }
 
 /// The handler of a route.
@@ -55,14 +55,14 @@ pub(super) enum Handler {
     /// The replicas of a key: `ui/key.rs`.
     Placement,
     /// A function, for any route without keys.
-    Other(Other),
+    Other(KeylessHandler),
 }
 
 /// The handler of a route without keys.
-pub(super) type Other = for<'a> fn(RequestContext<'a>) -> Answering<'a>;
+pub(super) type KeylessHandler = for<'a> fn(RequestContext<'a>) -> AnswerFuture<'a>;
 
 /// An answer under way.
-type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
+type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
 
 /// The input of a route's handler without keys.
 pub(super) struct RequestContext<'a> {
@@ -77,8 +77,8 @@ pub(super) struct RequestContext<'a> {
 
 const ONLY_GET: &str = "GET";
 const READ: &str = "GET, HEAD";
-pub(super) const ROOT: &str = "GET, HEAD, OPTIONS";
-const ASK: &str = "GET, POST";
+pub(super) const ROOT_METHODS: &str = "GET, HEAD, OPTIONS";
+const GET_AND_POST: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// All routes, the most requested paths first. The dashboard's files are in [`ui`].
@@ -97,46 +97,50 @@ pub(super) const ROUTES: [Route; 25] = [
         slot: SlotNeed::Client,
         handler: Handler::Entities,
     },
-    spare("/", ROOT, Scope::Public, |ask| Box::pin(async move { Ok(root::answer(ask.head)) })),
-    spare("/healthz", READ, Scope::Public, |_| Box::pin(async move { Ok(admin::health()) })),
-    spare("/readyz", READ, Scope::Public, |ask| {
+    slotless_route("/", ROOT_METHODS, Scope::Public, |ask| {
+        Box::pin(async move { Ok(root::answer(ask.head)) })
+    }),
+    slotless_route("/healthz", READ, Scope::Public, |_| {
+        Box::pin(async move { Ok(admin::health()) })
+    }),
+    slotless_route("/readyz", READ, Scope::Public, |ask| {
         Box::pin(async move { Ok(admin::ready(&ask.service.reports)) })
     }),
-    spare("/metrics", READ, Scope::Metrics, |ask| {
+    slotless_route("/metrics", READ, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::metrics(&ask.service.reports, &ask.head.headers)) })
     }),
-    spare("/v0/status", READ, Scope::Metrics, |ask| {
+    slotless_route("/v0/status", READ, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::status(&ask.service.reports)) })
     }),
-    spare("/v0/cluster", READ, Scope::Metrics, |ask| Box::pin(cluster::get(ask.service))),
-    spare(PEER_PATH, ONLY_GET, Scope::Peer, |ask| {
+    slotless_route("/v0/cluster", READ, Scope::Metrics, |ask| Box::pin(cluster::get(ask.service))),
+    slotless_route(PEER_PATH, ONLY_GET, Scope::Peer, |ask| {
         Box::pin(async move { peer::upgrade(ask.watch, ask.head) })
     }),
-    spare("/admin/profile", ONLY_GET, Scope::Admin, |ask| {
+    slotless_route("/admin/profile", ONLY_GET, Scope::Admin, |ask| {
         Box::pin(profile::get(ask.service, ask.watch, ask.query))
     }),
-    spare("/admin/repair", ASK, Scope::Admin, |ask| {
+    slotless_route("/admin/repair", GET_AND_POST, Scope::Admin, |ask| {
         Box::pin(async move { repair::routes::answer(ask.service, &ask.head.method, ask.query) })
     }),
-    spare("/admin/compact", ASK, Scope::Admin, |ask| {
+    slotless_route("/admin/compact", GET_AND_POST, Scope::Admin, |ask| {
         Box::pin(async move { compact::routes::answer(ask.service, &ask.head.method, ask.query) })
     }),
-    spare("/admin/layout", ONLY_GET, Scope::Admin, |ask| {
+    slotless_route("/admin/layout", ONLY_GET, Scope::Admin, |ask| {
         Box::pin(async move { layout::routes::get(ask.service, ask.query) })
     }),
-    spare("/admin/layout/plan", ONLY_POST, Scope::Admin, |ask| {
+    slotless_route("/admin/layout/plan", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(layout::routes::plan(ask.service, ask.query))
     }),
-    spare("/admin/layout/apply", ONLY_POST, Scope::Admin, |ask| {
+    slotless_route("/admin/layout/apply", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(layout::routes::apply(ask.service, ask.query))
     }),
-    spare("/admin/layout/abort", ONLY_POST, Scope::Admin, |ask| {
+    slotless_route("/admin/layout/abort", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(layout::routes::abort(ask.service, ask.query))
     }),
-    spare("/admin/finalize", ONLY_POST, Scope::Admin, |ask| {
+    slotless_route("/admin/finalize", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(finalize::routes::finalize(ask.service, ask.query, &ask.head.headers))
     }),
-    spare(finalize::routes::MEMBER_PATH, ONLY_POST, Scope::NodeAdmin, |ask| {
+    slotless_route(finalize::routes::MEMBER_PATH, ONLY_POST, Scope::NodeAdmin, |ask| {
         Box::pin(finalize::routes::raise(ask.service, ask.query))
     }),
     Route {
@@ -146,16 +150,16 @@ pub(super) const ROUTES: [Route; 25] = [
         slot: SlotNeed::Spare,
         handler: Handler::Join,
     },
-    spare("/admin/tokens", ASK, Scope::Admin, |ask| {
+    slotless_route("/admin/tokens", GET_AND_POST, Scope::Admin, |ask| {
         Box::pin(tokens::routes::answer(ask.service, &ask.head.method, ask.query))
     }),
-    spare("/admin/tokens/revoke", ONLY_POST, Scope::Admin, |ask| {
+    slotless_route("/admin/tokens/revoke", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(tokens::routes::revoke(ask.service, ask.query))
     }),
-    spare("/admin/quotas", ASK, Scope::Admin, |ask| {
+    slotless_route("/admin/quotas", GET_AND_POST, Scope::Admin, |ask| {
         Box::pin(quotas::routes::answer(ask.service, &ask.head.method, ask.query))
     }),
-    spare("/admin/quotas/remove", ONLY_POST, Scope::Admin, |ask| {
+    slotless_route("/admin/quotas/remove", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(quotas::routes::remove(ask.service, ask.query))
     }),
     Route {
@@ -166,14 +170,19 @@ pub(super) const ROUTES: [Route; 25] = [
         handler: Handler::Placement,
     },
     Route {
-        slot: SlotNeed::Lasting,
-        ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
+        slot: SlotNeed::LongLived,
+        ..slotless_route("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
             Box::pin(async move { ui::events(ask.service, ask.watch, ask.query, ask.right) })
         })
     },
 ];
 
-const fn spare(path: &'static str, allowed: &'static str, scope: Scope, handler: Other) -> Route {
+const fn slotless_route(
+    path: &'static str,
+    allowed: &'static str,
+    scope: Scope,
+    handler: KeylessHandler,
+) -> Route {
     Route { path, allowed, scope, slot: SlotNeed::Spare, handler: Handler::Other(handler) }
 }
 
@@ -208,9 +217,13 @@ impl Route {
             (Handler::Entities, &Method::GET) => RequestKind::Range,
             (Handler::Entity | Handler::Entities, _) => RequestKind::Other,
             (_, &Method::GET) if self.allowed != ONLY_POST => RequestKind::Admin,
-            (_, &Method::HEAD) if [READ, ROOT].contains(&self.allowed) => RequestKind::Admin,
-            (_, &Method::OPTIONS) if self.allowed == ROOT => RequestKind::Admin,
-            (_, &Method::POST) if [ASK, ONLY_POST].contains(&self.allowed) => RequestKind::Admin,
+            (_, &Method::HEAD) if [READ, ROOT_METHODS].contains(&self.allowed) => {
+                RequestKind::Admin
+            }
+            (_, &Method::OPTIONS) if self.allowed == ROOT_METHODS => RequestKind::Admin,
+            (_, &Method::POST) if [GET_AND_POST, ONLY_POST].contains(&self.allowed) => {
+                RequestKind::Admin
+            }
             _ => RequestKind::Other,
         }
     }
@@ -233,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_token_is_little() {
+    fn few_routes_need_no_token() {
         let open =
             |route: &&Route| [Scope::Public, Scope::Peer, Scope::Join].contains(&route.scope);
         let open: Vec<_> = ROUTES.iter().filter(open).map(|route| route.path).collect();
@@ -262,7 +275,7 @@ mod tests {
         assert!(
             Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == RequestKind::Admin)
         );
-        assert!(Route::of("/ui/events").is_some_and(|route| route.slot == SlotNeed::Lasting));
+        assert!(Route::of("/ui/events").is_some_and(|route| route.slot == SlotNeed::LongLived));
         assert!(Route::of("/v0/entity/").is_none() && Route::of("").is_none());
     }
 }

@@ -7,7 +7,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Uri, Version};
 
 use super::access;
-use super::origin::{Names, Origin};
+use super::origin::{Origin, OwnNames};
 use super::problem::Problem;
 use super::routes::{Handler, Route};
 use crate::counters::RequestKind;
@@ -19,7 +19,7 @@ const LONGEST_AUTHORITY: usize = 260;
 /// Refuses a head that fails the checks. Otherwise returns true if the request has a condition that
 /// its route supports.
 pub(super) fn admit(
-    names: &Names,
+    names: &OwnNames,
     watch: &ConnectionState,
     head: &Parts,
     route: Option<Route>,
@@ -60,14 +60,18 @@ pub(super) fn admit(
     asked.authority = authority.or((hosts == 1).then_some(host));
     let in_clear = watch.security.get() == Security::Plain;
     asked.scheme = if in_clear { "http" } else { "https" };
-    asked.near = in_clear && access::is_near(watch);
+    asked.near = in_clear && access::is_on_this_machine(watch);
     admit_origin(names, watch, asked)?;
     Ok(is_conditional)
 }
 
 /// Refuses requests meant for another node or sent by a foreign page. Most requests of a connection
 /// have the authority of the previous one, and no page: these are admitted at once.
-fn admit_origin(names: &Names, watch: &ConnectionState, asked: Origin<'_>) -> Result<(), Problem> {
+fn admit_origin(
+    names: &OwnNames,
+    watch: &ConnectionState,
+    asked: Origin<'_>,
+) -> Result<(), Problem> {
     let authority = asked.authority.unwrap_or_default();
     let is_of_page = asked.origin.is_some() || asked.site.is_some();
     let known = &watch.connection().authority;
@@ -114,7 +118,7 @@ impl<'a> ScreenedHeaders<'a> {
                     }
                 }
                 "content-length" => seen.has_length = true,
-                "authorization" if is_authorized => return Err(twice("Authorization")),
+                "authorization" if is_authorized => return Err(duplicate_header("Authorization")),
                 "authorization" => is_authorized = true,
                 "content-range" if kind == Put => return Err(partial()),
                 "content-encoding"
@@ -142,12 +146,12 @@ impl<'a> ScreenedHeaders<'a> {
                     return Err(Problem::bad_request(detail.to_owned()));
                 }
                 condition if condition.starts_with("if-") => {
-                    return Err(conditional(condition, kind));
+                    return Err(unsupported_condition(condition, kind));
                 }
-                "origin" if seen.asked.origin.is_some() => return Err(twice("Origin")),
+                "origin" if seen.asked.origin.is_some() => return Err(duplicate_header("Origin")),
                 "origin" => seen.asked.origin = Some(value.as_bytes()),
                 "sec-fetch-site" if seen.asked.site.is_some() => {
-                    return Err(twice("Sec-Fetch-Site"));
+                    return Err(duplicate_header("Sec-Fetch-Site"));
                 }
                 "sec-fetch-site" => seen.asked.site = Some(value.as_bytes()),
                 "sec-fetch-mode" => seen.navigates = value.as_bytes() == b"navigate",
@@ -164,7 +168,7 @@ fn authority_of(uri: &Uri) -> Option<&[u8]> {
     uri.authority().map(|authority| authority.as_str().as_bytes())
 }
 
-fn twice(header: &str) -> Problem {
+fn duplicate_header(header: &str) -> Problem {
     Problem::bad_request(format!("expected one {header} header at most"))
 }
 
@@ -173,7 +177,7 @@ fn partial() -> Problem {
     Problem::bad_request(detail.to_owned()).undone()
 }
 
-fn conditional(header: &str, kind: RequestKind) -> Problem {
+fn unsupported_condition(header: &str, kind: RequestKind) -> Problem {
     let problem = Problem::bad_request(format!(
         "{header} is not supported here; conditions are If-None-Match on GET of a value, If-Match \
          on PUT and DELETE, and If-None-Match: * on PUT"

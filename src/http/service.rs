@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::connection::ConnectionState;
 use super::connection::streams::{MAX_WITHOUT_SLOT, Watches};
 use super::etags::Etags;
-use super::origin::Names;
+use super::origin::OwnNames;
 use super::params::Replication;
 use crate::counters::Counters;
 use crate::node::limits::Limits;
@@ -25,7 +25,7 @@ pub(crate) struct Service {
     /// Formatter of entity tags.
     pub(crate) etags: Etags,
     /// The node's names, and the permitted origins.
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Arc<OwnNames>,
     /// True once endless answers are to end, because the node stops.
     pub(crate) stopping: Rc<Cell<bool>>,
     /// The watches of open HTTP/2 streams.
@@ -44,7 +44,7 @@ impl Service {
 
     /// True if a request without a client slot may stay: half of the reserve is kept for short
     /// requests.
-    pub(crate) fn spare_are_few(&self, watch: &ConnectionState) -> bool {
+    pub(crate) fn may_stay_without_slot(&self, watch: &ConnectionState) -> bool {
         if watch.is_stream() && !watch.is_reserve() {
             self.without_slot.get() <= MAX_WITHOUT_SLOT / 2
         } else {

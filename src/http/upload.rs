@@ -10,12 +10,12 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
-use server::link::Room;
+use server::link::MessageReservation;
 
 use super::access::Principal;
 use super::problem::Problem;
 use super::service::Service;
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::http::connection::ConnectionState;
 use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
@@ -30,7 +30,7 @@ const STEP_BYTES: usize = 64 * 1024;
 const SLOWER: &str = "this slow upload was aborted to free memory for waiting requests";
 
 /// An upload that was aborted in favor of waiting requests.
-struct GaveWay;
+struct UploadAborted;
 
 /// The state of a body's unread part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +72,13 @@ pub(crate) struct Upload<'a> {
 pub(crate) enum Value {
     /// A value in one piece, in the connection's buffer, with a reservation for a copy if it is
     /// long.
-    Whole(Bytes, Option<Held>),
+    Whole(Bytes, Option<MemoryReservation>),
     /// A value in pieces, gathered in reserved memory.
     Gathered {
         /// The pieces put together.
         bytes: Vec<u8>,
         /// The reservation for them.
-        held: Held,
+        held: MemoryReservation,
     },
 }
 
@@ -95,7 +95,8 @@ impl Deref for Value {
 
 impl Value {
     /// Returns the reservation without the value.
-    pub(crate) fn into_held(self) -> Option<Held> {
+    #[inline]
+    pub(crate) fn into_reservation(self) -> Option<MemoryReservation> {
         match self {
             Self::Whole(_, held) => held,
             Self::Gathered { held, .. } => Some(held),
@@ -104,6 +105,7 @@ impl Value {
 }
 
 impl<'a> Upload<'a> {
+    #[inline]
     pub(super) fn new(body: Incoming, watch: &'a ConnectionState, right: &'a Principal) -> Self {
         let rest = UnreadPart::of(&body);
         Self {
@@ -136,7 +138,10 @@ impl<'a> Upload<'a> {
 
     /// Receives a value with memory for two copies: a conditional write keeps the value until the
     /// outcome is known, and the record that it makes has another copy.
-    pub(crate) async fn receive_twice(&mut self, service: &Service) -> Result<Value, Problem> {
+    pub(crate) async fn receive_for_two_copies(
+        &mut self,
+        service: &Service,
+    ) -> Result<Value, Problem> {
         self.copies = 2;
         self.receive(service).await
     }
@@ -184,7 +189,7 @@ impl<'a> Upload<'a> {
 
     /// Reserves memory for `bytes` of the value. All waits together last no longer than a request
     /// may wait.
-    async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<Held, Problem> {
+    async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<MemoryReservation, Problem> {
         let bytes = bytes * self.copies;
         if let Some(held) = limits.bodies.take(bytes) {
             return Ok(held);
@@ -214,7 +219,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Returns the time spent waiting for memory.
-    pub(crate) fn waited_for_room(&self) -> Duration {
+    pub(crate) fn memory_wait(&self) -> Duration {
         self.without_room
     }
 
@@ -250,7 +255,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Returns the unread part of the body, if there is one.
-    pub(crate) fn into_rest(self) -> Option<Incoming> {
+    pub(crate) fn into_unread_body(self) -> Option<Incoming> {
         (self.rest == UnreadPart::Coming).then_some(self.body)
     }
 
@@ -261,8 +266,8 @@ impl<'a> Upload<'a> {
         }
         loop {
             let frame = poll_fn(|cx| {
-                if self.watch.gave_way() {
-                    return Poll::Ready(Err(GaveWay));
+                if self.watch.is_upload_aborted() {
+                    return Poll::Ready(Err(UploadAborted));
                 }
                 let polled = Pin::new(&mut self.body).poll_frame(cx);
                 if polled.is_pending() && !std::mem::replace(&mut self.waited, true) {

@@ -94,19 +94,19 @@ pub(crate) enum NotAsking {
 
 /// Answers a request to join: with the layout if the node is in it, or else with the advice to
 /// wait.
-pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
+pub(crate) fn answer_join(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
-    if let Some(ahead) = ahead(asker.clock_ms, wall_micros(), skew) {
+    if let Some(ahead) = clock_lead(asker.clock_ms, wall_micros(), skew) {
         let url = node.url_of(node.shared.own);
         return Err(Refused::Ahead { ahead, url }.into());
     }
-    let layout = node.shared.membership.layouts.entered();
+    let layout = node.shared.membership.layouts.active_layout();
     // `all` includes leaving nodes: the change waits until they have handed over their records, or
     // is undone.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
         let id = known.id;
-        takes_its_place(node, &asker, id)?;
+        check_same_member(node, &asker, id)?;
         node.joiners.remove(&asker.name);
         let cluster = format!("{:016x}", ClusterId::number(node.identity.cluster()));
         return Ok(JoinAnswer::Placed { cluster, id: id.0, layout: hex(&layout.to_bytes()) });
@@ -121,7 +121,8 @@ pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinEr
     }
     let issued = Clock::micros(node.shared.clock.last());
     let url = node.url_of(node.shared.own);
-    if let Some(because) = is_behind(asker.clock_ms, (wall_micros(), issued), skew, &url) {
+    if let Some(because) = clock_behind_reason(asker.clock_ms, (wall_micros(), issued), skew, &url)
+    {
         let (epoch, members) = (layout.epoch, members(node, &layout));
         return Ok(JoinAnswer::Waits { epoch, members, because: Some(because) });
     }
@@ -144,7 +145,7 @@ pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinEr
 /// Returns the reason why a node can't be added yet: its clock is behind, so it would refuse this
 /// cluster's records as future records. Until it accepted them, reads of their keys would fail, and
 /// the change would not end.
-fn is_behind(
+fn clock_behind_reason(
     clock_ms: u64,
     (wall, issued): (u64, u64),
     skew: Duration,
@@ -174,7 +175,7 @@ fn is_behind(
 /// repair fence of a joining node reaches up to the node's clock, and the node makes no promises
 /// below its fence. If its clock is ahead, it makes no promises until the other nodes' clocks have
 /// caught up.
-fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
+fn clock_lead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);
     let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
     (ahead > skew).then_some(ahead)
@@ -206,7 +207,7 @@ fn check(asker: &JoinRequest) -> Result<(), Malformed> {
 
 /// Returns an error unless the member with id `id` is the node that asks. It may have an empty disk
 /// in place of a lost one: the other nodes know of the lost disk, and rebuild the node.
-fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), Refused> {
+fn check_same_member(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
     let name = asker.name.clone();
     if url != asker.url {
@@ -217,7 +218,7 @@ fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), R
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
         // The joining node's settings must list the same members as those of the other nodes.
-        _ if node.shared.membership.layouts.entered().epoch == FIRST_EPOCH => {
+        _ if node.shared.membership.layouts.active_layout().epoch == FIRST_EPOCH => {
             Err(Refused::IsListed { name })
         }
         Some(_) => {
@@ -241,19 +242,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_joins_with_a_clock_that_is_ahead_is_refused() {
+    fn a_joining_node_with_a_clock_ahead_is_refused() {
         let (now_ms, skew) = (1_700_000_000_000, Duration::from_millis(500));
-        let of = |clock_ms| ahead(clock_ms, now_ms * 1000, skew);
+        let of = |clock_ms| clock_lead(clock_ms, now_ms * 1000, skew);
         assert_eq!(of(now_ms + 86_400_000), Some(Duration::from_secs(86_400)));
         assert_eq!(of(now_ms + 500), None);
         assert_eq!(of(now_ms - 86_400_000), None, "it counts as behind");
     }
 
     #[test]
-    fn who_would_refuse_the_clusters_records_does_not_count() {
+    fn a_node_whose_clock_is_behind_can_not_be_added() {
         let (now_ms, skew) = (1_700_000_000_000, Duration::from_millis(500));
         let of = |clock_ms, issued_ms| {
-            is_behind(clock_ms, (now_ms * 1000, issued_ms * 1000), skew, "http://a:1")
+            clock_behind_reason(clock_ms, (now_ms * 1000, issued_ms * 1000), skew, "http://a:1")
         };
         assert_eq!(of(now_ms, now_ms + 2000), None, "as far as a clock's bound");
         assert_eq!(of(now_ms - 5000, now_ms), None, "the request was on its way for 5 s");

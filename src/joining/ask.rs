@@ -15,7 +15,7 @@ use std::time::Duration;
 use protocol::Incarnation;
 use protocol::handshake::Secret;
 use protocol::layout::VoterId;
-use server::identity::{Candidate, Placed};
+use server::identity::{Candidate, GrantedMembership};
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,13 +25,13 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::counters::clocks::wall_micros;
 use crate::http::waiting;
-use crate::joining::message::{self, JoinReply, JoinRequest, Unanswered};
-use crate::node::store::InDirectory;
+use crate::joining::message::{self, AskFailure, JoinReply, JoinRequest};
+use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::serve::{self, WAITS, random};
 use crate::runtime::{accept, credentials, notify};
 use crate::settings::config::Config;
-use crate::settings::members::{At, Members, Unlisted};
+use crate::settings::members::{Members, ServingAddress, Unlisted};
 use crate::transport::{AcceptedStream, Tls};
 
 /// Interval at which each node is asked.
@@ -61,7 +61,7 @@ pub(crate) enum JoinEnd {
 
 /// Joins the cluster, and returns once the node is a member. Returns at once if the settings name
 /// no cluster to join, or if the directory belongs to a member already.
-pub(crate) fn place(
+pub(crate) fn join_cluster(
     config: &Config,
     db: &lsm::Db,
     (socket, address): (&Socket, SocketAddr),
@@ -71,18 +71,18 @@ pub(crate) fn place(
     if unlisted.join.is_empty() {
         return Ok(JoinEnd::Placed);
     }
-    let in_data = |source| InDirectory { data: config.data.clone(), source };
+    let in_data = |source| DirectoryError { data: config.data.clone(), source };
     let (incarnation, voter) = (Incarnation(random("incarnation")), VoterId(random("voter")));
     let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(JoinEnd::Placed) };
-    let asker = asker(unlisted, config.at(address), candidate);
+    let asker = join_request(unlisted, config.at(address), candidate);
     if unlisted.join.iter().all(|url| *url == asker.url) {
         return Err(ServeError::JoinsItself { url: asker.url });
     }
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
     if config.greets {
-        greet(unlisted, &asker);
+        print_instructions(unlisted, &asker);
     }
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(ServeError::Asking)?;
@@ -107,11 +107,11 @@ pub(crate) fn place(
     let Some(placed) = runtime.block_on(asked)? else { return Ok(JoinEnd::Stopped) };
     tracing::info!(epoch = placed.layout.epoch, "accepted into the cluster");
     let skew = config.max_clock_skew.as_micros() as u64;
-    candidate.takes(db, placed, wall_micros(), skew).map_err(in_data)?;
+    candidate.become_member(db, placed, wall_micros(), skew).map_err(in_data)?;
     Ok(JoinEnd::Placed)
 }
 
-fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
+fn join_request(unlisted: &Unlisted, at: ServingAddress, candidate: Candidate) -> JoinRequest {
     let url = unlisted.url.clone().unwrap_or_else(|| at.url());
     let member = unlisted.member(&url);
     let Candidate { incarnation, voter } = candidate;
@@ -128,9 +128,9 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
 }
 
 /// Prints that the node waits, and the commands that add it.
-fn greet(unlisted: &Unlisted, asker: &JoinRequest) {
+fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
-    serve::say(format!(
+    serve::print_text(format!(
         "kvorum {} at {url}{WAITS}{first}, as node {name}. It serves nothing until then. Run:\n\
          \n  kvorum cluster plan --add '{name}' --url {first}\
          \n  kvorum cluster apply --wait PLAN --url {first}\n",
@@ -186,7 +186,7 @@ struct JoinAttempt<'a> {
 impl JoinAttempt<'_> {
     /// Asks until the node is accepted, and returns its place; `None` = a signal told the node to
     /// stop.
-    async fn run(mut self) -> Result<Option<Placed>, ServeError> {
+    async fn run(mut self) -> Result<Option<GrantedMembership>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
         // SIGHUP has no effect yet; without a handler it would end the process.
@@ -215,9 +215,9 @@ impl JoinAttempt<'_> {
     }
 
     /// Asks each node once, up to the limit of one round.
-    async fn round(&mut self) -> Result<Option<Placed>, ServeError> {
+    async fn round(&mut self) -> Result<Option<GrantedMembership>, ServeError> {
         let mut asked = JoinSet::new();
-        for url in self.due() {
+        for url in self.nodes_to_ask() {
             let asker = JoinRequest { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
             let secret = self.secret.clone();
             let token = self.token.map(<[u8]>::to_vec);
@@ -231,25 +231,25 @@ impl JoinAttempt<'_> {
             let Ok((url, answer)) = done else { continue };
             match answer {
                 Ok(JoinReply::Placed(cluster, own, layout)) => {
-                    return Ok(Some(Placed { cluster, own, layout }));
+                    return Ok(Some(GrantedMembership { cluster, own, layout }));
                 }
                 Ok(JoinReply::Waits(members, because)) => {
                     let known = "it knows that this node asks to join";
-                    self.say(&url, because.as_deref().unwrap_or(known));
+                    self.log_result(&url, because.as_deref().unwrap_or(known));
                     let others = members.into_iter().filter(|member| *member != self.asker.url);
                     self.targets.extend(others);
                 }
-                Err(Unanswered::Refused(why)) => {
+                Err(AskFailure::Refused(why)) => {
                     return Err(ServeError::Refused { url, why });
                 }
-                Err(error) => self.say(&url, &error.to_string()),
+                Err(error) => self.log_result(&url, &error.to_string()),
             }
         }
         Ok(None)
     }
 
     /// Returns the nodes to ask in this round, in rotation.
-    fn due(&mut self) -> Vec<String> {
+    fn nodes_to_ask(&mut self) -> Vec<String> {
         let after = self.last.clone().unwrap_or_default();
         let (before, behind): (Vec<_>, Vec<_>) =
             self.targets.iter().cloned().partition(|url| *url <= after);
@@ -259,7 +259,7 @@ impl JoinAttempt<'_> {
     }
 
     /// Logs the result of asking a node, unless the node's last result was the same.
-    fn say(&mut self, url: &str, what: &str) {
+    fn log_result(&mut self, url: &str, what: &str) {
         let before = self.said.insert(url.to_owned(), what.to_owned());
         if before.as_deref() != Some(what) {
             tracing::info!(url, "{what}");

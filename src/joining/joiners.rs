@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_known_until_it_asks_no_more() {
+    fn a_joining_node_is_listed_until_it_stops_asking() {
         let (joiners, now) = (Joiners::default(), Instant::now());
         joiners.keep(asker("b", 7), now).unwrap();
         joiners.keep(asker("a", 9), now).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_with_one_name_the_first_one_stays_whoever_asks_first_here() {
+    fn of_two_joining_nodes_with_one_name_the_first_one_stays() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         // Each node reports its start by its own clock; one clock is ten minutes behind the other.
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_with_another_disk_is_to_wait_until_the_first_one_is_forgotten() {
+    fn a_joining_node_with_another_disk_waits_until_the_first_one_is_forgotten() {
         let (joiners, now) = (Joiners::default(), Instant::now());
         joiners.keep(asker("d", 9), now).unwrap();
         assert_eq!(joiners.keep(asker("d", 7), now), Ok(JoinOutcome::NotYet));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_may_ask() {
+    fn the_number_of_joining_nodes_is_bounded() {
         let (joiners, now) = (Joiners::default(), Instant::now());
         let keep = |n: usize| joiners.keep(asker(&format!("n{n}"), 1), now);
         assert!((0..MAX_JOINERS).all(|n| keep(n) == Ok(JoinOutcome::New)));

@@ -107,7 +107,7 @@ pub(crate) enum JoinReply {
 
 /// The reason why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unanswered {
+pub(crate) enum AskFailure {
     /// The connection could not be made; the request may be retried.
     #[error("{0}")]
     Dial(#[from] DialError),
@@ -136,13 +136,13 @@ impl JoinRequest {
 /// The content that a proof covers: a request or its answer, its nonce, and its TLS connection if
 /// it has one.
 #[derive(Debug, Clone, Copy)]
-struct About<'a> {
+struct ProofContent<'a> {
     nonce: &'a Nonce,
     channel: Option<&'a Channel>,
     body: &'a [u8],
 }
 
-impl<'a> About<'a> {
+impl<'a> ProofContent<'a> {
     fn parts(&self) -> [&'a [u8]; 3] {
         [self.nonce, self.body, self.channel.map_or(&[], |channel| channel)]
     }
@@ -164,7 +164,7 @@ impl<'a> About<'a> {
 
 /// A request whose sender has proved that it knows the secret.
 #[derive(Debug)]
-pub(crate) struct Proven {
+pub(crate) struct ProvenRequest {
     nonce: Nonce,
     /// The secret that the sender knows, one of this node's secrets.
     secret: Secret,
@@ -172,7 +172,7 @@ pub(crate) struct Proven {
 }
 
 /// Returns the value of a request's proof header; `None` without a secret.
-fn proof_of(secret: Option<&Secret>, about: About<'_>) -> Option<String> {
+fn proof_of(secret: Option<&Secret>, about: ProofContent<'_>) -> Option<String> {
     Some(format!("{} {}", hex(about.nonce), about.prove(secret?, ASKS)))
 }
 
@@ -182,18 +182,18 @@ pub(crate) fn proven_by(
     channel: Option<Channel>,
     header: &[u8],
     body: &[u8],
-) -> Option<Proven> {
+) -> Option<ProvenRequest> {
     let (nonce, proof) = std::str::from_utf8(header).ok()?.split_once(' ')?;
     let (nonce, proof): (Nonce, _) = (unhex(nonce)?.try_into().ok()?, unhex(proof)?);
-    let about = About { nonce: &nonce, channel: channel.as_ref(), body };
+    let about = ProofContent { nonce: &nonce, channel: channel.as_ref(), body };
     let secret = secrets.find(|secret| about.is_proven(secret, ASKS, &proof))?;
-    Some(Proven { nonce, secret, channel })
+    Some(ProvenRequest { nonce, secret, channel })
 }
 
-impl Proven {
+impl ProvenRequest {
     /// Returns the value of the answer's proof header.
     pub(crate) fn proof_of_answer(&self, body: &[u8]) -> String {
-        let about = About { nonce: &self.nonce, channel: self.channel.as_ref(), body };
+        let about = ProofContent { nonce: &self.nonce, channel: self.channel.as_ref(), body };
         about.prove(&self.secret, ANSWERS)
     }
 }
@@ -204,13 +204,13 @@ pub(crate) async fn ask(
     asker: &JoinRequest,
     secret: Option<&Secret>,
     token: Option<&[u8]>,
-) -> Result<JoinReply, Unanswered> {
+) -> Result<JoinReply, AskFailure> {
     let body = serde_json::to_vec(asker).expect("strings and numbers always serialize");
     let nonce = nonce()?;
     let exchange = async {
         let mut stream = connect(url, &RefCell::default()).await?;
         let (channel, authority) = (stream.channel(), authority_of(url));
-        let about = About { nonce: &nonce, channel: channel.as_ref(), body: &body };
+        let about = ProofContent { nonce: &nonce, channel: channel.as_ref(), body: &body };
         let mut head = format!(
             "POST {PATH} HTTP/1.0\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n",
@@ -225,9 +225,9 @@ pub(crate) async fn ask(
         stream.flush().await?;
         let mut received = Vec::new();
         (&mut stream).take(MAX_ANSWER as u64).read_to_end(&mut received).await?;
-        Ok::<_, Unanswered>((received, channel))
+        Ok::<_, AskFailure>((received, channel))
     };
-    let exchanged = timeout(PATIENCE, exchange).await.map_err(|_| Unanswered::Late)?;
+    let exchanged = timeout(PATIENCE, exchange).await.map_err(|_| AskFailure::Late)?;
     let (received, channel) = exchanged?;
     read(&received, secret, (&nonce, channel.as_ref()))
 }
@@ -237,8 +237,8 @@ fn read(
     received: &[u8],
     secret: Option<&Secret>,
     (nonce, channel): (&Nonce, Option<&Channel>),
-) -> Result<JoinReply, Unanswered> {
-    let unexpected = |what: &str| Unanswered::Unexpected(what.to_owned());
+) -> Result<JoinReply, AskFailure> {
+    let unexpected = |what: &str| AskFailure::Unexpected(what.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
     let length = match head.parse(received) {
@@ -252,9 +252,9 @@ fn read(
     if let Some(secret) = secret {
         let proof = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(HEADER));
         let proof = proof.and_then(|proof| unhex(std::str::from_utf8(proof.value).ok()?));
-        let about = About { nonce, channel, body };
+        let about = ProofContent { nonce, channel, body };
         if !proof.is_some_and(|proof| about.is_proven(secret, ANSWERS, &proof)) {
-            return Err(Unanswered::Refused(
+            return Err(AskFailure::Refused(
                 "it does not know this node's cluster secret: give all nodes the same one"
                     .to_owned(),
             ));
@@ -275,13 +275,13 @@ fn read(
 }
 
 /// Converts an error response into the reason.
-fn problem(status: u16, body: &[u8]) -> Unanswered {
+fn problem(status: u16, body: &[u8]) -> AskFailure {
     let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
     let detail = detail.unwrap_or("is this a kvorum node?").to_owned();
     match status {
-        400 | 403 | 409 => Unanswered::Refused(detail),
-        _ => Unanswered::Unexpected(format!("{status}: {detail}")),
+        400 | 403 | 409 => AskFailure::Refused(detail),
+        _ => AskFailure::Unexpected(format!("{status}: {detail}")),
     }
 }
 
@@ -304,11 +304,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_good_for_one_question_and_its_answer() {
+    fn a_proof_covers_one_request_and_its_answer() {
         let [secret, other] =
             ["open sesame, please", "another secret!!"].map(|text| Secret::new(text.into()));
         let (nonce, body) = ([7; 32], br#"{"epoch":3,"members":["http://h:1"]}"#);
-        let about = About { nonce: &nonce, channel: None, body };
+        let about = ProofContent { nonce: &nonce, channel: None, body };
         let header = proof_of(Some(&secret), about).unwrap();
         let knows = |own: &Secret, also: Option<&Secret>, channel, header: &[u8], body: &[u8]| {
             let secrets = Secrets::new(own.clone(), also.cloned());
@@ -329,30 +329,30 @@ mod tests {
         let is_taken = |proof: &str| matches!(answer(proof), Ok(JoinReply::Waits(..)));
         assert!(is_taken(&proven.proof_of_answer(body)));
         for bad in [
-            About { nonce: &[8; 32], ..about }.prove(&secret, ANSWERS),
-            About { channel: Some(&[1; 32]), ..about }.prove(&secret, ANSWERS),
+            ProofContent { nonce: &[8; 32], ..about }.prove(&secret, ANSWERS),
+            ProofContent { channel: Some(&[1; 32]), ..about }.prove(&secret, ANSWERS),
             about.prove(&other, ANSWERS),
             header.split_once(' ').unwrap().1.to_owned(),
             String::new(),
         ] {
-            assert!(matches!(answer(&bad), Err(Unanswered::Refused(_))), "{bad}");
+            assert!(matches!(answer(&bad), Err(AskFailure::Refused(_))), "{bad}");
         }
     }
 
     #[test]
-    fn what_is_no_answer_is_told_from_one_that_refuses() {
+    fn a_malformed_answer_is_told_from_a_refusal() {
         let read = |text: &str| read(text.as_bytes(), None, (&[0; 32], None)).unwrap_err();
         let refused = r#"{"type":"join-refused","detail":"node a is a member already"}"#;
         let refused = read(&format!("HTTP/1.1 409 Conflict\r\n\r\n{refused}"));
         assert!(
-            matches!(&refused, Unanswered::Refused(why) if why == "node a is a member already")
+            matches!(&refused, AskFailure::Refused(why) if why == "node a is a member already")
         );
         for text in ["", "nonsense", "HTTP/1.0 404 Not Found\r\n\r\n", "HTTP/1.0 200 OK\r\n\r\n{}"]
         {
-            assert!(matches!(read(text), Unanswered::Unexpected(_)), "{text:?}");
+            assert!(matches!(read(text), AskFailure::Unexpected(_)), "{text:?}");
         }
         let layout = r#"{"cluster":"07","id":1,"layout":"00"}"#;
         let unread = read(&format!("HTTP/1.0 200 OK\r\n\r\n{layout}"));
-        assert!(matches!(unread, Unanswered::Unexpected(_)), "{unread}");
+        assert!(matches!(unread, AskFailure::Unexpected(_)), "{unread}");
     }
 }

@@ -11,7 +11,7 @@ use crate::http::problem::Problem;
 use crate::http::upload::Upload;
 use crate::http::{Answer, PROOF, Service, params};
 use crate::joining::answers::JoinError;
-use crate::joining::message::{self, JoinAnswer, JoinRequest, Proven};
+use crate::joining::message::{self, JoinAnswer, JoinRequest, ProvenRequest};
 
 pub(crate) async fn post(
     service: &Service,
@@ -24,12 +24,12 @@ pub(crate) async fn post(
     let secrets = service.reports.secrets();
     let channel = watch.security.get().channel();
     let proven = secrets.own().map(|_| admit(secrets, channel, headers, &body)).transpose()?;
-    params::none(uri.query().unwrap_or(""))?;
+    params::refuse_parameters(uri.query().unwrap_or(""))?;
     let asker: JoinRequest = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;
-    let place = service.reports.asks_to_join(asker).map_err(|error| match error {
+    let place = service.reports.answer_join(asker).map_err(|error| match error {
         JoinError::Malformed(what) => Problem::bad_request(what.to_string()),
-        JoinError::Refused(why) => Problem::no_place(why.to_string()),
+        JoinError::Refused(why) => Problem::join_refused(why.to_string()),
     })?;
     let status = match place {
         JoinAnswer::Placed { .. } => StatusCode::OK,
@@ -49,7 +49,7 @@ fn admit(
     channel: Option<Channel>,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<Proven, Problem> {
+) -> Result<ProvenRequest, Problem> {
     let header = headers.get(message::HEADER).ok_or_else(|| {
         Problem::forbidden(
             "this cluster has a secret: start the node that joins with --cluster-secret-file",

@@ -21,16 +21,16 @@ use crate::http::{Answer, Service, params};
 use crate::layout::status::{ChangeProgress, id_text};
 
 pub(crate) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
-    params::none(query.into_params())?;
+    params::refuse_parameters(query.into_params())?;
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
 /// Interval at which a handler checks a change's progress.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let change = params::change(query.into_params(), |name| service.reports.joiner(name))?;
-    begun(service)?;
+    refuse_before_start(service)?;
     match service.reports.plan(change).await {
         Some(Ok(plan)) => Ok(Answer::json(StatusCode::OK, &plan)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
@@ -40,61 +40,61 @@ pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Ans
 
 pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let id = params::apply(query.into_params())?;
-    begun(service)?;
-    let Some(plan) = service.reports.plan_of(id) else {
+    refuse_before_start(service)?;
+    let Some(plan) = service.reports.find_plan(id) else {
         let detail = format!(
             "this node knows no plan {}: it forgets plans when it restarts, and all but the last \
              few; plan again, or ask the node that made it",
             id_text(id)
         );
-        return Err(Problem::no_plan(detail));
+        return Err(Problem::plan_refused(detail));
     };
-    refuse(&plan, &service.reports.known_layout())?;
+    refuse_outdated_plan(&plan, &service.reports.known_layout())?;
     if let Some(other) = service.reports.layout().change
         && other.progress == ChangeProgress::Asking
         && other.plan != id_text(id)
     {
-        return Err(Problem::no_plan(format!(
+        return Err(Problem::plan_refused(format!(
             "this node asks the council for plan {} at the moment: wait for the end of that \
              (change in /admin/layout)",
             other.plan
         )));
     }
-    never_asked(&plan, &service.reports.known_layout())?;
+    refuse_unasked_nodes(&plan, &service.reports.known_layout())?;
     // Answers once the change is known, so that an abort sent after this answer finds it.
     let until = Instant::now() + service.limits().deadline;
     let is_known = || service.reports.change().is_some_and(|(plan, _)| plan == id);
     service.reports.apply(plan).await;
     while !is_known() && Instant::now() < until {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
 /// Refuses a change until all nodes that `--cluster` lists have started once.
-fn begun(service: &Service) -> Result<(), Problem> {
-    service.reports.not_begun().map_or(Ok(()), |why| Err(Problem::no_plan(why)))
+fn refuse_before_start(service: &Service) -> Result<(), Problem> {
+    service.reports.not_begun().map_or(Ok(()), |why| Err(Problem::plan_refused(why)))
 }
 
 /// Refuses a plan with a new node that did not ask to join: the node may not exist, and the change
 /// would wait for it.
-fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
+fn refuse_unasked_nodes(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     let is_new =
         |node: &&protocol::layout::Node| plan.id() != known.id() && known.node(node.id).is_none();
     let mut unasked = plan.nodes.iter().filter(is_new).filter(|node| node.first_disk.is_none());
     let Some(node) = unasked.next() else { return Ok(()) };
     let name = &node.member.name;
-    Err(Problem::no_plan(format!(
+    Err(Problem::plan_refused(format!(
         "node {name:?} has not asked to join: nothing was changed. Start it with kvorum serve \
          --join and a URL of this cluster, then plan to add it by its name alone"
     )))
 }
 
 /// Refuses a plan that can't be applied any more.
-fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
+fn refuse_outdated_plan(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     if plan.base != known.id() && plan.id() != known.id() {
         let (base, known) = (plan.epoch - 1, known.epoch);
-        return Err(Problem::no_plan(format!(
+        return Err(Problem::plan_refused(format!(
             "the plan was made in epoch {base}, and it is epoch {known} by now: plan again"
         )));
     }
@@ -102,11 +102,11 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
 }
 
 pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
-    params::none(query.into_params())?;
-    begun(service)?;
-    decided(service).await?;
+    params::refuse_parameters(query.into_params())?;
+    refuse_before_start(service)?;
+    wait_for_decision(service).await?;
     let known = service.reports.known_layout();
-    let Some(before) = service.reports.aborted(&known) else {
+    let Some(before) = service.reports.abort_layout(&known) else {
         let why = match known.stage {
             Stage::ReadNew => {
                 "reads use the new replicas already: the change can't be aborted any more, and \
@@ -121,7 +121,7 @@ pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<An
                  council after an abort: abort at one of them, or once they are up"
             }
         };
-        return Err(Problem::no_plan(why.to_owned()));
+        return Err(Problem::plan_refused(why.to_owned()));
     };
     // Answers with the layout from before the abort. A client that waits for the end of the abort
     // waits for the next epoch, which may already be in force if this thread is delayed.
@@ -133,7 +133,7 @@ pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<An
 /// Waits until the metadata quorum has decided this node's proposal, and the node has adopted the
 /// decision. Earlier the decision may come at any moment, so the layout that an abort would undo is
 /// not known.
-async fn decided(service: &Service) -> Result<(), Problem> {
+async fn wait_for_decision(service: &Service) -> Result<(), Problem> {
     let reports = &service.reports;
     let until = Instant::now() + service.limits().deadline;
     loop {
@@ -142,14 +142,14 @@ async fn decided(service: &Service) -> Result<(), Problem> {
         match asked {
             None if !lags || Instant::now() >= until => return Ok(()),
             Some((plan, _)) if Instant::now() >= until => {
-                return Err(Problem::no_plan(format!(
+                return Err(Problem::plan_refused(format!(
                     "the council is still asked for plan {}, and may decide it later: nothing is \
                      aborted yet. Without a majority of the council nothing changes: look at \
                      `kvorum cluster status`, and abort again",
                     id_text(plan)
                 )));
             }
-            _ => sleep(LOOK).await,
+            _ => sleep(POLL_INTERVAL).await,
         }
     }
 }

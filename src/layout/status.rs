@@ -266,7 +266,7 @@ impl LayoutStatus {
     /// Returns the current status.
     pub(crate) fn of(node: &Node) -> Self {
         let shared = &node.shared;
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         let change = shared.membership.layouts.change().map(|change| ChangeStatus {
             plan: id_text(change.layout.id()),
             epoch: change.layout.epoch,

@@ -14,9 +14,9 @@ const NAMED: usize = 3;
 pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
-    warnings.extend(waits(node, planned));
-    warnings.extend(elsewhere(base, planned));
-    warnings.extend(in_clear(planned));
+    warnings.extend(waits_for_unreachable(node, planned));
+    warnings.extend(url_changes(base, planned));
+    warnings.extend(mixed_tls(planned));
     let (nodes, replicas) = (planned.nodes.len(), planned.replicas);
     if nodes < usize::from(replicas) {
         warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
@@ -25,9 +25,9 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     if unused > 0 {
         warnings.push(format!("{unused} members of the council leave the cluster"));
     }
-    warnings.extend(shrinks(base.council.len(), planned.council.len()));
-    warnings.extend(alive(node, planned));
-    warnings.extend(unasked(base, planned));
+    warnings.extend(tolerates_less(base.council.len(), planned.council.len()));
+    warnings.extend(lost_but_up(node, planned));
+    warnings.extend(not_asked_to_join(base, planned));
     let lost = text(before(planned).filter(|node| node.is_lost));
     if !lost.is_empty() {
         warnings.push(format!("what only {lost} held is lost, above all writes with ack=1"));
@@ -36,7 +36,7 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
 }
 
 /// Warns that the new metadata quorum tolerates fewer failures.
-fn shrinks(was: usize, is: usize) -> Option<String> {
+fn tolerates_less(was: usize, is: usize) -> Option<String> {
     let may_fail = |nodes: usize| nodes - (nodes / 2 + 1);
     (is < was).then(|| {
         let fail = match (is, may_fail(is)) {
@@ -66,7 +66,7 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
     }
     let has_its_disk = match seat.voter {
         // In the first layout a seat belongs to the node's first disk.
-        None => !node.shared.membership.logs.had_another(seat.node),
+        None => !node.shared.membership.logs.had_another_disk(seat.node),
         voter => node.facts.seen(seat.node).voter() == voter,
     };
     node.facts.is_up(seat.node) && has_its_disk
@@ -91,7 +91,7 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
 }
 
 /// Warns that a node declared lost is up.
-fn alive(node: &Node, planned: &Layout) -> Option<String> {
+fn lost_but_up(node: &Node, planned: &Layout) -> Option<String> {
     let alive = text(before(planned).filter(|lost| lost.is_lost && node.facts.is_up(lost.id)));
     (!alive.is_empty()).then(|| {
         format!(
@@ -102,7 +102,7 @@ fn alive(node: &Node, planned: &Layout) -> Option<String> {
 }
 
 /// Warns that a planned node has not asked to join, so the plan can't be applied.
-fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
+fn not_asked_to_join(base: &Layout, planned: &Layout) -> Option<String> {
     let is_new = |node: &&protocol::layout::Node| base.node(node.id).is_none();
     let new = planned.nodes.iter().filter(is_new);
     let unasked = text(new.filter(|node| node.first_disk.is_none()));
@@ -115,7 +115,7 @@ fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
 }
 
 /// Warns of nodes whose URL in the layout changes.
-fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
+fn url_changes(base: &Layout, planned: &Layout) -> Vec<String> {
     let text = |node: &protocol::layout::Node| {
         let was = base.node(node.id).filter(|was| was.url != node.url)?;
         Some(format!(
@@ -128,7 +128,7 @@ fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
 }
 
 /// Warns that some nodes are reached in plaintext and others over TLS.
-fn in_clear(planned: &Layout) -> Option<String> {
+fn mixed_tls(planned: &Layout) -> Option<String> {
     let is_in_clear = |node: &&protocol::layout::Node| node.url.starts_with("http://");
     let (clear, secured): (Vec<_>, Vec<_>) = planned.nodes.iter().partition(is_in_clear);
     if clear.is_empty() || secured.is_empty() {
@@ -148,7 +148,7 @@ fn in_clear(planned: &Layout) -> Option<String> {
 }
 
 /// Warns that the change will not end before an unreachable node is back.
-fn waits(node: &Node, planned: &Layout) -> Option<String> {
+fn waits_for_unreachable(node: &Node, planned: &Layout) -> Option<String> {
     if planned.stage == Stage::Settled {
         return None;
     }

@@ -39,7 +39,7 @@ impl fmt::Display for Advice<'_> {
         let Some(cause) = self.cause else { return Ok(()) };
         f.write_str(". Nothing was deleted. ")?;
         match Errno::from_io_error(cause) {
-            Some(Errno::ACCESS) => may_not(f, self.data)?,
+            Some(Errno::ACCESS) => write_ownership(f, self.data)?,
             Some(errno) => f.write_str(advice(errno))?,
             None => f.write_str("Correct what the operating system reports")?,
         }
@@ -48,14 +48,14 @@ impl fmt::Display for Advice<'_> {
 }
 
 /// Writes the user that runs the process, and the owner of the directory.
-fn may_not(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
+fn write_ownership(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
     write!(f, "kvorum runs as user {}, group {}", geteuid(), getegid())?;
     if let Ok(found) = fs::metadata(data) {
         let mode = found.permissions().mode() & 0o7777;
         let (user, group) = (found.uid(), found.gid());
         write!(f, "; the directory belongs to user {user}, group {group}, mode {mode:04o}")?;
     }
-    if let Some((name, owner)) = of_another(data) {
+    if let Some((name, owner)) = file_of_other_user(data) {
         write!(f, "; {name} in it belongs to user {owner}")?;
     }
     f.write_str(
@@ -66,7 +66,7 @@ fn may_not(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
 
 /// Returns the first file in a directory, by name, that belongs to a user other than the one
 /// running, with its owner.
-fn of_another(data: &Path) -> Option<(String, u32)> {
+fn file_of_other_user(data: &Path) -> Option<(String, u32)> {
     let files = fs::read_dir(data).ok()?.flatten();
     let owned = files.filter_map(|file| Some((file.file_name(), file.metadata().ok()?.uid())));
     let (name, owner) = owned.filter(|(_, owner)| *owner != geteuid().as_raw()).min()?;
@@ -109,7 +109,7 @@ pub(crate) fn advice(errno: Errno) -> &'static str {
 }
 
 /// Returns the advice for an error that may be due to a limit of this process; empty if it is not.
-pub(crate) fn limit(error: &io::Error) -> String {
+pub(crate) fn limit_advice(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(errno @ Errno::MFILE) => {
             let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -123,7 +123,7 @@ pub(crate) fn limit(error: &io::Error) -> String {
 }
 
 /// Returns the advice for a port that can't be bound.
-pub(crate) fn port(error: &io::Error) -> String {
+pub(crate) fn port_advice(error: &io::Error) -> String {
     let what = match Errno::from_io_error(error) {
         Some(Errno::ADDRINUSE) => {
             "another process listens there (ss -ltnp names it): stop it, or choose another --listen"
@@ -135,7 +135,7 @@ pub(crate) fn port(error: &io::Error) -> String {
             "this user may not use that port: choose one from 1024 on in --listen, or give the \
              process CAP_NET_BIND_SERVICE"
         }
-        _ => return limit(error),
+        _ => return limit_advice(error),
     };
     format!(": {what}. Nothing was changed")
 }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_port_that_is_taken_has_a_way_out() {
-        let said = port(&Errno::ADDRINUSE.into());
+        let said = port_advice(&Errno::ADDRINUSE.into());
         assert!(said.contains("stop it, or choose another --listen"), "{said}");
     }
 

@@ -107,11 +107,11 @@ impl ClockState {
         let mut stopping = self.stopping();
         while !*stopping {
             drop(stopping);
-            if let Some((bound, batch)) = self.clock.wanted(clocks::now()) {
+            if let Some((bound, batch)) = self.clock.next_bound(clocks::now()) {
                 let begun = Instant::now();
                 // Bypasses the store's backlog: one small record must not wait for compactions.
                 let result = self.db.commit(batch);
-                self.clock.kept(bound, begun.elapsed().as_micros() as u64, result);
+                self.clock.bound_stored(bound, begun.elapsed().as_micros() as u64, result);
                 self.durable.notify_waiters();
             }
             stopping = self.stopping();

@@ -17,12 +17,12 @@ const LONGEST: Duration = Duration::from_millis(500);
 
 /// State of the clock comparison.
 #[derive(Debug, Default)]
-pub(crate) struct Comparison {
+pub(crate) struct ClockComparison {
     over: AtomicBool,
     ended: Notify,
 }
 
-impl Comparison {
+impl ClockComparison {
     /// Waits until the comparison has ended.
     pub(crate) async fn wait(&self) {
         if self.is_over() {

@@ -37,7 +37,7 @@ pub(crate) struct ConnectionSlots {
     /// Number of connections in reserve slots that wait for a client slot, and of requests that
     /// wait for a slot: both have priority over new connections.
     waiting: AtomicUsize,
-    left: Notify,
+    released: Notify,
 }
 
 fn take(count: &AtomicUsize, most: usize) -> bool {
@@ -53,12 +53,12 @@ impl ConnectionSlots {
             reserve: AtomicUsize::new(0),
             max_reserve: reserve,
             waiting: AtomicUsize::new(0),
-            left: Notify::new(),
+            released: Notify::new(),
         }
     }
 
     /// Takes a slot for a new connection; `None` if all are taken.
-    pub(crate) fn enter(&self) -> Option<ConnectionSlot> {
+    pub(crate) fn acquire(&self) -> Option<ConnectionSlot> {
         if self.nobody_waits() && take(&self.clients, self.max_clients) {
             return Some(ConnectionSlot::Client);
         }
@@ -67,12 +67,12 @@ impl ConnectionSlots {
 
     /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as a
     /// connection of its own would take one. Returns false if no slot is free.
-    pub(crate) fn enter_again(&self) -> bool {
+    pub(crate) fn acquire_for_stream(&self) -> bool {
         self.nobody_waits() && take(&self.clients, self.max_clients)
     }
 
     /// Takes a client slot for a request that has been waiting for one.
-    pub(crate) fn enter_at_last(&self) -> bool {
+    pub(crate) fn acquire_after_wait(&self) -> bool {
         take(&self.clients, self.max_clients)
     }
 
@@ -81,28 +81,28 @@ impl ConnectionSlots {
     }
 
     /// Moves a connection from its reserve slot to a client slot, if one is free.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn move_to_client_slot(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
         if settled {
-            self.leave(ConnectionSlot::Reserve);
+            self.release(ConnectionSlot::Reserve);
         }
         settled
     }
 
     /// Releases a slot.
-    pub(crate) fn leave(&self, slot: ConnectionSlot) {
+    pub(crate) fn release(&self, slot: ConnectionSlot) {
         let count = match slot {
             ConnectionSlot::Client => &self.clients,
             ConnectionSlot::Reserve => &self.reserve,
         };
         let before = count.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a slot is returned once");
-        self.left.notify_one();
+        self.released.notify_one();
     }
 
     /// Waits until a slot is released, or was since the last wait.
-    pub(crate) async fn left(&self) {
-        self.left.notified().await;
+    pub(crate) async fn wait_for_release(&self) {
+        self.released.notified().await;
     }
 
     /// True if a connection may stay in its reserve slot: half of these slots are kept for
@@ -141,27 +141,27 @@ mod tests {
     #[test]
     fn reserve_clients_come_after_others_and_settle_when_one_leaves() {
         let slots = ConnectionSlots::new(2, 2);
-        let came: Vec<_> = (0..5).map(|_| slots.enter()).collect();
+        let came: Vec<_> = (0..5).map(|_| slots.acquire()).collect();
         let (client, reserve) = (Some(ConnectionSlot::Client), Some(ConnectionSlot::Reserve));
         assert_eq!(came, [client, client, reserve, reserve, None]);
-        assert!(!slots.settle() && !slots.reserve_is_half_free());
-        slots.leave(ConnectionSlot::Client);
-        assert!(slots.settle() && slots.reserve_is_half_free());
-        assert_eq!([slots.enter(), slots.enter()], [reserve, None]);
+        assert!(!slots.move_to_client_slot() && !slots.reserve_is_half_free());
+        slots.release(ConnectionSlot::Client);
+        assert!(slots.move_to_client_slot() && slots.reserve_is_half_free());
+        assert_eq!([slots.acquire(), slots.acquire()], [reserve, None]);
     }
 
     #[test]
     fn a_waiting_reserve_client_comes_before_a_new_one() {
         let slots = ConnectionSlots::new(1, 2);
         assert_eq!(
-            [slots.enter(), slots.enter()],
+            [slots.acquire(), slots.acquire()],
             [Some(ConnectionSlot::Client), Some(ConnectionSlot::Reserve)]
         );
         let waiting = slots.wait();
-        slots.leave(ConnectionSlot::Client);
-        assert_eq!(slots.enter(), Some(ConnectionSlot::Reserve));
-        assert!(!slots.enter_again(), "nor one of HTTP/2");
-        assert!(slots.settle());
+        slots.release(ConnectionSlot::Client);
+        assert_eq!(slots.acquire(), Some(ConnectionSlot::Reserve));
+        assert!(!slots.acquire_for_stream(), "nor one of HTTP/2");
+        assert!(slots.move_to_client_slot());
         drop(waiting);
     }
 }

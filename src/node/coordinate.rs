@@ -28,13 +28,15 @@ use protocol::{
     Request, StoreError,
 };
 use server::identity::OwnRecords;
-use server::link::Room;
-use server::{Driver, Loop, Outcome, TaskEvent, Wanted, WriteBatcher, WritePurpose, store_error};
+use server::link::MessageReservation;
+use server::{
+    Driver, Loop, Outcome, StoreRead, TaskEvent, WriteBatcher, WritePurpose, store_error,
+};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::node::reads::ReadError;
 use crate::node::requests::Requests;
@@ -57,7 +59,7 @@ enum LoopEvent {
     /// A client writes a record, which has this node's version.
     Write(ClientId, (Bytes, Record), AskedQuorum),
     /// The result of a read that had to wait, and the read's target with its limit on bytes.
-    Read(OpId, Wanted, Result<Option<Record>, StoreError>),
+    Read(OpId, StoreRead, Result<Option<Record>, StoreError>),
     /// A batched write was stored, or failed.
     Written(WritePurpose, Outcome),
     /// One of the node's own records was stored, or failed.
@@ -70,10 +72,10 @@ enum LoopEvent {
 #[derive(Debug)]
 enum ReplyWaiter<T> {
     /// Not polled yet, or polled with this waker.
-    For(Option<Waker>),
+    Waiting(Option<Waker>),
     Done(T),
     /// The waiter was dropped before the result arrived.
-    Gone,
+    Abandoned,
 }
 
 /// All waiters for results of one kind.
@@ -89,7 +91,7 @@ impl<T> Default for PendingRequests<T> {
 impl<T> PendingRequests<T> {
     /// Opens a slot for one waiter.
     fn open(&self) -> ReplySlot<'_, T> {
-        let number = self.0.borrow_mut().insert(ReplyWaiter::For(None)) as u64;
+        let number = self.0.borrow_mut().insert(ReplyWaiter::Waiting(None)) as u64;
         ReplySlot { pending: self, number, taken: false }
     }
 
@@ -97,12 +99,12 @@ impl<T> PendingRequests<T> {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
         match std::mem::replace(place, ReplyWaiter::Done(with)) {
-            ReplyWaiter::For(Some(waker)) => {
+            ReplyWaiter::Waiting(Some(waker)) => {
                 drop(waiting);
                 waker.wake();
             }
-            ReplyWaiter::For(None) => {}
-            ReplyWaiter::Gone => drop(waiting.remove(number as usize)),
+            ReplyWaiter::Waiting(None) => {}
+            ReplyWaiter::Abandoned => drop(waiting.remove(number as usize)),
             ReplyWaiter::Done(_) => unreachable!("everything is answered once"),
         }
     }
@@ -110,7 +112,7 @@ impl<T> PendingRequests<T> {
     fn poll(&self, number: u64, cx: &Context<'_>) -> Poll<T> {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
-        if let ReplyWaiter::For(waker) = place {
+        if let ReplyWaiter::Waiting(waker) = place {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
@@ -124,9 +126,9 @@ impl<T> PendingRequests<T> {
     fn leave(&self, number: u64) {
         let mut waiting = self.0.borrow_mut();
         match waiting.get_mut(number as usize) {
-            Some(place @ ReplyWaiter::For(_)) => *place = ReplyWaiter::Gone,
+            Some(place @ ReplyWaiter::Waiting(_)) => *place = ReplyWaiter::Abandoned,
             Some(ReplyWaiter::Done(_)) => drop(waiting.remove(number as usize)),
-            Some(ReplyWaiter::Gone) | None => {}
+            Some(ReplyWaiter::Abandoned) | None => {}
         }
     }
 }
@@ -162,7 +164,7 @@ pub(crate) struct Coordination {
     clients: PendingRequests<Answer>,
     calls: PendingRequests<Result<Reply, FailureKind>>,
     /// Memory reserved for the read being dispatched, for this node's part of it.
-    room: Cell<Option<Held>>,
+    room: Cell<Option<MemoryReservation>>,
     /// The next wake-up of the ticker, by the monotonic clock.
     armed: Cell<Option<u64>>,
     ticker: RefCell<Option<Waker>>,
@@ -195,7 +197,10 @@ impl Requests {
     /// Reserves memory for a long value while other reads wait for memory. The reservation comes
     /// before any node is asked for the value, because the other nodes' work would otherwise be
     /// wasted. Returns `None` if no memory is needed, or if the read itself will reserve it.
-    pub(crate) async fn room_for(&self, key: &Bytes) -> Result<Option<Held>, ReadError> {
+    pub(crate) async fn reserve_for_read(
+        &self,
+        key: &Bytes,
+    ) -> Result<Option<MemoryReservation>, ReadError> {
         let node = &self.node;
         let deadline = node.config.deadline;
         if node.answers.wanted() == 0
@@ -228,7 +233,7 @@ impl Requests {
         self: &Rc<Self>,
         key: Bytes,
         quorum: AskedQuorum,
-        room: Option<Held>,
+        room: Option<MemoryReservation>,
     ) -> Answer {
         let slot = self.coordination.clients.open();
         self.coordination.room.set(room);
@@ -345,9 +350,9 @@ impl Requests {
     async fn read_patiently(
         &self,
         op: OpId,
-        wanted: &Wanted,
+        wanted: &StoreRead,
         demand: Demand,
-        mut room: Option<Held>,
+        mut room: Option<MemoryReservation>,
     ) -> Result<Option<Record>, ReadError> {
         let node = &self.node;
         let owner = match op {
@@ -358,7 +363,7 @@ impl Requests {
         let left = || deadline.saturating_duration_since(Instant::now());
         let (space, key) = wanted.place();
         loop {
-            let within = room.as_ref().map_or(0, Held::bytes);
+            let within = room.as_ref().map_or(0, MemoryReservation::bytes);
             match node.reads.get(space, key, within, left()).await? {
                 Lookup::Found(mut record) => {
                     if let Some(mut held) = room.filter(|_| record.byte_len() > LONG_RECORD) {
@@ -386,7 +391,7 @@ impl Requests {
             let (id, asked) = (message.id, Instant::now());
             let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
             let Some(room) = this.node.answers.wait(most, patience).await else {
-                return this.dispatch(Event::Overflow { peer, id });
+                return this.dispatch(Event::MessageDropped { peer, id });
             };
             // The other node is told the time that remains, because it waits for memory too.
             let left = left.saturating_sub(asked.elapsed());
@@ -396,7 +401,7 @@ impl Requests {
             this.peers.fetch(peer, message, room);
             // After `left` no request waits for the reply any more.
             sleep(left).await;
-            drop(this.peers.take_room(peer, id));
+            drop(this.peers.take_reservation(peer, id));
         });
     }
 }
@@ -428,7 +433,7 @@ impl Driver for Process<'_> {
         self.engine().get(space, key, ReadMode::NonBlocking)
     }
 
-    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {
+    fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand) {
         let this = Rc::clone(self.0);
         let room = this.coordination.room.take();
         spawn_local(async move {
@@ -451,7 +456,7 @@ impl Driver for Process<'_> {
         spawn_local(async move {
             // An error means that no request waits for the page any more, or that the node stops.
             if let Ok(result) = page.await {
-                this.dispatch(Event::Paged { op, result });
+                this.dispatch(Event::PageRead { op, result });
             }
         });
     }
@@ -492,7 +497,7 @@ impl Driver for Process<'_> {
     }
 
     fn send(&mut self, peer: NodeId, message: Message) {
-        match most_of(&message) {
+        match longest_reply(&message) {
             Some((most, left)) if most > LONG_RECORD => self.0.fetch(peer, message, most, left),
             _ => self.0.peers.send(peer, message),
         }
@@ -523,7 +528,7 @@ impl Driver for Process<'_> {
 
 /// Returns the longest record that a request may be answered with, and the time that remains for
 /// the reply. `None` if the message is a reply, or asks for no record.
-fn most_of(message: &Message) -> Option<(usize, Duration)> {
+fn longest_reply(message: &Message) -> Option<(usize, Duration)> {
     match &message.body {
         Body::Request { remaining_ms, request, .. } => {
             let most = request.most()? as usize;

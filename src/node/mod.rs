@@ -41,10 +41,10 @@ use crate::history::ring::History;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
-use crate::node::comparison::Comparison;
+use crate::node::comparison::ClockComparison;
 use crate::node::limits::Limits;
 use crate::node::reads::ReadPool;
-use crate::peers::Facts;
+use crate::peers::PeerFacts;
 use crate::quotas::counts::Quotas;
 use crate::settings::config::Config;
 use crate::tokens::lookup::Access;
@@ -63,7 +63,7 @@ pub(crate) struct Node {
     /// This node's identity, and the peers it has seen.
     pub(crate) identity: Arc<Identity>,
     /// Facts about the other nodes, shared by all loops.
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) facts: Arc<PeerFacts>,
     /// Sender of events for the node task.
     pub(crate) task: mpsc::Sender<TaskEvent>,
     /// Receiver of events for the node task, until the first loop takes it.
@@ -71,7 +71,7 @@ pub(crate) struct Node {
     /// Issues versions for writes.
     pub(crate) clock: NodeClock,
     /// Comparison of the wall clock with the other nodes' clocks at startup.
-    pub(crate) comparison: Comparison,
+    pub(crate) comparison: ClockComparison,
     /// Thread pool for reads that wait for the disk.
     pub(crate) reads: ReadPool,
     /// The node's configuration.
@@ -144,7 +144,7 @@ impl Node {
         &self.own_url
     }
 
-    /// Returns a node's URL: see [`Facts::url`].
+    /// Returns a node's URL: see [`PeerFacts::url`].
     pub(crate) fn url_of(&self, node: NodeId) -> String {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }

@@ -20,7 +20,7 @@ use protocol::{
     Acks, AskedQuorum, BackgroundEvent, Class, NodeId, PageRequest, Record, Request, Shared,
     Topology, Version, View,
 };
-use server::{Loop, NoVersion, PageAsked, Range, WritePurpose};
+use server::{Loop, NoVersion, PageResult, Range, WritePurpose};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
@@ -30,12 +30,12 @@ use crate::node::coordinate::Coordination;
 use crate::node::limits::Limits;
 use crate::node::write_window::{WritePermit, WriteWindow};
 use crate::node::writes::Writes;
-use crate::peers::proof::Asks;
-use crate::peers::{self, DialError, FromPeers, PeerConnections};
+use crate::peers::proof::PageProof;
+use crate::peers::{self, DialError, PeerConnections, PeerInput};
 use crate::quotas::counts::Quotas;
 use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
-use crate::tokens::lookup::{self, Access, Remembered, TokenLookup};
+use crate::tokens::lookup::{self, Access, CachedToken, TokenLookup};
 use crate::transport::Stream;
 
 /// A write may wait for the clock's bound for 1/`CLOCK_SHARE` of `--deadline`; the replicas get the
@@ -72,12 +72,12 @@ fn receive(requests: Weak<Requests>) -> peers::EventSink {
     Rc::new(move |received| {
         let Some(this) = requests.upgrade() else { return };
         let event = match received {
-            FromPeers::Event(event) => return this.dispatch(event),
-            FromPeers::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+            PeerInput::Event(event) => return this.dispatch(event),
+            PeerInput::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
                 BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster }
             }
-            FromPeers::Later => BackgroundEvent::Behind,
-            FromPeers::Fenced => BackgroundEvent::Fenced,
+            PeerInput::Later => BackgroundEvent::Behind,
+            PeerInput::Fenced => BackgroundEvent::Fenced,
         };
         // When the node ends, the task's receiver is gone.
         spawn_local(async move { this.node.task.send(event.into()).await.ok() });
@@ -129,8 +129,8 @@ impl Requests {
 
     /// Starts the work that one loop does for the whole node: keeps a connection to each peer, and
     /// compares clocks with the peers.
-    pub(crate) fn keep_peers(self: &Rc<Self>) {
-        self.peers.keep_all();
+    pub(crate) fn keep_peer_connections(self: &Rc<Self>) {
+        self.peers.keep_all_connected();
         let this = Rc::clone(self);
         spawn_local(async move {
             let others = this.others();
@@ -178,10 +178,10 @@ impl Requests {
 
     /// Returns the expiry of a value written now, in milliseconds since 1970; 0 = never.
     ///
-    /// The base is [`protocol::Clock::base_of_expiries`], which equals the wall clock unless
+    /// The base is [`protocol::Clock::ttl_base_time`], which equals the wall clock unless
     /// another node's clock is a little ahead.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
-        let base = || self.node.shared.clock.base_of_expiries(now());
+        let base = || self.node.shared.clock.ttl_base_time(now());
         ttl.map_or(0, |ttl| base().div_ceil(1000) + ttl.millis())
     }
 
@@ -212,7 +212,7 @@ impl Requests {
 
     /// True if the record is intact and belongs to `key`.
     pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
-        record.verifies(key)
+        record.is_intact(key)
     }
 
     /// Starts a range read over the cluster; `None` if too many are under way.
@@ -236,32 +236,36 @@ impl Requests {
     }
 
     /// Asks a node for a page of a range.
-    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> PageAsked {
+    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> PageResult {
         let result = self.call(node, Class::Client, Request::Page(request)).await;
-        Range::asked(self.shared(), node, result)
+        Range::page_result(self.shared(), node, result)
     }
 
     /// Waits for an admission permit to write a long value; `None` if none was free within
     /// `patience`.
-    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<WritePermit<'_>> {
+    pub(crate) async fn admit_write(
+        &self,
+        bytes: usize,
+        patience: Duration,
+    ) -> Option<WritePermit<'_>> {
         self.gate.enter(bytes, patience).await
     }
 
     /// Connects to a node for something other than messages. The other end is not authenticated.
-    pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
-        self.peers.reach(peer).await
+    pub(crate) async fn connect_to(&self, peer: NodeId) -> Result<Stream, DialError> {
+        self.peers.connect_to(peer).await
     }
 
     /// Returns the proof with which this node asks another for a page; `None` if the cluster has no
     /// secret.
-    pub(crate) fn asks(
+    pub(crate) fn page_proof(
         &self,
         asked: NodeId,
         target: &str,
         channel: Option<Channel>,
-    ) -> io::Result<Option<Asks>> {
+    ) -> io::Result<Option<PageProof>> {
         let (now_ms, secret) = (wall_micros() / 1000, self.node.secrets.own());
-        let asks = |secret| Asks::new(secret, channel, (&self.name(asked), target), now_ms);
+        let asks = |secret| PageProof::new(secret, channel, (&self.name(asked), target), now_ms);
         secret.map(asks).transpose()
     }
 
@@ -294,7 +298,7 @@ impl Requests {
 
     /// Returns the names of the replicas that acknowledged a write, in the key's order; `None` if
     /// the membership has changed since.
-    pub(crate) fn acked(&self, key: &[u8], from: u8, acks: Acks) -> Option<Vec<String>> {
+    pub(crate) fn acknowledged_by(&self, key: &[u8], from: u8, acks: Acks) -> Option<Vec<String>> {
         let view = self.view();
         let mut replicas = Vec::new();
         view.topology.replicas(view.topology.partition_of(key), from, &mut replicas);
@@ -387,18 +391,18 @@ impl Requests {
     }
 
     /// Looks up the token with this text; `before` is the connection's cached token.
-    pub(crate) fn token(&self, given: &[u8], before: Option<&Remembered>) -> Option<TokenLookup> {
+    pub(crate) fn token(&self, given: &[u8], before: Option<&CachedToken>) -> Option<TokenLookup> {
         self.node.access.find(&self.node.shared, given, before)
     }
 
     /// True if the token that a request was admitted with is still valid: neither revoked nor
     /// expired.
-    pub(crate) fn still_holds(&self, token: &Remembered) -> bool {
+    pub(crate) fn is_token_valid(&self, token: &CachedToken) -> bool {
         self.node.access.holds(&self.node.shared, token) && !self.has_expired(token)
     }
 
     /// True if the token has expired.
-    pub(crate) fn has_expired(&self, token: &Remembered) -> bool {
+    pub(crate) fn has_expired(&self, token: &CachedToken) -> bool {
         lookup::has_expired(&self.node, &token.known.token)
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn keep_private() {
 /// An error together with the data directory in which it occurred.
 #[derive(Debug, thiserror::Error)]
 #[error("data directory {}: {source}{}", data.display(), Advice::of(source, data))]
-pub(crate) struct InDirectory<E: Error + 'static> {
+pub(crate) struct DirectoryError<E: Error + 'static> {
     pub(crate) data: PathBuf,
     pub(crate) source: E,
 }

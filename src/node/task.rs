@@ -16,7 +16,7 @@ use protocol::{
     Reply, Request,
 };
 use server::identity::OwnRecords;
-use server::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
+use server::{HintQuery, Task, TaskDriver, TaskEvent, hints};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -60,13 +60,13 @@ impl TaskDriver for Process<'_> {
             if streams {
                 note_unstreamed(&this.node, to, &result);
             }
-            dispatch(&this.node, BackgroundEvent::Returned { call, result }.into()).await;
+            dispatch(&this.node, BackgroundEvent::CallReturned { call, result }.into()).await;
         });
     }
 
-    fn read_hints(&mut self, wanted: HintsWanted) {
+    fn read_hints(&mut self, wanted: HintQuery) {
         dispatch_result_of(&self.0.node, move |node| {
-            let HintsWanted { peer, after, max_bytes, .. } = &wanted;
+            let HintQuery { peer, after, max_bytes, .. } = &wanted;
             let (engine, shared) = (node.db.engine(), &node.shared);
             let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
             TaskEvent::HintsRead(wanted, read)

@@ -82,7 +82,7 @@ impl WriteWindow {
         Some(WritePermit { gate: self, permit: Some(permit), since: Instant::now() })
     }
 
-    fn took(&self, units: usize, took: Duration) {
+    fn record_duration(&self, units: usize, took: Duration) {
         let (least, most) = self.range;
         let (window, now) = (self.window.get(), Instant::now());
         if took <= self.good_time {
@@ -109,7 +109,7 @@ impl Drop for WritePermit<'_> {
     fn drop(&mut self) {
         let Some(mut permit) = self.permit.take() else { return };
         let units = permit.num_permits();
-        self.gate.took(units, self.since.elapsed());
+        self.gate.record_duration(units, self.since.elapsed());
         let owed = self.gate.debt.get().min(units);
         if let Some(taken) = permit.split(owed) {
             taken.forget();
@@ -148,30 +148,30 @@ mod tests {
     #[test]
     fn the_window_follows_how_long_writes_take() {
         let gate = WriteWindow::new(10 * UNIT, 100 * UNIT, DEADLINE);
-        gate.took(10, DEADLINE);
-        gate.took(10, DEADLINE);
+        gate.record_duration(10, DEADLINE);
+        gate.record_duration(10, DEADLINE);
         assert_eq!(gate.window.get(), 75, "once for all that were under way");
         for _ in 0..40 {
             gate.narrowed.set(None);
-            gate.took(10, DEADLINE);
+            gate.record_duration(10, DEADLINE);
         }
         assert_eq!((gate.window.get(), gate.debt.get()), (10, 90), "one always fits");
         for _ in 0..1_000 {
-            gate.took(10, Duration::ZERO);
+            gate.record_duration(10, Duration::ZERO);
         }
         assert_eq!((gate.window.get(), gate.debt.get()), (100, 0));
         assert_eq!(gate.free.available_permits(), 100);
     }
 
     #[test]
-    fn what_is_owed_is_taken_from_those_who_leave() {
+    fn a_smaller_window_keeps_the_permits_that_writes_return() {
         run(async {
             let gate = WriteWindow::new(10 * UNIT, 40 * UNIT, DEADLINE);
             let mut passes = Vec::new();
             for _ in 0..4 {
                 passes.push(gate.enter(10 * UNIT, DEADLINE).await.unwrap());
             }
-            gate.took(10, DEADLINE);
+            gate.record_duration(10, DEADLINE);
             assert_eq!((gate.window.get(), gate.debt.get()), (30, 10));
             // The write was quick, so some of the debt is cancelled.
             passes.pop();

@@ -16,11 +16,11 @@ use crate::node::{Node, task};
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Interval between two checks for a decision.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Number of checks without a decision after which the change is proposed again: the node may have
 /// been busy with another proposal, which has precedence.
-const LOOKS: u32 = 50;
+const MAX_POLLS: u32 = 50;
 
 /// The reason why a change was not made, or possibly not made.
 #[derive(Debug, thiserror::Error)]
@@ -88,23 +88,23 @@ pub(crate) async fn change(
     while Instant::now() < until {
         let known = layouts.known();
         let Some(access) = next(&known.access)? else {
-            if layouts.entered().epoch >= known.epoch {
+            if layouts.active_layout().epoch >= known.epoch {
                 return Ok(());
             }
             // The change is decided, but not yet in force on this node.
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             continue;
         };
         let wanted = Arc::new(known.with_access(access));
-        layouts.proposes_access(wanted.id());
+        layouts.note_access_proposal(wanted.id());
         task::dispatch(node, BackgroundEvent::Propose(wanted).into()).await;
         let mut looks = 0;
         while Instant::now() < until {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             looks += 1;
             match layouts.access_change() {
                 Some(Progress::Asking) => {}
-                None if looks < LOOKS => {}
+                None if looks < MAX_POLLS => {}
                 // Either this change is decided, which the outer loop notices; or another one is
                 // decided, or under way at this node, and the outer loop tries again.
                 None | Some(_) => break,

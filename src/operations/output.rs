@@ -49,7 +49,7 @@ struct State {
 }
 
 impl State {
-    fn lose(&mut self, lines: &[u8]) {
+    fn drop_lines(&mut self, lines: &[u8]) {
         let lost = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
         self.dropped += lost;
         self.unreported += lost;
@@ -65,7 +65,9 @@ impl LineWriter {
         let to = File::from(to.as_fd().try_clone_to_owned()?);
         let output = Self(Arc::default());
         let this = output.clone();
-        thread::Builder::new().name(name.to_owned()).spawn(move || this.pass_on(to, report))?;
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || this.write_lines_to(to, report))?;
         Ok(output)
     }
 
@@ -73,7 +75,7 @@ impl LineWriter {
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut state = self.lock();
         if state.waiting.len() + lines.len() > WAITING_BYTES {
-            state.lose(lines);
+            state.drop_lines(lines);
         } else {
             state.waiting.extend_from_slice(lines);
             self.0.changed.notify_all();
@@ -96,7 +98,7 @@ impl LineWriter {
         self.0.state.lock()
     }
 
-    fn pass_on(&self, to: File, report: fn(&Self, u64)) {
+    fn write_lines_to(&self, to: File, report: fn(&Self, u64)) {
         let mut writer = Writer { to, torn: false };
         let mut lines = Vec::new();
         loop {
@@ -108,7 +110,7 @@ impl LineWriter {
             }
             let mut state = self.lock();
             if !whole {
-                state.lose(&lines[written..]);
+                state.drop_lines(&lines[written..]);
                 state.unreported += unreported;
             }
             state.busy = false;
@@ -144,7 +146,7 @@ impl Writer {
         self.torn = false;
         let mut written = 0;
         while written < lines.len() {
-            match self.write_some(piece(&lines[written..])) {
+            match self.write_some(whole_lines(&lines[written..])) {
                 Ok(some) => written += some,
                 Err(_) => break,
             }
@@ -169,7 +171,7 @@ impl Writer {
 }
 
 /// Returns as many whole lines as fit an atomic write, or else one longer line.
-fn piece(lines: &[u8]) -> &[u8] {
+fn whole_lines(lines: &[u8]) -> &[u8] {
     let (within, beyond) = lines.split_at(lines.len().min(WHOLE_BYTES));
     if beyond.is_empty() {
         return lines;
@@ -188,10 +190,10 @@ mod tests {
     fn pieces_end_with_a_line() {
         let short = "x".repeat(99) + "\n";
         let (many, long) = (short.repeat(50), "y".repeat(5000) + "\n");
-        assert_eq!(piece(many.as_bytes()).len(), 4000);
-        assert_eq!(piece((long.clone() + &many).as_bytes()), long.as_bytes());
-        assert_eq!(piece((short.clone() + &long).as_bytes()), short.as_bytes());
-        assert_eq!(piece(short.as_bytes()), short.as_bytes());
-        assert_eq!(piece(long.trim_end().as_bytes()).len(), 5000, "a line without an end");
+        assert_eq!(whole_lines(many.as_bytes()).len(), 4000);
+        assert_eq!(whole_lines((long.clone() + &many).as_bytes()), long.as_bytes());
+        assert_eq!(whole_lines((short.clone() + &long).as_bytes()), short.as_bytes());
+        assert_eq!(whole_lines(short.as_bytes()), short.as_bytes());
+        assert_eq!(whole_lines(long.trim_end().as_bytes()).len(), 5000, "a line without an end");
     }
 }

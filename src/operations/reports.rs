@@ -7,7 +7,8 @@ use std::sync::Arc;
 use protocol::handshake::Secrets;
 use protocol::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
 use protocol::{
-    BackgroundEvent, Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeId, Progress,
+    BackgroundEvent, Clock, ForgettingReason, ForgottenIdempotency, MembershipState, NodeId,
+    Progress,
 };
 use serde_json::Value;
 
@@ -76,8 +77,8 @@ impl Reports {
     }
 
     /// Returns the metrics in the older text format of Prometheus.
-    pub(crate) fn metrics_in_plain(&self) -> String {
-        metrics::plain(&self.metrics())
+    pub(crate) fn plain_text_metrics(&self) -> String {
+        metrics::to_plain_text(&self.metrics())
     }
 
     /// Requests a repair round that compares everything written so far; returns its number, or
@@ -88,7 +89,7 @@ impl Reports {
         // Records that only other nodes hold may be newer than any record here.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
-        (!shared.is_alone()).then(|| shared.repair.rounds.ask(full, up_to))
+        (!shared.is_alone()).then(|| shared.repair.rounds.request_round(full, up_to))
     }
 
     /// Returns the answer of `/admin/repair`.
@@ -103,8 +104,8 @@ impl Reports {
 
     /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
     /// why the node can't join.
-    pub(crate) fn asks_to_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
-        joining::answers::asks(&self.0, asker)
+    pub(crate) fn answer_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
+        joining::answers::answer_join(&self.0, asker)
     }
 
     /// Returns the joining node with this name. An error lists the names of the nodes that ask to
@@ -193,12 +194,12 @@ impl Reports {
     }
 
     /// Returns the layout that undoes the change under way, if it can be undone.
-    pub(crate) fn aborted(&self, known: &Layout) -> Option<Layout> {
+    pub(crate) fn abort_layout(&self, known: &Layout) -> Option<Layout> {
         known.aborted(|name| self.0.voter_of(name))
     }
 
     /// Returns a plan made by this node.
-    pub(crate) fn plan_of(&self, id: u128) -> Option<Arc<Layout>> {
+    pub(crate) fn find_plan(&self, id: u128) -> Option<Arc<Layout>> {
         self.0.plans.find(id)
     }
 
@@ -264,7 +265,13 @@ impl Reports {
     /// that follows the last of them.
     pub(crate) fn past(&self, from: u64, most: usize) -> (Vec<PastSecond>, u64) {
         let (samples, next) = self.0.history.from(from, most);
-        (samples.into_iter().map(|sample| history::samples::told(&self.0, sample)).collect(), next)
+        (
+            samples
+                .into_iter()
+                .map(|sample| history::samples::past_second(&self.0, sample))
+                .collect(),
+            next,
+        )
     }
 
     /// Returns the node's name.
@@ -285,7 +292,7 @@ impl Reports {
 
 /// Returns the node's status, with `stats` as its store's part.
 fn status(node: &Node, stats: lsm::Stats) -> Status {
-    let refused_for = node.shared.clock.refused_for(clocks::now());
+    let micros_until_accepted = node.shared.clock.micros_until_accepted(clocks::now());
     Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
@@ -306,7 +313,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
-        timestamps_ahead_ms: refused_for.map(|micros| micros.div_ceil(1000)),
+        timestamps_ahead_ms: micros_until_accepted.map(|micros| micros.div_ceil(1000)),
         disk_full: node.db.lacks_space(),
         failed: stats.failed,
         peers: Some(peers(node)),
@@ -315,10 +322,10 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
 
 /// Returns the period in which the node may have forgotten idempotency keys, and the reason.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
-    let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
+    let ForgottenIdempotency { until_micros, why } = node.shared.forgotten_idempotency()?;
     let reason = match why {
-        ForgottenWhy::LostDisk => ForgottenReason::LostDisk,
-        ForgottenWhy::Moved => ForgottenReason::Moved,
+        ForgettingReason::LostDisk => ForgottenReason::LostDisk,
+        ForgettingReason::Moved => ForgottenReason::Moved,
     };
     Some(ForgottenKeys { until_ms: until_micros.div_ceil(1000), reason })
 }
@@ -378,8 +385,8 @@ fn peers(node: &Node) -> Vec<Peer> {
                 clock_skew_us: node.facts.skew_micros(id),
                 hints,
                 hint_bytes,
-                hints_ahead_of_clock: shared.transfer.hints.of_the_future(id),
-                hints_dropped: shared.transfer.hints.dropped(id),
+                hints_ahead_of_clock: shared.transfer.hints.future_hints(id),
+                hints_dropped: shared.transfer.hints.dropped_count(id),
                 partitions_to_repair: shared.transfer.missed.partitions(id),
             }
         })

@@ -99,7 +99,7 @@ struct Store {
 
 impl Snapshot {
     pub(crate) fn take(node: &Node, stats: &lsm::Stats, status: Status) -> Self {
-        let parts = usage::parts(node, stats).into_iter();
+        let parts = usage::memory_parts(node, stats).into_iter();
         Self {
             at_ms: wall_micros() / 1000,
             up_ms: node.started.elapsed().as_millis() as u64,

@@ -20,16 +20,16 @@ use crate::settings::values::LogFormat;
 static LOG: OnceLock<(LineWriter, LogFormat)> = OnceLock::new();
 
 /// The format of lines before logging has started.
-static BEFORE: OnceLock<LogFormat> = OnceLock::new();
+static EARLY_FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Sets the format of lines until logging starts.
 pub(crate) fn begin(format: LogFormat) {
-    let _ = BEFORE.set(format);
+    let _ = EARLY_FORMAT.set(format);
 }
 
 /// Returns the format of lines.
 pub(crate) fn format() -> LogFormat {
-    let before = || BEFORE.get().copied().unwrap_or(LogFormat::Text);
+    let before = || EARLY_FORMAT.get().copied().unwrap_or(LogFormat::Text);
     LOG.get().map_or_else(before, |(_, format)| *format)
 }
 

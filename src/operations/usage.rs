@@ -23,7 +23,7 @@ pub(crate) struct MemoryPart {
 
 /// Returns the parts of the ledger whose use is counted. Messages to and from other nodes are not
 /// counted: they are bounded where they wait.
-pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
+pub(crate) fn memory_parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
     let plan = &node.config.memory;
     let part = |name, used, budget| MemoryPart { name, used, budget };
     let waiting = node.counters.iter().map(|counters| counters.waiting_bytes.get()).sum();

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_a_later_release_is_kept_and_shown() {
+    fn an_unknown_word_of_a_later_release_is_kept_and_shown() {
         let of = |json: &str| serde_json::from_str::<Taste>(json).unwrap();
         assert_eq!(of("\"sweet\""), Taste::Sweet);
         for word in ["sweet", "sweet and sour", "umami", ""] {

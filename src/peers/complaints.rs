@@ -22,7 +22,12 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// Calls `say` to log a complaint, unless the same complaint was logged within [`SILENCE`].
-    pub(super) fn about(&self, whom: impl Into<Subject>, what: &'static str, say: impl FnOnce()) {
+    pub(super) fn log_unless_recent(
+        &self,
+        whom: impl Into<Subject>,
+        what: &'static str,
+        say: impl FnOnce(),
+    ) {
         let now = Instant::now();
         let mut said = self.said.lock();
         let last = said.entry((whom.into(), what)).or_insert(now);
@@ -35,7 +40,7 @@ impl Complaints {
 
     /// Returns the subjects of all complaints, in order.
     #[cfg(test)]
-    pub(super) fn about_whom(&self) -> Vec<Subject> {
+    pub(super) fn subjects(&self) -> Vec<Subject> {
         let said = self.said.lock();
         let mut whom: Vec<Subject> = said.keys().map(|(whom, _)| *whom).collect();
         whom.sort_unstable();

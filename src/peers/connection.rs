@@ -11,9 +11,9 @@ use protocol::handshake::PeerSeen;
 use protocol::{Message, NodeId, Reply};
 use server::link::{Connection, Direction, Round};
 
-use super::facts::Facts;
+use super::facts::PeerFacts;
 use crate::counters::Counters;
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 
 /// One connection to or from another node.
@@ -21,13 +21,13 @@ pub(super) struct PeerConnection {
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
     pub(super) way: Direction,
-    pub(super) machine: RefCell<Connection<Held>>,
+    pub(super) machine: RefCell<Connection<MemoryReservation>>,
     driver: RefCell<Option<Waker>>,
 }
 
 impl PeerConnection {
     pub(super) fn new(
-        facts: &Arc<Facts>,
+        facts: &Arc<PeerFacts>,
         counters: &Arc<Counters>,
         seen: &PeerSeen,
         way: Direction,
@@ -106,7 +106,7 @@ impl PeerConnection {
     }
 
     /// Registers the driver's waker.
-    pub(super) fn attend(&self, waker: &Waker) {
+    pub(super) fn set_waker(&self, waker: &Waker) {
         let mut driver = self.driver.borrow_mut();
         if !driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *driver = Some(waker.clone());

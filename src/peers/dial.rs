@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::facts::Facts;
+use super::facts::PeerFacts;
 use super::greet::{self, HANDSHAKE_TIME, Refusal};
 use crate::counters::Counters;
 use crate::settings::members::authority_of;
@@ -56,22 +56,24 @@ impl From<Refusal> for DialError {
 
 impl DialError {
     /// Logs the error, rate-limited.
-    pub(super) fn complain(&self, facts: &Facts, counters: &Counters, peer: NodeId) {
+    pub(super) fn complain(&self, facts: &PeerFacts, counters: &Counters, peer: NodeId) {
         let (name, at) = (facts.name(peer), facts.authority(peer));
         match self {
             Self::Refused(HandshakeRefused { reason, text }) => {
                 counters.peers.refused.add(1);
-                facts.complaints.about(peer, reason.label(), || match reason {
+                facts.complaints.log_unless_recent(peer, reason.label(), || match reason {
                     Reason::Removed => tracing::info!(peer = name, at, "{text}"),
                     _ => tracing::error!(peer = name, at, "peer refused: {text}"),
                 });
             }
-            Self::NoPeer(_) => facts.complaints.about(peer, "no peer", || {
+            Self::NoPeer(_) => facts.complaints.log_unless_recent(peer, "no peer", || {
                 tracing::error!(peer = name, at, "cannot connect to a peer: {self}");
             }),
-            Self::Late(_) | Self::Io(_) => facts.complaints.about(peer, "unreachable", || {
-                tracing::info!(peer = name, at, "cannot reach a peer: {self}");
-            }),
+            Self::Late(_) | Self::Io(_) => {
+                facts.complaints.log_unless_recent(peer, "unreachable", || {
+                    tracing::info!(peer = name, at, "cannot reach a peer: {self}");
+                })
+            }
         }
     }
 }
@@ -124,7 +126,7 @@ pub(crate) async fn connect(
 
 /// Dials a node: connects, upgrades, and performs the handshake.
 pub(super) async fn dial(
-    facts: &Arc<Facts>,
+    facts: &Arc<PeerFacts>,
     peer: NodeId,
     kind: ConnectionKind,
     lookup: &RefCell<Option<Lookup>>,
@@ -136,8 +138,8 @@ pub(super) async fn dial(
         let mut hello = Vec::new();
         let identity = Arc::clone(&facts.table.identity);
         let handshake = Handshake::dial(identity, peer, kind, greet::nonce()?, &mut hello);
-        let handshake = handshake.over(stream.channel());
-        greet::shake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
+        let handshake = handshake.bind_to_channel(stream.channel());
+        greet::run_handshake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
     };
     let shaken = timeout(HANDSHAKE_TIME, shaking).await;
     let (seen, rest) = shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??;

@@ -22,8 +22,8 @@ use server::link::{ConnectionInput, Direction, Host, Traffic};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::PeerConnection;
-use super::{FromPeers, PeerConnections};
-use crate::counters::budget::Held;
+use super::{PeerConnections, PeerInput};
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::transport::Stream;
 
@@ -44,7 +44,7 @@ pub(super) enum LinkEnd {
 }
 
 /// A pending reservation of memory.
-type CallWaiter = Option<Pin<Box<dyn Future<Output = Held>>>>;
+type CallWaiter = Option<Pin<Box<dyn Future<Output = MemoryReservation>>>>;
 
 /// Reads and writes a connection's socket.
 pub(super) struct Driver {
@@ -59,20 +59,20 @@ pub(super) struct Driver {
 }
 
 /// Access of the connection to the clock and to memory reservations while it processes input.
-struct Lent<'a, 'c> {
+struct HostAccess<'a, 'c> {
     peers: &'a PeerConnections,
     cx: &'a mut Context<'c>,
     waiting: &'a mut CallWaiter,
 }
 
-impl Host for Lent<'_, '_> {
-    type Room = Held;
+impl Host for HostAccess<'_, '_> {
+    type Reservation = MemoryReservation;
 
     fn now(&self) -> Now {
         clocks::now()
     }
 
-    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+    fn reserve_for_request(&mut self, bytes: usize) -> Option<MemoryReservation> {
         let received = &self.peers.inner.facts.received;
         if self.waiting.is_none() {
             if let Some(held) = received.take(bytes) {
@@ -86,8 +86,8 @@ impl Host for Lent<'_, '_> {
         Some(held)
     }
 
-    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Held> {
-        self.peers.take_room(peer, id)
+    fn take_reply_reservation(&mut self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
+        self.peers.take_reservation(peer, id)
     }
 }
 
@@ -105,7 +105,7 @@ impl Driver {
     /// Serves the connection until it ends; returns the reason.
     pub(super) async fn run(mut self, peers: &PeerConnections) -> LinkEnd {
         poll_fn(|cx| {
-            self.connection.attend(cx.waker());
+            self.connection.set_waker(cx.waker());
             match self.turn(cx, peers) {
                 Ok(()) => Poll::Pending,
                 Err(end) => Poll::Ready(end),
@@ -117,14 +117,14 @@ impl Driver {
     fn turn(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<(), LinkEnd> {
         if !self.rest.is_empty() {
             let rest = mem::take(&mut self.rest);
-            self.take_in(&rest, cx, peers)?;
+            self.process_input(&rest, cx, peers)?;
         }
         for _ in 0..READS_PER_TURN {
             let paused = self.is_paused()?;
             let read = !paused && self.read(cx, peers)?;
             if !read && self.waiting.is_some() {
                 // Memory may now be free for input that waited for it.
-                self.take_in(&[], cx, peers)?;
+                self.process_input(&[], cx, peers)?;
             }
             self.flush(cx)?;
             // Only this check notices that the connection has closed itself.
@@ -156,7 +156,9 @@ impl Driver {
             Poll::Ready(Ok(())) if read == 0 => Err(LinkEnd::Left),
             Poll::Ready(Ok(())) => {
                 self.connection.counters.peers.bytes_received.add(read as u64);
-                self.take_in(&scratch[..read], cx, peers).map(|()| true).map_err(LinkEnd::from)
+                self.process_input(&scratch[..read], cx, peers)
+                    .map(|()| true)
+                    .map_err(LinkEnd::from)
             }
         };
         *peers.inner.scratch.borrow_mut() = scratch;
@@ -164,21 +166,21 @@ impl Driver {
     }
 
     /// Processes input, and dispatches the resulting events.
-    fn take_in(
+    fn process_input(
         &mut self,
         mut input: &[u8],
         cx: &mut Context<'_>,
         peers: &PeerConnections,
     ) -> Result<(), Malformed> {
-        let mut lent = Lent { peers, cx, waiting: &mut self.waiting };
+        let mut lent = HostAccess { peers, cx, waiting: &mut self.waiting };
         loop {
             // The connection is not borrowed while the sink is called, because the sink may send
             // and respond.
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),
-                Some(ConnectionInput::Event(event)) => peers.dispatch(FromPeers::Event(event)),
-                Some(ConnectionInput::Later) => peers.dispatch(FromPeers::Later),
+                Some(ConnectionInput::Event(event)) => peers.dispatch(PeerInput::Event(event)),
+                Some(ConnectionInput::Later) => peers.dispatch(PeerInput::Later),
                 Some(ConnectionInput::Goodbye) if self.connection.way == Direction::Dialed => {
                     if let Some(entry) = peers.entry(self.connection.peer) {
                         entry.link.borrow_mut().leave();

@@ -14,7 +14,7 @@ use crate::counters::clocks;
 use crate::settings::members::authority_of;
 
 /// State of a node's peer connections that all event loops share.
-pub(crate) struct Facts {
+pub(crate) struct PeerFacts {
     pub(super) table: Arc<PeerTable>,
     /// Memory budget for long requests of other nodes: *received* in
     /// [`memory`](crate::settings::memory).
@@ -25,7 +25,7 @@ pub(crate) struct Facts {
     listed: HashMap<String, String>,
 }
 
-impl Facts {
+impl PeerFacts {
     /// Creates the facts; `listed` are URLs by node name, and `received` is the memory budget for
     /// other nodes' long requests.
     pub(crate) fn new(table: PeerTable, received: Budget, listed: HashMap<String, String>) -> Self {
@@ -59,7 +59,7 @@ impl Facts {
 
     /// Calls `say` to log a complaint about a peer, unless the same complaint was logged recently.
     pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
-        self.complaints.about(peer, what, say);
+        self.complaints.log_unless_recent(peer, what, say);
     }
 
     /// Returns the bytes reserved for long requests of other nodes.
@@ -81,7 +81,7 @@ impl Facts {
         if let Some(listed) = self.listed.get(&self.name(node)) {
             return listed.clone();
         }
-        let layout = self.table.shared.membership.layouts.entered();
+        let layout = self.table.shared.membership.layouts.active_layout();
         layout.node(node).map_or(String::new(), |node| node.url.clone())
     }
 

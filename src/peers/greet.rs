@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::PeerConnections;
-use super::facts::Facts;
+use super::facts::PeerFacts;
 use crate::transport::Stream;
 
 /// Time limit for a handshake, on either side.
@@ -52,8 +52,8 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     let facts = &peers.inner.facts;
     let shaking = async {
         let handshake = Handshake::accept(Arc::clone(&facts.table.identity), nonce()?);
-        let handshake = handshake.over(stream.channel());
-        shake(&mut stream, handshake, Vec::new(), read.to_vec()).await
+        let handshake = handshake.bind_to_channel(stream.channel());
+        run_handshake(&mut stream, handshake, Vec::new(), read.to_vec()).await
     };
     match timeout(HANDSHAKE_TIME, shaking).await {
         Ok(Ok((seen, rest))) => peers.accept(stream, seen, rest),
@@ -68,9 +68,9 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     }
 }
 
-fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
+fn complain(facts: &PeerFacts, stream: &Stream, refused: &HandshakeRefused) {
     let HandshakeRefused { reason, text } = refused;
-    facts.complaints.about(None, reason.label(), || {
+    facts.complaints.log_unless_recent(None, reason.label(), || {
         let from =
             stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
         // Anyone can send malformed data. For another reason only a node is refused that knows the
@@ -85,7 +85,7 @@ fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
 
 /// Runs a handshake to its end. `out` is sent first; `input` has already been received. Returns the
 /// peer, and the bytes received behind the handshake.
-pub(crate) async fn shake(
+pub(crate) async fn run_handshake(
     stream: &mut Stream,
     mut handshake: Handshake,
     mut out: Vec<u8>,
@@ -100,7 +100,7 @@ pub(crate) async fn shake(
             out.clear();
         }
         match received {
-            Ok(Some(seen)) => return Ok((seen, handshake.rest())),
+            Ok(Some(seen)) => return Ok((seen, handshake.remaining_bytes())),
             Ok(None) => {}
             Err(refused) => return Err(Refusal::Refused(refused)),
         }

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Event, Message, NodeId};
-use server::link::{Attempt, DialStage, Direction, Fallen};
+use server::link::{Attempt, DialStage, Direction, FallenLink};
 use tokio::task::AbortHandle;
 
 use super::connection::PeerConnection;
 use super::dial::{self, Connected, DialError};
 use super::driver::Driver;
-use super::{FromPeers, PeerConnections};
+use super::{PeerConnections, PeerInput};
 use crate::counters::clocks;
 
 /// Close reason for links to a node of another cluster.
@@ -38,7 +38,7 @@ pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> b
 }
 
 /// Dials the peer if there is no connection, without a message to send.
-pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
+pub(super) fn dial_if_down(peers: &PeerConnections, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
     if let Some(entry) = peers.entry(peer) {
         entry.link.borrow_mut().dial(ConnectionKind::Small, dial);
@@ -46,13 +46,13 @@ pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
 }
 
 /// Closes the links and accepted connections of nodes that have left the cluster.
-pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
+pub(super) fn close_links_of_leavers(peers: &PeerConnections) {
     let facts = &peers.inner.facts;
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
     let left: Vec<NodeId> = peers.inner.entries.borrow().keys().filter(is_left).copied().collect();
     for peer in left {
         let falls = peers.entry(peer).map_or(0, |entry| entry.link.borrow().falls());
-        fall(peers, peer, falls, false, LEFT);
+        handle_link_end(peers, peer, falls, false, LEFT);
         peers.inner.entries.borrow_mut().remove(&peer);
     }
     for connection in peers.inner.accepted.borrow().values() {
@@ -64,7 +64,7 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
 
 /// Closes the links to nodes that have turned out to belong to another cluster. The next handshake
 /// with such a node is refused for that reason.
-pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
+pub(super) fn close_links_to_other_clusters(peers: &PeerConnections) {
     let table = &peers.inner.facts.table;
     let is_foreign = |peer: &&NodeId| table.is_foreign(**peer);
     let entries = peers.inner.entries.borrow();
@@ -72,7 +72,7 @@ pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
     drop(entries);
     for peer in foreign {
         let falls = peers.entry(peer).map_or(0, |entry| entry.link.borrow().falls());
-        fall(peers, peer, falls, true, FOREIGN);
+        handle_link_end(peers, peer, falls, true, FOREIGN);
     }
 }
 
@@ -96,18 +96,23 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
                 peers.note_refusal(Some(peer), refused);
             }
             let refused = matches!(error, DialError::Refused(_));
-            return fall(&peers, peer, falls, refused, &error.to_string());
+            return handle_link_end(&peers, peer, falls, refused, &error.to_string());
         }
     };
-    let Some(driver) = rise(&peers, peer, falls, connected) else { return };
+    let Some(driver) = handle_connected(&peers, peer, falls, connected) else { return };
     let connection = driver.connection();
     let end = driver.run(&peers).await;
     peers.note_end(&connection, &end);
-    fall(&peers, peer, falls, false, &end.to_string());
+    handle_link_end(&peers, peer, falls, false, &end.to_string());
 }
 
 /// Handles an established connection: sends the messages queued for it, and reports the peer as up.
-fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected) -> Option<Driver> {
+fn handle_connected(
+    peers: &PeerConnections,
+    peer: NodeId,
+    falls: u64,
+    connected: Connected,
+) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
     let Connected { stream, seen, rest } = connected;
     let connection = PeerConnection::new(facts, counters, &seen, Direction::Dialed);
@@ -117,7 +122,7 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
-            peers.dispatch_later(FromPeers::Event(Event::Overflow { peer, id }));
+            peers.queue_for_sink(PeerInput::Event(Event::MessageDropped { peer, id }));
         }
     }
     counters.peers.connected.add(1);
@@ -127,20 +132,20 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     }
     peers.dispatch_seen(seen);
     if seen.connection == ConnectionKind::Small {
-        peers.dispatch(FromPeers::Event(Event::Up(peer)));
+        peers.dispatch(PeerInput::Event(Event::LinkUp(peer)));
     }
     Some(Driver::new(stream, connection, rest))
 }
 
 /// Handles the end of a link, or of an attempt to dial: closes all connections of the link, and
 /// reports the loss. Does nothing if the link has already fallen since `falls` falls.
-fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
+fn handle_link_end(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(entry) = peers.entry(peer) else { return };
     let fallen = entry.link.borrow_mut().fall(peer, falls, refused, clocks::mono_micros());
     let Some(fallen) = fallen else { return };
     let was_up = fallen.was_up();
-    let Fallen { stages, left, event } = fallen;
+    let FallenLink { stages, left, event } = fallen;
     for stage in stages {
         match stage {
             DialStage::Up(connection) => {
@@ -158,5 +163,5 @@ fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &
             tracing::warn!(peer = name, why, "lost connection to peer");
         }
     }
-    peers.dispatch(FromPeers::Event(event));
+    peers.dispatch(PeerInput::Event(event));
 }

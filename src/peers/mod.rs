@@ -44,13 +44,13 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::transport::Stream;
 use connection::PeerConnection;
 pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, LinkEnd};
-pub(crate) use facts::Facts;
+pub(crate) use facts::PeerFacts;
 use links::DialedLink;
 
 /// Interval of pings on each connection.
@@ -61,7 +61,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Input from the other nodes.
 #[derive(Debug)]
-pub(crate) enum FromPeers {
+pub(crate) enum PeerInput {
     /// A protocol event, for the coordinator.
     Event(Event),
     /// A connection was established, by either side, and the other node has authenticated.
@@ -84,7 +84,7 @@ pub(crate) enum FromPeers {
 }
 
 /// A receiver of the input from all connections.
-pub(crate) type EventSink = Rc<dyn Fn(FromPeers)>;
+pub(crate) type EventSink = Rc<dyn Fn(PeerInput)>;
 
 /// One loop's connections to and from the other nodes. Clones share them.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ pub(crate) struct PeerConnections {
 }
 
 struct Inner {
-    facts: Arc<Facts>,
+    facts: Arc<PeerFacts>,
     counters: Arc<Counters>,
     /// The receiver of input. `close` removes it, because the receiver holds the owner of this
     /// struct, and each would keep the other alive.
@@ -102,12 +102,12 @@ struct Inner {
     entries: RefCell<BTreeMap<NodeId, Rc<PeerEntry>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
     /// Memory reserved for the long records that replies will bring, by node and request.
-    fetching: RefCell<HashMap<(NodeId, u64), Held>>,
+    fetching: RefCell<HashMap<(NodeId, u64), MemoryReservation>>,
     next_connection: Cell<u64>,
     /// Handshakes of incoming connections, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
     /// Input queued for the sink.
-    waiting: RefCell<VecDeque<FromPeers>>,
+    waiting: RefCell<VecDeque<PeerInput>>,
     waker: RefCell<Option<Waker>>,
     dispatching: Cell<bool>,
     leaving: Cell<bool>,
@@ -128,7 +128,7 @@ struct PeerEntry {
 impl PeerConnections {
     /// Creates a set without connections. Nothing of the set is borrowed while `sink` is called, so
     /// `sink` may send and respond.
-    pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: EventSink) -> Self {
+    pub(crate) fn new(facts: Arc<PeerFacts>, counters: Arc<Counters>, sink: EventSink) -> Self {
         Self {
             inner: Rc::new(Inner {
                 facts,
@@ -164,30 +164,30 @@ impl PeerConnections {
     }
 
     /// Keeps a connection to each peer from now on. Only one loop of the process calls this method.
-    pub(crate) fn keep_all(&self) {
+    pub(crate) fn keep_all_connected(&self) {
         self.inner.keeper.borrow_mut().begin();
     }
 
     /// Sends a request. Dials the peer if there is no connection. The outcome is an event, never
-    /// during this call: a reply, the loss of the link, or [`Event::Overflow`].
+    /// during this call: a reply, the loss of the link, or [`Event::MessageDropped`].
     pub(crate) fn send(&self, peer: NodeId, message: Message) {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
         if !links::send(self, peer, message) {
-            self.dispatch_later(FromPeers::Event(Event::Overflow { peer, id }));
+            self.queue_for_sink(PeerInput::Event(Event::MessageDropped { peer, id }));
         }
     }
 
     /// Sends a read. Its answer is received into the reservation `room`, whose size is the limit of
     /// the answer. A long record without a reservation, or with a withdrawn one, is discarded as it
     /// arrives.
-    pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: Held) {
+    pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: MemoryReservation) {
         self.inner.fetching.borrow_mut().insert((peer, message.id), room);
         self.send(peer, message);
     }
 
     /// Withdraws the reservation of a fetch, unless the answer has used it already.
-    pub(crate) fn take_room(&self, peer: NodeId, id: u64) -> Option<Held> {
+    pub(crate) fn take_reservation(&self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
         let mut fetching = self.inner.fetching.borrow_mut();
         // Nearly always there are no reservations.
         if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }
@@ -203,7 +203,7 @@ impl PeerConnections {
 
     /// Opens a connection to a node for a purpose other than messages. The other end is not
     /// authenticated.
-    pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
+    pub(crate) async fn connect_to(&self, peer: NodeId) -> Result<Stream, DialError> {
         let left = || io::Error::other("it has left the cluster");
         let entry = self.entry(peer).ok_or_else(left)?;
         connect(&self.inner.facts.url(peer), &entry.lookup).await
@@ -265,8 +265,8 @@ impl PeerConnections {
     fn ping(&self) {
         let facts = &self.inner.facts;
         facts.table.share_bytes();
-        links::end_those_of_leavers(self);
-        links::end_those_to_other_clusters(self);
+        links::close_links_of_leavers(self);
+        links::close_links_to_other_clusters(self);
         let round = self.inner.pings.borrow_mut().next_round(facts.table.nodes());
         for connection in self.connections() {
             connection.ping(round);
@@ -274,7 +274,7 @@ impl PeerConnections {
         if !self.inner.leaving.get() {
             let due = self.inner.keeper.borrow_mut().due(&facts.table, clocks::mono_micros());
             for peer in due {
-                links::raise(self, peer);
+                links::dial_if_down(self, peer);
             }
         }
     }
@@ -293,7 +293,7 @@ impl PeerConnections {
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
         self.dispatch_seen(seen);
-        facts.seen(seen.node).knock();
+        facts.seen(seen.node).note_dialed();
         let this = self.clone();
         spawn_local(async move {
             let end = Driver::new(stream, Rc::clone(&connection), rest).run(&this).await;
@@ -305,13 +305,13 @@ impl PeerConnections {
     fn dispatch_seen(&self, seen: PeerSeen) {
         self.inner.facts.table.saw(&seen);
         let PeerSeen { node: peer, incarnation, knows_us, never_another, cluster, .. } = seen;
-        let seen = FromPeers::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        let seen = PeerInput::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
         self.dispatch(seen);
     }
 
     fn note_refusal(&self, peer: Option<NodeId>, refused: &HandshakeRefused) {
         if self.inner.facts.is_fenced_by(peer, refused) {
-            self.dispatch(FromPeers::Fenced);
+            self.dispatch(PeerInput::Fenced);
         }
     }
 
@@ -319,7 +319,7 @@ impl PeerConnections {
         let (facts, peer) = (&self.inner.facts, connection.peer);
         if let LinkEnd::Malformed(malformed) = end {
             self.inner.counters.peers.malformed.add(1);
-            facts.complaints.about(peer, "malformed", || {
+            facts.complaints.log_unless_recent(peer, "malformed", || {
                 let name = facts.name(peer);
                 tracing::warn!(peer = name, "closed a peer's connection: received {malformed}");
             });
@@ -327,19 +327,19 @@ impl PeerConnections {
     }
 
     /// Passes input to the sink, after the queued input. The caller must not hold a borrow.
-    fn dispatch(&self, what: FromPeers) {
+    fn dispatch(&self, what: PeerInput) {
         let inner = &self.inner;
         if inner.dispatching.get() || !inner.waiting.borrow().is_empty() {
             inner.waiting.borrow_mut().push_back(what);
         } else {
             inner.dispatching.set(true);
-            self.hand_over(what);
+            self.pass_to_sink(what);
             inner.dispatching.set(false);
         }
         self.dispatch_all();
     }
 
-    fn hand_over(&self, what: FromPeers) {
+    fn pass_to_sink(&self, what: PeerInput) {
         let sink = self.inner.sink.borrow().clone();
         if let Some(sink) = sink {
             sink(what);
@@ -347,7 +347,7 @@ impl PeerConnections {
     }
 
     /// Queues input for the sink, which `run` calls soon: the caller may hold a borrow.
-    fn dispatch_later(&self, what: FromPeers) {
+    fn queue_for_sink(&self, what: PeerInput) {
         self.inner.waiting.borrow_mut().push_back(what);
         if let Some(waker) = self.inner.waker.borrow_mut().take() {
             waker.wake();
@@ -360,7 +360,7 @@ impl PeerConnections {
         }
         loop {
             let Some(what) = self.inner.waiting.borrow_mut().pop_front() else { break };
-            self.hand_over(what);
+            self.pass_to_sink(what);
         }
         self.inner.dispatching.set(false);
     }

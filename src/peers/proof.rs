@@ -40,7 +40,7 @@ pub(crate) struct Proofs(Mutex<VecDeque<(u64, Nonce)>>);
 
 /// The proof of a page request, and the state that verifies the answer.
 #[derive(Debug)]
-pub(crate) struct Asks {
+pub(crate) struct PageProof {
     /// Value of the header [`HEADER`].
     pub(crate) header: String,
     nonce: Nonce,
@@ -48,7 +48,7 @@ pub(crate) struct Asks {
     channel: Option<Channel>,
 }
 
-impl Asks {
+impl PageProof {
     /// Creates the proof of a request for `target` to the node `name`.
     pub(crate) fn new(
         secret: Secret,
@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_good_once_for_one_page_of_one_node_at_its_time() {
+    fn a_proof_is_accepted_once_by_one_node_for_one_page_in_time() {
         let [ours, other] = ["open sesame, please", "another secret!!"].map(secrets);
         let asked = ("b", "/v0/status");
         let channel = Some([7; 32]);
-        let asks = |now| Asks::new(ours.own().unwrap(), channel, asked, now).unwrap();
+        let asks = |now| PageProof::new(ours.own().unwrap(), channel, asked, now).unwrap();
         let header = asks(NOW).header;
         let take = |proofs: &Proofs, secrets, channel, asked, now| {
             proofs.take(secrets, channel, asked, header.as_bytes(), now).is_some()
@@ -177,8 +177,8 @@ mod tests {
     fn by_tls_who_answers_shows_that_it_knows_the_secret() {
         let ours = secrets("open sesame, please");
         let asked = ("b", "/v0/status");
-        let asks = |channel| Asks::new(ours.own().unwrap(), channel, asked, NOW).unwrap();
-        let answer = |asks: &Asks, channel| {
+        let asks = |channel| PageProof::new(ours.own().unwrap(), channel, asked, NOW).unwrap();
+        let answer = |asks: &PageProof, channel| {
             Proofs::default().take(&ours, channel, asked, asks.header.as_bytes(), NOW).unwrap()
         };
         let channel = Some([7; 32]);

@@ -20,7 +20,7 @@ use lsm::{Engine, HeadLookup, Space};
 use parking_lot::Mutex;
 use protocol::layout::Quota;
 use protocol::{Record, Shared, Topology};
-use server::{Accepted, Shares, Usage};
+use server::{RecentRecords, Shares, Usage};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::counters::clocks::wall_micros;
@@ -28,27 +28,27 @@ use crate::counters::clocks::wall_micros;
 /// All quotas of the layout in force, with their usage.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    all: ArcSwap<Vec<Arc<Counted>>>,
+    all: ArcSwap<Vec<Arc<CountedQuota>>>,
     /// True if there is any quota; an atomic, because every write reads it.
     are_any: AtomicBool,
     /// Locked while a record is counted, so that a later record of the same key is counted after
     /// it.
-    accepted: Mutex<Accepted>,
+    accepted: Mutex<RecentRecords>,
     /// Factors that extrapolate from bytes on this node to bytes on all nodes.
     shares: ArcSwap<Shares>,
 }
 
 /// A quota and its usage.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountedQuota {
     /// The configured quota.
     pub(crate) quota: Quota,
-    used: Arc<Used>,
+    used: Arc<PrefixUsage>,
 }
 
 /// Usage under a quota's prefix, independent of the quota's limits.
 #[derive(Debug, Default)]
-struct Used {
+struct PrefixUsage {
     usage: Mutex<Usage>,
     /// Copy of the stored bytes in `usage`, which writes read without the lock.
     stored: AtomicU64,
@@ -71,7 +71,7 @@ pub(crate) enum QuotaState {
     Full,
 }
 
-impl Counted {
+impl CountedQuota {
     /// Returns the stored bytes, or `None` before the first count is complete. If the quota is full
     /// before then, returns the bytes found so far.
     pub(crate) fn stored(&self) -> Option<u64> {
@@ -116,33 +116,33 @@ impl Counted {
 
 impl Quotas {
     /// Returns all quotas, ordered by prefix.
-    pub(crate) fn all(&self) -> Arc<Vec<Arc<Counted>>> {
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<CountedQuota>>> {
         self.all.load_full()
     }
 
     /// Adopts the quotas of the layout in force. A prefix that had a quota before keeps its usage.
-    pub(crate) fn renew(&self, shared: &Shared) {
-        let layout = shared.membership.layouts.entered();
+    pub(crate) fn adopt_layout(&self, shared: &Shared) {
+        let layout = shared.membership.layouts.active_layout();
         let quotas = &layout.access.quotas;
         let before = self.all();
         if before.iter().map(|counted| &counted.quota).eq(quotas) {
             return;
         }
         if quotas.is_empty() {
-            shared.replica.before_writes.set_count(false);
+            shared.replica.write_checks.set_counts_bytes(false);
             self.accepted.lock().clear();
         }
         self.replace(&before, quotas);
         if !quotas.is_empty() {
-            shared.replica.before_writes.set_count(true);
+            shared.replica.write_checks.set_counts_bytes(true);
         }
     }
 
-    fn replace(&self, before: &[Arc<Counted>], quotas: &[Quota]) {
+    fn replace(&self, before: &[Arc<CountedQuota>], quotas: &[Quota]) {
         let renewed = |quota: &Quota| {
             let known = before.iter().find(|known| known.quota.prefix == quota.prefix);
             let used = known.map(|known| Arc::clone(&known.used)).unwrap_or_default();
-            Arc::new(Counted { quota: quota.clone(), used })
+            Arc::new(CountedQuota { quota: quota.clone(), used })
         };
         self.all.store(Arc::new(quotas.iter().map(renewed).collect()));
         self.are_any.store(!quotas.is_empty(), Ordering::Release);
@@ -165,9 +165,9 @@ impl Quotas {
     }
 
     /// Returns a full quota whose prefix covers this key, if there is one.
-    pub(crate) fn full(&self, key: &[u8]) -> Option<Arc<Counted>> {
+    pub(crate) fn full(&self, key: &[u8]) -> Option<Arc<CountedQuota>> {
         let quotas = self.all.load();
-        let is_full = |counted: &&Arc<Counted>| {
+        let is_full = |counted: &&Arc<CountedQuota>| {
             key.starts_with(&counted.quota.prefix) && counted.state() == QuotaState::Full
         };
         quotas.iter().find(is_full).cloned()
@@ -224,7 +224,7 @@ mod tests {
         Quota { prefix: prefix.into(), soft, hard }
     }
 
-    fn count(counted: &Counted, stored: u64) {
+    fn count(counted: &CountedQuota, stored: u64) {
         counted.update(|usage| {
             usage.begin_lap();
             usage.end_lap(stored);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_before_the_first_count_is_through_refuses_too() {
+    fn a_quota_full_before_its_first_count_ends_refuses_writes() {
         let quotas = Quotas::default();
         quotas.replace(&[], &[quota("a", 0, 10)]);
         let counted = Arc::clone(&quotas.all()[0]);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use protocol::layout::Quota;
 
-use crate::http::params::{bad, fill, key, plain};
+use crate::http::params::{bad_parameter, key, parse_digits, raw_values};
 use crate::http::problem::Problem;
 
 /// Parameters of a quota to set.
@@ -15,17 +15,19 @@ pub(crate) const REMOVE: [&str; 1] = ["prefix"];
 
 /// Parses the prefix of the quota to remove. A query without a prefix means the quota of all keys.
 pub(crate) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
-    let [prefix] = fill(query, REMOVE)?;
+    let [prefix] = raw_values(query, REMOVE)?;
     prefix_of(prefix)
 }
 
 /// Parses a quota to set.
 pub(crate) fn quota(query: &str) -> Result<Quota, Problem> {
-    let [prefix, soft, hard] = fill(query, QUOTA)?;
-    let limit = |name: &str, text: Option<&str>| match text.map(plain) {
+    let [prefix, soft, hard] = raw_values(query, QUOTA)?;
+    let limit = |name: &str, text: Option<&str>| match text.map(parse_digits) {
         None => Ok(0),
         Some(Some(bytes)) if bytes > 0 => Ok(bytes),
-        Some(_) => Err(bad(format!("{name}: it is not a valid number of bytes, 1 or more"))),
+        Some(_) => {
+            Err(bad_parameter(format!("{name}: it is not a valid number of bytes, 1 or more")))
+        }
     };
     let (soft, hard) = (limit("soft", soft)?, limit("hard", hard)?);
     Ok(Quota { prefix: prefix_of(prefix)?, soft, hard })

@@ -13,7 +13,7 @@ use server::{Shares, StoredWalk};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
-use crate::quotas::counts::Counted;
+use crate::quotas::counts::CountedQuota;
 
 /// Pause between two counts of a prefix, and of the thread while no count is due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -26,10 +26,10 @@ struct CountingPace {
 }
 
 /// The usual pace: 2 % of a core, and at most a fifth of the disk's time.
-const USUAL: CountingPace = CountingPace { cpu: 49, disk: 4 };
+const USUAL_PACE: CountingPace = CountingPace { cpu: 49, disk: 4 };
 
 /// The pace of an urgent count: a quarter of a core, and at most half of the disk's time.
-const HURRIED: CountingPace = CountingPace { cpu: 3, disk: 1 };
+const URGENT_PACE: CountingPace = CountingPace { cpu: 3, disk: 1 };
 
 /// The counting thread.
 pub(crate) struct Counting {
@@ -83,7 +83,7 @@ impl Counting {
 impl Counts {
     /// Takes a step of the count that has waited longest; returns the pause before the next step.
     fn step(&mut self, node: &Node) -> Duration {
-        node.quotas.renew(&node.shared);
+        node.quotas.adopt_layout(&node.shared);
         let quotas = node.quotas.all();
         self.of.retain(|prefix, _| quotas.iter().any(|counted| counted.quota.prefix == *prefix));
         if quotas.is_empty() {
@@ -100,14 +100,14 @@ impl Counts {
                 (lap.walk, lap.hurries) = (None, true);
             }
         }
-        let due = |counted: &&Arc<Counted>| {
+        let due = |counted: &&Arc<CountedQuota>| {
             let lap = self.of.get(&counted.quota.prefix)?;
             (lap.not_before <= now).then_some(lap.not_before)
         };
         let due = quotas.iter().filter(|of| due(of).is_some()).min_by_key(|of| due(of));
         let Some(counted) = due else { return EVERY };
         let lap = self.of.get_mut(&counted.quota.prefix).expect("each has one");
-        lap.walk_on(node, counted)
+        lap.step(node, counted)
     }
 
     /// Recomputes the node's shares if the placement of keys has changed.
@@ -124,7 +124,7 @@ impl Counts {
 
 impl Lap {
     /// Walks one step on; returns the pause before the thread's next step.
-    fn walk_on(&mut self, node: &Node, counted: &Counted) -> Duration {
+    fn step(&mut self, node: &Node, counted: &CountedQuota) -> Duration {
         let mut walk = self.walk.take().unwrap_or_else(|| {
             counted.update(server::Usage::begin_lap);
             let topology = node.shared.view().topology.clone();
@@ -139,7 +139,7 @@ impl Lap {
         let is_at_end = walk.step(&snapshot, wall_micros());
         drop(snapshot);
         let found = walk.bytes(&node.quotas.shares());
-        let pace = if self.hurries { HURRIED } else { USUAL };
+        let pace = if self.hurries { URGENT_PACE } else { USUAL_PACE };
         if is_at_end {
             counted.update(|usage| usage.end_lap(found));
             (self.hurries, self.not_before) = (false, Instant::now() + EVERY);

@@ -7,7 +7,7 @@ use crate::http::admission::admitted::Admitted;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Service, params};
 use crate::operations::access::ChangeError;
-use crate::quotas::counts::Counted;
+use crate::quotas::counts::CountedQuota;
 
 /// Refuses a write that stores a value under a prefix whose quota is full; `stores` is the write's
 /// key, `None` if the request stores no value. Admits a write with an idempotency key: such a write
@@ -26,7 +26,7 @@ pub(crate) fn admit(
 }
 
 /// Counts a write refused because of this quota, and returns the answer to the write.
-pub(crate) fn refuse(full: &Counted) -> Problem {
+pub(crate) fn refuse(full: &CountedQuota) -> Problem {
     full.has_refused();
     let stored = full.stored().unwrap_or(full.quota.hard);
     Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard)
@@ -38,7 +38,7 @@ pub(crate) async fn answer(
     query: Admitted<&str>,
 ) -> Result<Answer, Problem> {
     if *method != Method::POST {
-        params::none(query.into_params())?;
+        params::refuse_parameters(query.into_params())?;
         return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
     }
     let quota = super::params::quota(query.into_params())?;

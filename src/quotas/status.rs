@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 use crate::operations::access::{ChangeError, change};
-use crate::quotas::counts::{Counted, QuotaState};
+use crate::quotas::counts::{CountedQuota, QuotaState};
 
 /// A quota and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,13 +44,13 @@ pub(crate) struct QuotaList {
 }
 
 impl QuotaStatus {
-    fn of(quota: &Quota, counted: Option<&Counted>) -> Self {
+    fn of(quota: &Quota, counted: Option<&CountedQuota>) -> Self {
         let any = |number: u64| Some(number).filter(|number| *number > 0);
         let (prefix, prefix_base64) = match String::from_utf8(quota.prefix.clone()) {
             Ok(text) => (Some(text), None),
             Err(bytes) => (None, Some(STANDARD.encode(bytes.as_bytes()))),
         };
-        let state = match counted.map_or(QuotaState::Unknown, Counted::state) {
+        let state = match counted.map_or(QuotaState::Unknown, CountedQuota::state) {
             QuotaState::Unknown => "unknown",
             QuotaState::Below => "below",
             QuotaState::AboveSoft => "above-soft",
@@ -61,8 +61,8 @@ impl QuotaStatus {
             prefix_base64,
             soft_bytes: any(quota.soft),
             hard_bytes: any(quota.hard),
-            stored_bytes: counted.and_then(Counted::stored),
-            refused_writes: counted.map_or(0, Counted::refused),
+            stored_bytes: counted.and_then(CountedQuota::stored),
+            refused_writes: counted.map_or(0, CountedQuota::refused),
             state: state.to_owned(),
         }
     }
@@ -70,8 +70,8 @@ impl QuotaStatus {
 
 /// Returns the quotas of the layout in force, with their usage.
 pub(crate) fn list(node: &Node) -> QuotaList {
-    let layout = node.shared.membership.layouts.entered();
-    node.quotas.renew(&node.shared);
+    let layout = node.shared.membership.layouts.active_layout();
+    node.quotas.adopt_layout(&node.shared);
     let all = node.quotas.all();
     let quotas = all.iter().map(|counted| QuotaStatus::of(&counted.quota, Some(counted)));
     QuotaList { epoch: layout.epoch, quotas: quotas.collect() }
@@ -84,7 +84,7 @@ pub(crate) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, Change
         false => access.with_quota(quota.clone()).map(Some),
     })
     .await?;
-    node.quotas.renew(&node.shared);
+    node.quotas.adopt_layout(&node.shared);
     Ok(QuotaStatus::of(&quota, None))
 }
 
@@ -100,6 +100,6 @@ pub(crate) async fn remove(node: &Node, prefix: &[u8]) -> Result<QuotaStatus, Ch
         access.without_quota(prefix).map(Some)
     })
     .await?;
-    node.quotas.renew(&node.shared);
+    node.quotas.adopt_layout(&node.shared);
     Ok(QuotaStatus::of(&removed.expect("what is unknown was refused"), None))
 }

@@ -90,7 +90,7 @@ pub(crate) async fn run(
 /// slots that owe a request.
 async fn find_slot(loops: &[Handle], slots: &ConnectionSlots) -> ConnectionSlot {
     loop {
-        if let Some(slot) = slots.enter() {
+        if let Some(slot) = slots.acquire() {
             return slot;
         }
         for handle in loops {
@@ -98,7 +98,7 @@ async fn find_slot(loops: &[Handle], slots: &ConnectionSlots) -> ConnectionSlot 
             let _ = handle.commands.try_send(LoopCommand::CloseReserve);
         }
         // The wait is bounded, because it may be long until a connection leaves.
-        let _ = timeout(BACK_OFF, slots.left()).await;
+        let _ = timeout(BACK_OFF, slots.wait_for_release()).await;
     }
 }
 

@@ -20,14 +20,14 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Returns the secrets by which nodes of the cluster recognize each other.
 pub(crate) fn secrets(config: &Config) -> Result<Secrets, SecretError> {
-    let also = also(&config.secret_files)?;
+    let also = second_secret(&config.secret_files)?;
     Ok(Secrets::new(secret(config).unwrap_or_default(), also))
 }
 
 /// Returns the second secret that nodes may use.
-fn also(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
+fn second_secret(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
     match &files.also {
-        Some(path) => Ok(secret::ALSO.read_if_any(path)?.map(as_proof)),
+        Some(path) => Ok(secret::SECOND.read_if_any(path)?.map(as_proof)),
         None => Ok(None),
     }
 }
@@ -48,7 +48,7 @@ pub(crate) struct Credentials {
 }
 
 /// The secrets and the admin token, which are replaced when their files change.
-struct Replaced {
+struct ReloadedSecrets {
     files: SecretFiles,
     secrets: Arc<Secrets>,
     admin: Arc<ArcSwapOption<secret::Secret>>,
@@ -62,7 +62,7 @@ impl Credentials {
     pub(crate) fn watch(node: &Node) -> io::Result<Self> {
         let (looks, asked) = mpsc::sync_channel(1);
         let tls = node.tls.clone();
-        let mut replaced = Replaced {
+        let mut replaced = ReloadedSecrets {
             files: node.config.secret_files.clone(),
             secrets: Arc::clone(&node.secrets),
             admin: node.access.admin_token(),
@@ -79,9 +79,9 @@ impl Credentials {
                     notify::reloading();
                 }
                 if let Some(tls) = &tls {
-                    tls.look();
+                    tls.reload_if_changed();
                 }
-                replaced.look();
+                replaced.reload();
                 if is_asked {
                     tracing::info!(
                         "SIGHUP: the files of certificates, secrets and the admin token were \
@@ -96,7 +96,7 @@ impl Credentials {
     }
 
     /// Has the thread read the files now.
-    pub(crate) fn look_now(&self) {
+    pub(crate) fn reload_now(&self) {
         // If the channel is full, a reading is due that has not begun.
         let _ = self.looks.try_send(());
     }
@@ -109,10 +109,10 @@ impl Credentials {
     }
 }
 
-impl Replaced {
-    fn look(&mut self) {
-        let secrets = look_at(&self.files, &self.secrets);
-        let admin = look_at_admin(&self.files, &self.admin);
+impl ReloadedSecrets {
+    fn reload(&mut self) {
+        let secrets = reload_secrets(&self.files, &self.secrets);
+        let admin = reload_admin_token(&self.files, &self.admin);
         let failed = [secrets, admin].map(|looked| looked.err().map(|error| error.to_string()));
         let names = ["cluster secrets", "admin token"];
         for ((what, now), before) in names.into_iter().zip(failed).zip(&mut self.logged) {
@@ -125,7 +125,7 @@ impl Replaced {
 }
 
 /// Reads the admin token anew, if it is in a file.
-fn look_at_admin(
+fn reload_admin_token(
     files: &SecretFiles,
     admin: &ArcSwapOption<secret::Secret>,
 ) -> Result<(), SecretError> {
@@ -139,7 +139,7 @@ fn look_at_admin(
 }
 
 /// Reads the secrets anew, if they are in files.
-fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
+fn reload_secrets(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
     if files.own.is_none() && files.also.is_none() {
         return Ok(());
     }
@@ -148,7 +148,7 @@ fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
         // The secret is in a variable.
         None => secrets.own(),
     };
-    let also = also(files)?;
+    let also = second_secret(files)?;
     let Some(own) = own else { return Ok(()) };
     let two = also.is_some();
     if secrets.replace(own, also) {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use protocol::TopologyError;
 use server::StartError;
 
-use crate::node::advice::{Advice, limit, port};
-use crate::node::store::InDirectory;
+use crate::node::advice::{Advice, limit_advice, port_advice};
+use crate::node::store::DirectoryError;
 use crate::runtime::set_aside::SetAsideError;
 use crate::runtime::unusable::Unusable;
 use crate::settings::error::ConfigError;
@@ -21,17 +21,17 @@ use crate::transport::TlsError;
 pub(crate) enum ServeError {
     #[error("cannot set up logging: {0}")]
     Logging(#[source] io::Error),
-    #[error("cannot listen on {address}: {source}{advice}", advice = port(.source))]
+    #[error("cannot listen on {address}: {source}{advice}", advice = port_advice(.source))]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot handle signals: {0}{advice}", advice = limit(.0))]
+    #[error("cannot handle signals: {0}{advice}", advice = limit_advice(.0))]
     Signals(#[source] io::Error),
-    #[error("cannot start a thread: {0}{advice}", advice = limit(.0))]
+    #[error("cannot start a thread: {0}{advice}", advice = limit_advice(.0))]
     Thread(#[source] io::Error),
-    #[error("cannot start a read thread: {0}{advice}", advice = limit(.0))]
+    #[error("cannot start a read thread: {0}{advice}", advice = limit_advice(.0))]
     ReadThread(#[source] io::Error),
-    #[error("cannot start an event loop: {0}{advice}", advice = limit(.0))]
+    #[error("cannot start an event loop: {0}{advice}", advice = limit_advice(.0))]
     EventLoop(#[source] io::Error),
-    #[error("cannot accept connections: {0}{advice}", advice = limit(.0))]
+    #[error("cannot accept connections: {0}{advice}", advice = limit_advice(.0))]
     Accept(#[source] io::Error),
     #[error(
         "the limit of open files is {limit}, and a node with {loops} event loops and {others} \
@@ -44,9 +44,9 @@ pub(crate) enum ServeError {
     #[error(transparent)]
     Unusable(#[from] Unusable),
     #[error(transparent)]
-    Place(#[from] InDirectory<StartError>),
+    Place(#[from] DirectoryError<StartError>),
     #[error(transparent)]
-    Unreadable(#[from] InDirectory<io::Error>),
+    Unreadable(#[from] DirectoryError<io::Error>),
     #[error(transparent)]
     Members(#[from] TopologyError),
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub(crate) enum ServeError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("cannot ask other nodes: {0}{advice}", advice = limit(.0))]
+    #[error("cannot ask other nodes: {0}{advice}", advice = limit_advice(.0))]
     Asking(#[source] io::Error),
     #[error(
         "--join {url} is this node's own URL, and it would wait for itself: name a node of the \
@@ -84,7 +84,7 @@ pub(crate) enum ServeError {
     )]
     OutdatedStays { data: PathBuf, source: io::Error },
     #[error(transparent)]
-    SetAside(#[from] InDirectory<SetAsideError>),
+    SetAside(#[from] DirectoryError<SetAsideError>),
     #[error("the store is still in use")]
     InUse,
     #[error("the store was not closed cleanly: {0}")]

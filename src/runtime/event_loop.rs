@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 
 use crate::counters::Counters;
 use crate::http::connection::streams::Watches;
-use crate::http::connection::{ConnectionState, Scratch, Security, Socket, TICK};
+use crate::http::connection::{ConnectionState, ScratchBuffer, Security, Socket, TICK};
 use crate::http::etags::Etags;
-use crate::http::{self, Names, Service, http2};
+use crate::http::{self, OwnNames, Service, http2};
 use crate::node::Node;
 use crate::node::connection_slots::ConnectionSlot;
 use crate::node::requests::Requests;
@@ -36,14 +36,14 @@ use crate::transport::{AcceptedStream, Stream, Tls};
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Sockets queued between the acceptor and a loop.
-const HANDOVER: usize = 256;
+const MAX_QUEUED_SOCKETS: usize = 256;
 
 /// Time for which connections stay open when the node stops: requests that arrive are answered, and
 /// their clients learn that the connection ends. Then idle connections are closed.
-const LEAVE: Duration = Duration::from_millis(100);
+const LEAVE_TIME: Duration = Duration::from_millis(100);
 
 /// Longest duration of requests in flight when the node stops.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// A command from another thread to a loop.
 #[derive(Debug)]
@@ -87,12 +87,12 @@ pub(crate) struct EventLoop {
     now: Rc<Cell<u32>>,
     stopping: Rc<Cell<bool>>,
     watches: Watches,
-    scratch: Scratch,
+    scratch: ScratchBuffer,
 }
 
 /// Starts loop `number` of `node`.
-pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::Result<Handle> {
-    let (commands, received) = mpsc::channel(HANDOVER);
+pub(crate) fn start(node: &Arc<Node>, names: &Arc<OwnNames>, number: usize) -> io::Result<Handle> {
+    let (commands, received) = mpsc::channel(MAX_QUEUED_SOCKETS);
     let counters = Arc::clone(&node.counters[number]);
     let (node, names, own) = (Arc::clone(node), Arc::clone(names), Arc::clone(&counters));
     let (report, started) = std::sync::mpsc::sync_channel(1);
@@ -115,7 +115,7 @@ pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::
 }
 
 impl EventLoop {
-    fn new(node: Arc<Node>, names: Arc<Names>, counters: Arc<Counters>) -> Rc<Self> {
+    fn new(node: Arc<Node>, names: Arc<OwnNames>, counters: Arc<Counters>) -> Rc<Self> {
         let requests = Requests::new(Arc::clone(&node), &counters);
         let stopping = Rc::new(Cell::new(false));
         Rc::new_cyclic(|this: &Weak<Self>| {
@@ -144,7 +144,7 @@ impl EventLoop {
                 now: Rc::new(Cell::new(0)),
                 stopping,
                 watches: Watches::default(),
-                scratch: Scratch::default(),
+                scratch: ScratchBuffer::default(),
             }
         })
     }
@@ -153,7 +153,7 @@ impl EventLoop {
         self.requests.start();
         let events = self.node.task_events.lock().take();
         if let Some(events) = events {
-            self.requests.keep_peers();
+            self.requests.keep_peer_connections();
             tokio::task::spawn_local(task::run(Rc::clone(&self.requests), events));
         }
         let this = Rc::clone(&self);
@@ -162,12 +162,14 @@ impl EventLoop {
             match commands.recv().await {
                 Some(LoopCommand::Serve(stream, slot)) => self.serve(stream, slot),
                 Some(LoopCommand::CloseIdleClient) => self.close_idle_client(),
-                Some(LoopCommand::CloseReserve) => self.close_longest(ConnectionState::owing),
+                Some(LoopCommand::CloseReserve) => {
+                    self.close_longest(ConnectionState::request_overdue)
+                }
                 Some(LoopCommand::Stop) | None => break,
             }
         }
         let begun = Instant::now();
-        while !self.watches.all().is_empty() && begun.elapsed() < LEAVE {
+        while !self.watches.all().is_empty() && begun.elapsed() < LEAVE_TIME {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.stopping.set(true);
@@ -175,12 +177,15 @@ impl EventLoop {
         for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
             watch.wake();
         }
-        while !self.watches.all().is_empty() && begun.elapsed() < DRAIN {
+        while !self.watches.all().is_empty() && begun.elapsed() < DRAIN_TIME {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let left = self.watches.all().len();
         if left > 0 {
-            tracing::warn!(connections = left, "closing connections: still busy after {DRAIN:?}");
+            tracing::warn!(
+                connections = left,
+                "closing connections: still busy after {DRAIN_TIME:?}"
+            );
             self.cut_off().await;
         }
         self.requests.close().await;
@@ -189,7 +194,7 @@ impl EventLoop {
     /// Ends the remaining connections, each in a way that its client notices.
     async fn cut_off(&self) {
         for watch in self.watches.all().iter() {
-            watch.break_off();
+            watch.mark_incomplete();
             watch.give_up();
         }
         // The connections' tasks run before this one resumes.
@@ -206,16 +211,16 @@ impl EventLoop {
             self.counters.sweeps.add(1);
             for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
                 if watch.sweep() {
-                    self.counters.reaped.add(1);
+                    self.counters.timed_out.add(1);
                 }
             }
             self.report_idle();
-            self.make_way();
+            self.abort_slow_transfers();
         }
     }
 
     /// Takes memory back from the slowest connections while others wait for memory.
-    fn make_way(&self) {
+    fn abort_slow_transfers(&self) {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
         let all = || watches.iter().chain(streams.iter());
@@ -229,14 +234,14 @@ impl EventLoop {
                 if given >= wanted {
                     break;
                 }
-                given += watch.give_way();
-                self.counters.gave_way.add(1);
+                given += watch.abort_upload();
+                self.counters.transfers_aborted.add(1);
             }
         }
         if node.answers.wanted() > 0 {
             for watch in all().filter(|watch| watch.is_unread()) {
                 watch.cut_off();
-                self.counters.gave_way.add(1);
+                self.counters.transfers_aborted.add(1);
             }
         }
     }
@@ -249,7 +254,7 @@ impl EventLoop {
 
     fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&ConnectionState) -> Option<T>) {
         let watches = self.watches.all();
-        let left = watches.iter().filter(|watch| !watch.reaped());
+        let left = watches.iter().filter(|watch| !watch.is_given_up());
         let longest = left.filter_map(|watch| Some((time(watch)?, watch)));
         if let Some((_, watch)) = longest.max_by_key(|(time, _)| *time) {
             watch.give_up();
@@ -260,7 +265,7 @@ impl EventLoop {
     /// Publishes the longest idle time of this loop's clients, for the acceptor.
     fn report_idle(&self) {
         let watches = self.watches.all();
-        let left = watches.iter().filter(|watch| !watch.reaped());
+        let left = watches.iter().filter(|watch| !watch.is_given_up());
         let longest = left.filter_map(|watch| watch.idle_ticks()).max();
         self.counters.idle_ticks.store(longest.unwrap_or(0), Ordering::Relaxed);
     }
@@ -271,7 +276,7 @@ impl EventLoop {
             Err(error) => {
                 tracing::warn!(%error, "dropped a connection: epoll registration failed");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-                self.node.limits.connection_slots.leave(slot);
+                self.node.limits.connection_slots.release(slot);
                 return;
             }
         };
@@ -281,14 +286,14 @@ impl EventLoop {
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             this.converse(stream, &watch).await;
-            this.forget(&watch);
+            this.unregister(&watch);
         });
     }
 
-    fn forget(&self, watch: &ConnectionState) {
+    fn unregister(&self, watch: &ConnectionState) {
         self.watches.remove(watch);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-        self.node.limits.connection_slots.leave(watch.slot());
+        self.node.limits.connection_slots.release(watch.slot());
     }
 
     /// Waits for `beginning`, the first bytes of a connection; `None` = the connection is given up,
@@ -300,17 +305,17 @@ impl EventLoop {
     ) -> Option<T> {
         let mut beginning = pin!(beginning);
         let come = poll_fn(|cx| {
-            if watch.reaped() || self.stopping.get() {
+            if watch.is_given_up() || self.stopping.get() {
                 return Poll::Ready(None);
             }
-            watch.attend(cx.waker());
+            watch.set_waker(cx.waker());
             beginning.as_mut().poll(cx).map(Some)
         });
         come.await
     }
 
     /// Completes a TLS handshake within the time limit of a request's head.
-    async fn shake(
+    async fn tls_handshake(
         &self,
         tls: &Tls,
         stream: tokio::net::TcpStream,
@@ -343,7 +348,7 @@ impl EventLoop {
     async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<ConnectionState>) {
         let stream = match &self.node.tls {
             None => Stream::from(stream),
-            Some(tls) => match self.shake(tls, stream, watch).await {
+            Some(tls) => match self.tls_handshake(tls, stream, watch).await {
                 Some(stream) => stream,
                 None => return,
             },
@@ -366,14 +371,14 @@ impl EventLoop {
             .serve_connection(TokioIo::new(socket), service);
         let mut goodbye_said = false;
         let result = poll_fn(|cx| {
-            if watch.reaped() {
+            if watch.is_given_up() {
                 return Poll::Ready(Ok(()));
             }
             if self.stopping.get() && !goodbye_said {
                 goodbye_said = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            watch.attend(cx.waker());
+            watch.set_waker(cx.waker());
             Pin::new(&mut connection).poll(cx)
         })
         .await;
@@ -383,10 +388,10 @@ impl EventLoop {
         let parts = connection.into_parts();
         let mut socket = parts.io.into_inner();
         poll_fn(|cx| {
-            if watch.reaped() {
+            if watch.is_given_up() {
                 return Poll::Ready(());
             }
-            watch.attend(cx.waker());
+            watch.set_waker(cx.waker());
             socket.poll_end(cx)
         })
         .await;

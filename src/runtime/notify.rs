@@ -26,7 +26,7 @@ use crate::runtime::event_loop::Handle;
 
 /// Checks of the loops in one period of the watchdog. A message may be late by one check, and a
 /// loop's sweep by one tick; systemd's own advice is at least two messages in a period.
-const LOOKS: u32 = 4;
+const CHECKS_PER_PERIOD: u32 = 4;
 
 /// The status that systemd shows for a node that serves.
 pub(crate) const SERVES: &str = "serves";
@@ -58,13 +58,13 @@ pub(crate) async fn keep_alive(loops: &[Handle]) {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return pending().await;
     };
-    let mut looks = interval((period / LOOKS).max(Duration::from_millis(1)));
+    let mut looks = interval((period / CHECKS_PER_PERIOD).max(Duration::from_millis(1)));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut turning = Turning::default();
+    let mut turning = LoopProgress::default();
     loop {
         looks.tick().await;
         let sweeps = loops.iter().map(|handle| handle.counters.sweeps.get());
-        if turning.have_all_moved(sweeps.collect()) {
+        if turning.have_all_progressed(sweeps.collect()) {
             tell(&[NotifyState::Watchdog]);
         }
     }
@@ -94,11 +94,11 @@ fn send(states: &[NotifyState<'_>]) -> io::Result<()> {
 
 /// The sweeps of each loop when all loops were last found to make progress.
 #[derive(Debug, Default)]
-struct Turning(Vec<u64>);
+struct LoopProgress(Vec<u64>);
 
-impl Turning {
+impl LoopProgress {
     /// Returns true if each loop has swept since that time, and at the first check.
-    fn have_all_moved(&mut self, sweeps: Vec<u64>) -> bool {
+    fn have_all_progressed(&mut self, sweeps: Vec<u64>) -> bool {
         let stand_still = |(now, before): (&u64, &u64)| now == before;
         if sweeps.iter().zip(&self.0).any(stand_still) {
             return false;
@@ -113,13 +113,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_loop_that_stands_still_is_enough() {
-        let mut turning = Turning::default();
-        assert!(turning.have_all_moved(vec![0, 0]));
-        assert!(!turning.have_all_moved(vec![0, 0]));
-        assert!(!turning.have_all_moved(vec![9, 0]), "one turns, the other does not");
-        assert!(!turning.have_all_moved(vec![99, 0]));
-        assert!(turning.have_all_moved(vec![99, 1]), "both have turned since the first look");
-        assert!(!turning.have_all_moved(vec![100, 1]));
+    fn one_stuck_loop_counts_as_no_progress() {
+        let mut turning = LoopProgress::default();
+        assert!(turning.have_all_progressed(vec![0, 0]));
+        assert!(!turning.have_all_progressed(vec![0, 0]));
+        assert!(!turning.have_all_progressed(vec![9, 0]), "one turns, the other does not");
+        assert!(!turning.have_all_progressed(vec![99, 0]));
+        assert!(turning.have_all_progressed(vec![99, 1]), "both have turned since the first look");
+        assert!(!turning.have_all_progressed(vec![100, 1]));
     }
 }

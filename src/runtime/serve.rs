@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use protocol::handshake::Secrets;
 use protocol::layout::Layout;
 use protocol::{Incarnation, MembershipState, Shared, handshake};
-use server::identity::{self, Identity, Named};
+use server::identity::{self, Identity, NodeSettings};
 use server::link::{LinkBounds, PeerTable};
-use server::{PageWork, Pages, StartError, Started, Starting};
+use server::{PageWork, Pages, StartError, StartedNode, StartingNode};
 use socket2::Socket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -32,21 +32,21 @@ use crate::counters::clocks::wall_micros;
 use crate::finalize::status::StoreFormats;
 use crate::history::ring::History;
 use crate::history::thread::Sampling;
-use crate::http::{self, Names};
+use crate::http::{self, OwnNames};
 use crate::joining::ask;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
-use crate::node::comparison::Comparison;
+use crate::node::comparison::ClockComparison;
 use crate::node::connection_slots::ConnectionSlots;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
 use crate::node::reads::ReadPool;
-use crate::node::store::{self, InDirectory};
+use crate::node::store::{self, DirectoryError};
 use crate::node::task;
 use crate::node::{Node, Outdated};
 use crate::operations::stderr;
-use crate::peers::Facts;
+use crate::peers::PeerFacts;
 use crate::quotas::counts::Quotas;
 use crate::quotas::recount::Counting;
 use crate::runtime::accept;
@@ -58,7 +58,7 @@ use crate::runtime::modes;
 use crate::runtime::notify;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
-use crate::settings::config::{Config, Logging, OpenTo, hears_loopback};
+use crate::settings::config::{Config, Logging, OpenTo, receives_loopback};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
 use crate::tokens::lookup::{self, Access};
@@ -83,13 +83,13 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
         return Ok(());
     };
     let Config { allow_host, allow_origin, .. } = &node.config;
-    let names = Arc::new(Names::of(address, node.url(), allow_host, allow_origin));
+    let names = Arc::new(OwnNames::of(address, node.url(), allow_host, allow_origin));
     let loops = start_loops(&node, &names).map_err(ServeError::EventLoop)?;
     // Handlers must exist before another process can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
-    greet(&node.config, address, &data);
+    print_greeting(&node.config, address, &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
     notify::ready(notify::SERVES);
     let counting = Counting::start(&node).map_err(ServeError::Thread)?;
@@ -104,13 +104,13 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     stop(node, loops)?;
     tracing::info!("stopped");
     if is_outdated {
-        return Err(outdated(data));
+        return Err(set_outdated_aside(data));
     }
     outcome
 }
 
 /// Moves an outdated copy's content aside; returns the error with which the node ends.
-fn outdated(data: PathBuf) -> ServeError {
+fn set_outdated_aside(data: PathBuf) -> ServeError {
     match set_aside::set_aside(&data) {
         Ok(aside) => ServeError::Outdated { aside },
         Err(source) => ServeError::OutdatedStays { data, source },
@@ -120,8 +120,8 @@ fn outdated(data: PathBuf) -> ServeError {
 /// Completes a move of the data directory's content that a killed process had begun: half of a
 /// directory is not a store.
 fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
-    let ended =
-        set_aside::go_on(data).map_err(|source| InDirectory { data: data.to_owned(), source })?;
+    let ended = set_aside::resume_move(data)
+        .map_err(|source| DirectoryError { data: data.to_owned(), source })?;
     if let Some(aside) = ended {
         let aside = aside.display();
         tracing::warn!(
@@ -148,7 +148,7 @@ fn start_node(
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     modes::warn_of_readers(&config.data);
     tell_formats(StoreFormats::of(&db));
-    if ask::place(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
+    if ask::join_cluster(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
         close(db)?;
         return Ok(None);
     }
@@ -156,14 +156,14 @@ fn start_node(
     warn_of_unused_name(&config, name.as_deref());
     let layout = identity::kept_layout(db.engine()).map_err(failed)?;
     if let Some(layout) = &layout {
-        protected(&config, layout)?;
+        require_secret(&config, layout)?;
     }
     let members =
         config.members.settle(config.at(address), name, config.replicas, layout.is_some())?;
-    let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
+    let StartedNode { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
     let secrets = Arc::new(credentials::secrets(&config)?);
-    let facts = facts(&shared, &config, &secrets);
+    let facts = peer_facts(&shared, &config, &secrets);
     let own_url = own_url(&config, address, &identity);
     let (task, events) = mpsc::channel(task::EVENTS);
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
@@ -172,7 +172,7 @@ fn start_node(
     let limits = Limits {
         bodies: Budget::new(config.memory.body_bytes as usize),
         streams: Budget::new(http::MAX_STREAMS),
-        looks: Budget::new(http::MAX_LOOKS),
+        looks: Budget::new(http::MAX_CONCURRENT_STATUS),
         connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),
         max_value: config.max_value,
         max_ttl: config.max_ttl,
@@ -189,7 +189,7 @@ fn start_node(
         task,
         task_events: Mutex::new(Some(events)),
         clock,
-        comparison: Comparison::default(),
+        comparison: ClockComparison::default(),
         reads,
         limits,
         answers: Budget::new(config.memory.answer_bytes as usize),
@@ -224,7 +224,7 @@ fn tell_formats(formats: StoreFormats) {
 }
 
 /// Returns the state of the other nodes that all loops share.
-fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<Facts> {
+fn peer_facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<PeerFacts> {
     let known = handshake::HandshakeIdentity::new(
         Arc::clone(&shared.membership.views),
         shared.own,
@@ -245,17 +245,17 @@ fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<F
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
     let table = PeerTable::new(shared, known, max_skew, bounds);
-    Arc::new(Facts::new(table, received, config.members.listed()))
+    Arc::new(PeerFacts::new(table, received, config.members.listed()))
 }
 
 /// Starts the node of the data directory.
-fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started, StartError> {
+fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<StartedNode, StartError> {
     let Membership { topology, own, named, urls } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
-    let named = Named { topology, own: *own, named: *named, urls };
+    let named = NodeSettings { topology, own: *own, named: *named, urls };
     let incarnation = Incarnation(random("incarnation"));
     let starting =
-        Starting::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
+        StartingNode::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
     tracing::info!(
         name = starting.identity().name(),
         nodes = starting.nodes(),
@@ -279,7 +279,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
 
 /// Refuses to run without a secret in a cluster that other machines can reach. The settings' check
 /// is not enough: a node that was alone at its first start needed no secret.
-fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
+fn require_secret(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
         return Err(ConfigError::NodesProve.into());
     }
@@ -296,7 +296,7 @@ fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
 /// Returns this node's URL. The other nodes use the one in the layout.
 fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
     let listens = config.at(address).url();
-    let layout = identity.rules();
+    let layout = identity.layout_in_force();
     let known = layout.and_then(|layout| layout.named(identity.name())).map(|node| &node.url);
     match (config.members.own_url(), known) {
         (Some(said), Some(known)) if said != known => {
@@ -326,7 +326,7 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
 }
 
 /// Waits until the clock's lead over the wall clock is one that the peers accept.
-fn wait_for_wall(starting: &Starting) {
+fn wait_for_wall(starting: &StartingNode) {
     let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
         let wait = Duration::from_micros(wait);
@@ -340,7 +340,7 @@ pub(crate) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
 
-fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> io::Result<Vec<Handle>> {
+fn start_loops(node: &Arc<Node>, names: &Arc<OwnNames>) -> io::Result<Vec<Handle>> {
     (0..node.config.loops).map(|number| event_loop::start(node, names, number)).collect()
 }
 
@@ -350,7 +350,7 @@ pub(crate) const LISTENS: &str = " listening on ";
 /// Part of the line printed to stdout while the node waits to join a cluster.
 pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
-fn greet(config: &Config, address: SocketAddr, data: &str) {
+fn print_greeting(config: &Config, address: SocketAddr, data: &str) {
     if !config.greets {
         return;
     }
@@ -368,7 +368,7 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
         curl += " --cacert CA.pem";
         notes.push("CA.pem: of the CA that issued its certificate");
     }
-    let is_heard = config.open_to != OpenTo::Loopback || hears_loopback(address);
+    let is_heard = config.open_to != OpenTo::Loopback || receives_loopback(address);
     if config.open_to == OpenTo::Nobody || !is_heard {
         curl += " -H 'Authorization: Bearer TOKEN'";
         notes.push("TOKEN: made by kvorum token create, or the admin token");
@@ -381,12 +381,12 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
          \n  {curl} -i -H 'Accept: application/x-ndjson' '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
-    say(text);
+    print_text(text);
 }
 
 /// Writes to stdout in a thread of its own: the node serves even if nobody reads the output, and
 /// does not wait for a full pipe.
-pub(crate) fn say(text: String) {
+pub(crate) fn print_text(text: String) {
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
     });
@@ -435,7 +435,7 @@ impl Acceptor {
     ) -> io::Result<()> {
         let hangup = async {
             while self.hangup.recv().await.is_some() {
-                credentials.look_now();
+                credentials.reload_now();
             }
         };
         let slots = &node.limits.connection_slots;

@@ -44,7 +44,7 @@ pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
 
 /// Completes a move that an earlier process left incomplete in `data`; returns its final path, or
 /// `None` if there was none.
-pub(crate) fn go_on(data: &Path) -> Result<Option<PathBuf>, SetAsideError> {
+pub(crate) fn resume_move(data: &Path) -> Result<Option<PathBuf>, SetAsideError> {
     let names = match names(data) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         names => names.map_err(SetAsideError::List)?,
@@ -90,32 +90,32 @@ mod tests {
     }
 
     #[test]
-    fn all_is_moved_but_what_was_set_aside_before() {
+    fn everything_but_earlier_copies_is_moved() {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("MANIFEST"), "1").unwrap();
         fs::create_dir(data.path().join("outdated-5")).unwrap();
         let aside = set_aside(data.path()).unwrap();
         assert_eq!(fs::read_to_string(aside.join("MANIFEST")).unwrap(), "1");
         assert_eq!(sorted(data.path()), [aside.file_name().unwrap(), "outdated-5".as_ref()]);
-        assert_eq!(go_on(data.path()).unwrap(), None, "it is over");
+        assert_eq!(resume_move(data.path()).unwrap(), None, "it is over");
     }
 
     #[test]
-    fn what_was_left_in_the_middle_is_ended() {
+    fn an_interrupted_move_is_completed() {
         let data = tempfile::tempdir().unwrap();
         let data = data.path();
         for name in ["MANIFEST", "STORE", "1.wal"] {
             fs::write(data.join(name), name).unwrap();
         }
-        assert_eq!(go_on(data).unwrap(), None, "nothing was begun");
+        assert_eq!(resume_move(data).unwrap(), None, "nothing was begun");
         let part = data.join("outdated-7.part");
         fs::create_dir(&part).unwrap();
         fs::rename(data.join("STORE"), part.join("STORE")).unwrap();
         fs::create_dir(data.join("outdated-5")).unwrap();
         let aside = data.join("outdated-7");
-        assert_eq!(go_on(data).unwrap(), Some(aside.clone()));
+        assert_eq!(resume_move(data).unwrap(), Some(aside.clone()));
         assert_eq!(sorted(data), ["outdated-5", "outdated-7"]);
         assert_eq!(sorted(&aside), ["1.wal", "MANIFEST", "STORE"]);
-        assert_eq!(go_on(&data.join("not yet made")).unwrap(), None);
+        assert_eq!(resume_move(&data.join("not yet made")).unwrap(), None);
     }
 }

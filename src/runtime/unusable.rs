@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_replicas_is_sent_to_them_and_who_has_none_to_a_backup() {
+    fn the_advice_is_replicas_if_there_are_any_else_a_backup() {
         let found = StartError::Store { what: "the node's identity", source: corrupt() };
         let said = said_of(found, true);
         let begins = "data directory /d: the node's identity: 0000000007.sst is damaged at byte \
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_room_is_one_message_of_a_node_that_did_not_start() {
+    fn a_full_disk_at_the_start_is_one_message() {
         let full = StartError::Open(lsm::Error::NoSpace { what: "the log" });
         let expected = "data directory /d: no space left on disk for the log. The node did not \
             start. Nothing was deleted. Free some space (df, df -i, quota), then start again";
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_a_way_out_that_is_none() {
+    fn no_advice_is_given_that_would_not_help() {
         let locked = lsm::Error::Locked { directory: "/d".to_owned() };
         let said = "data directory /d is in use by another process: stop it, or name another";
         assert_eq!(said_of(StartError::Open(locked), true), said);

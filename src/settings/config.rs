@@ -15,7 +15,7 @@ use crate::settings::error::ConfigError;
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::log;
 use crate::settings::machine;
-use crate::settings::members::{At, Members, UnlistedArgs};
+use crate::settings::members::{Members, ServingAddress, UnlistedArgs};
 use crate::settings::memory::{self, MemoryPlan, RESERVE_SLOTS};
 use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
@@ -137,8 +137,8 @@ pub(crate) struct TlsFiles {
 
 impl Config {
     /// Returns where the node serves, given its address.
-    pub(crate) fn at(&self, address: SocketAddr) -> At {
-        At { address, tls: self.tls.is_some() }
+    pub(crate) fn at(&self, address: SocketAddr) -> ServingAddress {
+        ServingAddress { address, tls: self.tls.is_some() }
     }
 }
 
@@ -156,18 +156,22 @@ pub(crate) struct Logging {
 pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     let greets = args.greet;
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
-    let (mut config, logging) = complete(given(args)?, cluster, admin)?;
+    let (mut config, logging) = complete(merge_sources(args)?, cluster, admin)?;
     config.greets |= greets;
     Ok((config, logging))
 }
 
 /// Merges the settings of flags and variables with those of the file that `args` names.
-pub(crate) fn given(args: ServeArgs) -> Result<Settings, ConfigError> {
+pub(crate) fn merge_sources(args: ServeArgs) -> Result<Settings, ConfigError> {
     let file = match &args.config {
         Some(path) => read_file(path)?,
         None => Settings::default(),
     };
-    Ok(args.settings.or(file))
+    let settings = args.settings.or(file);
+    if settings.data.as_ref().is_some_and(|data| data.as_os_str().is_empty()) {
+        return Err(ConfigError::NoData);
+    }
+    Ok(settings)
 }
 
 fn read_file(file: &Path) -> Result<Settings, ConfigError> {
@@ -186,7 +190,7 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), ConfigError> {
-    let (wants_full, settings) = (settings.repair_full_interval.is_some(), settings.chosen());
+    let (has_full, settings) = (settings.repair_full_interval.is_some(), settings.with_defaults());
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let lone = UnlistedArgs {
@@ -196,7 +200,7 @@ fn complete(
         weight: settings.weight.0,
     };
     let tls = tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)?;
-    let at = At { address: listen, tls: tls.is_some() };
+    let at = ServingAddress { address: listen, tls: tls.is_some() };
     let members = Members::parse(cluster, advertise, lone, at, replicas)?;
     let tls = tls.map(|files| TlsFiles { host: host(&members, listen), ..files });
     let (secret_file, token_file) =
@@ -211,11 +215,11 @@ fn complete(
     }
     let limit = machine::memory_limit();
     let budget = settings.memory.unwrap_or_else(|| memory::usual_budget(limit.as_ref()));
-    let over_limit = memory::over_limit(budget, limit.as_ref());
+    let over_limit = memory::over_limit_warning(budget, limit.as_ref());
     let memory = MemoryPlan::of(budget, settings.memtable, tls.is_some())?;
     let max_value = max_value(settings.max_value, budget)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
-    let closed = closed_to_all(listen, open_to, admin_token.is_some());
+    let closed = no_admin_warning(listen, open_to, admin_token.is_some());
     let warnings = [warning, token_warning, unprotected, open, closed, over_limit].into_iter();
     let config = Config {
         listen,
@@ -232,7 +236,7 @@ fn complete(
         open_to,
         insecure: settings.insecure,
         allow_host: names(settings.allow_host.as_deref())?,
-        allow_origin: origins(settings.allow_origin.as_deref())?,
+        allow_origin: parse_origins(settings.allow_origin.as_deref())?,
         max_clock_skew: settings.max_clock_skew.0,
         sync: settings.sync.0,
         memory,
@@ -240,8 +244,8 @@ fn complete(
         deadline: settings.deadline.0,
         max_value,
         max_ttl: settings.max_ttl,
-        rounds: rounds(
-            (settings.repair_interval, settings.repair_full_interval, wants_full),
+        rounds: repair_schedule(
+            (settings.repair_interval, settings.repair_full_interval, has_full),
             u64::from(settings.repair_share.0),
             settings.deadline.0 + settings.max_clock_skew.0,
         ),
@@ -254,15 +258,15 @@ fn complete(
         greets: settings.log_format == LogFormat::Text,
         warnings: warnings.flatten().collect(),
     };
-    let logging = Logging { filter: log::filter(&settings.log)?, format: settings.log_format };
-    Ok((config, logging))
+    let filter = log::parse_filter(&settings.log)?;
+    Ok((config, Logging { filter, format: settings.log_format }))
 }
 
 /// Requires TLS for addresses and URLs beyond loopback, because others can listen in there, on this
 /// and the other nodes. `--insecure` waives the requirement; then returns a warning.
 fn in_clear(
     members: &Members,
-    at: At,
+    at: ServingAddress,
     insecure: bool,
     open_to: OpenTo,
 ) -> Result<Option<String>, ConfigError> {
@@ -289,17 +293,17 @@ fn in_clear(
 
 /// Returns true if requests from loopback reach a node that listens on this address. A request to
 /// another address of this machine comes from that address, unless its client binds its socket.
-pub(crate) fn hears_loopback(listen: SocketAddr) -> bool {
+pub(crate) fn receives_loopback(listen: SocketAddr) -> bool {
     let ip = listen.ip().to_canonical();
     ip.is_loopback() || ip.is_unspecified()
 }
 
 /// Returns a warning if every request needs a token and this node has no admin token, with which
 /// others could be created.
-fn closed_to_all(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
+fn no_admin_warning(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
     let (why, way_out) = match open_to {
         OpenTo::Nobody => ("--require-auth is set".to_owned(), ""),
-        OpenTo::Loopback if !hears_loopback(listen) => (
+        OpenTo::Loopback if !receives_loopback(listen) => (
             format!(
                 "only requests from 127.0.0.1 and ::1 need no token, and to --listen {listen} none \
                  come from there, unless their client binds its socket to it"
@@ -355,12 +359,12 @@ fn names(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
 }
 
 /// Parses the origins of `--allow-origin`.
-fn origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
-    list.iter().flat_map(|list| list.split(',')).map(origin).collect()
+fn parse_origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
+    list.iter().flat_map(|list| list.split(',')).map(normalize_origin).collect()
 }
 
 /// Normalizes an origin as browsers write it: without the default port of its scheme.
-fn origin(text: &str) -> Result<String, ConfigError> {
+fn normalize_origin(text: &str) -> Result<String, ConfigError> {
     match text {
         "*" => Err(ConfigError::AnyOrigin),
         "null" => Err(ConfigError::NullOrigin),
@@ -400,12 +404,12 @@ fn cpus() -> usize {
 
 /// Factor of the age below which records may still be in transit: this many times `--deadline` plus
 /// `--max-clock-skew`.
-const UNSETTLED: u32 = 2;
+const TRANSIT_FACTOR: u32 = 2;
 
 /// Returns the schedule of repair rounds. A full round includes an incremental one: if full rounds
 /// are due more often, or incremental rounds are off, every round is full. Only a given value of
 /// `--repair-full-interval` (`wants_full`) causes rounds by itself; its default does not.
-fn rounds(
+fn repair_schedule(
     (interval, full_interval, wants_full): (Every, Every, bool),
     share: u64,
     unsettled: Duration,
@@ -417,7 +421,7 @@ fn rounds(
         interval_micros: interval.unwrap_or(0),
         full_interval_micros: full.unwrap_or(u64::MAX),
         share,
-        settled_micros: (unsettled * UNSETTLED).as_micros() as u64,
+        settled_micros: (unsettled * TRANSIT_FACTOR).as_micros() as u64,
     }
 }
 
@@ -486,7 +490,7 @@ mod tests {
         assert!(matches!(config.members, Members::Unlisted(_)));
         assert_eq!(config.max_clock_skew, Duration::from_millis(500));
         assert!(config.secret.is_none() && config.warnings.is_empty());
-        assert_eq!(logging.filter, log::filter("info").unwrap());
+        assert_eq!(logging.filter, log::parse_filter("info").unwrap());
     }
 
     #[test]

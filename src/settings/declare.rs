@@ -5,7 +5,7 @@
 //!  name, type, variable, default, help ─┬─▶ a flag of `serve`, a KVORUM_* variable, a TOML key
 //!   (the type checks the range)         ├─▶ the help with its default
 //!                                       ├─▶ `Settings::or`: which source wins
-//!                                       ├─▶ `Chosen`: each with its value or its default
+//!                                       ├─▶ `CompleteSettings`: each with its value or its default
 //!                                       └─▶ the table in docs/reference/settings.md
 //! ```
 //!
@@ -34,7 +34,7 @@ macro_rules! settings {
 
         /// The settings with their defaults filled in.
         #[derive(Debug)]
-        pub(super) struct Chosen {
+        pub(super) struct CompleteSettings {
             $(
                 #[doc = $help]
                 pub(super) $name: settings!(@type $default_is $type),
@@ -48,8 +48,10 @@ macro_rules! settings {
             }
 
             /// Fills in the defaults.
-            pub(super) fn chosen(self) -> Chosen {
-                Chosen { $($name: settings!(@value $default_is $type, self.$name, $default),)* }
+            pub(super) fn with_defaults(self) -> CompleteSettings {
+                CompleteSettings {
+                    $($name: settings!(@value $default_is $type, self.$name, $default),)*
+                }
             }
         }
 

@@ -20,6 +20,8 @@ pub(crate) enum ConfigError {
         source.message().replace('\n', " ")
     )]
     Line { path: PathBuf, line: usize, text: String, source: Box<toml::de::Error> },
+    #[error("data = \"\" names no directory: give the node's data directory (--data, KVORUM_DATA)")]
+    NoData,
     #[error(transparent)]
     Members(#[from] MembersError),
     #[error(transparent)]

@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn defaults_are_valid() {
-        let chosen = Settings::default().chosen();
+        let chosen = Settings::default().with_defaults();
         assert_eq!((chosen.queue.0, chosen.replicas.0), (1024, 3));
     }
 

@@ -65,7 +65,7 @@ pub(crate) enum LogError {
 /// Parses the filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, separated by commas. A module
 /// without a level logs at all levels. Modules that the filter does not name log at `LEVEL`, or
 /// else at `info`.
-pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
+pub(super) fn parse_filter(text: &str) -> Result<Targets, LogError> {
     let mut filter = Targets::new().with_default(LevelFilter::INFO);
     let mut directives = text.split(',').map(str::trim).filter(|text| !text.is_empty()).peekable();
     if directives.peek().is_none() {
@@ -86,7 +86,7 @@ pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
                 return Err(LogError::Level { text: text(), word: word.to_owned() });
             }
             _ if !is_known(module) => {
-                let (word, known) = (module.to_owned(), known_beside(module));
+                let (word, known) = (module.to_owned(), suggest_modules(module));
                 return Err(LogError::Module { text: text(), word, known });
             }
             (_, parsed) => filter.with_target(module, parsed.unwrap_or(LevelFilter::TRACE)),
@@ -105,7 +105,7 @@ fn is_known(module: &str) -> bool {
 }
 
 /// Suggests known modules for an unknown one: the modules of its crate, or else the crates.
-fn known_beside(module: &str) -> String {
+fn suggest_modules(module: &str) -> String {
     let root = |path: &'static str| path.split("::").next().unwrap_or(path);
     let of_crate = module.split("::").next().filter(|name| is_known(name));
     let mut known: Vec<&str> = match of_crate {
@@ -128,8 +128,10 @@ mod tests {
 
     #[test]
     fn modules_log_from_the_level_that_is_said_for_them() {
-        let info = |text: &str, module| filter(text).unwrap().would_enable(module, &Level::INFO);
-        let debug = |text: &str, module| filter(text).unwrap().would_enable(module, &Level::DEBUG);
+        let info =
+            |text: &str, module| parse_filter(text).unwrap().would_enable(module, &Level::INFO);
+        let debug =
+            |text: &str, module| parse_filter(text).unwrap().would_enable(module, &Level::DEBUG);
         let texts = ["info,lsm=debug", "info, lsm = debug,", "INFO,,lsm=DEBUG", "lsm=debug,info"];
         for text in texts {
             assert!(info(text, "kvorum::http") && !debug(text, "kvorum::http"), "{text}");
@@ -157,7 +159,7 @@ mod tests {
             ("", "--log \"\" names no level: write off to log nothing"),
             (" ,", "--log \" ,\" names no level"),
         ] {
-            let error = filter(text).unwrap_err().to_string();
+            let error = parse_filter(text).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains('\n'), "{text:?}: {error}");
         }
     }

@@ -11,7 +11,7 @@ use crate::settings::values::LogFormat;
 /// Returns the log format of the first source that gives one: the command line (`words`, the
 /// program's name first), the variable, or the file that either of them names. Commands other than
 /// `serve` use text.
-pub(crate) fn wanted(words: &[OsString]) -> LogFormat {
+pub(crate) fn requested_format(words: &[OsString]) -> LogFormat {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
     if words.get(1).is_none_or(|command| command != "serve") {
         return LogFormat::Text;
@@ -59,7 +59,7 @@ mod tests {
     fn the_format_is_found_beside_what_is_refused() {
         let of = |words: &[&str]| {
             let words = ["kvorum"].iter().chain(words).map(OsString::from);
-            wanted(&words.collect::<Vec<_>>())
+            requested_format(&words.collect::<Vec<_>>())
         };
         assert_eq!(of(&["serve", "--nonsense", "--log-format", "json"]), LogFormat::Json);
         assert_eq!(of(&["serve", "--log-format=json", "--loops", "x"]), LogFormat::Json);

@@ -22,12 +22,12 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
-    pub(crate) set_by: SetBy,
+    pub(crate) set_by: LimitSource,
 }
 
 /// Source of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SetBy {
+pub(crate) enum LimitSource {
     /// A cgroup, by the limit in this file.
     Cgroup(PathBuf),
     /// The machine's memory.
@@ -44,11 +44,13 @@ impl fmt::Display for MemoryLimit {
             mib => Size(mib << 20),
         };
         match &self.set_by {
-            SetBy::Cgroup(file) => {
+            LimitSource::Cgroup(file) => {
                 write!(f, "{size} that its cgroup may take ({})", file.display())
             }
-            SetBy::Machine => write!(f, "{size} that this machine has"),
-            SetBy::Process => write!(f, "{size} that the process may map (ulimit -v, LimitAS=)"),
+            LimitSource::Machine => write!(f, "{size} that this machine has"),
+            LimitSource::Process => {
+                write!(f, "{size} that the process may map (ulimit -v, LimitAS=)")
+            }
         }
     }
 }
@@ -60,7 +62,7 @@ pub(crate) fn memory_limit() -> Option<MemoryLimit> {
     let machine = of_machine(&read("/proc/meminfo"));
     let process = [Resource::As, Resource::Data].map(|what| getrlimit(what).current);
     let process = process.into_iter().flatten();
-    let process = process.map(|bytes| MemoryLimit { bytes, set_by: SetBy::Process });
+    let process = process.map(|bytes| MemoryLimit { bytes, set_by: LimitSource::Process });
     let all = in_cgroups.into_iter().chain(machine).chain(process);
     all.min_by_key(|limit| limit.bytes)
 }
@@ -69,7 +71,7 @@ pub(crate) fn memory_limit() -> Option<MemoryLimit> {
 fn of_machine(meminfo: &str) -> Option<MemoryLimit> {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib = total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
-    Some(MemoryLimit { bytes: kib.checked_mul(1024)?, set_by: SetBy::Machine })
+    Some(MemoryLimit { bytes: kib.checked_mul(1024)?, set_by: LimitSource::Machine })
 }
 
 /// Returns all limits of the cgroups that `/proc/self/cgroup` names, where versions 1 and 2 may be
@@ -95,7 +97,7 @@ fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
                 // "max" is not a number; for "no limit" version 1 has a number that no machine
                 // reaches.
                 let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
-                Some(MemoryLimit { bytes, set_by: SetBy::Cgroup(file) })
+                Some(MemoryLimit { bytes, set_by: LimitSource::Cgroup(file) })
             }));
         }
     }
@@ -116,7 +118,9 @@ mod tests {
 
     fn least(membership: &str, root: &Path) -> Option<(u64, String)> {
         let least = of_cgroups(membership, root).into_iter().min_by_key(|limit| limit.bytes)?;
-        let SetBy::Cgroup(file) = least.set_by else { unreachable!("it was read from a file") };
+        let LimitSource::Cgroup(file) = least.set_by else {
+            unreachable!("it was read from a file")
+        };
         Some((least.bytes, file.strip_prefix(root).unwrap().display().to_string()))
     }
 
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_limit() {
+    fn malformed_files_set_no_memory_limit() {
         let root = tempfile::tempdir().unwrap();
         for text in ["", "::", "4:memory", "0", "x\n:::\n"] {
             assert_eq!(of_cgroups(text, root.path()), [], "{text:?}");
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn this_machine_has_a_memory_limit() {
         assert!(memory_limit().is_some_and(|limit| limit.bytes > 64 * MIB));
     }
 }

@@ -89,7 +89,7 @@ pub(crate) struct UnlistedArgs<'a> {
 impl UnlistedArgs<'_> {
     /// The default settings.
     #[cfg(test)]
-    pub(crate) const NOTHING: Self = Self { join: None, name: None, zone: None, weight: 1 };
+    pub(crate) const DEFAULT: Self = Self { join: None, name: None, zone: None, weight: 1 };
 
     fn unlisted(self, url: Option<&str>) -> Result<Unlisted, MembersError> {
         let urls = self.join.into_iter().flat_map(|urls| urls.split(','));
@@ -109,7 +109,7 @@ impl UnlistedArgs<'_> {
     }
 
     /// Returns a given flag that does not apply to a listed node, if any.
-    fn beside_a_list(self) -> Option<&'static str> {
+    fn flag_beside_list(self) -> Option<&'static str> {
         let given = [
             ("--join", self.join.is_some()),
             ("--name", self.name.is_some()),
@@ -144,14 +144,14 @@ pub(crate) struct Membership {
 
 /// The address and protocol that a node serves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct ServingAddress {
     /// The address that the node listens on.
     pub(crate) address: SocketAddr,
     /// True if the node serves TLS.
     pub(crate) tls: bool,
 }
 
-impl At {
+impl ServingAddress {
     /// Returns the node's default URL.
     pub(crate) fn url(self) -> String {
         format!("{}://{}", self.scheme(), self.address)
@@ -168,7 +168,7 @@ impl Members {
         cluster: Option<&str>,
         advertise: Option<&str>,
         lone: UnlistedArgs<'_>,
-        at: At,
+        at: ServingAddress,
         replicas: u8,
     ) -> Result<Self, MembersError> {
         let bad = |source| MembersError::Node { flag: "--advertise", source };
@@ -178,7 +178,7 @@ impl Members {
             (None, url) => return lone.unlisted(url).map(Self::Unlisted),
             (Some(list), _) => parse_list(list)?,
         };
-        if let Some(flag) = lone.beside_a_list() {
+        if let Some(flag) = lone.flag_beside_list() {
             return Err(MembersError::BesideAList(flag));
         }
         let find = |own: &str| list.iter().position(|(_, url)| url == own);
@@ -197,7 +197,7 @@ impl Members {
     /// URLs.
     pub(crate) fn settle(
         &self,
-        at: At,
+        at: ServingAddress,
         kept: Option<String>,
         replicas: u8,
         layout_rules: bool,
@@ -372,16 +372,16 @@ pub(crate) fn is_loopback(url: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn at(address: &str) -> At {
-        At { address: address.parse().unwrap(), tls: false }
+    fn at(address: &str) -> ServingAddress {
+        ServingAddress { address: address.parse().unwrap(), tls: false }
     }
 
-    fn listen() -> At {
+    fn listen() -> ServingAddress {
         at("127.0.0.1:8080")
     }
 
     fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
-        match Members::parse(Some(cluster), advertise, UnlistedArgs::NOTHING, listen(), 3).unwrap()
+        match Members::parse(Some(cluster), advertise, UnlistedArgs::DEFAULT, listen(), 3).unwrap()
         {
             Members::Listed(membership) => membership,
             Members::Unlisted(_) => panic!("{cluster:?} is a list"),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_cluster_is_one_line() {
+    fn an_invalid_cluster_list_is_an_error_of_one_line() {
         let own = "http://127.0.0.1:8080";
         let long = format!("{}={own}", "n".repeat(256));
         let far = format!("{own},b=http://{}:1", "h.".repeat(124) + "h");
@@ -452,7 +452,7 @@ mod tests {
             ("a=http://127.0.0.1:8080;color=red", None, "\"color=red\" of node a"),
         ] {
             let refused =
-                Members::parse(Some(cluster), advertise, UnlistedArgs::NOTHING, listen(), 3);
+                Members::parse(Some(cluster), advertise, UnlistedArgs::DEFAULT, listen(), 3);
             let error = refused.unwrap_err().to_string();
             assert!(error.contains(said), "{cluster}: {error}");
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_node_alone_keeps_the_name_that_its_directory_has() {
-        let alone = Members::parse(None, None, UnlistedArgs::NOTHING, listen(), 3).unwrap();
+        let alone = Members::parse(None, None, UnlistedArgs::DEFAULT, listen(), 3).unwrap();
         let first = alone.settle(at("127.0.0.1:4711"), None, 3, false).unwrap();
         assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
         let kept = Some(first.name().to_owned());
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(again.name(), "http://127.0.0.1:4711");
         assert_eq!(again.urls, ["http://127.0.0.1:4712"]);
         let advertised =
-            Members::parse(None, Some("http://h:1"), UnlistedArgs::NOTHING, listen(), 3).unwrap();
+            Members::parse(None, Some("http://h:1"), UnlistedArgs::DEFAULT, listen(), 3).unwrap();
         let named = advertised.settle(listen(), None, 3, false).unwrap();
         assert_eq!((named.name(), named.named), ("http://h:1", true));
         let joined = advertised.settle(listen(), Some("n4".to_owned()), 3, true).unwrap();
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn a_node_that_lists_none_may_say_its_name_zone_and_weight() {
         let said =
-            UnlistedArgs { name: Some("n4"), zone: Some("z"), weight: 3, ..UnlistedArgs::NOTHING };
+            UnlistedArgs { name: Some("n4"), zone: Some("z"), weight: 3, ..UnlistedArgs::DEFAULT };
         let parse = |cluster, lone| Members::parse(cluster, None, lone, listen(), 3);
         let alone = parse(None, said).unwrap().settle(listen(), None, 3, false).unwrap();
         let member = alone.topology.member(alone.own);
@@ -499,7 +499,7 @@ mod tests {
             (own, said, "--name is for a node that joins"),
             (
                 own,
-                UnlistedArgs { weight: 2, ..UnlistedArgs::NOTHING },
+                UnlistedArgs { weight: 2, ..UnlistedArgs::DEFAULT },
                 "--weight is for a node that joins",
             ),
             (None, UnlistedArgs { join: Some("h:1"), ..said }, "--join: \"h:1\" is not a node URL"),
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_from_the_rest() {
+    fn loopback_addresses_are_recognized() {
         for local in ["http://127.0.0.1:1", "http://127.9.9.9:1", "http://[::1]:1"] {
             assert!(is_loopback(local), "{local}");
         }
@@ -525,7 +525,7 @@ mod tests {
         }
         let own = Some("http://127.0.0.1:1");
         let cluster = Some("http://127.0.0.1:1,http://10.0.0.1:1");
-        let mixed = Members::parse(cluster, own, UnlistedArgs::NOTHING, listen(), 3).unwrap();
+        let mixed = Members::parse(cluster, own, UnlistedArgs::DEFAULT, listen(), 3).unwrap();
         assert_eq!(mixed.beyond_loopback(), ["http://10.0.0.1:1"]);
     }
 }

@@ -194,7 +194,7 @@ pub(crate) fn usual_budget(limit: Option<&MemoryLimit>) -> Size {
 }
 
 /// Returns a warning if the budget, with the memory outside it, exceeds the process's limit.
-pub(crate) fn over_limit(budget: Size, limit: Option<&MemoryLimit>) -> Option<String> {
+pub(crate) fn over_limit_warning(budget: Size, limit: Option<&MemoryLimit>) -> Option<String> {
     let limit = limit.filter(|limit| budget.0.saturating_add(OUTSIDE_BYTES) > limit.bytes)?;
     let outside = Size(OUTSIDE_BYTES);
     let fits = Size(limit.bytes.saturating_sub(OUTSIDE_BYTES) >> 20 << 20);
@@ -220,7 +220,7 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::machine::SetBy;
+    use crate::settings::machine::LimitSource;
 
     const MIB: u64 = 1 << 20;
 
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_budget_follows_what_the_system_lets_the_process_have() {
-        let machine = |bytes| MemoryLimit { bytes, set_by: SetBy::Machine };
+        let machine = |bytes| MemoryLimit { bytes, set_by: LimitSource::Machine };
         for (limit, usual) in
             [(64, 64), (128, 64), (300, 150), (1024, 512), (1025, 512), (65_536, 512)]
         {
@@ -267,19 +267,19 @@ mod tests {
         }
         assert_eq!(usual_budget(None), Size(512 * MIB));
         assert_eq!(usual_budget(Some(&machine(300 * MIB + 7))).to_string(), "150MiB");
-        assert_eq!(over_limit(Size(512 * MIB), None), None);
-        assert_eq!(over_limit(Size(512 * MIB), Some(&machine(576 * MIB))), None);
-        let said = over_limit(Size(512 * MIB), Some(&machine(575 * MIB))).unwrap();
+        assert_eq!(over_limit_warning(Size(512 * MIB), None), None);
+        assert_eq!(over_limit_warning(Size(512 * MIB), Some(&machine(576 * MIB))), None);
+        let said = over_limit_warning(Size(512 * MIB), Some(&machine(575 * MIB))).unwrap();
         let begins = "--memory 512MiB, and the 64MiB that the process may take besides, are more \
             than the 575MiB that this machine has: ";
         assert!(said.starts_with(begins) && said.contains("at most 511MiB"), "{said}");
-        let said = over_limit(Size(64 * MIB), Some(&machine(100 * MIB))).unwrap();
+        let said = over_limit_warning(Size(64 * MIB), Some(&machine(100 * MIB))).unwrap();
         assert!(said.contains("raise the limit: a node needs 128MiB"), "{said}");
-        assert!(over_limit(Size(u64::MAX), Some(&machine(100 * MIB))).is_some());
+        assert!(over_limit_warning(Size(u64::MAX), Some(&machine(100 * MIB))).is_some());
     }
 
     #[test]
-    fn a_memtable_of_ones_own_takes_from_the_cache() {
+    fn a_configured_memtable_takes_from_the_cache() {
         let plan = MemoryPlan::of(Size(128 * MIB), Some(Size(16 * MIB)), false).unwrap();
         assert_eq!((plan.memtable_bytes, plan.cache_bytes), (16 * MIB, 24 * MIB));
         assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(32 * MIB)), false).is_err());

@@ -29,7 +29,7 @@ pub(crate) const CLUSTER: SecretKind = SecretKind {
 };
 
 /// The second secret that is accepted while one secret replaces the other.
-pub(crate) const ALSO: SecretKind = SecretKind {
+pub(crate) const SECOND: SecretKind = SecretKind {
     flag: "--cluster-secret-also-file",
     // Only a file holds this secret, so that it can be removed while the node runs.
     variable: "",
@@ -170,7 +170,7 @@ mod tests {
     const GOOD: &str = "sixteen letters.";
 
     #[test]
-    fn it_comes_from_a_file_or_the_variable() {
+    fn a_secret_comes_from_a_file_or_the_variable() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret");
         fs::write(&path, format!("{GOOD}\r\n")).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_without_saying_it() {
+    fn an_invalid_secret_is_refused_without_being_shown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret");
         for bad in ["", "fifteen letters", "padded         \n", &"x".repeat(4097)] {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_print() {
+    fn a_secret_is_not_printed() {
         let secret = Secret::new(GOOD.into()).unwrap();
         assert_eq!(format!("{secret:?}"), "Secret");
     }

@@ -60,7 +60,7 @@ pub(crate) struct RatedToken {
 
 /// The last token that a connection sent, cached so that the next request with the same token costs
 /// one comparison.
-pub(crate) struct Remembered {
+pub(crate) struct CachedToken {
     /// The token's text.
     text: Box<[u8]>,
     epoch: u64,
@@ -111,28 +111,28 @@ impl Access {
         &self,
         shared: &Shared,
         given: &[u8],
-        before: Option<&Remembered>,
+        before: Option<&CachedToken>,
     ) -> Option<TokenLookup> {
         let epoch = shared.membership.views.epoch();
         if let Some(before) = before
             && before.epoch == epoch
             && is_same(&before.text, given)
         {
-            return Some(TokenLookup::Remembered);
+            return Some(TokenLookup::CachedToken);
         }
         if shared.is_removed() {
             return None;
         }
-        self.renew(shared, epoch);
+        self.rebuild_index(shared, epoch);
         let index = self.index.load();
         let known = Arc::clone(index.by_hash.get(&Token::hash_of(given))?);
-        Some(TokenLookup::New(Remembered { text: given.into(), epoch: index.epoch, known }))
+        Some(TokenLookup::New(CachedToken { text: given.into(), epoch: index.epoch, known }))
     }
 
     /// True if a token found earlier is still in the layout in force, and the node has not been
     /// removed from the cluster. While the layout is unchanged, the check costs one comparison of
     /// epochs.
-    pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
+    pub(crate) fn holds(&self, shared: &Shared, token: &CachedToken) -> bool {
         let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
             return true;
@@ -140,25 +140,25 @@ impl Access {
         if shared.is_removed() {
             return false;
         }
-        self.renew(shared, epoch);
+        self.rebuild_index(shared, epoch);
         self.index.load().by_hash.contains_key(&token.known.token.hash)
     }
 
     /// Returns all tokens of the layout in force.
     pub(crate) fn all(&self, shared: &Shared) -> Arc<layout::Access> {
-        self.renew(shared, shared.membership.views.epoch());
+        self.rebuild_index(shared, shared.membership.views.epoch());
         Arc::clone(&self.index.load().access)
     }
 
     /// Rebuilds the index if the layout has changed. A token that did not change keeps its rate
     /// state.
-    fn renew(&self, shared: &Shared, epoch: u64) {
+    fn rebuild_index(&self, shared: &Shared, epoch: u64) {
         if self.index.load().epoch >= epoch {
             return;
         }
         let _alone = self.renewing.lock();
         let before = self.index.load_full();
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         if before.epoch >= layout.epoch {
             return;
         }
@@ -185,7 +185,7 @@ pub(crate) fn now_ms(node: &Node) -> u64 {
 /// single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes a token
 /// that is valid elsewhere.
 pub(crate) fn made_ms(node: &Node) -> u64 {
-    node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
+    node.shared.clock.cap_to_accepted(now_ms(node) * 1000, now()) / 1000
 }
 
 /// True if the token has expired. The node then merges the token's expiry into its clock, which
@@ -193,7 +193,7 @@ pub(crate) fn made_ms(node: &Node) -> u64 {
 pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     let has_expired = token.expires_ms != 0 && token.has_expired(now_ms(node));
     if has_expired {
-        take_in(node, token.expires_ms);
+        merge_expiry(node, token.expires_ms);
     }
     has_expired
 }
@@ -205,11 +205,11 @@ pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
     let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));
     if let Some(last) = expired.map(|token| token.expires_ms).max() {
-        take_in(node, last);
+        merge_expiry(node, last);
     }
 }
 
-fn take_in(node: &Node, expires_ms: u64) {
+fn merge_expiry(node: &Node, expires_ms: u64) {
     // Other nodes refuse versions that are too far ahead of their clocks; a single node has no
     // others.
     let skew = match node.shared.is_alone() {
@@ -219,9 +219,9 @@ fn take_in(node: &Node, expires_ms: u64) {
     node.shared.clock.merge(Clock::time_of(expires_ms * 1000), now(), skew);
 }
 
-impl fmt::Debug for Remembered {
+impl fmt::Debug for CachedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Remembered({})", self.known.token.id_text())
+        write!(f, "CachedToken({})", self.known.token.id_text())
     }
 }
 
@@ -239,9 +239,9 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 /// The result of a token lookup.
 pub(crate) enum TokenLookup {
     /// The connection's cached token matches.
-    Remembered,
+    CachedToken,
     /// The token was looked up; the connection caches it.
-    New(Remembered),
+    New(CachedToken),
 }
 
 impl RatedToken {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_used_ahead_of_time_and_waited_for() {
+    fn the_byte_rate_is_charged_afterwards_and_delays_the_next_request() {
         let pace = TokenRate::new(1 << 20).unwrap();
         assert_eq!(pace.take(0, 0), Ok(()));
         pace.used(0, 3 << 20);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_the_same_if_all_of_them_is() {
+    fn texts_are_compared_in_full() {
         for len in 0..40 {
             let text = vec![7; len];
             assert!(is_same(&text, &text) && !is_same(&text, &[&text[..], &[7]].concat()));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_a_token() {
+    fn a_token_is_needed_as_the_settings_say() {
         let secret = || ADMIN.load(None, Some("sixteen letters.".into())).unwrap().0;
         let needs = |access: Access| {
             [Kinds::DATA, Kinds::METRICS, Kinds::ADMIN]

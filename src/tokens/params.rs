@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use protocol::layout::{Kinds, Methods};
 
-use crate::http::params::{RawValue, bad, fill, key, plain, required};
+use crate::http::params::{RawValue, bad_parameter, key, parse_digits, raw_values, required};
 use crate::http::problem::Problem;
 use crate::settings::units::Ttl;
-use crate::tokens::status::{KINDS, METHODS, NewToken, texts};
+use crate::tokens::status::{KINDS, METHODS, NewToken, granted_names};
 
 /// Parameters of a token to create.
 pub(crate) const TOKEN: [&str; 7] =
@@ -18,13 +18,13 @@ pub(crate) const REVOKE: [&str; 1] = ["id"];
 
 /// Parses the id or the name of the token to revoke.
 pub(crate) fn revoke(query: &str) -> Result<String, Problem> {
-    let [id] = fill(query, REVOKE)?;
+    let [id] = raw_values(query, REVOKE)?;
     text("id", required("id", id)?)
 }
 
 /// Parses the properties of a token to create.
 pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
-    let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
+    let [name, methods, kinds, prefix, expires, requests, bytes] = raw_values(query, TOKEN)?;
     let name = text("name", required("name", name)?)?;
     let known = "read, write, GET, PUT, DELETE, POST";
     let methods = list("methods", known, methods.unwrap_or("read,write"), |word| match word {
@@ -39,18 +39,18 @@ pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
     if prefix == Some("") {
         // A script whose variable is not set passes an empty prefix, and would make a token for all
         // keys.
-        return Err(bad("prefix: it is empty: leave it out for all keys".to_owned()));
+        return Err(bad_parameter("prefix: it is empty: leave it out for all keys".to_owned()));
     }
     let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;
     let expires: Option<Ttl> = expires
-        .map(|text| text.parse().map_err(|wrong| bad(format!("expires={wrong}"))))
+        .map(|text| text.parse().map_err(|wrong| bad_parameter(format!("expires={wrong}"))))
         .transpose()?;
-    let rate = |name: &str, value: RawValue<'_>| match value.map(plain) {
+    let rate = |name: &str, value: RawValue<'_>| match value.map(parse_digits) {
         None => Ok(0),
         Some(Some(rate)) if rate > 0 => Ok(rate),
-        Some(_) => {
-            Err(bad(format!("{name}: it is not a valid rate: a whole number a second, 1 or more")))
-        }
+        Some(_) => Err(bad_parameter(format!(
+            "{name}: it is not a valid rate: a whole number a second, 1 or more"
+        ))),
     };
     let methods = methods.into_iter().fold(Methods::default(), Methods::or);
     let kinds = kinds.into_iter().fold(Kinds::default(), Kinds::or);
@@ -74,9 +74,9 @@ fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
     ];
     for (kind, used, words) in of_kinds {
         if kinds.has(kind) && !METHODS.iter().any(|(one, _)| used.has(*one) && methods.has(*one)) {
-            let kind = texts(&KINDS, |one| one == kind).join(", ");
-            let given = texts(&METHODS, |one| methods.has(one)).join(", ");
-            return Err(bad(format!(
+            let kind = granted_names(&KINDS, |one| one == kind).join(", ");
+            let given = granted_names(&METHODS, |one| methods.has(one)).join(", ");
+            return Err(bad_parameter(format!(
                 "methods: requests for {kind} are {words}, so a token with {given} only is good \
                  for none of them. No token was created"
             )));
@@ -95,7 +95,8 @@ fn list<T>(
     let value = text(name, value)?;
     let one = |word: &str| {
         let shown: String = word.chars().take(100).collect();
-        of(word).ok_or_else(|| bad(format!("{name}: {shown:?} is unknown: write {known}")))
+        of(word)
+            .ok_or_else(|| bad_parameter(format!("{name}: {shown:?} is unknown: write {known}")))
     };
     value.split(',').map(one).collect()
 }
@@ -103,7 +104,7 @@ fn list<T>(
 /// Parses a value that is UTF-8.
 fn text(name: &str, value: &str) -> Result<String, Problem> {
     String::from_utf8(key(name, value)?.into_owned())
-        .map_err(|_| bad(format!("parameter {name:?} is not UTF-8")))
+        .map_err(|_| bad_parameter(format!("parameter {name:?} is not UTF-8")))
 }
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_data_unless_it_says_more() {
+    fn a_token_permits_data_only_unless_stated() {
         let all = token("name=ci").unwrap();
         assert_eq!((all.methods, all.kinds), (Methods::ALL, Kinds::DATA));
         assert_eq!((all.prefix, all.lives_ms, all.requests, all.bytes), (vec![], 0, 0, 0));

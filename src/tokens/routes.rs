@@ -13,7 +13,7 @@ pub(crate) async fn answer(
     query: Admitted<&str>,
 ) -> Result<Answer, Problem> {
     if *method != Method::POST {
-        params::none(query.into_params())?;
+        params::refuse_parameters(query.into_params())?;
         return Ok(Answer::json(StatusCode::OK, &service.reports.tokens()));
     }
     let wanted = super::params::token(query.into_params())?;

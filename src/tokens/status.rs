@@ -101,8 +101,8 @@ impl TokenStatus {
         Self {
             id: token.id_text(),
             name: token.name.clone(),
-            kinds: texts(&KINDS, |kind| token.kinds.has(kind)),
-            methods: texts(&METHODS, |method| token.methods.has(method)),
+            kinds: granted_names(&KINDS, |kind| token.kinds.has(kind)),
+            methods: granted_names(&METHODS, |method| token.methods.has(method)),
             prefix,
             prefix_base64,
             changed_ms: token.changed_ms,
@@ -127,13 +127,13 @@ pub(crate) const METHODS: [(Methods, &str); 4] = [
 ];
 
 /// Returns the names of the kinds or methods for which `has` is true.
-pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
+pub(crate) fn granted_names<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
     all.iter().filter(|(one, _)| has(*one)).map(|(_, text)| (*text).to_owned()).collect()
 }
 
 /// Returns the tokens of the layout in force.
 pub(crate) fn list(node: &Node) -> TokenList {
-    let (layout, now_ms) = (node.shared.membership.layouts.entered(), now_ms(node));
+    let (layout, now_ms) = (node.shared.membership.layouts.active_layout(), now_ms(node));
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
     let mut tokens: Vec<TokenStatus> = tokens.collect();
     tokens.sort_by(|one, other| one.name.cmp(&other.name));

@@ -20,7 +20,7 @@ use super::files::FileError;
 
 /// The reason why no client accepts a certificate.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unaccepted {
+pub(crate) enum ChainDefect {
     #[error(
         "{which} expired on {when}: have a new one issued, or, if it is one that clients do not \
          need, take it out of the file"
@@ -54,13 +54,13 @@ pub(crate) enum Unaccepted {
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
     /// The node's own certificate, then the others.
-    links: Vec<Link>,
+    links: Vec<ChainCert>,
     has_names: bool,
     is_for_servers: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Link {
+struct ChainCert {
     /// Name of the certificate in messages.
     which: String,
     from: ASN1Time,
@@ -70,7 +70,7 @@ struct Link {
     signs_nothing: Option<&'static str>,
 }
 
-impl Link {
+impl ChainCert {
     fn of(number: usize, cert: &X509Certificate<'_>, of_servers: bool) -> Self {
         let (from, until) = (cert.validity().not_before, cert.validity().not_after);
         let (which, signs_nothing) = (named(number, cert), signs_nothing(cert, of_servers));
@@ -78,13 +78,13 @@ impl Link {
     }
 
     /// Checks that the certificate is valid at `now`, in seconds since 1970.
-    fn check_dates(&self, now: u64) -> Result<(), Unaccepted> {
+    fn check_dates(&self, now: u64) -> Result<(), ChainDefect> {
         let (which, now) = (self.which.clone(), now as i64);
         if self.until.timestamp() < now {
-            return Err(Unaccepted::Expired { which, when: self.until });
+            return Err(ChainDefect::Expired { which, when: self.until });
         }
         if self.from.timestamp() > now {
-            return Err(Unaccepted::Early { which, when: self.from });
+            return Err(ChainDefect::Early { which, when: self.from });
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Link {
 
 /// The CAs of clients' certificates, with the facts that a node checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ClientCas(Vec<Link>);
+pub(super) struct ClientCas(Vec<ChainCert>);
 
 impl ClientCas {
     pub(super) fn of(certs: &[CertificateDer<'_>]) -> Result<Self, FileError> {
@@ -100,18 +100,21 @@ impl ClientCas {
         for (number, cert) in certs.iter().enumerate() {
             let parsed = x509_parser::parse_x509_certificate(cert);
             let (_, cert) = parsed.map_err(FileError::Certificate)?;
-            links.push(Link { which: in_file(number, &cert), ..Link::of(number, &cert, false) });
+            links.push(ChainCert {
+                which: in_file(number, &cert),
+                ..ChainCert::of(number, &cert, false)
+            });
         }
-        if let Some(Link { which, signs_nothing: Some(why), .. }) =
+        if let Some(ChainCert { which, signs_nothing: Some(why), .. }) =
             links.iter().find(|link| link.signs_nothing.is_some())
         {
-            return Err(Unaccepted::SignsNothing { which: which.clone(), why }.into());
+            return Err(ChainDefect::SignsNothing { which: which.clone(), why }.into());
         }
         Ok(Self(links))
     }
 
     /// Checks that at least one CA is valid at `now`, in seconds since 1970.
-    pub(super) fn check(&self, now: u64) -> Result<(), Unaccepted> {
+    pub(super) fn check(&self, now: u64) -> Result<(), ChainDefect> {
         let mut checked = self.0.iter().map(|link| link.check_dates(now));
         let first = checked.next().unwrap_or(Ok(()));
         first.or_else(|why| if checked.any(|other| other.is_ok()) { Ok(()) } else { Err(why) })
@@ -139,7 +142,7 @@ impl Chain {
                     .flatten()
                     .is_none_or(|usage| usage.value.server_auth || usage.value.any);
             }
-            links.push(Link::of(number, &cert, true));
+            links.push(ChainCert::of(number, &cert, true));
         }
         Ok(Self { links, has_names, is_for_servers })
     }
@@ -159,14 +162,14 @@ impl Chain {
 
     /// Checks that clients accept the certificates at `now`, in seconds since 1970, as far as a
     /// node can tell: a node does not know which CAs clients trust.
-    pub(super) fn check(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
+    pub(super) fn check(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), ChainDefect> {
         self.links.iter().try_for_each(|link| link.check_dates(now))?;
         let which = || self.links.first().map_or(String::new(), |own| own.which.clone());
         if !self.has_names {
-            return Err(Unaccepted::Nameless { which: which() });
+            return Err(ChainDefect::Nameless { which: which() });
         }
         if !self.is_for_servers {
-            return Err(Unaccepted::NotForServers { which: which() });
+            return Err(ChainDefect::NotForServers { which: which() });
         }
         self.check_signature(certs, now)
     }
@@ -174,7 +177,7 @@ impl Chain {
     /// Checks the issuer's certificate, if the file has it: the issuer must have signed the node's
     /// own certificate, and be permitted to. A file need not have the issuer's certificate, because
     /// the issuer may be the CA that clients trust.
-    fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
+    fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), ChainDefect> {
         let Some((own, others)) = certs.split_first() else { return Ok(()) };
         let mut refused = None;
         for (signer, link) in others.iter().zip(self.links.iter().skip(1)) {
@@ -184,15 +187,15 @@ impl Chain {
             let which = link.which.clone();
             match (signed_by(own, signer, now), link.signs_nothing) {
                 (Ok(()), None) => return Ok(()),
-                (_, Some(why)) => refused = Some(Unaccepted::SignsNothing { which, why }),
-                (Err(why), None) => refused = Some(Unaccepted::Unsigned { which, why }),
+                (_, Some(why)) => refused = Some(ChainDefect::SignsNothing { which, why }),
+                (Err(why), None) => refused = Some(ChainDefect::Unsigned { which, why }),
             }
         }
         refused.map_or(Ok(()), Err)
     }
 
     /// Returns warnings about settings that are suspicious, and may be intended.
-    pub(super) fn doubts(&self, certs: &[CertificateDer<'_>], host: Option<&str>) -> Vec<String> {
+    pub(super) fn warnings(&self, certs: &[CertificateDer<'_>], host: Option<&str>) -> Vec<String> {
         let mut doubts = Vec::new();
         let Some(own) = self.links.first() else { return doubts };
         if own.is_ca {

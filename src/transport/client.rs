@@ -9,7 +9,9 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
-use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+};
 
 use super::files::{FileError, TlsError, certificates, private_key, read, refuse_ca, roots};
 use super::tls::provider;
@@ -33,7 +35,7 @@ pub(crate) struct Certificates {
 
 /// A blocking connection.
 #[derive(Debug)]
-pub(crate) enum Blocking {
+pub(crate) enum BlockingStream {
     /// A plaintext connection.
     Plain(TcpStream),
     /// A TLS connection, after its handshake.
@@ -42,7 +44,7 @@ pub(crate) enum Blocking {
 
 impl Certificates {
     /// Trusts the CAs of this file, and shows no certificate.
-    pub(crate) fn of_ca(ca_file: PathBuf) -> Self {
+    pub(crate) fn trusting_ca(ca_file: PathBuf) -> Self {
         Self { ca_file: Some(ca_file), ..Self::default() }
     }
 
@@ -57,16 +59,16 @@ impl Certificates {
     }
 
     /// Performs a TLS handshake on a connection. `host` is as in the node's URL, without port.
-    pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<Blocking> {
+    pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<BlockingStream> {
         let config = self.config().map_err(io::Error::other)?;
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
         let connection = ClientConnection::new(Arc::new(config), name);
         let mut connection = connection.map_err(io::Error::other)?;
         while connection.is_handshaking() {
-            connection.complete_io(&mut stream).map_err(|error| self.in_words(error, host))?;
+            connection.complete_io(&mut stream).map_err(|error| self.explain(error, host))?;
         }
-        Ok(Blocking::Tls(Box::new(StreamOwned::new(connection, stream))))
+        Ok(BlockingStream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 
     fn config(&self) -> Result<ClientConfig, TlsError> {
@@ -74,7 +76,7 @@ impl Certificates {
             Some(path) => {
                 roots(&read("--ca-file", path)?).map_err(FileError::of("--ca-file", path))?
             }
-            None => of_system()?,
+            None => system_roots()?,
         };
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider()).build();
@@ -98,7 +100,7 @@ impl Certificates {
     }
 
     /// Explains a failed handshake and its remedy.
-    fn in_words(&self, error: io::Error, host: &str) -> io::Error {
+    fn explain(&self, error: io::Error, host: &str) -> io::Error {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let Some(cause) = cause else { return error };
         let trusted = match &self.ca_file {
@@ -146,7 +148,7 @@ impl Certificates {
 }
 
 /// Returns the CAs that this machine trusts.
-fn of_system() -> Result<RootCertStore, TlsError> {
+fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
@@ -156,7 +158,7 @@ fn of_system() -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-impl Read for Blocking {
+impl Read for BlockingStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(buf),
@@ -170,11 +172,27 @@ impl Read for Blocking {
     }
 }
 
+/// Names the cause of a refused handshake. The kind of such an error is `PermissionDenied`: the
+/// node has read no request.
 fn refused(error: io::Error) -> io::Error {
+    use AlertDescription::{
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
+        CertificateUnknown, DecryptError, UnknownCA, UnsupportedCertificate,
+    };
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match cause {
-        Some(rustls::Error::AlertReceived(alert)) => io::Error::new(
-            error.kind(),
+        Some(rustls::Error::AlertReceived(
+            alert @ (AccessDenied
+            | BadCertificate
+            | CertificateExpired
+            | CertificateRequired
+            | CertificateRevoked
+            | CertificateUnknown
+            | DecryptError
+            | UnknownCA
+            | UnsupportedCertificate),
+        )) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
             format!(
                 "the node refuses the connection ({alert:?}): it asks clients for a certificate of \
                  its --tls-client-ca (--client-cert, --client-key)"
@@ -184,7 +202,7 @@ fn refused(error: io::Error) -> io::Error {
     }
 }
 
-impl Write for Blocking {
+impl Write for BlockingStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.write(buf),

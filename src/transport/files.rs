@@ -11,7 +11,7 @@ use rustls::server::{ParsedCertificate, VerifierBuilderError};
 use x509_parser::error::X509Error as Malformed;
 use x509_parser::nom;
 
-use super::chain::{self, Chain, ClientCas, Unaccepted};
+use super::chain::{self, Chain, ChainDefect, ClientCas};
 use crate::settings::{self, config::TlsFiles};
 
 /// Maximum size of a file: a chain has a few KiB, a bundle of all public CAs 230.
@@ -64,7 +64,7 @@ pub(crate) enum FileError {
     )]
     Order { which: String },
     #[error(transparent)]
-    Unaccepted(#[from] Unaccepted),
+    ChainDefect(#[from] ChainDefect),
     #[error(
         "the certificate is not for {host}, where this node is reached, and the one in use is: \
          have one issued for that host too, or restart the node to use this one"
@@ -87,7 +87,7 @@ impl FileError {
 }
 
 /// The parsed contents of the files.
-pub(super) struct Material {
+pub(super) struct TlsMaterial {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     pub(super) client_ca: Option<(RootCertStore, ClientCas)>,
@@ -97,15 +97,15 @@ pub(super) struct Material {
 
 /// The raw contents of the files, for comparison with a later read.
 #[derive(PartialEq, Eq)]
-pub(super) struct Raw {
+pub(super) struct RawFiles {
     cert: Vec<u8>,
     key: Vec<u8>,
     client_ca: Option<Vec<u8>>,
 }
 
-impl Raw {
+impl RawFiles {
     /// Reads all files.
-    pub(super) fn read(files: &TlsFiles) -> Result<Raw, TlsError> {
+    pub(super) fn read(files: &TlsFiles) -> Result<RawFiles, TlsError> {
         Ok(Self {
             cert: read("--tls-cert", &files.cert)?,
             key: read("--tls-key", &files.key)?,
@@ -117,7 +117,7 @@ impl Raw {
     }
 
     /// Parses and checks the contents.
-    pub(super) fn parse(&self, files: &TlsFiles) -> Result<Material, TlsError> {
+    pub(super) fn parse(&self, files: &TlsFiles) -> Result<TlsMaterial, TlsError> {
         let bad_cert = FileError::of("--tls-cert", &files.cert);
         let chain = certificates(&self.cert).map_err(&bad_cert)?;
         let facts = Chain::of(&chain).map_err(&bad_cert)?;
@@ -132,7 +132,7 @@ impl Raw {
         if let Some(which) = misplaced(&chain, &key) {
             return Err(bad_cert(FileError::Order { which }));
         }
-        Ok(Material { chain, key, client_ca, facts })
+        Ok(TlsMaterial { chain, key, client_ca, facts })
     }
 }
 

@@ -22,7 +22,7 @@ mod files;
 mod stream;
 mod tls;
 
-pub(crate) use client::{Blocking, Certificates};
+pub(crate) use client::{BlockingStream, Certificates};
 pub(crate) use files::TlsError;
 pub(crate) use stream::Stream;
 pub(crate) use tls::{AcceptedStream, Tls, connect};

@@ -31,7 +31,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 use super::Stream;
 use super::bounded::Bounded;
 use super::chain::{Chain, ClientCas, is_for};
-use super::files::{FileError, Material, Raw, TlsError};
+use super::files::{FileError, RawFiles, TlsError, TlsMaterial};
 use crate::counters::clocks::wall_micros;
 use crate::settings::config::TlsFiles;
 
@@ -59,8 +59,8 @@ const WARN_EVERY: u64 = 24 * 3600;
 /// A node's current certificates.
 pub(crate) struct Tls {
     files: TlsFiles,
-    served: ArcSwap<Served>,
-    last: Mutex<Last>,
+    served: ArcSwap<ServedConfig>,
+    last: Mutex<LastRead>,
     is_bad: AtomicBool,
     reloads: AtomicU64,
     /// Times of the last log lines about certificates that expire soon, and about expired ones, in
@@ -70,13 +70,13 @@ pub(crate) struct Tls {
 }
 
 /// The files as last read, good or not, and the error last logged about them.
-struct Last {
-    raw: Option<Raw>,
+struct LastRead {
+    raw: Option<RawFiles>,
     said: Option<String>,
 }
 
 /// The configuration built from good files.
-struct Served {
+struct ServedConfig {
     clients: Arc<ServerConfig>,
     peers: Arc<ServerConfig>,
     certs: Vec<CertificateDer<'static>>,
@@ -100,12 +100,12 @@ impl Tls {
     /// do not verify certificates, and need this node's replicas. [`check`](Self::check) returns an
     /// error for them.
     pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let raw = Raw::read(&files)?;
-        let served = Served::of(&files, raw.parse(&files)?)?;
+        let raw = RawFiles::read(&files)?;
+        let served = ServedConfig::of(&files, raw.parse(&files)?)?;
         let this = Self {
             files,
             served: ArcSwap::from_pointee(served),
-            last: Mutex::new(Last { raw: Some(raw), said: None }),
+            last: Mutex::new(LastRead { raw: Some(raw), said: None }),
             is_bad: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
             said_soon: AtomicU64::new(0),
@@ -114,7 +114,7 @@ impl Tls {
         if let Err(error) = this.check() {
             tracing::error!("clients refuse this node until this is mended: {error}");
         }
-        for doubt in this.doubts() {
+        for doubt in this.warnings() {
             tracing::warn!("{doubt}");
         }
         this.warn_of_expiry();
@@ -136,9 +136,9 @@ impl Tls {
     }
 
     /// Returns warnings about the served certificates, which may be as intended.
-    pub(crate) fn doubts(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let served = self.served.load();
-        let doubts = served.facts.doubts(&served.certs, self.files.host.as_deref());
+        let doubts = served.facts.warnings(&served.certs, self.files.host.as_deref());
         let path = self.files.cert.display();
         doubts.into_iter().map(|doubt| format!("--tls-cert {path}: {doubt}")).collect()
     }
@@ -146,12 +146,12 @@ impl Tls {
     /// Reloads the files if they have changed. Good files are used from now on, by new connections;
     /// otherwise the last good ones stay. Certificate and key are two files, which can't be
     /// replaced at once: for a moment in between they don't match.
-    pub(crate) fn look(&self) {
+    pub(crate) fn reload_if_changed(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
         let mut is_known = false;
-        let (raw, parsed) = match Raw::read(&self.files) {
-            Ok(raw) if last.raw.as_ref() == Some(&raw) && !self.is_bad() => return,
+        let (raw, parsed) = match RawFiles::read(&self.files) {
+            Ok(raw) if last.raw.as_ref() == Some(&raw) && !self.has_bad_files() => return,
             Ok(raw) => {
                 // Files that were refused may be accepted by now: a certificate that was not valid
                 // yet.
@@ -170,7 +170,7 @@ impl Tls {
                 last.said = None;
                 self.reloads.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(days, "TLS certificate reloaded; `days` are left until it expires");
-                for doubt in self.doubts() {
+                for doubt in self.warnings() {
                     tracing::warn!("{doubt}");
                 }
             }
@@ -193,7 +193,7 @@ impl Tls {
 
     /// Builds the configuration of new files, if they can be served and clients accept them. If the
     /// certificates are those in use, nothing is lost by using them with the other new files.
-    fn accept_files(&self, material: Material) -> Result<Served, TlsError> {
+    fn accept_files(&self, material: TlsMaterial) -> Result<ServedConfig, TlsError> {
         let used = self.served.load();
         let bad = FileError::of("--tls-cert", &self.files.cert);
         if material.chain != used.certs {
@@ -208,7 +208,7 @@ impl Tls {
         if client_cas != used.client_cas.as_ref() {
             self.check_client_cas(client_cas)?;
         }
-        Served::of(&self.files, material)
+        ServedConfig::of(&self.files, material)
     }
 
     fn warn_of_expiry(&self) {
@@ -242,7 +242,7 @@ impl Tls {
     }
 
     /// True if the files hold something that can't be used.
-    pub(crate) fn is_bad(&self) -> bool {
+    pub(crate) fn has_bad_files(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)
     }
 
@@ -282,9 +282,9 @@ impl Tls {
     }
 }
 
-impl Served {
-    fn of(files: &TlsFiles, material: Material) -> Result<Self, TlsError> {
-        let Material { chain, key, client_ca, facts } = material;
+impl ServedConfig {
+    fn of(files: &TlsFiles, material: TlsMaterial) -> Result<Self, TlsError> {
+        let TlsMaterial { chain, key, client_ca, facts } = material;
         let versions = || {
             let builder = ServerConfig::builder_with_provider(provider());
             builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3")

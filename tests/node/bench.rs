@@ -43,7 +43,7 @@ fn is_the_stand_in((process, output): (u32, Output)) {
 }
 
 #[test]
-fn it_becomes_the_kit_beside_it_or_the_one_in_the_path() {
+fn the_bench_command_runs_the_kit_beside_it_or_in_the_path() {
     let (directory, elsewhere) = (alone(), tempfile::tempdir().unwrap());
     symlink("/bin/sh", elsewhere.path().join("kvorum-bench")).unwrap();
     is_the_stand_in(bench(directory.path(), elsewhere.path(), &TELL));
@@ -52,7 +52,7 @@ fn it_becomes_the_kit_beside_it_or_the_one_in_the_path() {
 }
 
 #[test]
-fn where_there_is_none_it_says_how_to_get_one() {
+fn without_the_kit_the_bench_command_says_how_to_get_it() {
     let directory = alone();
     let (_, output) = bench(directory.path(), directory.path(), &["load"]);
     let said = String::from_utf8(output.stderr).unwrap();

@@ -295,7 +295,7 @@ fn of_two_plans_one_is_done_and_none_is_done_twice() {
 }
 
 #[test]
-fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
+fn a_plan_names_members_only_and_leaves_enough_of_them() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     write(&cluster);

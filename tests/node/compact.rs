@@ -130,7 +130,7 @@ fn the_command_says_what_came_of_it() {
 }
 
 #[test]
-fn who_asks_while_one_is_under_way_gets_that_one() {
+fn a_request_during_a_compaction_gets_the_running_one() {
     let node = Node::start(&SMALL);
     let mut clients: Vec<_> = (0..4).map(|_| node.client()).collect();
     (0..3).for_each(|round| fill(&mut clients[0], round));

@@ -46,7 +46,7 @@ const EXISTS: &str = "If-Match: *";
 
 /// Checks all promises about conditional writes. Each request goes through the next one of these
 /// clients.
-fn all_that_is_promised(clients: &mut [Client]) {
+fn check_all_promises(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
     let mut next = || {
@@ -115,21 +115,21 @@ fn all_that_is_promised(clients: &mut [Client]) {
 }
 
 #[test]
-fn one_node_keeps_what_is_promised() {
+fn one_node_keeps_all_promises_of_conditional_writes() {
     let node = Node::start(&[]);
-    all_that_is_promised(&mut [node.client()]);
+    check_all_promises(&mut [node.client()]);
 }
 
 #[test]
-fn so_do_three_through_whomever() {
+fn three_nodes_keep_all_promises_of_conditional_writes_through_any_node() {
     let cluster = Cluster::start(3, &[]);
-    all_that_is_promised(&mut [cluster.client(0), cluster.client(1), cluster.client(2)]);
+    check_all_promises(&mut [cluster.client(0), cluster.client(1), cluster.client(2)]);
 }
 
 #[test]
-fn so_does_a_node_that_does_not_sync_its_other_writes() {
+fn a_node_without_sync_keeps_all_promises_of_conditional_writes() {
     let node = Node::start(&["--sync", "never"]);
-    all_that_is_promised(&mut [node.client()]);
+    check_all_promises(&mut [node.client()]);
 }
 
 #[test]

@@ -80,6 +80,13 @@ fn errors_are_one_line_that_names_what_is_wrong() {
     let output = run(&["serve", "--listen", "host:8080"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("\"host:8080\"") && said.contains("write IP:PORT"), "{said}");
+    fs::write(&file, "data = \"\"\n").unwrap();
+    for way in [&["serve", "--config", path][..], &["serve", "--config", path, "--check"]] {
+        let output = run(way);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("data = \"\" names no directory"), "{said}");
+    }
     fs::write(&file, "listen = \"host:1\"\n").unwrap();
     let said = String::from_utf8(run(&["serve", "--config", path]).stderr).unwrap();
     assert!(said.contains("line 1") && said.contains("write IP:PORT"), "{said}");

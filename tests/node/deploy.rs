@@ -188,6 +188,12 @@ fn the_composed_nodes_are_one_cluster() {
         let port = service["ports"][0].as_str().unwrap();
         assert!(port.starts_with("127.0.0.1:") && ports.insert(port), "{port}");
         assert_ne!(compose["volumes"][name], Yaml::BadValue, "{name} has no volume of its own");
+        // Docker Compose refuses to start a read-only service with a secret of a variable.
+        let (node, secrets) = (&compose["x-node"], &compose["secrets"]);
+        assert_eq!(node["read_only"].as_bool(), Some(true));
+        for secret in node["secrets"].as_vec().unwrap() {
+            assert!(secrets[secret.as_str().unwrap()]["file"].as_str().is_some(), "{secrets:?}");
+        }
     }
 }
 

@@ -63,7 +63,7 @@ fn a_slow_upload_is_not_stored_once_its_token_has_ended() {
 }
 
 #[test]
-fn nor_is_one_over_http2() {
+fn a_slow_http2_upload_is_not_stored_once_its_token_has_ended() {
     let files = Files::new();
     let node = lone(&files);
     for (name, how) in [("revoked", End::Revoked), ("expired", End::Expired)] {

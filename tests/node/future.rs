@@ -86,7 +86,7 @@ fn poisoned() -> (Cluster, PathBuf) {
 }
 
 #[test]
-fn they_are_neither_told_nor_spread_and_keep_nobody_from_writing() {
+fn future_records_are_neither_returned_nor_spread_and_block_no_writes() {
     let (mut cluster, _data) = poisoned();
     cluster.up(2);
     let for_others = |cluster: &Cluster| {

@@ -84,7 +84,7 @@ pub(crate) fn peers(node: &Node) -> Vec<(String, String)> {
 }
 
 #[test]
-fn who_joins_is_a_peer_and_a_start_needs_no_list() {
+fn a_joined_node_is_a_peer_and_a_start_needs_no_list() {
     let node = node();
     let pair = |name: &str, url: &str| (name.to_owned(), url.to_owned());
     assert_eq!(peers(&node), [pair("b", "http://127.0.0.1:2")]);

@@ -78,7 +78,7 @@ fn what_makes_no_sense_is_named() {
 }
 
 #[test]
-fn one_at_a_time_and_a_client_that_leaves_ends_its_own() {
+fn one_recording_runs_at_a_time_and_ends_with_its_client() {
     let node = Node::start(&[]);
     let before = traces(&node);
     let mut first = node.client();

@@ -94,7 +94,7 @@ fn a_range_goes_on_over_any_number_of_tombstones() {
 /// sets the deadline to half of that. A range has so many pages that each takes a fraction of the
 /// deadline.
 #[test]
-fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
+fn each_page_has_its_own_deadline() {
     let settings = |deadline: &str| {
         ["--sync", "never", "--read-threads", "2", "--deadline", deadline].map(str::to_owned)
     };

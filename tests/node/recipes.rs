@@ -95,6 +95,16 @@ fn the_recipes_work_as_the_page_says() {
 }
 
 #[test]
+fn a_configuration_that_cannot_be_read_is_not_overwritten() {
+    let Some(node) = node() else { return };
+    let [.., configuration] = &recipes();
+    let change = &configuration[configuration.find("ETAG=").unwrap()..];
+    let (succeeds, printed) = try_run(&node, change);
+    assert!(!succeeds && printed.is_empty(), "{printed}");
+    assert_eq!(value(&node, "config"), None);
+}
+
+#[test]
 fn a_lease_is_renewed_as_often_as_its_holder_wants_and_has_one_holder() {
     let Some(node) = node() else { return };
     let [.., lease, _, _, _] = &recipes();

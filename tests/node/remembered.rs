@@ -1,11 +1,14 @@
 //! Outcomes remembered for idempotency keys, while the partitions of their keys move.
 
+use std::fs;
+
 use crate::changes::Joiner;
 use crate::client::{Client, Response};
 use crate::cluster::Cluster;
 use crate::conditional::ask;
 use crate::moves::{goes_by, moved, text};
 use crate::process::wait_until;
+use crate::rollback::copy;
 
 const KEYS: usize = 40;
 
@@ -65,7 +68,7 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
 /// Replaces two of three disks, one after the other. A node counts as rebuilt only after the other
 /// nodes have sent it the outcomes that they remember.
 #[test]
-fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
+fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     // All replicas must acknowledge. Otherwise a replica might have missed a write on a busy
@@ -102,6 +105,42 @@ fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
     wait_until("both are up", || add(&mut cluster.client(0), 0, "fourth").status == 200);
     is_told(&mut cluster.client(0), &firsts);
     is_done(&mut cluster.client(2), "fourth", "115");
+}
+
+/// Replaces the disk of n0, then restores an older copy of n2, which remembers n0's former disk. n0
+/// has been rebuilt since, and is not rebuilt again beside n2: two such nodes would both forget.
+#[test]
+fn an_older_copy_of_a_directory_makes_no_other_node_forget() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let firsts = count_with(&mut cluster.client(0), "&ack=3");
+    cluster.stop(2);
+    let aside = tempfile::tempdir().unwrap();
+    copy(&cluster.data(2), aside.path());
+    cluster.up(2);
+    cluster.settled();
+    cluster.stop(0);
+    cluster.wipe(0);
+    cluster.up(0);
+    cluster.settled();
+    // After this start n0 knows of its rebuild only what is on its disk.
+    cluster.stop(0);
+    cluster.up(0);
+    cluster.settled();
+    cluster.stop(2);
+    let data = cluster.data(2);
+    fs::remove_dir_all(&data).unwrap();
+    copy(aside.path(), &data);
+    cluster.up(2);
+    cluster.settled();
+    for node in 0..3 {
+        let status = cluster.status(node);
+        assert_eq!(status["forgotten_idempotency_keys"], serde_json::Value::Null, "{status}");
+    }
+    is_done(&mut cluster.client(1), "second", "105");
+    is_told(&mut cluster.client(2), &firsts);
+    let log = cluster.stop_for_its_log(0);
+    assert!(!log.contains("rebuild started"), "{log}");
 }
 
 /// Two of three replicas are new, and have received the outcomes that the third one remembers. The

@@ -102,7 +102,7 @@ fn some_right(cluster: &Cluster, node: usize, step: usize) -> usize {
 }
 
 #[test]
-fn an_older_copy_of_a_directory_counts_for_nothing_until_all_others_were_heard() {
+fn an_older_copy_of_a_directory_is_not_authoritative_until_all_others_were_heard() {
     let mut cluster = Cluster::start(3, &["--deadline", "300ms"]);
     cluster.settled();
     let aside = tempfile::tempdir().unwrap();

@@ -60,7 +60,7 @@ fn has(message: &str, line: &str) -> bool {
 }
 
 #[test]
-fn it_is_ready_when_it_serves_and_tells_that_it_stops() {
+fn a_node_reports_when_it_serves_and_when_it_stops() {
     let manager = Manager::new();
     let node = manager.start(manager.command(), &[]);
     let told = manager.next();
@@ -74,7 +74,7 @@ fn it_is_ready_when_it_serves_and_tells_that_it_stops() {
 }
 
 #[test]
-fn nothing_is_ready_that_does_not_serve() {
+fn a_node_that_does_not_serve_is_not_ready() {
     let manager = Manager::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -125,7 +125,7 @@ fn a_manager_may_listen_at_an_abstract_socket() {
 }
 
 #[test]
-fn a_manager_that_is_gone_stops_nobody() {
+fn a_node_runs_on_without_its_service_manager() {
     let mut command = kvorum();
     command.env("NOTIFY_SOCKET", "/nowhere/notify");
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &[]);

@@ -57,7 +57,7 @@ fn an_answer_that_refuses_a_body_arrives() {
 }
 
 #[test]
-fn one_without_a_token_arrives() {
+fn an_answer_about_a_missing_token_arrives() {
     let files = Files::new();
     let node = lone(&files);
     let body = vec![b'v'; 400 << 10];
@@ -68,7 +68,7 @@ fn one_without_a_token_arrives() {
 
 /// hyper itself answers a later, malformed request on the connection.
 #[test]
-fn one_to_a_head_that_is_none_arrives() {
+fn an_answer_to_a_malformed_head_arrives() {
     let node = Node::start(&[]);
     let long = format!("GET /{}", "a".repeat(1 << 20));
     for _ in 0..TRIES {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_welcome_is_found() {
+    fn forbidden_crates_and_licences_are_found() {
         let found = |name, licence, source| {
             let findings = check(&[foreign(name, licence, source)], &Policy::parse(POLICY));
             findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>()

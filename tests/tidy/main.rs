@@ -3,25 +3,25 @@
 //! fail.
 //!
 //! ```text
-//!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
-//!                  ─▶ words    words that the glossary has replaced            │
-//!                  ─▶ rooms    permitted imports between the layers of src/    │
-//!                  ─▶ circles  files that import each other                    │
-//!                  ─▶ names    two things with one name                        │
-//!                  ─▶ links    links and paths of documents that lead nowhere  │
-//!  cargo metadata  ─▶ layers   permitted dependencies between crates           ├─▶ findings
-//!  + deny.toml     ─▶ crates   licenses, banned crates, sources                ┘
+//!  files (walked)  ─▶ text           lines, lengths, leftovers, banned calls        ┐
+//!                  ─▶ words          words that the glossary has replaced           │
+//!                  ─▶ source_layers  permitted imports between the layers of src/   │
+//!                  ─▶ import_cycles  files that import each other                   │
+//!                  ─▶ names          two things with one name                       │
+//!                  ─▶ links          links and paths of documents to nowhere        │
+//!  cargo metadata  ─▶ crate_layers   permitted dependencies between crates          ├─▶ findings
+//!  + deny.toml     ─▶ crates         licenses, banned crates, sources               ┘
 //! ```
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
-mod circles;
+mod crate_layers;
 mod crates;
+mod import_cycles;
 mod imports;
-mod layers;
 mod links;
 mod metadata;
 mod names;
-mod rooms;
+mod source_layers;
 mod spdx;
 mod text;
 mod words;
@@ -88,17 +88,17 @@ fn every_file_is_tidy() {
 }
 
 #[test]
-fn rooms_know_those_below_them() {
-    none(&rooms::check(&files()));
+fn layers_of_src_import_only_those_below() {
+    none(&source_layers::check(&files()));
 }
 
 #[test]
-fn imports_go_in_no_large_circle() {
-    none(&circles::check(&files()));
+fn import_cycles_are_small() {
+    none(&import_cycles::check(&files()));
 }
 
 #[test]
-fn a_name_is_of_one_thing() {
+fn no_two_things_share_a_name() {
     none(&names::check(&files()));
 }
 
@@ -108,12 +108,12 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn layers_hold() {
-    none(&layers::check(&metadata::read()));
+fn crates_depend_only_on_permitted_ones() {
+    none(&crate_layers::check(&metadata::read()));
 }
 
 #[test]
-fn only_welcome_crates_are_used() {
+fn only_permitted_crates_are_used() {
     let policy = fs::read_to_string(root().join("deny.toml")).unwrap();
     none(&crates::check(&metadata::read(), &crates::Policy::parse(&policy)));
 }

@@ -129,7 +129,7 @@ impl Bench {
         let items = (0..KEYS).map(item).collect();
         let mut protocol = Protocol::new(shared, config);
         for peer in 1..nodes {
-            let up = Event::Up(NodeId(peer.into()));
+            let up = Event::LinkUp(NodeId(peer.into()));
             protocol.handle(Now { mono: 0, wall: WALL }, up, &mut Vec::new());
         }
         Self { protocol, quorum, under, items, micros: 0, requests: 0 }

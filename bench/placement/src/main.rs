@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use bench_table::Table;
-use protocol::{Fill, Member, NodeId, PARTITIONS, Topology};
+use protocol::{Member, NodeFill, NodeId, PARTITIONS, Topology};
 
 const KEYS: u32 = 1_000_000;
 const COPIES: u8 = 3;
@@ -82,7 +82,7 @@ fn growth() -> Table {
 
 /// Returns the greatest fill of a node, relative to the node's share.
 fn fullest(cluster: &Topology) -> f64 {
-    cluster.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
+    cluster.fill().iter().map(NodeFill::ratio).fold(0.0, f64::max)
 }
 
 /// Returns the number of copies of partitions that nodes must take over, and the number of copies
@@ -96,7 +96,8 @@ fn copies_moved(before: &Topology, after: &Topology) -> (u64, f64) {
     }
     let held: HashMap<NodeId, usize> =
         before.fill().iter().map(|fill| (fill.node, fill.held)).collect();
-    let lacks = |fill: &Fill| fill.share - held.get(&fill.node).map_or(0.0, |held| *held as f64);
+    let lacks =
+        |fill: &NodeFill| fill.share - held.get(&fill.node).map_or(0.0, |held| *held as f64);
     (moved, after.fill().iter().map(lacks).filter(|lacks| *lacks > 0.0).sum())
 }
 

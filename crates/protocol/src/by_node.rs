@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_see_the_same() {
+    fn all_threads_see_the_same_value_of_a_node() {
         let counts = ByNode::<AtomicU64>::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {

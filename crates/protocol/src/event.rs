@@ -13,17 +13,17 @@
 //!
 //! | effect | ends with the event | may be skipped |
 //! |---|---|---|
-//! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: the result is no longer needed |
+//! | `Read` | `Read`, `ReadTooLong` | after its [`Demand::until`]: the result is no longer needed |
 //! | `Recall` | `Recalled` | after its `until` |
-//! | `Page` | `Paged` | after its `until` |
+//! | `Page` | `PageRead` | after its `until` |
 //! | `Compare` | `Compared` | after its `until` |
 //! | `Discard` | `Written` | no |
 //! | `Write`, `WriteAll` | `Written` | no; a write that has not begun by `until` ends in `Busy` |
-//! | `KeepMissed`, `KeepProof`, `KeepLayouts` | `Written` | no |
-//! | `Hint` | `Hinted` | no: the ledger reserves the hint's bytes until `Hinted` |
-//! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
+//! | `StoreMissed`, `StoreProof`, `StoreLayouts` | `Written` | no |
+//! | `Hint` | `HintStored` | no: the ledger reserves the hint's bytes until `HintStored` |
+//! | `Send` | `Reply`, `LinkLost`, `Unreachable`, `MessageDropped` | once nobody awaits the reply |
 //! | `Respond` | none | if the connection is gone |
-//! | `Answer`, `Returned` | none | no: a client or a caller waits |
+//! | `Answer`, `ReturnCall` | none | no: a client or a caller waits |
 //!
 //! All obligations end with the process: a crash may lose whatever is not durable by then.
 
@@ -31,13 +31,13 @@ use bytes::Bytes;
 
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};
-use crate::paxos::recent::{OpLookup, Via, WriteName};
+use crate::paxos::recent::{OpLookup, Via, WriteIdentity};
 use crate::placement::view::ViewId;
 use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::Proof;
 use crate::request::acks::Acks;
 use crate::request::quorum::{AskedQuorum, Quorum};
-use record::{Record, RecordSummary, Version};
+use record::{Record, RecordOutline, Version};
 
 /// A coordinator's settings.
 #[derive(Debug, Clone, Copy)]
@@ -181,11 +181,11 @@ pub enum Event {
         result: Result<Option<OpLookup>, StoreError>,
     },
     /// A read of the store found a record longer than `most`.
-    Outlined {
+    ReadTooLong {
         /// The owner of the operation.
         op: OpId,
         /// The newest record, verified, without its content.
-        outline: RecordSummary,
+        outline: RecordOutline,
     },
     /// A write to the store ended.
     Written {
@@ -196,7 +196,7 @@ pub enum Event {
         result: Result<Option<u64>, StoreError>,
     },
     /// A read of a page from the store ended.
-    Paged {
+    PageRead {
         /// The owner of the operation.
         op: OpId,
         /// The page, or why the store could not read it.
@@ -210,13 +210,13 @@ pub enum Event {
         result: Result<Compared, StoreError>,
     },
     /// The link to a node is up; all messages sent before are on their way.
-    Up(NodeId),
+    LinkUp(NodeId),
     /// The link to a node was up and is lost, with all unanswered requests.
-    Lost(NodeId),
+    LinkLost(NodeId),
     /// No link to a node could be made; all messages sent to the node are gone.
     Unreachable(NodeId),
     /// The message under this id was dropped, because the queue to its node is full.
-    Overflow {
+    MessageDropped {
         /// The node that the message was for.
         peer: NodeId,
         /// The message's id.
@@ -247,7 +247,7 @@ pub enum Event {
         request: Request,
     },
     /// A hint was stored, or storing it failed.
-    Hinted {
+    HintStored {
         /// The hint's id.
         hint: HintId,
         /// True if the hint was stored.
@@ -260,7 +260,7 @@ pub enum Event {
 /// An output of a coordinator: see the contract at the head of this module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Read from this node's store; ends in [`Event::Read`], or in [`Event::Outlined`] if the
+    /// Read from this node's store; ends in [`Event::Read`], or in [`Event::ReadTooLong`] if the
     /// record has more than `most` bytes.
     Read {
         /// The owner of the operation.
@@ -280,7 +280,7 @@ pub enum Effect {
         /// The key that the write changed.
         key: Bytes,
         /// The write to look up.
-        asked: WriteName,
+        asked: WriteIdentity,
         /// The class and deadline of the work.
         demand: Demand,
     },
@@ -315,7 +315,7 @@ pub enum Effect {
         /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Read a page from this node's store; ends in [`Event::Paged`].
+    /// Read a page from this node's store; ends in [`Event::PageRead`].
     Page {
         /// The owner of the operation.
         op: OpId,
@@ -341,8 +341,8 @@ pub enum Effect {
         /// The keys of the unreadable blocks.
         ranges: Vec<Damage>,
     },
-    /// Send a message to another node, connecting first if need be. Ends in `Reply`, `Lost`,
-    /// `Unreachable` or `Overflow`.
+    /// Send a message to another node, connecting first if need be. Ends in `Reply`, `LinkLost`,
+    /// `Unreachable` or `MessageDropped`.
     Send {
         /// The node to send to.
         peer: NodeId,
@@ -366,14 +366,14 @@ pub enum Effect {
         answer: Answer,
     },
     /// Return the result of a call. Happens exactly once for each `Call`.
-    Returned {
+    ReturnCall {
         /// The call that is over.
         call: CallId,
         /// The node's reply, or why there is none.
         result: Result<Reply, FailureKind>,
     },
     /// Keep a hint for a replica that missed a write that others may hold. Ends in
-    /// [`Event::Hinted`].
+    /// [`Event::HintStored`].
     Hint {
         /// The hint's id.
         hint: HintId,
@@ -386,7 +386,7 @@ pub enum Effect {
     },
     /// Store durably the marks of a node's missed writes
     /// ([`Missed::encode`](crate::Missed::encode)); ends in [`Event::Written`].
-    KeepMissed {
+    StoreMissed {
         /// The owner of the operation.
         op: OpId,
         /// The node whose marks are to be stored.
@@ -394,7 +394,7 @@ pub enum Effect {
     },
     /// Store durably this node's proof state, and with it everything written before; then call
     /// [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
-    KeepProof {
+    StoreProof {
         /// The owner of the operation.
         op: OpId,
         /// The proof state to store.
@@ -403,7 +403,7 @@ pub enum Effect {
     /// Store durably this node's knowledge of layouts, and its vote
     /// ([`Layouts::encode`](crate::Layouts::encode)); then call
     /// [`Shared::install_layout`](crate::Shared::install_layout). Ends in [`Event::Written`].
-    KeepLayouts {
+    StoreLayouts {
         /// The owner of the operation.
         op: OpId,
     },
@@ -419,18 +419,18 @@ pub enum Answer {
     /// To a conditional write: its outcome. Enough replicas hold the record that it is based on.
     Done(Done, Acks),
     /// To any request: not enough replicas did their part.
-    Failed(RequestFailed),
+    Failed(RequestFailure),
 }
 
 /// The failure of a request, with the part of each replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestFailed {
+pub struct RequestFailure {
     /// The reason for the failure.
     pub failure: FailureKind,
     /// The number of replicas that did their part.
     pub acked: u8,
     /// The part of each replica.
-    pub parts: Vec<(NodeId, Part)>,
+    pub parts: Vec<(NodeId, ReplicaOutcome)>,
     /// The start of the request, by the monotonic clock, in microseconds.
     pub since: u64,
     /// The quorum that the request needed.
@@ -445,14 +445,14 @@ pub struct RequestFailed {
 
 /// A replica's part in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum ReplicaOutcome {
     /// The replica did its part.
     Done,
     /// The replica answered, but is not authoritative for its absences: it is new, or being
     /// rebuilt.
     NotAuthoritative,
     /// The replica was asked, and the client was answered before the reply came.
-    Open,
+    Pending,
     /// The replica was not asked: others sufficed, or its answer would not have completed the
     /// quorum.
     Unasked,

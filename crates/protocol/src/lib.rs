@@ -43,13 +43,14 @@ pub use clock::{Clock, NotIssued, Now, origin_of};
 pub use dispatch::Protocol;
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
-    OpId, Part, RequestFailed, SlotId, StoreError,
+    OpId, ReplicaOutcome, RequestFailure, SlotId, StoreError,
 };
 pub use membership::cluster_id::{ClusterId, OwnCluster};
 pub use membership::disk_ids::{BootId, Incarnation, LogPosition};
+pub use membership::former_disks::FormerDisks;
 pub use membership::known_disk::KnownDisk;
 pub use membership::layout;
-pub use membership::layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
+pub use membership::layouts::{ChangeReport, EncodedLayouts, Layouts, LayoutsRecord, Progress};
 pub use membership::logs::{Boot, BootHistory, Claim, Logs, MAX_BOOTS, Reported};
 pub use membership::state::{Membership, MembershipState};
 pub use membership::transition_progress::TransitionProgress;
@@ -57,34 +58,34 @@ pub use message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
 pub use paxos::operation::{
-    Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,
+    Change, Condition, Conditional, Done, IDEMPOTENCY_RETENTION_MICROS, Impossible, Tag, decimal,
     digest_of_request, has_idempotency_key, id_of_idempotency_key,
 };
-pub use paxos::recent::{OpLookup, Via, WriteName};
+pub use paxos::recent::{OpLookup, Via, WriteIdentity};
 pub use placement::topology::{
-    Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
+    Buckets, HashWeight, Member, NodeFill, PARTITIONS, Topology, TopologyError, difference,
     partition_of,
 };
 pub use placement::view::{FIRST_EPOCH, View, ViewId, Views};
 pub use record::{
-    Kind, MAX_OPERATIONS, OpHistory, Operation, Rank, Record, RecordSummary, Version, has_expired,
+    Kind, MAX_OPERATIONS, OpHistory, Operation, Rank, Record, RecordOutline, Version, has_expired,
 };
 pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};
 pub use repair::sums::Sums;
 pub use repair::watermark::{FencePermit, Proof, Proofs, RoundId, RoundState, RoundStep};
-pub use replica::before_writes::BeforeWrites;
-pub use replica::newest::Newest;
+pub use replica::newest::NewestTime;
 pub use replica::orphans::OrphanDrops;
 pub use replica::unreadable::Unreadable;
+pub use replica::write_checks::WriteChecks;
 pub use request::acks::{Acks, ReplicaSet};
-pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};
+pub use request::quorum::{AskedQuorum, Quorum, QuorumError, quorum};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
 pub use request::write::write_alone::AloneId;
 pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
-pub use transfer::forgotten::{ForgottenWhy, ForgottenWords};
+pub use transfer::forgotten::{ForgettingReason, ForgottenIdempotency};
 pub use transfer::ledger::{HintLedger, hint_bytes};
-pub use transfer::missed::{MAX_LISTED, Mark, Missed, Numbered};
-pub use transfer::remembered::{Recollections, Remembered, Until};
+pub use transfer::missed::{MAX_LISTED, Mark, Missed, NumberedMark};
+pub use transfer::remembered::{OwnTraces, Recollections, Remembered};
 pub use visible::{escaped, is_invisible, visible};

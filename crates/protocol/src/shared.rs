@@ -10,22 +10,22 @@ use crate::clock::{Clock, Now};
 use crate::membership::cluster_id::{ClusterId, OwnCluster};
 use crate::membership::known_disk::KnownDisk;
 use crate::membership::layout::Stage;
-use crate::membership::layouts::{Layouts, LayoutsKept, PullNeed};
+use crate::membership::layouts::{EncodedLayouts, Layouts, PullNeed};
 use crate::membership::logs::Logs;
 use crate::membership::state::Membership;
 use crate::membership::transition_progress::TransitionProgress;
 use crate::message::{MovesState, NodeId};
 use crate::paxos::key_locks::KeyLocks;
 use crate::paxos::promises::Promises;
-use crate::paxos::recent::{OpLookup, Recent, WriteName};
+use crate::paxos::recent::{OpLookup, RecentWrites, WriteIdentity};
 use crate::paxos::state_cache::StateCache;
 use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
 use crate::repair::status::Rounds;
 use crate::repair::watermark::{Proof, Proofs, RoundId};
-use crate::replica::before_writes::BeforeWrites;
-use crate::replica::newest::Newest;
+use crate::replica::newest::NewestTime;
 use crate::replica::orphans::OrphanDrops;
+use crate::replica::write_checks::WriteChecks;
 use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
@@ -74,7 +74,7 @@ pub struct SharedMembership {
     pub lacks: AtomicBool,
     /// The greatest time that the clock knew when the present placement of keys came into force.
     /// Each later write goes to all nodes that hold its key by that placement.
-    placed_at: AtomicU64,
+    placement_time: AtomicU64,
     /// Held while a layout comes into force, so that two layouts do not mix their state.
     entering: Mutex<()>,
 }
@@ -111,7 +111,7 @@ pub(crate) struct SharedPaxos {
     /// Ballots promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
     /// Conditional writes that this node has stored lately.
-    pub(crate) recent: Recent,
+    pub(crate) recent: RecentWrites,
     /// Locks of the keys whose conditional writes are in progress.
     pub(crate) key_locks: KeyLocks,
     /// The state of leaders, from which the next conditional write of a key continues.
@@ -124,7 +124,7 @@ impl SharedPaxos {
     fn new(floor: u64) -> Self {
         Self {
             promises: Promises::new(floor),
-            recent: Recent::new(floor),
+            recent: RecentWrites::new(floor),
             key_locks: KeyLocks::default(),
             keeper: StateCache::default(),
         }
@@ -135,10 +135,10 @@ impl SharedPaxos {
 #[derive(Debug)]
 pub struct SharedReplica {
     /// An upper bound of the times of the store's records.
-    pub newest: Newest,
+    pub newest: NewestTime,
     /// Checks made before a record is stored. A node that may hold older state of a partition that
     /// moves to it stores nothing of that partition yet.
-    pub before_writes: BeforeWrites,
+    pub write_checks: WriteChecks,
 }
 
 impl Shared {
@@ -179,10 +179,10 @@ impl Shared {
             known_disk: KnownDisk::default(),
             moves: TransitionProgress::default(),
             lacks: AtomicBool::new(false),
-            placed_at: AtomicU64::new(floor),
+            placement_time: AtomicU64::new(floor),
             entering: Mutex::new(()),
         };
-        let (newest, before_writes) = (Newest::new(newest), BeforeWrites::default());
+        let (newest, write_checks) = (NewestTime::new(newest), WriteChecks::default());
         let this = Self {
             own,
             own_name,
@@ -191,9 +191,9 @@ impl Shared {
             repair: SharedRepair::new(),
             transfer: SharedTransfer::default(),
             paxos: SharedPaxos::new(floor),
-            replica: SharedReplica { newest, before_writes },
+            replica: SharedReplica { newest, write_checks },
         };
-        this.note_lacks(this.membership.layouts.pull_need(own));
+        this.note_pull_need(this.membership.layouts.pull_need(own));
         this
     }
 }
@@ -201,21 +201,21 @@ impl Shared {
 impl Shared {
     /// Notes whether this node must still pull partitions under a layout. The caller does so before
     /// the node serves its first request under that layout.
-    fn note_lacks(&self, lacks: PullNeed) {
-        self.replica.before_writes.set_empty(lacks == PullNeed::ToBeEmptied);
+    fn note_pull_need(&self, lacks: PullNeed) {
+        self.replica.write_checks.set_refuses_moving(lacks == PullNeed::DropOrphansAndPull);
         self.membership.lacks.store(lacks != PullNeed::Nothing, Ordering::SeqCst);
     }
 
     /// True if the node does not yet store records of partitions that move to it.
-    pub(crate) fn is_to_be_emptied(&self) -> bool {
-        self.replica.before_writes.empty()
+    pub(crate) fn must_drop_orphans(&self) -> bool {
+        self.replica.write_checks.refuses_moving()
     }
 
     /// True if the node does not yet store records of a key that moves to it, because its store may
     /// still hold records of the key from an earlier placement.
-    pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
+    pub fn must_drop_orphan_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
-        self.is_to_be_emptied()
+        self.must_drop_orphans()
             && self.membership.views.with(|view| {
                 let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
                 !holds(&view.topology) && view.joint.as_ref().is_some_and(holds)
@@ -226,7 +226,7 @@ impl Shared {
     pub(crate) fn moves_state(&self) -> MovesState {
         // The flag for lacking records is set before a layout is entered, so this code loads the
         // layout first.
-        let layout = self.membership.layouts.entered();
+        let layout = self.membership.layouts.active_layout();
         let has_all = match layout.stage {
             Stage::Prepare => self.membership.layouts.has_no_orphans(&layout),
             Stage::Settled | Stage::ReadOld | Stage::ReadNew => {
@@ -238,35 +238,35 @@ impl Shared {
 
     /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
     /// Returns true if a later layout than before is in force.
-    pub fn install_layout(&self, kept: &LayoutsKept) -> bool {
+    pub fn install_layout(&self, kept: &EncodedLayouts) -> bool {
         let _alone = self.membership.entering.lock();
-        let moves = self.membership.layouts.is_placed_otherwise(kept);
+        let moves = self.membership.layouts.changes_placement(kept);
         // The fence is forgotten before and after the change, so that a round that began under the
         // earlier placement never counts.
         if moves {
             self.repair.proofs.forget_seal();
-            self.membership.placed_at.store(self.clock.last(), Ordering::Relaxed);
+            self.membership.placement_time.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
         if lacks != PullNeed::Nothing {
-            self.note_lacks(lacks);
+            self.note_pull_need(lacks);
             if moves {
                 self.membership.moves.begin();
             }
         }
-        let is_later = self.membership.layouts.kept(kept, &self.membership.views);
+        let is_later = self.membership.layouts.on_stored(kept, &self.membership.views);
         if moves {
             self.repair.proofs.forget_seal();
         }
         // If a later layout than `kept` is in force, the notes above describe the wrong layout.
-        self.note_lacks(self.membership.layouts.pull_need(self.own));
+        self.note_pull_need(self.membership.layouts.pull_need(self.own));
         is_later
     }
 
     /// Returns the greatest time that the clock knew when the present placement of keys came into
     /// force. Records that the node stored before have times up to this one.
-    pub fn placed_at(&self) -> u64 {
-        self.membership.placed_at.load(Ordering::Relaxed)
+    pub fn placement_time(&self) -> u64 {
+        self.membership.placement_time.load(Ordering::Relaxed)
     }
 
     /// Returns the view in force. To make several decisions by the same view, keep the returned
@@ -278,8 +278,8 @@ impl Shared {
     /// Notes the latest proof that another node reported in a handshake. If this node's directory
     /// is older than the proof, its records count for nothing from now on: some may have been
     /// purged elsewhere since, and the next request could bring these back.
-    pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
-        self.joins_after(proven);
+    pub fn note_proof_seen(&self, node: NodeId, proven: RoundId) {
+        self.note_joins_after(proven);
         if self.repair.proofs.is_outdated_by(proven) {
             self.received_proof(node, Proof { proven, ..Proof::default() });
         }
@@ -287,7 +287,7 @@ impl Shared {
 
     /// Notes another node's report of its proof state.
     pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
-        self.joins_after(theirs.proven);
+        self.note_joins_after(theirs.proven);
         if self.repair.proofs.is_outdated_by(theirs.proven) {
             self.membership.state.mark_outdated();
         }
@@ -296,8 +296,8 @@ impl Shared {
 
     /// Notes that a node that is about to join has an empty directory, which no earlier proof makes
     /// outdated.
-    fn joins_after(&self, proven: RoundId) {
-        if self.membership.views.with(|view| view.awaits(self.own)) {
+    fn note_joins_after(&self, proven: RoundId) {
+        if self.membership.views.with(|view| view.is_about_to_join(self.own)) {
             self.repair.proofs.mark_made_after(proven);
         }
     }
@@ -316,7 +316,7 @@ impl Shared {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
             // The flag is set before such a view comes into force, so this code loads the flag
             // after the view.
-            is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
+            is_read || !self.must_drop_orphans() && view.is_replica(self.own, key, copies)
         })
     }
 
@@ -347,7 +347,7 @@ impl Shared {
     /// True if this process knows that it has stored a record that contains this conditional write.
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
         matches!(
-            self.paxos.recent.recall(key, WriteName { id, digest }, 0),
+            self.paxos.recent.recall(key, WriteIdentity { id, digest }, 0),
             OpLookup::Stored { .. }
         )
     }
@@ -359,7 +359,7 @@ impl Shared {
 
     /// Marks that a node missed a write for which there is no hint. A node alone in its cluster is
     /// not marked, because no other node could stream the write to it.
-    pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
+    pub fn mark_missed(&self, node: NodeId, key: &[u8], record: &Record) {
         if !self.is_alone() {
             self.transfer.missed.mark(node, self.mark_of(key, record));
         }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_sees_is_written_out() {
+    fn invisible_characters_are_escaped() {
         for same in ["", "a key", "Zoë, 日本, 👍, e\u{301}", "\\ \" \n"] {
             assert!(matches!(visible(same), Cow::Borrowed(text) if text == same), "{same:?}");
         }

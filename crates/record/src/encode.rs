@@ -1,7 +1,7 @@
 //! Encodes a new record from its fields, key and value.
 
 use crate::MAX_EXTENSION_LEN;
-use crate::layout::{CHECK_LEN, HEAD_LEN, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_STEPS, check_of};
+use crate::layout::{CHECK_LEN, HEAD_LEN, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_STEPS, checksum_of};
 use crate::op_history::{self, Operation};
 use crate::rank::Kind;
 use crate::version::Version;
@@ -91,12 +91,12 @@ pub fn encode(out: &mut Vec<u8>, key: &[u8], fields: &Fields<'_>, value: &[u8]) 
     }
     out.extend_from_slice(value);
     out.extend_from_slice(&[0; CHECK_LEN]);
-    seal(key, &mut out[start..]);
+    write_checksum(key, &mut out[start..]);
 }
 
 /// Computes the checksum of a record and stores it at the record's end.
-pub(crate) fn seal(key: &[u8], raw: &mut [u8]) {
-    let check = check_of(key, raw);
+pub(crate) fn write_checksum(key: &[u8], raw: &mut [u8]) {
+    let check = checksum_of(key, raw);
     let at = raw.len() - CHECK_LEN;
     raw[at..].copy_from_slice(&check.to_le_bytes());
 }

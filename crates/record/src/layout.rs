@@ -31,6 +31,6 @@ pub struct BadRecord(
 );
 
 /// The checksum of a record under `key`.
-pub(crate) fn check_of(key: &[u8], raw: &[u8]) -> u64 {
+pub(crate) fn checksum_of(key: &[u8], raw: &[u8]) -> u64 {
     xxh3_64_with_seed(&raw[SHAPE_AT..raw.len() - CHECK_LEN], xxh3_64(key))
 }

@@ -43,9 +43,9 @@ mod view;
 
 pub use encode::{Fields, encode, encoded_len};
 pub use layout::{BadRecord, LOCAL_LEN, MAX_RECORD_LEN, MIN_RECORD_LEN};
-pub use op_history::{MAX_OPERATIONS, OpHistory, Operation, comes_before};
+pub use op_history::{MAX_OPERATIONS, OpHistory, Operation, is_earlier_step};
 pub use owned::Record;
-pub use rank::{Kind, Rank, RecordSummary, has_expired};
+pub use rank::{Kind, Rank, RecordOutline, has_expired};
 pub use version::{COUNTER_BITS, Version};
 pub use view::RecordRef;
 

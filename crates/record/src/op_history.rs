@@ -43,7 +43,7 @@ impl OpHistory {
 
     /// A copy with one more operation at the end.
     #[must_use]
-    pub fn and(&self, operation: Operation) -> Self {
+    pub fn with_operation(&self, operation: Operation) -> Self {
         let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
         let mut operations = self.operations[skip..].to_vec();
         operations.push(operation);
@@ -52,9 +52,9 @@ impl OpHistory {
 
     /// Returns true if the history suffices to decide whether the operation `id` was done, provided
     /// that the operation would be step `step` or a later one.
-    pub fn know_of(&self, id: u64, step: u32) -> bool {
+    pub fn can_tell_outcome(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
-        comes_before(forgotten, step) || self.has(id)
+        is_earlier_step(forgotten, step) || self.has(id)
     }
 
     /// The id of the last operation.
@@ -70,7 +70,7 @@ impl OpHistory {
 
 /// Returns true if step `one` precedes step `other` of the same base version. Steps wrap around at
 /// 2³² (serial number arithmetic, RFC 1982, section 3.2).
-pub fn comes_before(one: u32, other: u32) -> bool {
+pub fn is_earlier_step(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
 

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::encode::{Fields, encode, encoded_len, seal};
+use crate::encode::{Fields, encode, encoded_len, write_checksum};
 use crate::layout::{BadRecord, HEAD_LEN, ORIGIN_AT, TIME_AT};
 use crate::op_history::OpHistory;
-use crate::rank::{Kind, Rank, RecordSummary};
+use crate::rank::{Kind, Rank, RecordOutline};
 use crate::version::Version;
 use crate::view::RecordRef;
 
@@ -77,8 +77,8 @@ impl Record {
     }
 
     /// The record without its content.
-    pub fn summary(&self) -> RecordSummary {
-        self.view().summary()
+    pub fn outline(&self) -> RecordOutline {
+        self.view().outline()
     }
 
     /// Version of the record; see [`Rank::version`].
@@ -122,7 +122,7 @@ impl Record {
     }
 
     /// Returns true if the checksum matches the content and `key`.
-    pub fn verifies(&self, key: &[u8]) -> bool {
+    pub fn is_intact(&self, key: &[u8]) -> bool {
         self.view().verify(key).is_ok()
     }
 
@@ -174,7 +174,7 @@ impl Record {
         if ballot != 0 {
             raw[HEAD_LEN..HEAD_LEN + 8].copy_from_slice(&ballot.to_le_bytes());
         }
-        seal(key, &mut raw);
+        write_checksum(key, &mut raw);
         Self { raw: raw.into() }
     }
 }

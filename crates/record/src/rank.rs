@@ -33,7 +33,7 @@ pub enum Kind {
 
 /// The rank, copies and length of a record, without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordSummary {
+pub struct RecordOutline {
     /// The record's rank.
     pub rank: Rank,
     /// Number of nodes that should hold the record; 0 = the cluster's default.

@@ -30,7 +30,7 @@ fn version(time: u64, origin: u32) -> Version {
 }
 
 #[test]
-fn every_part_comes_back() {
+fn every_field_is_decoded_unchanged() {
     let plain = Fields::new(Kind::Value, version(7, 9));
     let fields = Fields { copies: 3, expiry_ms: 11, extension: b"ext", ..plain };
     let record = Record::new(b"k", &fields, b"value");
@@ -45,7 +45,7 @@ fn every_part_comes_back() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_but_in_the_node_local_bytes_is_seen() {
+fn a_flipped_bit_outside_the_node_local_bytes_is_detected() {
     for fields in [Fields::new(Kind::Value, version(7, 9)), stepped(Kind::Value)] {
         let record = Record::new(b"k", &fields, b"value");
         for bit in 16..record.view().raw().len() * 8 {
@@ -84,7 +84,7 @@ fn steps_lie_between_origin_and_expiry() {
 }
 
 #[test]
-fn steps_that_can_not_be_are_refused() {
+fn impossible_steps_are_refused() {
     let with = |at: usize, bytes: &[u8]| {
         let mut raw = Record::new(b"k", &stepped(Kind::Value), &[1; 200]).view().raw().to_vec();
         raw[at..at + bytes.len()].copy_from_slice(bytes);
@@ -103,7 +103,7 @@ fn steps_that_can_not_be_are_refused() {
 }
 
 #[test]
-fn another_version_or_ballot_changes_nothing_else() {
+fn changing_version_or_ballot_changes_nothing_else() {
     let (copies, expiry_ms, extension) = (3, 11, &b"ext"[..]);
     let fields = Fields { copies, expiry_ms, extension, ..stepped(Kind::Value) };
     let record = Record::new(b"k", &fields, b"value");
@@ -119,7 +119,7 @@ fn another_version_or_ballot_changes_nothing_else() {
 
 /// A plain record with a new ballot has no steps yet, and the default number of copies.
 #[test]
-fn a_plain_record_may_begin_a_family() {
+fn a_plain_record_may_be_a_base_version() {
     let plain = Fields { copies: 3, expiry_ms: 11, ..Fields::new(Kind::Value, version(7, 9)) };
     let record = Record::new(b"k", &plain, b"value").with_ballot(b"k", version(8, 1), 30);
     let expected = Fields { version: version(8, 1), ballot: 30, copies: 0, ..plain };
@@ -129,7 +129,7 @@ fn a_plain_record_may_begin_a_family() {
 
 #[test]
 #[should_panic(expected = "keeps its base version")]
-fn what_a_conditional_write_made_gets_no_other_version() {
+fn a_record_of_a_conditional_write_keeps_its_version() {
     let record = Record::new(b"k", &stepped(Kind::Value), b"");
     let _ = record.with_version(b"k", version(8, 1));
 }
@@ -171,7 +171,7 @@ fn bytes_that_are_no_record_are_refused() {
     assert!(Record::parse(Bytes::from_static(b"no record")).is_err());
     let record = Record::tombstone(b"k", version(7, 9));
     assert_eq!(Record::parse(record.bytes()), Ok(record.clone()));
-    assert!(record.verifies(b"k") && !record.verifies(b"another key"));
+    assert!(record.is_intact(b"k") && !record.is_intact(b"another key"));
 }
 
 /// A record that no majority stored, even a tombstone of a greater step, must not hide a record of
@@ -202,7 +202,7 @@ fn within_a_version_the_ballot_comes_before_everything_else() {
 }
 
 #[test]
-fn version_then_tombstone_then_check_decide() {
+fn records_are_ordered_by_version_then_tombstone_then_checksum() {
     let value =
         |time, bytes: &[u8]| Record::new(b"k", &Fields::new(Kind::Value, version(time, 1)), bytes);
     let tombstone = Record::new(b"k", &Fields::new(Kind::Tombstone, version(5, 1)), b"");
@@ -215,24 +215,26 @@ fn version_then_tombstone_then_check_decide() {
 }
 
 #[test]
-fn a_record_with_more_operations_than_steps_harms_nobody() {
+fn a_record_with_more_operations_than_steps_is_tolerated() {
     let operation = |id| Operation { id, result: None, digest: 0 };
     let history = OpHistory { step: 1, operations: (0..3).map(operation).collect() };
     let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(2), step_of(0), step_of(9)], [Some(1), Some(u32::MAX), None]);
-    assert!(history.know_of(9, 1));
+    assert!(history.can_tell_outcome(9, 1));
 }
 
 #[test]
-fn after_four_billion_steps_they_go_on() {
+fn steps_wrap_around_after_four_billion() {
     let operation = |id| Operation { id, result: None, digest: 0 };
     let history = OpHistory { step: u32::MAX, operations: (0..8).map(operation).collect() };
-    let history = history.and(operation(8)).and(operation(9));
+    let history = history.with_operation(operation(8)).with_operation(operation(9));
     assert_eq!((history.step, history.operations.len()), (1, 8));
     let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(9), step_of(8), step_of(7)], [Some(1), Some(0), Some(u32::MAX)]);
-    assert!(history.know_of(99, 1) && history.know_of(99, u32::MAX - 5));
-    assert!(!history.know_of(99, u32::MAX - 6) && history.know_of(2, u32::MAX - 6));
+    assert!(history.can_tell_outcome(99, 1) && history.can_tell_outcome(99, u32::MAX - 5));
+    assert!(
+        !history.can_tell_outcome(99, u32::MAX - 6) && history.can_tell_outcome(2, u32::MAX - 6)
+    );
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
@@ -244,7 +246,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 
 proptest! {
     #[test]
-    fn any_parts_come_back(
+    fn any_encoded_record_is_decoded_unchanged(
         (kind, copies) in (0usize..3, any::<u8>()),
         (time, origin) in any::<(u64, u32)>(),
         steps in weighted(0.7, (1..=u64::MAX, any::<u32>(), operations())),
@@ -279,7 +281,7 @@ proptest! {
 
     /// A peer may send any bytes. Accessors must work on all bytes that parse as a record.
     #[test]
-    fn any_bytes_are_a_record_or_refused(
+    fn any_bytes_parse_or_are_refused(
         mut raw in vec(any::<u8>(), 0..180),
         shape in 0u8..0b10_0000,
         (count, results) in (0u8..10, any::<u8>()),

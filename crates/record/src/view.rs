@@ -8,11 +8,12 @@ use bytes::Bytes;
 
 use crate::layout::{
     BadRecord, CHECK_LEN, COPIES_AT, HEAD_LEN, LOCAL_LEN, MAX_RECORD_LEN, MIN_RECORD_LEN,
-    ORIGIN_AT, SHAPE_AT, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_KIND, SHAPE_STEPS, TIME_AT, check_of,
+    ORIGIN_AT, SHAPE_AT, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_KIND, SHAPE_STEPS, TIME_AT,
+    checksum_of,
 };
 use crate::op_history::{OpHistory, OpHistoryRef};
 use crate::owned::Record;
-use crate::rank::{Kind, Rank, RecordSummary};
+use crate::rank::{Kind, Rank, RecordOutline};
 use crate::version::{COUNTER_BITS, Version};
 
 /// A borrowed, well-formed record.
@@ -49,7 +50,7 @@ impl<'a> RecordRef<'a> {
 
     /// Verifies that the checksum matches the content and `key`.
     pub fn verify(&self, key: &[u8]) -> Result<(), BadRecord> {
-        if self.check() == check_of(key, self.0) {
+        if self.check() == checksum_of(key, self.0) {
             Ok(())
         } else {
             Err(BadRecord("checksum of key and content does not match"))
@@ -178,9 +179,9 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The record without its content.
-    pub fn summary(&self) -> RecordSummary {
+    pub fn outline(&self) -> RecordOutline {
         let bytes = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        RecordSummary { rank: self.rank(), copies: self.copies(), bytes }
+        RecordOutline { rank: self.rank(), copies: self.copies(), bytes }
     }
 
     /// Compares two records of a key by rank: the greater one wins. `Equal` means the same record.

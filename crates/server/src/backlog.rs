@@ -82,7 +82,7 @@ impl Backlog {
 
     /// Returns the bytes of a write that no reservation covers: the memory of a long record is
     /// reserved elsewhere.
-    fn unowned_of(&self, write: &Write) -> usize {
+    fn unreserved_bytes(&self, write: &Write) -> usize {
         let record = write.record.byte_len();
         let record = if record > self.bounds.owned_from { 0 } else { record };
         write.key.len() + WRITE_OVERHEAD + record
@@ -90,7 +90,7 @@ impl Backlog {
 
     /// Queues a write that came at `now`; returns the write if the backlog is full.
     pub(crate) fn add(&mut self, now: u64, write: Write) -> Option<Write> {
-        let unowned = self.unowned + self.unowned_of(&write);
+        let unowned = self.unowned + self.unreserved_bytes(&write);
         if !self.is_empty() && unowned > self.bounds.bytes {
             return Some(write);
         }
@@ -120,7 +120,7 @@ impl Backlog {
     /// Removes the oldest write; returns it with the time at which it gives up.
     pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
         let next = self.waiting.pop_front()?;
-        let unowned = self.unowned_of(&next.0);
+        let unowned = self.unreserved_bytes(&next.0);
         assert!(self.unowned >= unowned, "what waits was counted");
         self.unowned -= unowned;
         assert!(self.unowned == 0 || !self.is_empty(), "where nothing waits, nothing is counted");
@@ -129,7 +129,7 @@ impl Backlog {
 
     /// Puts a write back in front because the store still refuses it.
     pub(crate) fn put_back(&mut self, write: Write, until: u64) {
-        self.unowned += self.unowned_of(&write);
+        self.unowned += self.unreserved_bytes(&write);
         self.waiting.push_front((write, until));
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_owner_is_bounded_and_one_is_always_taken() {
+    fn bytes_without_a_reservation_are_bounded_and_one_write_always_fits() {
         let mut backlog = backlog();
         assert!(backlog.add(0, write(1, 900)).is_none(), "the first");
         assert!(backlog.add(0, write(2, 1)).is_some());

@@ -4,8 +4,8 @@
 //! ```text
 //!  start    reads the stored bound ─┬─ it is far ahead of the wall clock ─▶ the start is refused
 //!                                   └─ else the clock begins at it, and stores a greater bound
-//!  running  `wanted` makes a batch with a new bound ─▶ the driver commits the batch
-//!             ─▶ `kept`: the clock may issue versions up to the new bound
+//!  running  `next_bound` makes a batch with a new bound ─▶ the driver commits the batch
+//!             ─▶ `bound_stored`: the clock may issue versions up to the new bound
 //!  stop     lowers the stored bound to the last issued version
 //! ```
 
@@ -93,9 +93,9 @@ impl BoundedClock {
         }
         let clock = Arc::new(Clock::start(origin, wall, persisted));
         let bounded = Self { clock, state: Mutex::new(State { version, failed: None }) };
-        if let Some((bound, batch)) = bounded.wanted(Now { mono: 0, wall }) {
+        if let Some((bound, batch)) = bounded.next_bound(Now { mono: 0, wall }) {
             store.commit(batch).map_err(in_store)?;
-            bounded.kept(bound, 0, Ok(()));
+            bounded.bound_stored(bound, 0, Ok(()));
         }
         Ok(bounded)
     }
@@ -132,13 +132,13 @@ impl BoundedClock {
     }
 
     /// Returns the next bound and a batch that stores it, if the current bound is near.
-    pub fn wanted(&self, now: Now) -> Option<(u64, Batch)> {
-        let bound = self.clock.bound_wanted(now)?;
+    pub fn next_bound(&self, now: Now) -> Option<(u64, Batch)> {
+        let bound = self.clock.bound_to_persist(now)?;
         Some((bound, self.batch(bound)))
     }
 
     /// Takes the result of storing a bound, `took` microseconds after it was wanted.
-    pub fn kept(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
+    pub fn bound_stored(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
         let mut state = self.lock();
         if let (Err(error), None) = (&result, &state.failed) {
             tracing::warn!(%error, "cannot persist the clock's bound: writes will stop");
@@ -195,7 +195,7 @@ fn decode_bound(record: &Record) -> Result<u64, StartError> {
 }
 
 /// Returns the bound of a stopped node; 0 = none is stored.
-pub(crate) fn kept_bound(engine: &Engine) -> Result<u64, StartError> {
+pub(crate) fn stored_bound(engine: &Engine) -> Result<u64, StartError> {
     bound_record(engine)?.map_or(Ok(0), |record| decode_bound(&record))
 }
 
@@ -248,18 +248,18 @@ mod tests {
     fn nothing_is_issued_above_a_bound_that_is_not_durable() {
         let engine = engine();
         let clock = open(&engine, WALL).unwrap();
-        let bound = kept_bound(&engine).unwrap();
+        let bound = stored_bound(&engine).unwrap();
         assert!(clock.issue(at(WALL)).unwrap().time < bound);
         let beyond = Clock::micros(bound) + 1;
         assert!(matches!(clock.issue(at(beyond)), Err(NoVersion::Lags)));
-        let (next, batch) = clock.wanted(at(beyond)).unwrap();
+        let (next, batch) = clock.next_bound(at(beyond)).unwrap();
         let refused = lsm::Error::Busy { what: "x" };
-        clock.kept(next, 7, Err(refused));
+        clock.bound_stored(next, 7, Err(refused));
         assert!(matches!(clock.issue(at(beyond)), Err(NoVersion::Failed(_))));
         Store::commit(&engine, batch).unwrap();
-        clock.kept(next, 7, Ok(()));
+        clock.bound_stored(next, 7, Ok(()));
         assert!(clock.issue(at(beyond)).is_ok());
-        assert_eq!(kept_bound(&engine).unwrap(), next);
+        assert_eq!(stored_bound(&engine).unwrap(), next);
     }
 
     #[test]
@@ -274,12 +274,12 @@ mod tests {
         assert_eq!(again.wait_for_wall(1, WALL + 2000, SKEW), 0, "nobody would refuse it");
         let issued = again.issue(at(WALL + 3000)).unwrap();
         Store::commit(&engine, again.stop()).unwrap();
-        assert_eq!(kept_bound(&engine).unwrap(), issued.time, "a clean stop lowers it");
+        assert_eq!(stored_bound(&engine).unwrap(), issued.time, "a clean stop lowers it");
         assert!(again.issue(at(WALL + 4000)).is_err());
     }
 
     #[test]
-    fn one_that_would_begin_far_ahead_is_refused_until_its_bound_is_lowered() {
+    fn a_start_far_ahead_is_refused_until_the_bound_is_lowered() {
         let engine = engine();
         let later = WALL + 3 * MOST_AHEAD;
         open(&engine, later).unwrap();

@@ -73,12 +73,12 @@ pub fn compare(
         compared.records += 1;
         if record.write_time() > *until {
             if record.version().time <= *until {
-                sums.continued(key);
+                sums.count_unsummed(key);
             }
             continue;
         }
         let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
-        let outline = record.summary();
+        let outline = record.outline();
         match detail {
             // Replicas purge at different times, so a sum leaves out what they may purge.
             Detail::Sums if is_gone => {}

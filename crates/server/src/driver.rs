@@ -5,7 +5,7 @@ use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
 use protocol::{
     AloneId, Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, FencePermit, Message, NodeId, Now, OpId, PageRequest, Record, Reply, Request,
-    WriteName,
+    WriteIdentity,
 };
 
 use crate::backlog::Write;
@@ -76,7 +76,7 @@ pub struct Delivered {
 
 /// A read from the store.
 #[derive(Debug, Clone)]
-pub enum Wanted {
+pub enum StoreRead {
     /// The newest record of a key, for a coordinator that wants no record longer than `most`.
     Record {
         /// The key to read.
@@ -89,13 +89,13 @@ pub enum Wanted {
         /// The record's key in the store.
         name: Bytes,
         /// The write that is looked up.
-        asked: WriteName,
+        asked: WriteIdentity,
     },
     /// The newest record of a write's key, needed before the write is stored.
     Before(Write),
 }
 
-impl Wanted {
+impl StoreRead {
     /// Returns the space and key of the record.
     pub fn place(&self) -> (Space, &Bytes) {
         match self {
@@ -132,9 +132,9 @@ pub trait Driver: WriteBatcher {
     /// Reads `wanted` where waiting is allowed. The result goes to
     /// [`Loop::was_read`](crate::Loop::was_read), or is dropped if no request waits for it any
     /// more.
-    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
+    fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand);
 
-    /// Reads a page. The result is an [`Event::Paged`], or is dropped if no request waits for it
+    /// Reads a page. The result is an [`Event::PageRead`], or is dropped if no request waits for it
     /// any more. Pages for clients go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
@@ -166,7 +166,7 @@ pub trait Driver: WriteBatcher {
     fn send_to_task(&mut self, event: TaskEvent);
 
     /// Receives each record before it is stored, on a node that counts records
-    /// ([`protocol::BeforeWrites::count`]). A record that had to wait comes a second time.
+    /// ([`protocol::WriteChecks::counts_bytes`]). A record that had to wait comes a second time.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Receives every event before the loop handles it.
@@ -177,11 +177,11 @@ pub trait Driver: WriteBatcher {
 /// The services that the node task needs. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: WriteBatcher {
     /// Sends a request to a node. The result is a
-    /// [`BackgroundEvent::Returned`](protocol::BackgroundEvent::Returned).
+    /// [`BackgroundEvent::CallReturned`](protocol::BackgroundEvent::CallReturned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
     /// Reads hints ([`hints::read`](crate::hints::read)). The result is a [`TaskEvent::HintsRead`].
-    fn read_hints(&mut self, wanted: HintsWanted);
+    fn read_hints(&mut self, wanted: HintQuery);
 
     /// Stores one of the node's own records, bypassing the store's backlog. The result is a
     /// [`TaskEvent::Kept`].
@@ -210,7 +210,7 @@ pub trait TaskDriver: WriteBatcher {
 
 /// A read of stored hints.
 #[derive(Debug, Clone)]
-pub struct HintsWanted {
+pub struct HintQuery {
     /// The call that waits for the hints.
     pub call: CallId,
     /// The node that the hints are for.

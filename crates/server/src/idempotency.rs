@@ -14,14 +14,14 @@
 //!
 //! An entry is written in the batch of its record, or received when its partition moves to this
 //! node. It is purged by a compaction once it is older than
-//! [`REMEMBERED_MICROS`](protocol::REMEMBERED_MICROS): see
+//! [`IDEMPOTENCY_RETENTION_MICROS`](protocol::IDEMPOTENCY_RETENTION_MICROS): see
 //! [`purge_rule`](crate::store::purge_rule).
 
 use bytes::{Buf, Bytes};
 use lsm::{Batch, Fields, Kind, Space};
 use protocol::{
     Done, OpLookup, Operation, Record, Remembered, Shared, StoreError, Tag, Version, Via,
-    WriteName, has_idempotency_key,
+    WriteIdentity, has_idempotency_key,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -89,7 +89,7 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
 
 /// Decodes an entry; `None` if its content does not belong to this key or is malformed.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
-    let is_right = entry.verifies(name);
+    let is_right = entry.is_intact(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
     read(name, entry)
@@ -126,7 +126,7 @@ fn digest(mut extension: &[u8]) -> u64 {
 }
 
 /// Returns the entry's answer to a write that is retried.
-pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<OpLookup, StoreError> {
+pub(crate) fn parse(asked: WriteIdentity, entry: &Record) -> Result<OpLookup, StoreError> {
     let damaged = || StoreError::Failed {
         begun: false,
         detail: "what is kept of a write with an idempotency key is malformed".to_owned(),
@@ -163,7 +163,7 @@ mod tests {
         let entry =
             stage.engine.get(Space::Idempotency, &name(b"k", id), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { return None };
-        Some(parse(WriteName { id, digest: 0 }, &entry).unwrap())
+        Some(parse(WriteIdentity { id, digest: 0 }, &entry).unwrap())
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
                 .get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking)
                 .unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
-            (parse(WriteName { id: 5, digest }, &entry).unwrap(), entry.extension())
+            (parse(WriteIdentity { id: 5, digest }, &entry).unwrap(), entry.extension())
         };
         let done = Done::Changed {
             tag: Tag { version: FAMILY, last: Some((20, 5)) },
@@ -267,7 +267,7 @@ mod tests {
     fn an_entry_that_is_none_is_refused() {
         for value in [&b""[..], &[0; VALUE_LEN - 1], &[0; VALUE_LEN + 7], &[0; VALUE_LEN + 9]] {
             let fields = Fields::new(lsm::Kind::Value, lsm::Version { time: 1, origin: 0 });
-            let asked = WriteName { id: 1, digest: 0 };
+            let asked = WriteIdentity { id: 1, digest: 0 };
             parse(asked, &Record::new(b"k", &fields, value)).unwrap_err();
         }
     }

@@ -7,7 +7,7 @@
 //!   clients, messages, time ───▶  Loop: effects, waiting writes, hints    ─▶ protocol::Protocol
 //!   time, peers seen ──────────▶  Task: background work of the node       ─▶ protocol::Background
 //!   range reads, pages ────────▶  Range: retries of pages; Pages          ─▶ protocol::Scan
-//!   start, stop ───────────────▶  Starting, BoundedClock                  ─▶ lsm::Engine
+//!   start, stop ───────────────▶  StartingNode, BoundedClock              ─▶ lsm::Engine
 //!   repair of a wrong clock ───▶  Ahead                                   ─▶ lsm::Engine
 //! ```
 //!
@@ -40,17 +40,17 @@ mod usage;
 pub use clock::{BoundedClock, NoVersion, refuse_after_last_day};
 pub use compare::{compare, discard};
 pub use driver::{
-    Delivered, Driver, HintsWanted, Outcome, TaskDriver, Wanted, WriteBatcher, WriteError,
+    Delivered, Driver, HintQuery, Outcome, StoreRead, TaskDriver, WriteBatcher, WriteError,
     WritePurpose,
 };
 pub use event_loop::Loop;
 pub use idempotency::remembered;
 pub use pages::{PageWork, Pages};
-pub use range::{PageAsked, RETRY_MICROS, Range, RangeStep};
+pub use range::{PageResult, RETRY_MICROS, Range, RangeStep};
 pub use repair_clock::Ahead;
-pub use start::{Started, Starting};
+pub use start::{StartedNode, StartingNode};
 pub use start_error::StartError;
 pub use store::{Store, purge_rule, store_error};
 pub use stored::StoredWalk;
 pub use task::{Task, TaskEvent};
-pub use usage::{Accepted, Shares, Usage};
+pub use usage::{RecentRecords, Shares, Usage};

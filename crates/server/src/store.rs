@@ -1,7 +1,7 @@
 //! The engine as seen by a node's start and repair, where each step waits for its own commit.
 
 use lsm::{Batch, Db, Engine, Error, PurgeRule};
-use protocol::{REMEMBERED_MICROS, StoreError};
+use protocol::{IDEMPOTENCY_RETENTION_MICROS, StoreError};
 
 /// A store with blocking reads and commits.
 pub trait Store {
@@ -43,10 +43,10 @@ const PURGE_AFTER: u64 = 600_000_000;
 /// Returns the rule for the tombstones and expired values that the engine may purge. They stay
 /// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise`]), because a
 /// replica that missed them would bring back the records they hide. While the node is alone in its
-/// cluster, age decides instead: from [`crate::Starting::begin`] on, which reads from the stored
-/// layout whether the node is alone, until the node enters a layout with other nodes.
+/// cluster, age decides instead: from [`crate::StartingNode::begin`] on, which reads from the
+/// stored layout whether the node is alone, until the node enters a layout with other nodes.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
-    PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
+    PurgeRule::proven(PURGE_AFTER, IDEMPOTENCY_RETENTION_MICROS, wall_micros)
 }
 
 /// Converts an engine error into the protocol's kinds.
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tombstones_go_where_nobody_else_may_lack_them() {
+    fn tombstones_are_purged_by_age_where_no_replica_may_lack_them() {
         let now = 1_700_000_000_000_000;
         let may = |alone, space, age: u64| {
             let version = Version { time: (now - age) << 12, origin: 1 };
@@ -89,8 +89,8 @@ mod tests {
         assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
         assert!(!may(false, Space::Data, 2 * PURGE_AFTER));
         assert!(may(false, Space::Hints, 0), "nobody else has hints");
-        assert!(may(false, Space::Idempotency, REMEMBERED_MICROS + 1));
-        assert!(!may(true, Space::Idempotency, REMEMBERED_MICROS), "it may come again");
+        assert!(may(false, Space::Idempotency, IDEMPOTENCY_RETENTION_MICROS + 1));
+        assert!(!may(true, Space::Idempotency, IDEMPOTENCY_RETENTION_MICROS), "it may come again");
     }
 
     /// Compacts a store with four values: one that expired a second more than `PURGE_AFTER` ago,

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use lsm::{RecordRef, Snapshot, Space, Verified};
-use protocol::layout::after_prefix;
+use protocol::layout::end_of_prefix;
 use protocol::{NodeId, Topology};
 
 use crate::usage::Shares;
@@ -38,7 +38,7 @@ impl StoredWalk {
     /// Returns a walk from the first key of the prefix on. `topology` defines each node's
     /// partitions.
     pub fn new(topology: Topology, own: NodeId, prefix: &[u8]) -> Self {
-        let (start, end) = (prefix.to_vec(), after_prefix(prefix));
+        let (start, end) = (prefix.to_vec(), end_of_prefix(prefix));
         Self { topology, own, start, end, found: BTreeMap::new() }
     }
 

@@ -14,9 +14,9 @@ use protocol::{
 
 use crate::Loop;
 use crate::driver::{
-    Driver, HintsWanted, Outcome, TaskDriver, Wanted, WriteBatcher, WriteError, WritePurpose,
+    Driver, HintQuery, Outcome, StoreRead, TaskDriver, WriteBatcher, WriteError, WritePurpose,
 };
-use crate::identity::{Identity, Named, NewIdentity, OwnRecords};
+use crate::identity::{Identity, NewIdentity, NodeSettings, OwnRecords};
 use crate::store::{Store, purge_rule};
 use crate::task::TaskEvent;
 
@@ -31,7 +31,7 @@ pub(crate) const DEADLINE: u64 = 1_000_000;
 /// A request to the driver, other than a write.
 #[derive(Debug)]
 pub(crate) enum Done {
-    Read(OpId, Wanted),
+    Read(OpId, StoreRead),
     Page,
     Keep(Option<OpId>, Batch, OwnRecords),
     Send,
@@ -40,7 +40,7 @@ pub(crate) enum Done {
     Returned,
     ToTask(TaskEvent),
     Call(CallId),
-    ReadHints(HintsWanted),
+    ReadHints(HintQuery),
     After(u64, TaskEvent),
 }
 
@@ -90,7 +90,7 @@ impl TestNode {
         let disk = Arc::new(MemDisk::new());
         let purge = Arc::new(purge_rule(|| WALL));
         let engine = Engine::open(disk.clone(), Options { purge, ..Options::default() }).unwrap();
-        let named = Named { topology: &topology, own, named: true, urls: &[] };
+        let named = NodeSettings { topology: &topology, own, named: true, urls: &[] };
         let new = NewIdentity {
             incarnation: Incarnation(9),
             state: MembershipState::Member,
@@ -206,7 +206,7 @@ impl Driver for TestNode {
         self.engine.get(space, key, ReadMode::NonBlocking)
     }
 
-    fn read(&mut self, op: OpId, wanted: Wanted, _demand: Demand) {
+    fn read(&mut self, op: OpId, wanted: StoreRead, _demand: Demand) {
         self.done.push(Done::Read(op, wanted));
     }
 
@@ -252,7 +252,7 @@ impl TaskDriver for TestNode {
         self.done.push(Done::Call(call));
     }
 
-    fn read_hints(&mut self, wanted: HintsWanted) {
+    fn read_hints(&mut self, wanted: HintQuery) {
         self.done.push(Done::ReadHints(wanted));
     }
 

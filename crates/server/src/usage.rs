@@ -162,12 +162,12 @@ impl Shares {
 /// The most recently accepted records, by key hash: their versions and counted bytes. They include
 /// the records that wait for the log, and so are not visible in the store yet.
 #[derive(Debug, Default)]
-pub struct Accepted {
+pub struct RecentRecords {
     newer: HashMap<u64, (Version, u64)>,
     older: HashMap<u64, (Version, u64)>,
 }
 
-impl Accepted {
+impl RecentRecords {
     /// Accepts a record that counts for `bytes` bytes, and returns the change from the key's
     /// previous record. If that record is not remembered here, `before` supplies it; if `before`
     /// returns `None`, the previous record is unknown and counts as 0 bytes. A record older than
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_record_counts_for_what_it_replaces() {
         let version = |time| Version { time, origin: 1 };
-        let mut accepted = Accepted::default();
+        let mut accepted = RecentRecords::default();
         let unknown = || None;
         assert_eq!(accepted.accept(1, (version(5), 100), unknown), 100);
         let not_asked = || unreachable!("it is known");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_stands_for_as_many_as_there_are_partitions_for_each_that_is_held() {
+    fn bytes_are_scaled_by_the_share_of_partitions_held() {
         let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..5).map(member).collect(), 3).unwrap();
         for own in topology.ids() {

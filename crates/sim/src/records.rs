@@ -39,7 +39,7 @@ pub(crate) fn make(key: &[u8], write: WriteId, fields: Fields<'_>) -> Record {
 pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
     let view = record.view();
     let write = WriteId(u64::from_le_bytes(view.extension().try_into().ok()?));
-    let whole = record.verifies(key) && view.value() == write.value(record.kind());
+    let whole = record.is_intact(key) && view.value() == write.value(record.kind());
     whole.then_some(write)
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn encode(value: Value) -> Vec<u8> {
 /// Decodes the value of a record. Returns `Some(None)` for a tombstone, and `None` if no client can
 /// have written the record.
 pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
-    if !record.verifies(key) {
+    if !record.is_intact(key) {
         return None;
     }
     if record.kind() == protocol::Kind::Tombstone {

@@ -38,7 +38,7 @@ pub(crate) enum BadCa {
 
 /// Reason why an existing file is not replaced.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Occupant {
+pub(crate) enum ExistingFile {
     #[error("holds no certificate")]
     NoCertificate,
     #[error("is a CA (a new certificate there would make all that it issued worthless)")]
@@ -82,7 +82,7 @@ pub(super) fn common_name(cert: &X509Certificate<'_>) -> String {
 
 /// Returns an error unless the two files can be replaced: neither exists, or they are a pair that
 /// `is_its` takes for an earlier one of the same node or client.
-pub(super) fn check_free(
+pub(super) fn check_replaceable(
     out: &Path,
     key: &Path,
     is_its: impl Fn(&X509Certificate<'_>) -> bool,
@@ -91,25 +91,25 @@ pub(super) fn check_free(
     let mut public = None;
     if let Some(text) = read_if_any(out)? {
         let Ok(der) = CertificateDer::from_pem_slice(&text) else {
-            return occupied(out, Occupant::NoCertificate);
+            return occupied(out, ExistingFile::NoCertificate);
         };
         let Ok((_, old)) = x509_parser::parse_x509_certificate(&der) else {
-            return occupied(out, Occupant::NoCertificate);
+            return occupied(out, ExistingFile::NoCertificate);
         };
         if old.is_ca() {
-            return occupied(out, Occupant::Ca);
+            return occupied(out, ExistingFile::Ca);
         }
         if !is_its(&old) {
             let hosts = hosts_of(&old).join(", ");
             let whose = if hosts.is_empty() { format!("{:?}", common_name(&old)) } else { hosts };
-            return occupied(out, Occupant::Other(whose));
+            return occupied(out, ExistingFile::Other(whose));
         }
         public = Some(old.public_key().raw.to_vec());
     }
     if let Some(text) = read_if_any(key)? {
         let pair = str::from_utf8(&text).ok().and_then(|text| KeyPair::from_pem(text).ok());
         if pair.is_none_or(|pair| public != Some(pair.subject_public_key_info())) {
-            return occupied(key, Occupant::Key(out.to_owned()));
+            return occupied(key, ExistingFile::Key(out.to_owned()));
         }
     }
     Ok(())

@@ -28,7 +28,9 @@ use rcgen::{
 use rustls::pki_types::ServerName;
 use x509_parser::certificate::X509Certificate;
 
-use existing::{BadCa, Occupant, check_ca, check_free, common_name, is_for_node, names_host};
+use existing::{
+    BadCa, ExistingFile, check_ca, check_replaceable, common_name, is_for_node, names_host,
+};
 
 use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
@@ -139,7 +141,7 @@ pub(crate) enum CertError {
          made",
         path.display()
     )]
-    Occupied { path: PathBuf, why: Occupant },
+    Occupied { path: PathBuf, why: ExistingFile },
     #[error("no key: {0}")]
     NoKey(#[source] rcgen::Error),
     #[error("no certificate: {0}")]
@@ -266,7 +268,7 @@ fn issue(
     if key == out {
         return Err(CertError::SameFile(out.to_owned()));
     }
-    check_free(out, &key, is_its)?;
+    check_replaceable(out, &key, is_its)?;
     let pair = KeyPair::generate().map_err(CertError::NoKey)?;
     let made = params.signed_by(&pair, &issuer).map_err(bad(out))?;
     replace(&key, &pair.serialize_pem(), 0o600)?;

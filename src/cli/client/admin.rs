@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::args::ConnectionArgs;
 use super::connection::{ClientConnection, Head, malformed};
-use super::problem::{ProblemDetails, UncertainRequest, Unknown};
-use super::{BY, CommandFailure, connect, unreachable_node, unreachable_text};
+use super::problem::{ProblemDetails, UncertainRequest};
+use super::{CommandFailure, connect, unanswered, unreachable_node};
 use crate::operations::stderr;
 
 /// Interval at which the node is asked for the progress.
@@ -25,7 +25,7 @@ pub(super) const FIRST_LINE: Duration = Duration::from_secs(4);
 pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 
 /// A connection to a node that carries out an admin task.
-pub(super) struct Worker<'a> {
+pub(super) struct AdminClient<'a> {
     connection: ClientConnection,
     asked: &'a ConnectionArgs,
     /// True if a change was requested: a failure from then on leaves its outcome unknown.
@@ -39,11 +39,11 @@ struct Accepted {
 }
 
 /// Formats the number of a requested task as the node does.
-pub(super) fn asked_json(number: u64) -> String {
+pub(super) fn task_number_json(number: u64) -> String {
     serde_json::to_string(&Accepted { number }).expect("numbers always serialize") + "\n"
 }
 
-impl<'a> Worker<'a> {
+impl<'a> AdminClient<'a> {
     pub(super) fn new(ask: &'a ConnectionArgs) -> Result<Self, CommandFailure> {
         Ok(Self { connection: connect(ask)?, asked: ask, has_changed: false })
     }
@@ -55,7 +55,7 @@ impl<'a> Worker<'a> {
 
     /// Requests a task; returns the task's number.
     pub(super) fn ask(&mut self, target: &str) -> Result<u64, CommandFailure> {
-        let Accepted { number } = self.change(target, 202)?;
+        let Accepted { number } = self.request_change(target, 202)?;
         Ok(number)
     }
 
@@ -69,7 +69,7 @@ impl<'a> Worker<'a> {
         let bar = progress();
         let mut next_line = Instant::now() + FIRST_LINE;
         loop {
-            let answer = self.exchange("GET", target, 200)?;
+            let answer = self.request("GET", target, 200)?;
             if let Some(end) = ended(self, answer, &bar) {
                 bar.finish_and_clear();
                 return Ok(end);
@@ -85,13 +85,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Requests a page that the command can do without; `None` = no page, for any reason.
-    pub(super) fn look<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
+    pub(super) fn try_get<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
         let (head, body) = self.answer("GET", target).ok()?;
         serde_json::from_slice(&body).ok().filter(|_| head.status == 200)
     }
 
     /// Sends a request that changes nothing.
-    pub(super) fn exchange<T: DeserializeOwned>(
+    pub(super) fn request<T: DeserializeOwned>(
         &mut self,
         method: &str,
         target: &str,
@@ -99,7 +99,7 @@ impl<'a> Worker<'a> {
     ) -> Result<T, CommandFailure> {
         let (ask, has_changed) = (self.asked, self.has_changed);
         let unread = |error: &io::Error| match has_changed {
-            true => unknown_change(ask, error),
+            true => unanswered(UncertainRequest::Change, ask, error),
             false => unreachable_node(ask, error),
         };
         let (head, body) = self.answer(method, target).map_err(|error| unread(&error))?;
@@ -111,17 +111,18 @@ impl<'a> Worker<'a> {
 
     /// Sends a request for a change. If the node's answer is missing or malformed, reports that the
     /// outcome is unknown.
-    pub(super) fn change<T: DeserializeOwned>(
+    pub(super) fn request_change<T: DeserializeOwned>(
         &mut self,
         target: &str,
         status: u16,
     ) -> Result<T, CommandFailure> {
         let ask = self.asked;
         self.has_changed = true;
-        let (head, body) =
-            self.answer("POST", target).map_err(|error| unknown_change(ask, &error))?;
+        let (head, body) = self
+            .answer("POST", target)
+            .map_err(|error| unanswered(UncertainRequest::Change, ask, &error))?;
         if head.status != status {
-            return Err(ProblemDetails::report_of(
+            return Err(ProblemDetails::report_with_outcome(
                 UncertainRequest::Change,
                 head.status,
                 &body,
@@ -129,7 +130,9 @@ impl<'a> Worker<'a> {
             ));
         }
         let parsed = serde_json::from_slice(&body);
-        parsed.map_err(|error| unknown_change(ask, &malformed(&error.to_string())))
+        parsed.map_err(|error| {
+            unanswered(UncertainRequest::Change, ask, &malformed(&error.to_string()))
+        })
     }
 
     fn answer(&mut self, method: &str, target: &str) -> io::Result<(Head, Vec<u8>)> {
@@ -137,12 +140,6 @@ impl<'a> Worker<'a> {
         let body = self.connection.body(&head)?;
         Ok((head, body))
     }
-}
-
-/// Reports that a node did not answer, so that the outcome of a change is unknown.
-fn unknown_change(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
-    let why = unreachable_text(&ask.url, error, BY);
-    Unknown::of(error).report(UncertainRequest::Change, &why, ask)
 }
 
 /// Returns a progress bar, hidden unless stderr is a terminal.
@@ -163,7 +160,7 @@ pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: Strin
 }
 
 /// Formats a duration for the user.
-pub(super) fn took_text(took_ms: Option<u64>) -> String {
+pub(super) fn duration_text(took_ms: Option<u64>) -> String {
     let took = Duration::from_millis(took_ms.unwrap_or(0));
     if took < Duration::from_secs(10) {
         format!("{:.1} s", took.as_secs_f64())

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_escaped_is_refused() {
+    fn a_malformed_escape_is_refused() {
         for bad in ["\\", "\\q", "a\\x", "\\x4", "\\xg0", "\\x+1"] {
             assert!(unescape(bad.as_bytes()).is_err(), "{bad:?} was taken");
         }

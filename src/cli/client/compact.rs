@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 
-use super::admin::{Worker, asked_json, show, took_text};
+use super::admin::{AdminClient, duration_text, show, task_number_json};
 use super::{CommandFailure, CompactArgs, fail, print_done};
 use crate::compact::status::{Compaction, Compactions};
 
@@ -11,10 +11,13 @@ const TARGET: &str = "/admin/compact";
 /// Runs the command.
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
     let url = &args.ask.url;
-    let mut worker = Worker::new(&args.ask)?;
-    let number = worker.ask(TARGET)?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let number = client.ask(TARGET)?;
     if !args.wait && args.ask.json {
-        return print_done(&asked_json(number), format_args!("compaction {number} was requested"));
+        return print_done(
+            &task_number_json(number),
+            format_args!("compaction {number} was requested"),
+        );
     }
     if !args.wait {
         return print_done(
@@ -26,7 +29,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
             format_args!("compaction {number} was requested"),
         );
     }
-    let ended = worker.wait(TARGET, |_, status: Compactions, bar| {
+    let ended = client.wait(TARGET, |_, status: Compactions, bar| {
         if let Some(current) = &status.current {
             let (before, now) = (HumanBytes(current.bytes_before), HumanBytes(current.bytes));
             let of = (current.of_records > 0).then_some(current.of_records);
@@ -48,7 +51,8 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
 /// Describes the result in one line.
 fn summary(ended: &Compaction) -> String {
     let Compaction { took_ms, bytes_before, bytes, records, .. } = ended;
-    let (took, before, now) = (took_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));
+    let (took, before, now) =
+        (duration_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));
     if *records == 0 {
         return format!("nothing to compact in {now} of tables\n");
     }

@@ -4,12 +4,13 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use super::is_refused_handshake;
 use crate::http::etags;
 use crate::http::expires::{self, EXPIRES};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::settings::members::authority_of;
 use crate::settings::units::Time;
-use crate::transport::{Blocking, Certificates};
+use crate::transport::{BlockingStream, Certificates};
 
 /// Limit on the number of an answer's headers; kvorum sends at most seven.
 const MAX_HEADERS: usize = 32;
@@ -29,7 +30,7 @@ const STEP: usize = 64 << 10;
 
 /// A blocking connection to one node, with the headers common to its requests.
 pub(super) struct ClientConnection {
-    stream: BufReader<Blocking>,
+    stream: BufReader<BlockingStream>,
     /// Header lines of every request, with line ends.
     headers: String,
     patience: Duration,
@@ -83,7 +84,7 @@ impl Read for ResponseBody<'_> {
         }
         let most = usize::try_from(self.left).map_or(into.len(), |left| left.min(into.len()));
         let read = self.connection.stream.read(&mut into[..most]);
-        let read = read.map_err(|error| self.connection.stalled(error))?;
+        let read = read.map_err(|error| self.connection.stall_error(error))?;
         if read == 0 {
             self.has_ended = true;
             let is_whole = self.length == Length::Connection;
@@ -155,9 +156,11 @@ impl ClientConnection {
                     let stream = if url.starts_with("https://") {
                         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
                         let secured = certificates.secure(stream, name);
-                        secured.map_err(|error| in_words(error, "no TLS handshake", patience))?
+                        secured.map_err(|error| {
+                            describe_timeout(error, "no TLS handshake", patience)
+                        })?
                     } else {
-                        Blocking::Plain(stream)
+                        BlockingStream::Plain(stream)
                     };
                     let stream = BufReader::with_capacity(64 << 10, stream);
                     let mut headers = format!("Host: {host}\r\n");
@@ -169,7 +172,7 @@ impl ClientConnection {
                 Err(error) => last = error,
             }
         }
-        Err(in_words(last, "no connection", patience))
+        Err(describe_timeout(last, "no connection", patience))
     }
 
     /// Adds header lines, with line ends, to all further requests.
@@ -201,12 +204,15 @@ impl ClientConnection {
             outcome = outcome.and_then(|()| stream.write_all(step));
             sent(step.len());
         }
-        // A node that stops reading a body may already have answered with the reason.
+        // A node that stops reading a body may already have answered with the reason, or has
+        // refused the connection.
         let head = match self.final_head() {
-            Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
+            Err(error) if outcome.is_err() && !is_refused_handshake(&error) => {
+                Err(outcome.expect_err("just seen"))
+            }
             head => head,
         };
-        head.map_err(|error| in_words(error, "connected, but no response", self.patience))
+        head.map_err(|error| describe_timeout(error, "connected, but no response", self.patience))
     }
 
     /// Reads the head of the final response, behind the interim ones (RFC 9110, section 15.2) that
@@ -295,21 +301,21 @@ impl ClientConnection {
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         let read = self.stream.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        read.map_err(|error| self.stalled(error))?;
+        read.map_err(|error| self.stall_error(error))?;
         match line.strip_suffix(b"\r\n") {
             Some(line) => String::from_utf8(line.to_vec()).map_err(|_| malformed("a line")),
             None => Err(ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    fn stalled(&self, error: io::Error) -> io::Error {
-        in_words(error, "the response stalled: no more data", self.patience)
+    fn stall_error(&self, error: io::Error) -> io::Error {
+        describe_timeout(error, "the response stalled: no more data", self.patience)
     }
 }
 
 /// Replaces "resource temporarily unavailable", a socket timeout's text, by a description of the
 /// wait.
-fn in_words(error: io::Error, missing: &str, patience: Duration) -> io::Error {
+fn describe_timeout(error: io::Error, missing: &str, patience: Duration) -> io::Error {
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
         return error;
     }

@@ -20,9 +20,9 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::admin::Worker;
+use super::admin::AdminClient;
 use super::args::ConnectionArgs;
-use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
+use super::cluster::{plan_text, request_apply, request_plan, wait_for_plan, wait_until_settled};
 use super::{CommandFailure, fail, print_done};
 use crate::cli::dev::plan::CERTS;
 use crate::cli::dev::socket::{DevAnswer, DevNode, DevRequest, ask};
@@ -44,22 +44,22 @@ const CONNECT: Duration = Duration::from_millis(250);
 
 /// Description of the current state, reported if the command is interrupted.
 #[derive(Debug, Clone)]
-struct Truth(Arc<Mutex<String>>);
+struct InterruptNote(Arc<Mutex<String>>);
 
-impl std::fmt::Display for Truth {
+impl std::fmt::Display for InterruptNote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.lock())
     }
 }
 
-impl Truth {
-    fn is(&self, what: String) {
+impl InterruptNote {
+    fn set(&self, what: String) {
         *self.0.lock() = what;
     }
 
     /// Sets the state after a change was applied; `flags` are the connection's flags.
-    fn is_applied(&self, name: &str, flags: &str) {
-        self.is(format!(
+    fn set_applied(&self, name: &str, flags: &str) {
+        self.set(format!(
             "the change goes on without this command, and kvorum dev does the rest for {name}. \
              kvorum cluster status{flags} shows how far it is; kvorum cluster abort{flags} goes \
              back, as long as reads have not switched"
@@ -71,9 +71,9 @@ impl Truth {
 pub(crate) fn dev(command: DevCommand) -> Result<(), CommandFailure> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(format!("cannot handle signals: {error}")))?;
-    let truth = Truth(Arc::new(Mutex::new("nothing was changed".to_owned())));
+    let note = InterruptNote(Arc::new(Mutex::new("nothing was changed".to_owned())));
     let (done, ended) = oneshot::channel();
-    let shared = truth.clone();
+    let shared = note.clone();
     let work = move || {
         let outcome = match &command {
             DevCommand::Add(args) => add(args, &shared),
@@ -89,8 +89,8 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), CommandFailure> {
         let working = thread::Builder::new().name("dev".to_owned()).spawn(work);
         working.map_err(|error| fail(format!("cannot start a thread: {error}")))?;
         let interrupted = || {
-            let truth = truth.0.lock();
-            fail(format!("interrupted: {truth}"))
+            let note = note.0.lock();
+            fail(format!("interrupted: {note}"))
         };
         tokio::select! {
             // A panic of the thread has already been printed and has ended the process.
@@ -101,34 +101,34 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), CommandFailure> {
     })
 }
 
-fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), CommandFailure> {
+fn add(args: &DevAddArgs, note: &InterruptNote) -> Result<(), CommandFailure> {
     let DevAddArgs { zone, weight, running } = args;
     let members = members(&running.data)?;
-    let Some(asked) = members.iter().find(|node| answers(node)) else {
+    let Some(asked) = members.iter().find(|node| is_up(node)) else {
         return Err(fail("no node is up that could be asked: see the terminal of kvorum dev"));
     };
-    let to = ask_of(running, asked);
-    let mut worker = Worker::new(&to)?;
-    all_are_up(&mut worker)?;
+    let to = connection_args(running, asked);
+    let mut client = AdminClient::new(&to)?;
+    all_are_up(&mut client)?;
     let wanted = DevRequest::Add { zone: zone.clone(), weight: *weight };
     let DevAnswer::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
-        return Err(confused());
+        return Err(unexpected_answer());
     };
-    truth.is(format!(
+    note.set(format!(
         "{name} runs and asks for a place; the members are what they were. kvorum dev add goes on \
          with it, kvorum dev remove {name} stops it"
     ));
     let since = if before { " since before" } else { "" };
-    print_done(&format!("{name} asks for a place in the cluster{since}\n"), truth)?;
-    if has_place(&mut worker, &running.data, &name)? {
-        truth.is_applied(&name, &to.flags());
-        print_done(&format!("{name} has one by a change that is under way or done\n"), truth)?;
-        come_to_rest(&mut worker)?;
+    print_done(&format!("{name} asks for a place in the cluster{since}\n"), note)?;
+    if is_in_layout(&mut client, &running.data, &name)? {
+        note.set_applied(&name, &to.flags());
+        print_done(&format!("{name} has one by a change that is under way or done\n"), note)?;
+        wait_until_settled(&mut client)?;
     } else {
         let lists = [("add", &vec![name.clone()])];
-        change(&mut worker, &lists, None, (&name, truth))?;
+        change(&mut client, &lists, None, (&name, note))?;
     }
-    is_known_to_all(&mut worker, &running.data)?;
+    wait_until_adopted(&mut client, &running.data)?;
     let url = nodes(&running.data)?.into_iter().find(|node| node.name == name);
     let url = url.map(|node| node.url).unwrap_or_default();
     print_done(
@@ -137,7 +137,7 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), CommandFailure> {
     )
 }
 
-fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), CommandFailure> {
+fn remove(args: &DevRemoveArgs, note: &InterruptNote) -> Result<(), CommandFailure> {
     let DevRemoveArgs { node: name, replicas, running } = args;
     let all = nodes(&running.data)?;
     let Some(node) = all.iter().find(|node| node.name == *name) else {
@@ -155,17 +155,17 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), CommandFailure> {
                 running.data.display()
             )));
         }
-        let Some(asked) = others.into_iter().find(|other| answers(other)) else {
+        let Some(asked) = others.into_iter().find(|other| is_up(other)) else {
             return Err(fail(
                 "no other node is up that could be asked: see the terminal of kvorum \
                              dev",
             ));
         };
-        leave(name, *replicas, &ask_of(running, asked), &running.data, truth)?;
+        leave(name, *replicas, &connection_args(running, asked), &running.data, note)?;
     }
     let stop = DevRequest::Stop { name: name.clone() };
     let DevAnswer::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
-        return Err(confused());
+        return Err(unexpected_answer());
     };
     let data = word(&data);
     print_done(
@@ -179,7 +179,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), CommandFailure> {
 
 /// Returns true if a node is up: its process has served, and accepts a connection now, so that it
 /// was not killed a moment ago.
-fn answers(node: &DevNode) -> bool {
+fn is_up(node: &DevNode) -> bool {
     let address = authority_of(&node.url).parse().ok();
     let connected = address.map(|address| TcpStream::connect_timeout(&address, CONNECT));
     node.is_up && connected.is_some_and(|connected| connected.is_ok())
@@ -191,41 +191,41 @@ fn leave(
     replicas: Option<u8>,
     to: &ConnectionArgs,
     data: &Path,
-    truth: &Truth,
+    note: &InterruptNote,
 ) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(to)?;
-    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+    let mut client = AdminClient::new(to)?;
+    let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
     if layout.nodes.iter().all(|node| node.name != *name) {
-        truth.is_applied(name, &to.flags());
-        print_done(&format!("{name} leaves by a change that is under way or done\n"), truth)?;
-        come_to_rest(&mut worker)?;
+        note.set_applied(name, &to.flags());
+        print_done(&format!("{name} leaves by a change that is under way or done\n"), note)?;
+        wait_until_settled(&mut client)?;
     } else {
-        all_are_up(&mut worker)?;
+        all_are_up(&mut client)?;
         let lists = [("remove", &vec![name.clone()])];
-        change(&mut worker, &lists, replicas, (name, truth))?;
+        change(&mut client, &lists, replicas, (name, note))?;
     }
-    is_known_to_all(&mut worker, data)
+    wait_until_adopted(&mut client, data)
 }
 
 /// Plans, prints and applies a change of a node, and waits for the end of the change.
 fn change(
-    worker: &mut Worker<'_>,
+    client: &mut AdminClient<'_>,
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
-    (name, truth): (&str, &Truth),
+    (name, note): (&str, &InterruptNote),
 ) -> Result<(), CommandFailure> {
-    let plan = planned(worker, lists, replicas)?;
-    print_done(&plan_text(&plan), truth)?;
-    truth.is_applied(name, &worker.flags());
-    applied(worker, &plan.plan)?;
-    let epoch = settled(worker, &plan.plan)?;
-    print_done(&format!("done: epoch {epoch}\n"), truth)
+    let plan = request_plan(client, lists, replicas)?;
+    print_done(&plan_text(&plan), note)?;
+    note.set_applied(name, &client.flags());
+    request_apply(client, &plan.plan)?;
+    let epoch = wait_for_plan(client, &plan.plan)?;
+    print_done(&format!("done: epoch {epoch}\n"), note)
 }
 
 fn nodes(data: &Path) -> Result<Vec<DevNode>, CommandFailure> {
     match ask(data, &DevRequest::Nodes).map_err(fail)? {
         DevAnswer::Nodes(nodes) => Ok(nodes),
-        _ => Err(confused()),
+        _ => Err(unexpected_answer()),
     }
 }
 
@@ -233,24 +233,28 @@ fn members(data: &Path) -> Result<Vec<DevNode>, CommandFailure> {
     Ok(nodes(data)?.into_iter().filter(|node| node.is_member).collect())
 }
 
-fn confused() -> CommandFailure {
+fn unexpected_answer() -> CommandFailure {
     fail("the kvorum dev that runs answers something else than was asked: it is of another version")
 }
 
-fn ask_of(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
+fn connection_args(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
     let certificates = match url.starts_with("https://") {
-        true => Certificates::of_ca(running.data.join(CERTS).join("ca.pem")),
+        true => Certificates::trusting_ca(running.data.join(CERTS).join("ca.pem")),
         false => Certificates::default(),
     };
     ConnectionArgs { url, certificates, token_file, timeout: None, json: false }
 }
 
 /// Waits until the started node asks to join; returns true if the layout already has it.
-fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, CommandFailure> {
+fn is_in_layout(
+    client: &mut AdminClient<'_>,
+    data: &Path,
+    name: &str,
+) -> Result<bool, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     let mut looks = 0;
-    let answered = worker.wait("/admin/layout", |_, layout: LayoutStatus, _| {
+    let answered = client.wait("/admin/layout", |_, layout: LayoutStatus, _| {
         looks += 1;
         // The node may have given up; its log then has the reason.
         let is_gone = looks % 5 == 0
@@ -272,9 +276,9 @@ fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, C
 }
 
 /// Fails if nodes are down after [`RESTART`]: a change would wait for them, so none is begun.
-fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
+fn all_are_up(client: &mut AdminClient<'_>) -> Result<(), CommandFailure> {
     let until = Instant::now() + RESTART;
-    let down = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
+    let down = client.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let down = cluster.nodes.into_iter().filter(|row| !row.up);
         let down: Vec<String> = down.map(|row| row.name).collect();
         (down.is_empty() || Instant::now() > until).then_some(down)
@@ -282,7 +286,7 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
     if down.is_empty() {
         return Ok(());
     }
-    let (down, flags) = (down.join(", "), worker.flags());
+    let (down, flags) = (down.join(", "), client.flags());
     Err(fail(format!(
         "{down} can't be reached, and the change would wait for that: try again when all nodes are \
          up (kvorum status{flags}). One that is lost for good is removed by kvorum cluster plan \
@@ -292,10 +296,10 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
 
 /// Waits until all nodes use the changed layout, then tells `kvorum dev`, which from then on starts
 /// nodes without the initial list.
-fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), CommandFailure> {
+fn wait_until_adopted(client: &mut AdminClient<'_>, data: &Path) -> Result<(), CommandFailure> {
     let until = Instant::now() + PATIENCE;
-    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
-    let all = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
+    let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
+    let all = client.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let goes_by = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name)?;
             row.status.as_ref().map(|status| status.epoch)

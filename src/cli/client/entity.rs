@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use super::args::{IdempotencyArgs, IfMatch, WantReceipt};
 use super::bytes::{add as add_bytes, escape, percent};
 use super::connection::{self, ClientConnection, Head};
-use super::problem::{UncertainRequest, Unknown, stranger_at};
+use super::problem::{UncertainRequest, UnknownOutcome, other_program_text};
 use super::{
     AddArgs, CommandFailure, ConnectionArgs, DelArgs, KeyArgs, ProblemDetails, PutArgs, connect,
     fail, key_bytes, print_done,
 };
-use super::{BY, is_closed, unreachable_node, unreachable_text};
+use super::{is_closed, unanswered, unreachable_node};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -41,7 +41,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CommandFailure> {
     let target = format!("/v0/entity?id={}{votes}{receipt}{ttl}", percent(&key));
     let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
-    let headers = condition + &known(&args.known)?;
+    let headers = condition + &idempotency_header(&args.known)?;
     let (head, body) = EntityClient::new(&args.ask, &headers).ask("PUT", &target, Some(&value))?;
     finish_write(&key, &head, &body, &args.ask, (&args.receipt, STORED))
 }
@@ -73,7 +73,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), CommandFailure> {
             return Err(ProblemDetails::report(head.status, &body, &args.ask));
         }
         if head.version.is_none() {
-            return Err(ProblemDetails::report_stranger(head.status, &args.ask));
+            return Err(ProblemDetails::report_other_program(head.status, &args.ask));
         }
         print_value(key, &head, &body, args.ask.json, keys.len() > 1)?;
     }
@@ -89,7 +89,7 @@ fn print_value(
 ) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     let written = if json {
-        let mut object = described(key, head, None);
+        let mut object = key_json(key, head, None);
         add_bytes(&mut object, "value", body);
         writeln!(out, "{}", visible(&Value::from(object).to_string()))
     } else if is_one_of_several {
@@ -117,7 +117,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), CommandFailure> {
         ));
     }
     let votes = args.votes.query();
-    let headers = if_match(condition)? + &known(word)?;
+    let headers = if_match(condition)? + &idempotency_header(word)?;
     let mut asker = EntityClient::new(&args.ask, &headers);
     for (done, key) in keys.iter().enumerate() {
         // A receipt proves that the answer comes from a kvorum node.
@@ -149,10 +149,10 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), CommandFailure> {
     let key = key_bytes(&args.key, args.escaped)?;
     let (number, receipt, ttl) = (args.number, args.receipt.query(), args.life.query());
     let target = format!("/v0/entity?id={}&add={number}{receipt}{ttl}", percent(&key));
-    let headers = known(&args.known)?;
+    let headers = idempotency_header(&args.known)?;
     let (head, body) = EntityClient::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
     if head.status != 200 {
-        return Err(ProblemDetails::report_of(
+        return Err(ProblemDetails::report_with_outcome(
             UncertainRequest::Write,
             head.status,
             &body,
@@ -161,10 +161,10 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), CommandFailure> {
     }
     let sum = str::from_utf8(&body).ok().and_then(|sum| sum.parse::<i64>().ok());
     let Some(sum) = sum.filter(|_| head.version.is_some()) else {
-        return Err(foreign(&args.ask, head.status));
+        return Err(unconfirmed_write(&args.ask, head.status));
     };
     if args.ask.json {
-        let mut object = described(&key, &head, head.receipt.as_ref());
+        let mut object = key_json(&key, &head, head.receipt.as_ref());
         object.insert("sum".to_owned(), sum.into());
         print_done(&format!("{}\n", Value::from(object)), APPLIED)?;
     } else {
@@ -200,7 +200,9 @@ fn check_receipt(
 }
 
 /// Returns the header line of an idempotency key; empty without a key.
-fn known(IdempotencyArgs { idempotency_key }: &IdempotencyArgs) -> Result<String, CommandFailure> {
+fn idempotency_header(
+    IdempotencyArgs { idempotency_key }: &IdempotencyArgs,
+) -> Result<String, CommandFailure> {
     let Some(word) = idempotency_key else { return Ok(String::new()) };
     if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
         let shown = word.escape_debug();
@@ -271,8 +273,7 @@ impl<'a> EntityClient<'a> {
             if method == "GET" {
                 return unreachable_node(self.ask, &error);
             }
-            let why = unreachable_text(&self.ask.url, &error, BY);
-            Unknown::of(&error).report(UncertainRequest::Write, &why, self.ask)
+            unanswered(UncertainRequest::Write, self.ask, &error)
         })?;
         self.connection = Some(connection).filter(|_| !answer.0.closes);
         Ok(answer)
@@ -289,35 +290,40 @@ fn upload_bar(bytes: usize) -> ProgressBar {
 }
 
 /// A node's confirmation of a write: its status, and a header that other programs do not send.
-type Done = (u16, fn(&Head) -> bool);
+type Confirmation = (u16, fn(&Head) -> bool);
 
 /// A value is stored: the answer has its version.
-const STORED: Done = (201, |head| head.version.is_some());
+const STORED: Confirmation = (201, |head| head.version.is_some());
 
 /// A value is deleted: the answer has the receipt, which is always requested, and nothing else.
-const DELETED: Done = (202, |head| head.receipt.is_some());
+const DELETED: Confirmation = (202, |head| head.receipt.is_some());
 
 fn finish_write(
     key: &[u8],
     head: &Head,
     body: &[u8],
     ask: &ConnectionArgs,
-    (wanted, done): (&WantReceipt, Done),
+    (wanted, done): (&WantReceipt, Confirmation),
 ) -> Result<(), CommandFailure> {
-    if head.status == 412 && ProblemDetails::is_unmet(head.status, body) {
-        ProblemDetails::report_unmet(body, head.version.as_deref(), ask);
+    if head.status == 412 && ProblemDetails::is_condition_failed(head.status, body) {
+        ProblemDetails::report_condition_failed(body, head.version.as_deref(), ask);
         return Err(CommandFailure::No);
     }
     if head.status != done.0 {
-        return Err(ProblemDetails::report_of(UncertainRequest::Write, head.status, body, ask));
+        return Err(ProblemDetails::report_with_outcome(
+            UncertainRequest::Write,
+            head.status,
+            body,
+            ask,
+        ));
     }
     if !(done.1)(head) {
-        return Err(foreign(ask, head.status));
+        return Err(unconfirmed_write(ask, head.status));
     }
     // The request of a deletion always asks for a receipt, even if the user does not.
     let receipt = head.receipt.as_ref().filter(|_| wanted.receipt);
     if ask.json {
-        print_done(&format!("{}\n", Value::from(described(key, head, receipt))), APPLIED)?;
+        print_done(&format!("{}\n", Value::from(key_json(key, head, receipt))), APPLIED)?;
     } else {
         print_done(&receipt_line(receipt), APPLIED)?;
     }
@@ -326,12 +332,16 @@ fn finish_write(
 
 /// Reports a confirmation of a write that did not come from a kvorum node, so that the outcome is
 /// unknown.
-fn foreign(ask: &ConnectionArgs, status: u16) -> CommandFailure {
-    Unknown::Stranger(status).report(UncertainRequest::Write, &stranger_at(&ask.url, status), ask)
+fn unconfirmed_write(ask: &ConnectionArgs, status: u16) -> CommandFailure {
+    UnknownOutcome::OtherProgram(status).report(
+        UncertainRequest::Write,
+        &other_program_text(&ask.url, status),
+        ask,
+    )
 }
 
 /// Returns a JSON object that describes a key, without its value.
-fn described(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, Value> {
+fn key_json(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, Value> {
     let mut object = Map::new();
     add_bytes(&mut object, "key", key);
     if let Some(version) = &head.version {

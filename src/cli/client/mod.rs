@@ -41,7 +41,7 @@ pub(crate) use compact::compact;
 use connection::ClientConnection;
 pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
-use problem::{ProblemDetails, Unknown};
+use problem::{ProblemDetails, UncertainRequest, UnknownOutcome};
 pub(crate) use profile::{ProfileArgs, profile};
 use protocol::visible;
 pub(crate) use quota::{QuotaArgs, quota};
@@ -86,12 +86,12 @@ fn fail(why: impl std::fmt::Display) -> CommandFailure {
 /// Prints a result, with control characters escaped, because names in the result may come from any
 /// client. A pipe that the reader has closed, as `head` does, is not a failure.
 fn print(text: &str) -> Result<(), CommandFailure> {
-    is_read(text).map(drop)
+    print_to_reader(text).map(drop)
 }
 
 /// Prints a result as [`print()`] does; returns false if the reader has closed the pipe.
-fn is_read(text: &str) -> Result<bool, CommandFailure> {
-    match printed(text) {
+fn print_to_reader(text: &str) -> Result<bool, CommandFailure> {
+    match try_print(text) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(fail(format!("stdout: {error}"))),
@@ -101,10 +101,10 @@ fn is_read(text: &str) -> Result<bool, CommandFailure> {
 /// Prints the result of a change. If printing fails, reports `done`: the change made, and how to
 /// continue.
 fn print_done(text: &str, done: impl std::fmt::Display) -> Result<(), CommandFailure> {
-    printed(text).map_err(|error| fail(format!("stdout: {error}; {done}")))
+    try_print(text).map_err(|error| fail(format!("stdout: {error}; {done}")))
 }
 
-fn printed(text: &str) -> io::Result<()> {
+fn try_print(text: &str) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
@@ -135,11 +135,26 @@ fn connect(ask: &ConnectionArgs) -> Result<ClientConnection, CommandFailure> {
 }
 
 /// Hint at the settings that name another node, for all commands except `profile`.
-const BY: &str = " (--url, KVORUM_URL)";
+const URL_HINT: &str = " (--url, KVORUM_URL)";
+
+/// Returns true if a node refused the connection in the TLS handshake, and so has read no request.
+fn is_refused_handshake(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
 
 /// Reports, to the user or as JSON, that a node is unreachable or has sent no response.
 fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
-    Unknown::of(error).report_unchanged(&unreachable_text(&ask.url, error, BY), ask)
+    UnknownOutcome::of(error).report_unchanged(&unreachable_text(&ask.url, error, URL_HINT), ask)
+}
+
+/// Reports, to the user or as JSON, that a node did not answer a write or another change. The
+/// outcome is unknown, unless the node refused the connection.
+fn unanswered(what: UncertainRequest, ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
+    if is_refused_handshake(error) {
+        return unreachable_node(ask, error);
+    }
+    let why = unreachable_text(&ask.url, error, URL_HINT);
+    UnknownOutcome::of(error).report(what, &why, ask)
 }
 
 /// Describes why a node is unreachable; `by` is the hint at the settings that name another node.
@@ -148,7 +163,7 @@ fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
         io::ErrorKind::ConnectionRefused => {
             format!("{url}: {error}; is a node running there?{by}")
         }
-        io::ErrorKind::TimedOut if by == BY => format!("{url}: {error} (--timeout)"),
+        io::ErrorKind::TimedOut if by == URL_HINT => format!("{url}: {error} (--timeout)"),
         _ => format!("{url}: {error}"),
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct ProblemDetails {
 const NOT_FOUND: &str = "not-found";
 
 /// Kind of the answer for a condition that is not met.
-const UNMET: &str = "precondition-failed";
+const CONDITION_FAILED: &str = "precondition-failed";
 
 impl ProblemDetails {
     /// Parses the problem in an answer; `None` = the body is not one of kvorum's.
@@ -46,8 +46,8 @@ impl ProblemDetails {
     }
 
     /// Returns true if kvorum reports that a write's condition is not met.
-    pub(super) fn is_unmet(status: u16, body: &[u8]) -> bool {
-        Self::read(status, body).is_some_and(|problem| problem.kind == UNMET)
+    pub(super) fn is_condition_failed(status: u16, body: &[u8]) -> bool {
+        Self::read(status, body).is_some_and(|problem| problem.kind == CONDITION_FAILED)
     }
 
     /// Reports the problem to the user, or as JSON.
@@ -57,20 +57,21 @@ impl ProblemDetails {
                 stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
                 CommandFailure::Failed
             }
-            Some(_) => Self::report_from(status, body, &ask.url),
-            None => Self::report_stranger(status, ask),
+            Some(_) => Self::report_node(status, body, &ask.url),
+            None => Self::report_other_program(status, ask),
         }
     }
 
     /// Reports the answer of another program to a request that changes nothing, to the user or as
     /// JSON.
-    pub(super) fn report_stranger(status: u16, ask: &ConnectionArgs) -> CommandFailure {
-        Unknown::Stranger(status).report_unchanged(&stranger_at(&ask.url, status), ask)
+    pub(super) fn report_other_program(status: u16, ask: &ConnectionArgs) -> CommandFailure {
+        UnknownOutcome::OtherProgram(status)
+            .report_unchanged(&other_program_text(&ask.url, status), ask)
     }
 
     /// Reports the answer to a write or another change, with its outcome. The outcome is unknown if
     /// another program answered.
-    pub(super) fn report_of(
+    pub(super) fn report_with_outcome(
         what: UncertainRequest,
         status: u16,
         body: &[u8],
@@ -81,7 +82,11 @@ impl ProblemDetails {
             Some(problem) => {
                 fail(format!("{} answers {status}: {}", ask.url, problem.words() + problem.end()))
             }
-            None => Unknown::Stranger(status).report(what, &stranger_at(&ask.url, status), ask),
+            None => UnknownOutcome::OtherProgram(status).report(
+                what,
+                &other_program_text(&ask.url, status),
+                ask,
+            ),
         }
     }
 
@@ -95,7 +100,11 @@ impl ProblemDetails {
     }
 
     /// Reports that a write's condition is not met, with the current version.
-    pub(super) fn report_unmet(body: &[u8], current: Option<&str>, ask: &ConnectionArgs) {
+    pub(super) fn report_condition_failed(
+        body: &[u8],
+        current: Option<&str>,
+        ask: &ConnectionArgs,
+    ) {
         let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
         if let (true, Ok(mut object)) = (ask.json, object) {
             object.extend(current.map(|version| ("version".to_owned(), version.into())));
@@ -109,7 +118,7 @@ impl ProblemDetails {
     }
 
     /// Reports the answer of the node at `url` to the user.
-    pub(super) fn report_from(status: u16, body: &[u8], url: &str) -> CommandFailure {
+    pub(super) fn report_node(status: u16, body: &[u8], url: &str) -> CommandFailure {
         fail(format!("{url} answers {}", Self::shown(status, body)))
     }
 
@@ -117,7 +126,7 @@ impl ProblemDetails {
     pub(super) fn shown(status: u16, body: &[u8]) -> String {
         match Self::read(status, body) {
             Some(problem) => format!("{status}: {}", problem.words()),
-            None => stranger(status),
+            None => not_kvorum_text(status),
         }
     }
 
@@ -155,21 +164,21 @@ pub(super) enum UncertainRequest {
 
 /// Reason why the outcome of a request is unknown.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Unknown {
+pub(super) enum UnknownOutcome {
     /// Another program answered with this status.
-    Stranger(u16),
+    OtherProgram(u16),
     /// The response is not one of kvorum's.
     Malformed,
     /// No answer came.
-    Silence,
+    NoAnswer,
 }
 
-impl Unknown {
+impl UnknownOutcome {
     /// Classifies the error of an incomplete answer.
     pub(super) fn of(error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::InvalidData => Self::Malformed,
-            _ => Self::Silence,
+            _ => Self::NoAnswer,
         }
     }
 
@@ -208,11 +217,13 @@ impl Unknown {
 
     fn object(self, why: &str) -> Value {
         let (kind, title) = match self {
-            Self::Stranger(_) | Self::Malformed => ("unexpected-response", "Unexpected response"),
-            Self::Silence => ("no-response", "No response"),
+            Self::OtherProgram(_) | Self::Malformed => {
+                ("unexpected-response", "Unexpected response")
+            }
+            Self::NoAnswer => ("no-response", "No response"),
         };
         let mut object = json!({"type": kind, "title": title, "detail": why});
-        if let Self::Stranger(status) = self {
+        if let Self::OtherProgram(status) = self {
             object["status"] = status.into();
         }
         object
@@ -220,12 +231,12 @@ impl Unknown {
 }
 
 /// Describes an answer of the node at `url` whose body is not kvorum's.
-pub(super) fn stranger_at(url: &str, status: u16) -> String {
-    format!("{url} answers {}", stranger(status))
+pub(super) fn other_program_text(url: &str, status: u16) -> String {
+    format!("{url} answers {}", not_kvorum_text(status))
 }
 
 /// Describes an answer with this status whose body is not kvorum's.
-fn stranger(status: u16) -> String {
+fn not_kvorum_text(status: u16) -> String {
     format!(
         "{status} with an unexpected response body: is this a kvorum node, or is a proxy in \
     between?"
@@ -237,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_says_all_it_knows() {
+    fn a_problem_is_printed_with_all_its_fields() {
         let words = |rest: &str| {
             let json = format!(r#"{{"type":"t","status":400,"title":"T"{rest}}}"#);
             let problem = ProblemDetails::read(400, json.as_bytes()).unwrap();
@@ -252,7 +263,7 @@ mod tests {
         assert_eq!(words(r#","outcome":"none""#), "T. Nothing was written");
     }
     #[test]
-    fn other_programs_are_told_from_kvorum() {
+    fn answers_of_other_programs_are_recognized() {
         let own = r#"{"type":"not-found","title":"Key not found","status":404}"#;
         assert!(ProblemDetails::is_absence(404, own.as_bytes()));
         for (status, body) in [

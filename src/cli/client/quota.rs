@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use indicatif::HumanBytes;
 
-use super::admin::Worker;
+use super::admin::AdminClient;
 use super::args::ConnectionArgs;
 use super::bytes::percent;
 use super::{CommandFailure, print, print_done};
@@ -37,13 +37,14 @@ enum QuotaCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("limit").args(["soft", "hard"]).required(true).multiple(true))]
 struct SetArgs {
     /// Prefix of the keys, up to 128 bytes; "" = all keys
     #[arg(value_name = "PREFIX")]
     prefix: String,
 
     /// Soft limit: above it metrics and alerts warn, as in 8GiB [default: none]
-    #[arg(long, value_name = "SIZE", required_unless_present = "hard")]
+    #[arg(long, value_name = "SIZE")]
     soft: Option<Size>,
 
     /// Hard limit: from it on writes are refused with 507, as in 10GiB [default: none]
@@ -81,12 +82,12 @@ fn set(args: &SetArgs) -> Result<(), CommandFailure> {
             let _ = write!(target, "&{name}={bytes}");
         }
     }
-    let set: QuotaStatus = Worker::new(ask)?.change(&target, 200)?;
+    let set: QuotaStatus = AdminClient::new(ask)?.request_change(&target, 200)?;
     report("set", &set, ask)
 }
 
 fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
-    let list: QuotaList = Worker::new(ask)?.exchange("GET", "/admin/quotas", 200)?;
+    let list: QuotaList = AdminClient::new(ask)?.request("GET", "/admin/quotas", 200)?;
     if ask.json {
         return print(&json(&list));
     }
@@ -97,7 +98,7 @@ fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
 fn remove(args: &RemoveArgs) -> Result<(), CommandFailure> {
     let RemoveArgs { prefix, ask } = args;
     let target = format!("/admin/quotas/remove?prefix={}", percent(prefix.as_bytes()));
-    let removed: QuotaStatus = Worker::new(ask)?.change(&target, 200)?;
+    let removed: QuotaStatus = AdminClient::new(ask)?.request_change(&target, 200)?;
     report("removed", &removed, ask)
 }
 
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_all_of_a_quota() {
+    fn a_line_shows_all_fields_of_a_quota() {
         let json = r#"{"prefix":"a b","soft_bytes":1024,"hard_bytes":2097152,"stored_bytes":2048,
             "refused_writes":7,"state":"above-soft"}"#;
         let quota: QuotaStatus = serde_json::from_str(json).unwrap();

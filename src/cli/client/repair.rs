@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
-use super::admin::{EACH_LINE, FIRST_LINE, Worker, asked_json, show, took_text};
+use super::admin::{AdminClient, EACH_LINE, FIRST_LINE, duration_text, show, task_number_json};
 use super::status::{clock_problems, problems};
 use super::{CommandFailure, RepairArgs, print_done};
 use crate::operations::status::{Cluster, Row};
@@ -14,11 +14,11 @@ use crate::repair::status::{Repair, Round};
 /// Runs the command.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
     let url = &args.ask.url;
-    let mut worker = Worker::new(&args.ask)?;
-    let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let number = client.ask(&format!("/admin/repair?full={}", args.full))?;
     if !args.wait && args.ask.json {
         return print_done(
-            &asked_json(number),
+            &task_number_json(number),
             format_args!("repair round {number} was requested"),
         );
     }
@@ -33,13 +33,13 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
         );
     }
     let (mut look_at, mut hindrances) = (Instant::now() + FIRST_LINE, String::new());
-    let round = worker.wait("/admin/repair", |worker, repair: Repair, bar| {
+    let round = client.wait("/admin/repair", |client, repair: Repair, bar| {
         if let Some(last) = repair.last.filter(|last| last.number >= number) {
             return Some(last);
         }
         if Instant::now() >= look_at {
-            let cluster = worker.look("/v0/cluster");
-            hindrances = cluster.map_or_else(String::new, |cluster| hindering(&cluster));
+            let cluster = client.try_get("/v0/cluster");
+            hindrances = cluster.map_or_else(String::new, |cluster| cluster_problems(&cluster));
             look_at = Instant::now() + EACH_LINE;
         }
         let (far, of, message) = progress(repair.current.as_ref(), number);
@@ -75,7 +75,7 @@ fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
 }
 
 /// Describes the problems of the cluster's nodes, which may hold up a round.
-fn hindering(cluster: &Cluster) -> String {
+fn cluster_problems(cluster: &Cluster) -> String {
     let of_nodes = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
     let clocks = clock_problems(&cluster.nodes);
     of_nodes.chain(clocks).map(|line| format!("; {line}")).collect()
@@ -131,7 +131,7 @@ fn summary(round: &Round, flags: &str) -> String {
     let kind = if round.full { "full" } else { "incremental" };
     let mut text = format!(
         "{kind} round of {} over {} records of the node asked; {} read on all nodes\n",
-        took_text(round.took_ms),
+        duration_text(round.took_ms),
         HumanCount(round.records),
         HumanBytes(round.bytes_read)
     );

@@ -1,5 +1,9 @@
-//! `kvorum scan`: prints a range, one item per line, as the items arrive. A truncated response is
-//! an error, because a short list looks like a complete one.
+//! `kvorum scan`: prints a range, one item per line. A truncated response is an error, because a
+//! short list looks like a complete one.
+//!
+//! The range is requested in pages, and a page is printed once it has arrived: a node closes the
+//! connection of a client that reads too slowly, and standard output may be a pipe whose reader
+//! pauses, as `less` does.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -14,7 +18,15 @@ use super::bytes::{add, escape, percent};
 use super::connection::{self, ClientConnection, Head};
 use super::{CommandFailure, ProblemDetails, ScanArgs, connect, fail, key_bytes, unreachable_node};
 use crate::http::MAX_LIMIT;
-use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
+use crate::http::frames::{CONTENT_TYPE, Frame, Frames, Item};
+
+/// Items of the first page. Later pages have as many items of the average length as make
+/// `PAGE_BYTES`.
+const FIRST_PAGE: u64 = 100;
+
+/// Bytes of keys and values that are kept until their page is complete. A longer page, whose items
+/// are longer than those before it, is printed while it arrives.
+const PAGE_BYTES: u64 = 4 << 20;
 
 /// Items between two updates of the progress line.
 const STEP: u64 = 1000;
@@ -34,6 +46,13 @@ struct Printed {
     items: u64,
     bytes: u64,
     last_key: Vec<u8>,
+}
+
+/// The items of a page that are not printed yet.
+#[derive(Default)]
+struct Page {
+    items: Vec<Item>,
+    bytes: u64,
 }
 
 /// Reason to stop printing.
@@ -82,7 +101,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CommandFailure> {
     }
 }
 
-/// Prints page after page. Without a limit, one response has all items.
+/// Requests and prints page after page.
 fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
     let ask = &wanted.args.ask;
     let open = || {
@@ -97,8 +116,14 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
         if left == Some(0) {
             return Ok(());
         }
-        let target = wanted.target(after.as_deref(), left);
-        let asked = connection.request("GET", &target, None, |_| {});
+        let target = wanted
+            .target(after.as_deref(), left.unwrap_or(u64::MAX).min(printed.next_page_items()));
+        let mut asked = connection.request("GET", &target, None, |_| {});
+        if asked.is_err() && after.is_some() {
+            // The node may have closed the idle connection while the output's reader paused.
+            connection = open().map_err(|unable| wanted.refused(printed, unable))?;
+            asked = connection.request("GET", &target, None, |_| {});
+        }
         let head = asked.map_err(|error| wanted.unanswered(printed, &error))?;
         after = page(wanted, printed, &mut connection, &head)?;
         if after.is_none() {
@@ -129,17 +154,26 @@ fn page(
         return Err(wanted.refused(printed, wanted.other_type(media)).into());
     }
     let mut frames = Frames::new(connection.stream(head));
-    loop {
+    let mut page = Page::default();
+    let end = loop {
         match frames.read() {
-            Ok(Frame::Item { etag, key, value, expires_ms }) => {
-                printed.item(&etag, key, value, expires_ms, ask.json)?;
+            Ok(Frame::Item(item)) => {
+                page.bytes += (item.key.len() + item.value.as_ref().map_or(0, Vec::len)) as u64;
+                page.items.push(item);
+                if page.bytes >= PAGE_BYTES {
+                    printed.print(&mut page, ask.json)?;
+                }
             }
-            Ok(Frame::End) => return Ok(None),
-            Ok(Frame::Next(cursor)) => return Ok(Some(cursor)),
-            // The requested items are all printed, so the rest of the response does not matter.
-            Err(_) if wanted.left(printed) == Some(0) => return Ok(None),
-            Err(error) => return Err(wanted.interrupted(printed, &error).into()),
+            Ok(Frame::End) => break Ok(None),
+            Ok(Frame::Next(cursor)) => break Ok(Some(cursor)),
+            Err(error) => break Err(error),
         }
+    };
+    printed.print(&mut page, ask.json)?;
+    match end {
+        // The requested items are all printed, so the rest of the response does not matter.
+        Err(_) if wanted.left(printed) == Some(0) => Ok(None),
+        end => end.map_err(|error| wanted.interrupted(printed, &error).into()),
     }
 }
 
@@ -149,15 +183,15 @@ impl ScanRange<'_> {
         self.args.limit.map(|limit| limit.saturating_sub(printed.items))
     }
 
-    /// Returns the target of a request.
-    fn target(&self, after: Option<&str>, left: Option<u64>) -> String {
+    /// Returns the target of a request for a page of at most `limit` items.
+    fn target(&self, after: Option<&str>, limit: u64) -> String {
         let mut query = Vec::new();
         let keys = [("start", &self.start), ("prefix", &self.prefix), ("end", &self.end)];
         for (name, key) in keys {
             query.extend(key.as_ref().map(|key| format!("{name}={}", percent(key))));
         }
         query.extend(self.args.local.then(|| "local=true".to_owned()));
-        query.extend(left.map(|left| format!("limit={}", left.min(MAX_LIMIT.into()))));
+        query.push(format!("limit={limit}"));
         query.extend(after.map(|cursor| format!("after={}", percent(cursor.as_bytes()))));
         let query = query.join("&") + &self.args.votes.query();
         format!("/v0/entities?{}", query.trim_start_matches('&'))
@@ -238,19 +272,27 @@ impl ScanRange<'_> {
 }
 
 impl Printed {
-    fn item(
-        &mut self,
-        etag: &[u8],
-        key: Vec<u8>,
-        value: Option<Vec<u8>>,
-        expires_ms: u64,
-        json: bool,
-    ) -> Result<(), Stop> {
+    /// Returns the number of items of the next page.
+    fn next_page_items(&self) -> u64 {
+        match self.items {
+            0 => FIRST_PAGE,
+            items => (PAGE_BYTES / (self.bytes / items).max(1)).clamp(1, MAX_LIMIT.into()),
+        }
+    }
+
+    /// Prints the items of a page, and removes them from it.
+    fn print(&mut self, page: &mut Page, json: bool) -> Result<(), Stop> {
+        page.bytes = 0;
+        page.items.drain(..).try_for_each(|item| self.item(item, json))
+    }
+
+    fn item(&mut self, item: Item, json: bool) -> Result<(), Stop> {
+        let Item { etag, key, value, expires_ms } = item;
         let value = value.unwrap_or_default();
         let written = if json {
             let mut object = Map::new();
             add(&mut object, "key", &key);
-            let version = str::from_utf8(etag).ok().and_then(connection::version);
+            let version = str::from_utf8(&etag).ok().and_then(connection::version);
             object.extend(version.map(|version| ("version".to_owned(), version.into())));
             if expires_ms != 0 {
                 object.insert("expires_ms".to_owned(), expires_ms.into());

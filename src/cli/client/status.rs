@@ -15,7 +15,7 @@ use rustix::termios::tcgetwinsize;
 use super::connection::{ClientConnection, malformed};
 use super::repair::last_round;
 use super::{
-    CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, is_read, print, token_of,
+    CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, print, print_to_reader, token_of,
     unreachable_node,
 };
 use crate::operations::status::{
@@ -62,14 +62,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
         false => table(cluster, width(), &args.ask.flags()),
     };
     if !args.watch {
-        let (body, cluster) =
-            look(&args.ask, token.as_deref()).map_err(|unseen| unseen.report(&args.ask))?;
+        let (body, cluster) = fetch_cluster(&args.ask, token.as_deref())
+            .map_err(|unseen| unseen.report(&args.ask))?;
         print(&show(&body, &cluster))?;
         return if cluster.nodes.iter().all(serves) { Ok(()) } else { Err(CommandFailure::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
-        let text = match look(&args.ask, token.as_deref()) {
+        let text = match fetch_cluster(&args.ask, token.as_deref()) {
             Ok((body, cluster)) => format!("{clear}{}", show(&body, &cluster)),
             // Users also watch a cluster that is still starting.
             Err(unseen) if args.ask.json => {
@@ -78,7 +78,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
             }
             Err(unseen) => format!("{clear}{url}: {unseen}\n"),
         };
-        if !is_read(&text)? {
+        if !print_to_reader(&text)? {
             return Ok(());
         }
         thread::sleep(PERIOD);
@@ -87,14 +87,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
 
 /// Reason why the cluster can't be seen.
 #[derive(Debug, thiserror::Error)]
-enum Unseen {
+enum ClusterUnavailable {
     #[error(transparent)]
     Lost(#[from] io::Error),
     #[error("it answers {}", ProblemDetails::shown(*status, body))]
     Refused { status: u16, body: Vec<u8> },
 }
 
-impl Unseen {
+impl ClusterUnavailable {
     /// Reports the reason to the user, or a node's refusal as JSON.
     fn report(&self, ask: &ConnectionArgs) -> CommandFailure {
         match self {
@@ -105,13 +105,16 @@ impl Unseen {
 }
 
 /// Returns the answer of the asked node, raw and parsed.
-fn look(ask: &ConnectionArgs, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
+fn fetch_cluster(
+    ask: &ConnectionArgs,
+    token: Option<&str>,
+) -> Result<(Vec<u8>, Cluster), ClusterUnavailable> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
     let mut connection = ClientConnection::open(&ask.url, &ask.certificates, patience, token)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
     if head.status != 200 {
-        return Err(Unseen::Refused { status: head.status, body });
+        return Err(ClusterUnavailable::Refused { status: head.status, body });
     }
     let cluster = serde_json::from_slice(&body);
     let cluster = cluster.map_err(|error| malformed(&error.to_string()))?;
@@ -151,7 +154,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut notes: Vec<String> = notes.collect();
     if notes.is_empty() {
-        notes.extend(alone(&cluster.nodes, flags));
+        notes.extend(single_node_hint(&cluster.nodes, flags));
     }
     for note in notes.into_iter().chain(last_round(&cluster.nodes, now.as_millis() as u64, flags)) {
         let _ = writeln!(text, "{note}");
@@ -160,7 +163,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
 }
 
 /// Describes how a single node becomes one of a cluster; `None` = the cluster has several nodes.
-fn alone(rows: &[Row], flags: &str) -> Option<String> {
+fn single_node_hint(rows: &[Row], flags: &str) -> Option<String> {
     let [Row { name, url, status: Some(status), .. }] = rows else { return None };
     if status.membership != Membership::Member {
         return None;
@@ -485,7 +488,7 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
     format!(
         "{name} may not know of writes with an idempotency key, for another {}: {why}, and not all \
          other nodes told what they remember. Keys of which too few replicas know refuse such \
-         writes with 409; do not replace another node's disk before",
+         writes with 409. Do not replace another node's disk in this time",
         HumanDuration(left)
     )
 }

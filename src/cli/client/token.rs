@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use clap::{Args, Subcommand};
 use indicatif::HumanDuration;
 
-use super::admin::Worker;
+use super::admin::AdminClient;
 use super::args::{ArgError, ConnectionArgs};
 use super::bytes::percent;
 use super::{CommandFailure, fail, is_closed, print, print_done};
@@ -120,8 +120,8 @@ fn create(args: &CreateArgs) -> Result<(), CommandFailure> {
             let _ = write!(query, "&{name}={}", percent(value.as_bytes()));
         }
     }
-    let mut worker = Worker::new(ask)?;
-    let made: TokenMade = worker.change(&format!("/admin/tokens?{query}"), 201)?;
+    let mut client = AdminClient::new(ask)?;
+    let made: TokenMade = client.request_change(&format!("/admin/tokens?{query}"), 201)?;
     // Only the token's text is printed, so that stdout can be redirected into a file.
     print_done(
         &if ask.json { json(&made) } else { format!("{}\n", made.token) },
@@ -136,8 +136,8 @@ fn create(args: &CreateArgs) -> Result<(), CommandFailure> {
 }
 
 fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(ask)?;
-    let list: TokenList = worker.exchange("GET", "/admin/tokens", 200)?;
+    let mut client = AdminClient::new(ask)?;
+    let list: TokenList = client.request("GET", "/admin/tokens", 200)?;
     if ask.json {
         return print(&json(&list));
     }
@@ -149,7 +149,7 @@ fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
 fn revoke(args: &RevokeArgs) -> Result<(), CommandFailure> {
     let RevokeArgs { token, ask } = args;
     let target = format!("/admin/tokens/revoke?id={}", percent(token.as_bytes()));
-    let revoked: TokenStatus = Worker::new(ask)?.change(&target, 200)?;
+    let revoked: TokenStatus = AdminClient::new(ask)?.request_change(&target, 200)?;
     let text = || format!("revoked: {} ({})\n", revoked.name, revoked.id);
     print_done(&if ask.json { json(&revoked) } else { text() }, "the token was revoked")
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_a_second() {
+    fn rates_are_shown_per_second() {
         assert_eq!(requests("1000/s").map(NonZeroU64::get), Ok(1000));
         assert_eq!(requests("1").map(NonZeroU64::get), Ok(1));
         assert_eq!(bytes("10MiB/s").map(|size| size.0), Ok(10 << 20));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_all_of_a_token() {
+    fn a_line_shows_all_fields_of_a_token() {
         let json = r#"{"id":"0000002a","name":"ci","for":["data","metrics"],"methods":["GET"],
             "prefix":"a b","changed_ms":1000,"expires_ms":121000,"requests_per_second":7,
             "bytes_per_second":1048576}"#;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::left::{LeftNode, listed, way_out};
+use super::orphans::{OrphanedNode, list_text, stop_command};
 use super::plan::{MAX_NODES, RANDOM};
 use crate::cli::cert::CertError;
 use crate::settings::error::ConfigError;
@@ -23,10 +23,10 @@ pub(crate) enum DevError {
          that is killed (SIGKILL) leaves them running. Stop them ({}), then start again; their \
          data is kept",
         data.display(),
-        listed(nodes),
-        way_out(nodes)
+        list_text(nodes),
+        stop_command(nodes)
     )]
-    StillRun { data: PathBuf, nodes: Vec<LeftNode> },
+    StillRun { data: PathBuf, nodes: Vec<OrphanedNode> },
     #[error("{RANDOM}: {0}")]
     Random(#[source] io::Error),
     #[error("{} (serve flags after --)", first_line(.0))]

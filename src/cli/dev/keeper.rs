@@ -41,7 +41,7 @@ const LINE: u64 = 64 << 10;
 
 /// Reason why a node's supervision ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndedChild {
+pub(super) enum SupervisionEnd {
     /// The node was told to stop.
     Stopped,
     /// The node can't be started, or its process ends before it serves: another start would not
@@ -68,7 +68,7 @@ pub(super) struct Keeper {
 }
 
 /// End of a run of the process.
-enum ChildEnd {
+enum ProcessEnd {
     /// The process exited by itself or was killed.
     Exited(ExitStatus),
     /// The process was told to stop.
@@ -80,12 +80,12 @@ enum ChildEnd {
 impl Keeper {
     /// Supervises until the node is told to stop, can't be started, or was removed from the
     /// cluster.
-    pub(super) async fn run(mut self) -> (u16, EndedChild) {
+    pub(super) async fn run(mut self) -> (u16, SupervisionEnd) {
         let ended = self.keep().await;
         (self.number, ended)
     }
 
-    async fn keep(&mut self) -> EndedChild {
+    async fn keep(&mut self) -> SupervisionEnd {
         loop {
             let mut child = match self.spawn() {
                 Ok(child) => child,
@@ -94,27 +94,29 @@ impl Keeper {
                     return self.give_up(&format!("cannot start {program}: {error}"));
                 }
             };
-            let (served, end) = self.live(&mut child).await;
+            let (served, end) = self.supervise_process(&mut child).await;
             match end {
-                Ok(ChildEnd::Stopped) => {
+                Ok(ProcessEnd::Stopped) => {
                     self.say("stopped");
-                    return EndedChild::Stopped;
+                    return SupervisionEnd::Stopped;
                 }
-                Ok(ChildEnd::Removed) => {
+                Ok(ProcessEnd::Removed) => {
                     self.say("stopped: the cluster has removed it");
-                    return EndedChild::Removed;
+                    return SupervisionEnd::Removed;
                 }
-                Ok(ChildEnd::Exited(status)) if !served => {
-                    return self.give_up(&format!("exited during startup: {}", how(status)));
+                Ok(ProcessEnd::Exited(status)) if !served => {
+                    return self.give_up(&format!("exited during startup: {}", exit_text(status)));
                 }
-                Ok(ChildEnd::Exited(status)) => {
-                    self.say(&format!("down: {}; restarting in {} s", how(status), PAUSE.as_secs()))
-                }
+                Ok(ProcessEnd::Exited(status)) => self.say(&format!(
+                    "down: {}; restarting in {} s",
+                    exit_text(status),
+                    PAUSE.as_secs()
+                )),
                 Err(error) => return self.give_up(&format!("lost: {error}")),
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                () = reported(&mut self.stopping) => return EndedChild::Stopped,
+                () = await_stop(&mut self.stopping) => return SupervisionEnd::Stopped,
             }
         }
     }
@@ -135,15 +137,15 @@ impl Keeper {
         self.console.state(self.number, &self.name(), state);
     }
 
-    fn give_up(&self, why: &str) -> EndedChild {
+    fn give_up(&self, why: &str) -> SupervisionEnd {
         self.say(why);
-        EndedChild::GaveUp
+        SupervisionEnd::GaveUp
     }
 
     fn spawn(&self) -> std::io::Result<Child> {
         let mut command = Command::new(&self.program);
         let plan = self.plan.borrow();
-        command.args(plan.words(self.number)).stdin(Stdio::null());
+        command.args(plan.command_line(self.number)).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         for variable in plan::IGNORED {
             command.env_remove(variable);
@@ -158,19 +160,24 @@ impl Keeper {
     }
 
     /// Supervises one run of the process; returns whether it ever served, and how it ended.
-    async fn live(&mut self, child: &mut Child) -> (bool, std::io::Result<ChildEnd>) {
+    async fn supervise_process(
+        &mut self,
+        child: &mut Child,
+    ) -> (bool, std::io::Result<ProcessEnd>) {
         let pid = child.id().unwrap_or_default();
         let log = {
             let log = child.stderr.take();
             let (console, number, name) = (Rc::clone(&self.console), self.number, self.name());
-            tokio::task::spawn_local(pass_on(log, move |line| console.logged(number, &name, line)))
+            tokio::task::spawn_local(forward_lines(log, move |line| {
+                console.logged(number, &name, line)
+            }))
         };
         let mut out = child.stdout.take().map(BufReader::new);
         let mut stopping = self.stopping.clone();
         let ended_early = tokio::select! {
-            status = child.wait() => Some(status.map(ChildEnd::Exited)),
-            () = reported(&mut stopping) => Some(stop(child, pid).await),
-            () = greeted(&mut out, || self.say("asks for a place in the cluster")) => None,
+            status = child.wait() => Some(status.map(ProcessEnd::Exited)),
+            () = await_stop(&mut stopping) => Some(stop(child, pid).await),
+            () = await_greeting(&mut out, || self.say("asks for a place in the cluster")) => None,
         };
         let served = ended_early.is_none();
         let end = if let Some(end) = ended_early {
@@ -181,10 +188,10 @@ impl Keeper {
             // The receiver is gone when all nodes are being stopped.
             let _ = self.serves.send((self.number, pid)).await;
             tokio::select! {
-                status = child.wait() => status.map(ChildEnd::Exited),
-                () = reported(&mut stopping) => stop(child, pid).await,
-                () = drained(&mut out) => unreachable!("it never ends"),
-                () = self.watch_health() => stop(child, pid).await.map(|_| ChildEnd::Removed),
+                status = child.wait() => status.map(ProcessEnd::Exited),
+                () = await_stop(&mut stopping) => stop(child, pid).await,
+                () = discard_output(&mut out) => unreachable!("it never ends"),
+                () = self.watch_health() => stop(child, pid).await.map(|_| ProcessEnd::Removed),
             }
         };
         // The last log lines may still be in the pipe.
@@ -247,13 +254,13 @@ async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
 }
 
 /// Waits until the node is told to stop.
-async fn reported(stopping: &mut watch::Receiver<bool>) {
+async fn await_stop(stopping: &mut watch::Receiver<bool>) {
     // The sender is dropped only after it has sent.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 /// Sends SIGTERM, then SIGKILL if the process does not end in time.
-async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ChildEnd> {
+async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ProcessEnd> {
     if let Some(pid) = Pid::from_raw(pid as i32) {
         // The process may just have ended by itself.
         let _ = kill_process(pid, Signal::TERM);
@@ -261,11 +268,11 @@ async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ChildEnd> {
     if timeout(STOPPING, child.wait()).await.is_err() {
         child.kill().await?;
     }
-    Ok(ChildEnd::Stopped)
+    Ok(ProcessEnd::Stopped)
 }
 
 /// Waits until the node prints that it listens; `asks` is called if it prints that it asks to join.
-async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
+async fn await_greeting(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {
@@ -282,7 +289,7 @@ async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
 
 /// Discards the node's further output to stdout, which is for users who run a node directly: a full
 /// pipe must not block the node. Never ends.
-async fn drained(out: &mut Option<impl AsyncRead + Unpin>) {
+async fn discard_output(out: &mut Option<impl AsyncRead + Unpin>) {
     if let Some(out) = out {
         let _ = tokio::io::copy(out, &mut tokio::io::sink()).await;
     }
@@ -290,7 +297,7 @@ async fn drained(out: &mut Option<impl AsyncRead + Unpin>) {
 }
 
 /// Passes on the output line by line.
-async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
+async fn forward_lines(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
     let Some(from) = from else { return };
     let mut from = BufReader::new(from);
     let mut bytes = Vec::new();
@@ -301,7 +308,7 @@ async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
 }
 
 /// Describes how a process ended, for the user.
-fn how(status: ExitStatus) -> String {
+fn exit_text(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(0), _) => "stopped on request".to_owned(),
         (Some(code), _) => format!("exited with {code}"),

@@ -13,7 +13,7 @@
 mod console;
 mod error;
 mod keeper;
-mod left;
+mod orphans;
 pub(crate) mod plan;
 pub(crate) mod socket;
 
@@ -36,7 +36,7 @@ use crate::runtime::accept;
 use crate::settings::secret::ADMIN;
 use console::Console;
 use error::DevError;
-use keeper::{EndedChild, Keeper};
+use keeper::{Keeper, SupervisionEnd};
 use plan::{DevPlan, Token};
 use socket::{DevAnswer, DevNode, DevRequest, DevSocket};
 
@@ -47,10 +47,10 @@ const REQUESTS: usize = 4;
 /// left.
 pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     store::keep_private();
-    socket::is_the_only_one(&args.data)?;
+    socket::refuse_second_instance(&args.data)?;
     let (plan, note) = DevPlan::new(args)?;
     let nodes = plan.numbers().into_iter().map(|n| (plan::name(n), plan.data_of(n)));
-    let left = left::running(nodes);
+    let left = orphans::still_running(nodes);
     if !left.is_empty() {
         return Err(DevError::StillRun { data: args.data.clone(), nodes: left });
     }
@@ -83,7 +83,7 @@ async fn supervise(plan: DevPlan, note: String, args: &DevArgs) -> Result<(), De
             _ = terminate.recv() => break Ok(()),
             _ = hangup.recv() => break Ok(()),
             Some((number, pid)) = serving.recv() => nodes.serves(number, pid),
-            Some((wanted, answer)) = asked.recv() => nodes.does(wanted, answer),
+            Some((wanted, answer)) = asked.recv() => nodes.handle_request(wanted, answer),
             ended = nodes.keepers.join_next() => match ended {
                 Some(Ok((number, ended))) => {
                     if let Err(error) = nodes.ended(number, ended) {
@@ -110,14 +110,14 @@ struct Nodes {
     program: PathBuf,
     console: Rc<Console>,
     serves: mpsc::Sender<(u16, u32)>,
-    kept: BTreeMap<u16, KeptNode>,
-    keepers: JoinSet<(u16, EndedChild)>,
+    kept: BTreeMap<u16, SupervisedNode>,
+    keepers: JoinSet<(u16, SupervisionEnd)>,
     /// True once all nodes that were members at the start have served.
     is_complete: bool,
 }
 
 /// A supervised node.
-struct KeptNode {
+struct SupervisedNode {
     stop: watch::Sender<bool>,
     /// The node's process, once it serves.
     pid: Option<u32>,
@@ -160,7 +160,7 @@ impl Nodes {
             serves: self.serves.clone(),
         };
         self.keepers.spawn_local(keeper.run());
-        self.kept.insert(number, KeptNode { stop, pid: None, waiting: Vec::new() });
+        self.kept.insert(number, SupervisedNode { stop, pid: None, waiting: Vec::new() });
     }
 
     /// Records that the process `pid` of a node serves.
@@ -180,27 +180,27 @@ impl Nodes {
     }
 
     /// Handles the end of a node's supervision. An error ends the whole cluster.
-    fn ended(&mut self, number: u16, ended: EndedChild) -> Result<(), DevError> {
+    fn ended(&mut self, number: u16, ended: SupervisionEnd) -> Result<(), DevError> {
         let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
         let is_member = self.members().contains(&number);
-        if ended == EndedChild::GaveUp && is_member && !self.is_complete {
+        if ended == SupervisionEnd::GaveUp && is_member && !self.is_complete {
             return Err(DevError::GaveUp(plan::name(number)));
         }
         // A member that gave up is tried again at the next start.
-        if ended != EndedChild::GaveUp || !is_member {
+        if ended != SupervisionEnd::GaveUp || !is_member {
             self.plan.borrow_mut().remove(number);
             self.save();
         }
         for waiting in kept.waiting {
             // A client that has disconnected needs no answer.
-            let data = anywhere(&self.plan.borrow().data_of(number));
+            let data = absolute_path(&self.plan.borrow().data_of(number));
             let _ = waiting.send(DevAnswer::Stopped { data });
         }
         Ok(())
     }
 
     /// Handles a request from the socket.
-    fn does(&mut self, wanted: DevRequest, answer: oneshot::Sender<DevAnswer>) {
+    fn handle_request(&mut self, wanted: DevRequest, answer: oneshot::Sender<DevAnswer>) {
         let done = match wanted {
             DevRequest::Nodes => DevAnswer::Nodes(self.nodes()),
             DevRequest::Add { zone, weight } => self.add(zone, weight),
@@ -214,11 +214,11 @@ impl Nodes {
                         kept.waiting.push(answer);
                         return;
                     }
-                    None => DevAnswer::Stopped { data: anywhere(&self.data.join(name)) },
+                    None => DevAnswer::Stopped { data: absolute_path(&self.data.join(name)) },
                 }
             }
             DevRequest::Settled => {
-                self.plan.borrow_mut().settles();
+                self.plan.borrow_mut().record_settled();
                 self.save();
                 DevAnswer::Noted
             }
@@ -230,7 +230,7 @@ impl Nodes {
         let waits = self.kept.keys().copied().find(|number| !self.members().contains(number));
         if let Some(number) = waits {
             let asks = self.plan.borrow().node(number).cloned().unwrap_or_default();
-            if !asks.may_be(zone.as_deref(), weight) {
+            if !asks.matches(zone.as_deref(), weight) {
                 let name = plan::name(number);
                 return DevAnswer::Refused(format!(
                     "{name} asks for a place already, with another zone or weight: let it have \
@@ -252,7 +252,7 @@ impl Nodes {
 
     fn nodes(&self) -> Vec<DevNode> {
         let plan = self.plan.borrow();
-        let node = |(number, kept): (&u16, &KeptNode)| DevNode {
+        let node = |(number, kept): (&u16, &SupervisedNode)| DevNode {
             name: plan::name(*number),
             url: plan.url(*number),
             is_member: plan.node(*number).is_some_and(|node| node.is_member),
@@ -302,7 +302,7 @@ impl Nodes {
             self.data.display()
         );
         // The user's other terminal may be in another directory.
-        let absolute = |path: &Path| word(&anywhere(path));
+        let absolute = |path: &Path| word(&absolute_path(path));
         let data = absolute(&self.data);
         let pid = |number: u16| self.pid(number).unwrap_or_default();
         for number in &members {
@@ -359,6 +359,6 @@ impl Nodes {
 
 /// Returns a path that means the same file in any directory: the command that prints it runs
 /// elsewhere.
-fn anywhere(path: &Path) -> PathBuf {
+fn absolute_path(path: &Path) -> PathBuf {
     absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -23,7 +23,7 @@ use crate::cli::{Cli, Command, DevArgs, variables};
 use crate::runtime::accept;
 use crate::settings::config;
 use crate::settings::list::Settings;
-use crate::settings::members::At;
+use crate::settings::members::ServingAddress;
 use crate::settings::secret::{ADMIN, CLUSTER};
 use crate::settings::units::Ttl;
 
@@ -165,7 +165,7 @@ impl DevPlan {
         for number in plan.numbers() {
             plan.port_of(number)?;
         }
-        let ignored = variables::set_among(IGNORED);
+        let ignored = variables::find_set_variables(IGNORED);
         if !ignored.is_empty() {
             note += &format!(
                 "ignored environment variable(s): {}; kvorum dev chooses these settings for its \
@@ -180,7 +180,7 @@ impl DevPlan {
     /// Parses the users' flags of `kvorum serve`. These flags may replace this plan's own choices.
     fn prepare_flags(&mut self, random: String) -> Result<(), DevError> {
         let Some(first) = self.numbers().first().copied() else { return Ok(()) };
-        let words = [OsString::from("kvorum")].into_iter().chain(self.words(first));
+        let words = [OsString::from("kvorum")].into_iter().chain(self.command_line(first));
         let parsed = Cli::read_without(IGNORED, words).map_err(DevError::Flags)?;
         let Command::Serve(serve) = parsed.command else { unreachable!("the first word is serve") };
         if serve.settings.memory.is_none() && serve.config.is_none() {
@@ -188,7 +188,7 @@ impl DevPlan {
         }
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
         self.secret = (!said && CLUSTER.variable().is_none()).then_some(random);
-        let settings = config::given(*serve)?;
+        let settings = config::merge_sources(*serve)?;
         if settings.tls_cert.is_some() && !self.kept.tls {
             return Err(DevError::OtherTls);
         }
@@ -287,7 +287,7 @@ impl DevPlan {
 
     /// Returns the URL of the node with this number.
     pub(super) fn url(&self, number: u16) -> String {
-        At { address: self.address(number), tls: self.kept.tls }.url()
+        ServingAddress { address: self.address(number), tls: self.kept.tls }.url()
     }
 
     /// Returns the directory of the certificates, if the nodes serve TLS.
@@ -351,7 +351,7 @@ impl DevPlan {
     }
 
     /// Records that all nodes use a layout whose members differ from the initial ones.
-    pub(super) fn settles(&mut self) {
+    pub(super) fn record_settled(&mut self) {
         self.kept.changed = true;
     }
 
@@ -361,7 +361,7 @@ impl DevPlan {
     }
 
     /// Returns the command line that starts a node.
-    pub(super) fn words(&self, number: u16) -> Vec<OsString> {
+    pub(super) fn command_line(&self, number: u16) -> Vec<OsString> {
         let PlanFile { first, changed, nodes, .. } = &self.kept;
         let node = nodes.get(&number).cloned().unwrap_or_default();
         let address = self.address(number).to_string();
@@ -426,7 +426,7 @@ impl PlanFile {
 
 impl DevPlanNode {
     /// Returns true if the node meets the wanted zone and weight, as far as given.
-    pub(super) fn may_be(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
+    pub(super) fn matches(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
         zone.is_none_or(|zone| self.zone.as_deref() == Some(zone))
             && weight.is_none_or(|weight| self.weight.unwrap_or(1) == weight)
     }
@@ -457,11 +457,11 @@ mod tests {
     }
 
     fn line(plan: &DevPlan, number: u16) -> String {
-        plan.words(number).join(&OsString::from(" ")).into_string().unwrap()
+        plan.command_line(number).join(&OsString::from(" ")).into_string().unwrap()
     }
 
     #[test]
-    fn a_cluster_begins_with_a_list_and_goes_on_as_what_it_has_become() {
+    fn nodes_start_with_the_list_until_members_have_changed() {
         let data = tempfile::tempdir().unwrap();
         let (mut one, note) = plan(data.path(), Some(1), 18_080);
         assert!(note.is_empty() && one.secret().is_some());
@@ -478,7 +478,7 @@ mod tests {
         assert!(joins.contains("--zone x --weight 2"), "{joins}");
         assert_eq!(line(&one, 1), begins, "whoever knows no other layout needs the first list");
         assert!(one.serves(number) && !one.serves(number));
-        one.settles();
+        one.record_settled();
         one.save().unwrap();
 
         let (mut again, note) = plan(data.path(), Some(3), 19_000);

@@ -98,7 +98,7 @@ fn at<T>(data: &Path, open: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T
 }
 
 /// Refuses to run if another `kvorum dev` uses the data directory.
-pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
+pub(super) fn refuse_second_instance(data: &Path) -> Result<(), DevError> {
     match at(data, |path| UnixStream::connect(path)) {
         Ok(_) => Err(DevError::Another(data.to_owned())),
         Err(_) => Ok(()),
@@ -111,7 +111,7 @@ impl DevSocket {
         let path = data.join(NAME);
         let failed = |source| DevError::File { file: path.clone(), source };
         // A socket without a listener is the remainder of a killed process.
-        is_the_only_one(data)?;
+        refuse_second_instance(data)?;
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}

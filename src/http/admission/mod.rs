@@ -76,11 +76,11 @@ pub(super) async fn admit<'a>(
         }
     };
     if watch.has_slot() {
-        let action = takes(service, asked, action);
+        let action = check_write_allowed(service, asked, action);
         return Admission { right, is_entitled, stays: true, action };
     }
     let (stays, action) = match reserve::admit(service, watch, asked.route).await {
-        Ok(stays) => (stays, takes(service, asked, action)),
+        Ok(stays) => (stays, check_write_allowed(service, asked, action)),
         Err(problem) => (watch.is_stream() && !watch.is_reserve(), Err(problem)),
     };
     Admission { right, is_entitled, stays, action }
@@ -124,23 +124,23 @@ fn parse<'a>(
 }
 
 /// Checks that this node serves data, and that no quota refuses the write.
-fn takes<'a>(
+fn check_write_allowed<'a>(
     service: &Service,
     asked: &RequestHead<'_>,
     action: Option<RequestAction<'a>>,
 ) -> Result<Option<Admitted<RequestAction<'a>>>, Problem> {
     let Some(action) = action else { return Ok(None) };
-    serves(service, asked.kind)?;
+    check_serves(service, asked.kind)?;
     if asked.route.is_some_and(Route::needs_member) && service.requests.is_removed() {
         return Err(Problem::removed_from(service.requests.epoch(), &members(service)));
     }
-    quotas::routes::admit(service, action.stores(), &asked.head.headers)?;
+    quotas::routes::admit(service, action.stored_key(), &asked.head.headers)?;
     Ok(Some(Admitted(action)))
 }
 
 /// Refuses requests for data if this node has no part in the cluster any more.
-fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
-    if !kind.is_of_data() {
+fn check_serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
+    if !kind.is_data_request() {
         return Ok(());
     }
     let problem = if service.requests.is_fenced() {

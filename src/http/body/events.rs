@@ -8,10 +8,10 @@ use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 
 use super::{Content, Item};
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::http::connection::Open;
 use crate::node::requests::Requests;
-use crate::tokens::lookup::Remembered;
+use crate::tokens::lookup::CachedToken;
 
 /// The events of one stream.
 pub(crate) struct Events {
@@ -20,8 +20,8 @@ pub(crate) struct Events {
     stopping: Rc<Cell<bool>>,
     events: mpsc::Receiver<Bytes>,
     /// Token by which the stream was requested; `None` = requested by another right.
-    token: Option<Rc<Remembered>>,
-    _held: Held,
+    token: Option<Rc<CachedToken>>,
+    _held: MemoryReservation,
     _open: Open,
 }
 
@@ -38,8 +38,8 @@ impl Events {
         requests: Rc<Requests>,
         stopping: Rc<Cell<bool>>,
         events: mpsc::Receiver<Bytes>,
-        token: Option<Rc<Remembered>>,
-        (held, open): (Held, Open),
+        token: Option<Rc<CachedToken>>,
+        (held, open): (MemoryReservation, Open),
     ) -> Self {
         Self { requests, stopping, events, token, _held: held, _open: open }
     }
@@ -51,7 +51,7 @@ impl Events {
             return Poll::Ready(None);
         }
         let event = std::task::ready!(self.events.poll_recv(cx));
-        let ends = self.token.as_ref().is_some_and(|token| !self.requests.still_holds(token));
+        let ends = self.token.as_ref().is_some_and(|token| !self.requests.is_token_valid(token));
         Poll::Ready(event.filter(|_| !ends).map(|event| event.chain(Content::default())))
     }
 }

@@ -12,7 +12,7 @@ use hyper::body::{Frame, SizeHint};
 use protocol::Record;
 
 pub(super) use events::Events;
-pub(super) use items::{Broken, Items, Page};
+pub(super) use items::{Items, Page, RangeInterrupted};
 
 /// A chunk of a body. For an item of a range: the bytes before the value, then the value, which is
 /// not copied.
@@ -80,12 +80,12 @@ pub(crate) enum Body {
 
 impl hyper::body::Body for Body {
     type Data = Item;
-    type Error = Broken;
+    type Error = RangeInterrupted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Item>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Item>, RangeInterrupted>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Whole(content) => {

@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 
 use memchr::memchr2;
 use protocol::handshake::Channel;
-pub(crate) use socket::{Scratch, Socket};
+pub(crate) use socket::{ScratchBuffer, Socket};
 use streams::{Parent, Streams};
 
 use crate::node::connection_slots::ConnectionSlot;
-use crate::tokens::lookup::Remembered;
+use crate::tokens::lookup::CachedToken;
 
 /// Interval of the sweep over connections. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -139,12 +139,12 @@ pub(crate) struct ConnectionState {
     holds: Cell<usize>,
     holds_since: Cell<u32>,
     brought: Cell<u64>,
-    gave_way: Cell<bool>,
+    is_upload_aborted: Cell<bool>,
     /// True if the answer is a long one, which has memory of its own.
     long_answer: Cell<bool>,
     /// True if the client may still be sending input that nobody will read.
     unread: Cell<bool>,
-    reaped: Cell<bool>,
+    is_given_up: Cell<bool>,
     broken: Cell<bool>,
     /// True if the request under way is to be dropped once the client has closed its end.
     heeded: Cell<bool>,
@@ -167,7 +167,7 @@ pub(crate) struct ConnectionState {
     /// Address of the other end, as known at the accept.
     pub(crate) client: Cell<Option<SocketAddr>>,
     /// The last token that the connection sent.
-    pub(crate) token: RefCell<Option<Rc<Remembered>>>,
+    pub(crate) token: RefCell<Option<Rc<CachedToken>>>,
     /// The authority of the last request that was found to be this node's.
     pub(super) authority: RefCell<Box<[u8]>>,
     /// Index in the loop's list of connections.
@@ -238,10 +238,10 @@ impl ConnectionState {
             holds: Cell::new(0),
             holds_since: Cell::new(0),
             brought: Cell::new(0),
-            gave_way: Cell::new(false),
+            is_upload_aborted: Cell::new(false),
             long_answer: Cell::new(false),
             unread: Cell::new(true),
-            reaped: Cell::new(false),
+            is_given_up: Cell::new(false),
             broken: Cell::new(false),
             heeded: Cell::new(false),
             came: Instant::now(),
@@ -293,7 +293,7 @@ impl ConnectionState {
 
     /// Returns the time for which the request of a connection in a reserve slot has been due, if
     /// the connection may be closed to admit another.
-    pub(crate) fn owing(&self) -> Option<Duration> {
+    pub(crate) fn request_overdue(&self) -> Option<Duration> {
         let owes = match self.phase.get() {
             Phase::Head => true,
             Phase::Idle => self.leaving.get(),
@@ -345,13 +345,13 @@ impl ConnectionState {
         if self.holds.replace(bytes) == 0 {
             self.holds_since.set(self.now.get());
             self.brought.set(0);
-            self.gave_way.set(false);
+            self.is_upload_aborted.set(false);
         }
     }
 
     /// True if the body was aborted in favor of waiting requests.
-    pub(crate) fn gave_way(&self) -> bool {
-        self.gave_way.get()
+    pub(crate) fn is_upload_aborted(&self) -> bool {
+        self.is_upload_aborted.get()
     }
 
     /// Returns the bytes a tick of an upload that holds memory and is slow.
@@ -366,14 +366,14 @@ impl ConnectionState {
 
     /// Aborts the upload in favor of waiting requests; returns the bytes of memory that are
     /// released.
-    pub(crate) fn give_way(&self) -> usize {
-        self.gave_way.set(true);
+    pub(crate) fn abort_upload(&self) -> usize {
+        self.is_upload_aborted.set(true);
         self.wake();
         self.holds.get()
     }
 
     /// Notes whether the current answer is a long one.
-    pub(crate) fn answers_long(&self, long: bool) {
+    pub(crate) fn note_long_answer(&self, long: bool) {
         self.long_answer.set(long);
     }
 
@@ -385,7 +385,7 @@ impl ConnectionState {
             None => blocked >= UNREAD_TICKS,
             Some(parent) => parent.is_unread(),
         };
-        self.long_answer.get() && is_unread && !self.reaped.get()
+        self.long_answer.get() && is_unread && !self.is_given_up.get()
     }
 
     /// Aborts the connection in the middle of its answer, in favor of waiting requests. Of HTTP/2,
@@ -394,7 +394,7 @@ impl ConnectionState {
         match &self.parent {
             Some(parent) if parent.is_stuck() => parent.connection.cut_off(),
             _ => {
-                self.break_off();
+                self.mark_incomplete();
                 self.give_up();
             }
         }
@@ -407,7 +407,7 @@ impl ConnectionState {
     }
 
     /// Sets whether each flush of the connection checks if the client has left.
-    pub(crate) fn heed_leaving(&self, heeded: bool) {
+    pub(crate) fn set_leave_check(&self, heeded: bool) {
         self.heeded.set(heeded);
     }
 
@@ -424,12 +424,12 @@ impl ConnectionState {
 
     /// Marks the answer as incomplete: the connection is reset, so that the client can't take the
     /// part received for the whole.
-    pub(crate) fn break_off(&self) {
+    pub(crate) fn mark_incomplete(&self) {
         self.broken.set(true);
     }
 
     /// Registers the waker of the connection's task.
-    pub(crate) fn attend(&self, waker: &Waker) {
+    pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut task = self.task.borrow_mut();
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *task = Some(waker.clone());
@@ -444,15 +444,16 @@ impl ConnectionState {
     }
 
     /// True if the sweep gave the connection up.
-    pub(crate) fn reaped(&self) -> bool {
-        self.reaped.get()
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.get()
     }
 
     /// Checks the limits; returns true if the connection was given up just now.
     pub(crate) fn sweep(&self) -> bool {
         if let Some(parent) = &self.parent {
-            self.lingers_no_longer(parent);
-            let is_over = !self.reaped.get() && parent.is_too_slow(self.phase.get() == Phase::Body);
+            self.end_overdue_linger(parent);
+            let is_over =
+                !self.is_given_up.get() && parent.is_too_slow(self.phase.get() == Phase::Body);
             if is_over {
                 self.give_up();
             }
@@ -471,7 +472,7 @@ impl ConnectionState {
                 Phase::Linger => lasted >= LINGER_TICKS,
                 Phase::Busy => false,
             };
-        if over && !self.reaped.get() {
+        if over && !self.is_given_up.get() {
             self.give_up();
             return true;
         }
@@ -486,9 +487,9 @@ impl ConnectionState {
     /// Ends the connection as soon as its task runs. An incomplete answer is broken off.
     pub(crate) fn give_up(&self) {
         if self.write_blocked.get().is_some() {
-            self.break_off();
+            self.mark_incomplete();
         }
-        self.reaped.set(true);
+        self.is_given_up.set(true);
         match &self.parent {
             // No task runs any more that could reset the stream.
             Some(parent) if parent.is_over.get() => parent.connection.cut_off(),

@@ -24,14 +24,14 @@ use crate::transport::Stream;
 pub(crate) struct Socket {
     stream: Stream,
     watch: Rc<ConnectionState>,
-    scratch: Scratch,
+    scratch: ScratchBuffer,
     thrown_away: Option<usize>,
     /// True once the socket was shut down.
     is_shut: bool,
 }
 
 /// Buffer in which a loop's sockets assemble small answers, one at a time.
-pub(crate) type Scratch = Rc<RefCell<Vec<u8>>>;
+pub(crate) type ScratchBuffer = Rc<RefCell<Vec<u8>>>;
 
 /// Maximum size of an answer that is copied into one piece: the kernel takes one small buffer
 /// faster than two, which is 3 % of a request.
@@ -39,7 +39,7 @@ const ONE_PIECE: usize = 2048;
 
 impl Socket {
     /// Puts `watch` over `stream`.
-    pub(crate) fn new(stream: Stream, watch: Rc<ConnectionState>, scratch: Scratch) -> Self {
+    pub(crate) fn new(stream: Stream, watch: Rc<ConnectionState>, scratch: ScratchBuffer) -> Self {
         Self { stream, watch, scratch, thrown_away: None, is_shut: false }
     }
 

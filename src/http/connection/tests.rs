@@ -18,7 +18,7 @@ fn a_head_has_a_deadline_that_bytes_do_not_move() {
         assert!(!watch.sweep());
     }
     pass(&now, 1);
-    assert!(watch.sweep() && watch.reaped());
+    assert!(watch.sweep() && watch.is_given_up());
     assert!(!watch.sweep(), "given up once");
 }
 
@@ -129,7 +129,7 @@ fn a_fragment_is_seen_in_the_first_line_only_and_in_pieces_too() {
 }
 
 #[test]
-fn only_who_waits_for_nothing_is_idle() {
+fn a_connection_with_an_open_request_is_not_idle() {
     let (now, watch) = watch();
     assert_eq!(watch.idle_ticks(), None, "it came just now");
     pass(&now, SILENT_TICKS);

@@ -58,23 +58,23 @@ pub(in crate::http) fn decode(range: &Bounds, text: &[u8]) -> Result<Vec<u8>, Cu
     if version != VERSION || [c0, c1, c2, c3] != check_of(hash, next) {
         return Err(CursorError::Damaged);
     }
-    if hash != hash_of(range) || !range.has_place(next) {
+    if hash != hash_of(range) || !range.can_continue_at(next) {
         return Err(CursorError::Foreign);
     }
     Ok(next.to_vec())
 }
 
 fn check_of(range: [u8; 4], next: &[u8]) -> [u8; 4] {
-    low([&[VERSION][..], &range, next].concat())
+    low_bytes([&[VERSION][..], &range, next].concat())
 }
 
 fn hash_of(Bounds { start, end }: &Bounds) -> [u8; 4] {
     let len = (start.len() as u64).to_le_bytes();
     let end = end.as_deref().map_or(vec![0], |end| [&[1][..], end].concat());
-    low([&len[..], start, &end].concat())
+    low_bytes([&len[..], start, &end].concat())
 }
 
-fn low(bytes: Vec<u8>) -> [u8; 4] {
+fn low_bytes(bytes: Vec<u8>) -> [u8; 4] {
     (xxh3_64(&bytes) as u32).to_le_bytes()
 }
 
@@ -93,7 +93,7 @@ mod tests {
         ) {
             let range = Bounds { start: start.clone(), end };
             let next = [&start[..], &behind[..]].concat();
-            prop_assume!(range.has_place(&next));
+            prop_assume!(range.can_continue_at(&next));
             let cursor = encode(&range, &next);
             prop_assert_eq!(decode(&range, cursor.as_bytes()), Ok(next.clone()));
             let longer = Bounds { start: [&start[..], b"x"].concat(), end: range.end.clone() };

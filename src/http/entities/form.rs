@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_sent_to_those_who_name_it() {
+    fn accept_decides_the_form_of_a_range() {
         for (accept, expected) in [
             ("application/x-ndjson", Form::Lines),
             ("Application/X-NDJSON; charset=utf-8", Form::Lines),

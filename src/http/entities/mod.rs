@@ -15,7 +15,7 @@ use server::Range;
 use tokio::time::timeout;
 
 use super::admission::admitted::Admitted;
-use super::body::{Broken, Items, Page};
+use super::body::{Items, Page, RangeInterrupted};
 use super::params::RangeParams;
 use super::problem::Problem;
 use super::{Answer, Body, caching};
@@ -74,7 +74,7 @@ async fn begin(items: &mut Items, quorum: Quorum, deadline: Duration) -> Result<
         Ok(Err(_)) => Err(refusal(range, quorum)),
         // A long run of tombstones precedes the first item, and enough nodes are reading.
         Err(_) if range.is_served() => Ok(()),
-        Err(_) => Err(late(range, quorum)),
+        Err(_) => Err(deadline_problem(range, quorum)),
     }
 }
 
@@ -91,11 +91,11 @@ async fn read_page(
     let read = timeout(deadline, items.gather(&mut page)).await;
     let next = match read {
         Ok(Ok(())) => page.next(),
-        Ok(Err(Broken)) => return Err(refusal(items.range(), quorum)),
+        Ok(Err(RangeInterrupted)) => return Err(refusal(items.range(), quorum)),
         Err(_) => {
             let position = items.range().position();
             if page.is_empty() && position.as_ref() == Some(start) {
-                return Err(late(items.range(), quorum));
+                return Err(deadline_problem(items.range(), quorum));
             }
             position
         }
@@ -108,7 +108,7 @@ async fn read_page(
 fn link(params: &RangeParams, items: &mut Items, next: &[u8]) -> Box<(HeaderName, HeaderValue)> {
     let cursor = params.cursor(next);
     let link = HeaderValue::try_from(params.link(&cursor)).expect("a link is visible ASCII");
-    items.end_with(cursor);
+    items.set_next_cursor(cursor);
     Box::new((LINK, link))
 }
 
@@ -117,7 +117,7 @@ fn too_many() -> Problem {
 }
 
 /// Returns the reason why no item was read by the deadline.
-fn late(range: &Range, quorum: Quorum) -> Problem {
+fn deadline_problem(range: &Range, quorum: Quorum) -> Problem {
     if range.is_retrying() {
         return too_many().votes(quorum);
     }
@@ -126,7 +126,7 @@ fn late(range: &Range, quorum: Quorum) -> Problem {
 
 /// Returns the reason why not even a first item can be read.
 fn refusal(range: &Range, quorum: Quorum) -> Problem {
-    if range.is_stores_fault() {
+    if range.has_store_failed() {
         return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
     }
     Problem::too_few_for_range(quorum)

@@ -132,7 +132,7 @@ const DEFAULT_SECONDS: u32 = 20;
 pub(crate) type RawValue<'a> = Option<&'a str>;
 
 /// Returns the raw values of the named parameters.
-pub(crate) fn fill<'a, const N: usize>(
+pub(crate) fn raw_values<'a, const N: usize>(
     query: &'a str,
     names: [&str; N],
 ) -> Result<[RawValue<'a>; N], Problem> {
@@ -163,17 +163,19 @@ pub(crate) fn fill<'a, const N: usize>(
                 return Err(token_in_url());
             }
             if pair.is_empty() {
-                return Err(bad("the query has a '&' without a parameter behind or before it"));
+                return Err(bad_parameter(
+                    "the query has a '&' without a parameter behind or before it",
+                ));
             }
             let fix = if name == "ttl" { "; omit it: only PUT and POST take a ttl" } else { "" };
-            return Err(wrong(
+            return Err(malformed_parameter(
                 &shown,
                 name,
                 format!("unknown parameter {shown:?}; known: {known}{fix}"),
             ));
         };
         if slots[place].replace(value).is_some() {
-            return Err(bad(format!("duplicate parameter {name:?}")));
+            return Err(bad_parameter(format!("duplicate parameter {name:?}")));
         }
     }
     Ok(slots)
@@ -191,30 +193,34 @@ pub(crate) fn has_token(query: &str) -> bool {
 
 /// Returns the problem for a token in a URL.
 pub(crate) fn token_in_url() -> Problem {
-    bad("a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
+    bad_parameter(
+        "a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
         send the next one as Authorization: Bearer TOKEN"
-        .to_owned())
+            .to_owned(),
+    )
 }
 
+#[inline]
 pub(crate) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
-    let [id, ack, from] = fill(query, READ)?;
+    let [id, ack, from] = raw_values(query, READ)?;
     let key = key("id", required("id", id)?)?;
-    let (asked, quorum) = agree(ack, from, replication)?;
+    let (asked, quorum) = effective_quorum(ack, from, replication)?;
     Ok(ReadParams { key, quorum, asked })
 }
 
 /// Parses a write; `most` is the maximum time to live.
+#[inline]
 pub(crate) fn put(
     query: &str,
     replication: Replication,
     most: Ttl,
 ) -> Result<WriteParams<'_>, Problem> {
-    let [id, ack, from, receipt, ttl] = fill(query, PUT)?;
-    write([id, ack, from, receipt], live(ttl, most)?, replication)
+    let [id, ack, from, receipt, ttl] = raw_values(query, PUT)?;
+    write([id, ack, from, receipt], parse_ttl(ttl, most)?, replication)
 }
 
 pub(crate) fn delete(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
-    write(fill(query, DELETE)?, None, replication)
+    write(raw_values(query, DELETE)?, None, replication)
 }
 
 fn write(
@@ -223,7 +229,7 @@ fn write(
     on: Replication,
 ) -> Result<WriteParams<'_>, Problem> {
     let key = key("id", required("id", id)?)?;
-    let (asked, quorum) = agree(ack, from, on)?;
+    let (asked, quorum) = effective_quorum(ack, from, on)?;
     let copies = asked.from.unwrap_or(0);
     let receipt = wants_receipt(receipt, quorum)?;
     Ok(WriteParams { key, quorum, asked, copies, receipt, ttl })
@@ -235,15 +241,15 @@ pub(crate) fn conditional_put(
     replication: Replication,
     most: Ttl,
 ) -> Result<ConditionalParams<'_>, Problem> {
-    let [id, ack, from, receipt, ttl] = fill(query, PUT)?;
-    majority([id, ack, from, receipt], live(ttl, most)?, replication)
+    let [id, ack, from, receipt, ttl] = raw_values(query, PUT)?;
+    majority([id, ack, from, receipt], parse_ttl(ttl, most)?, replication)
 }
 
 pub(crate) fn conditional_delete(
     query: &str,
     replication: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
-    majority(fill(query, DELETE)?, None, replication)
+    majority(raw_values(query, DELETE)?, None, replication)
 }
 
 /// Parses an addition.
@@ -256,23 +262,24 @@ pub(crate) fn addition(
     if !query.split('&').any(is_add) {
         return Err(Problem::no_addition());
     }
-    let [id, add, ack, from, receipt, ttl] = fill(query, ADD)?;
+    let [id, add, ack, from, receipt, ttl] = raw_values(query, ADD)?;
     let add = required("add", add)?;
     let number = protocol::decimal(add.as_bytes()).ok_or_else(|| {
         let shown: String = add.chars().take(100).collect();
         let detail = format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3");
-        wrong("add", add, detail)
+        malformed_parameter("add", add, detail)
     })?;
-    let params = majority([id, ack, from, receipt], live(ttl, most)?, replication)?;
+    let params = majority([id, ack, from, receipt], parse_ttl(ttl, most)?, replication)?;
     Ok(Addition { params, number })
 }
 
 /// Parses a time to live, at most `most`.
-fn live(ttl: RawValue<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
+fn parse_ttl(ttl: RawValue<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
     let Some(text) = ttl else { return Ok(None) };
-    let ttl: Ttl = text.parse().map_err(|error| wrong("ttl", text, format!("ttl={error}")))?;
+    let ttl: Ttl =
+        text.parse().map_err(|error| malformed_parameter("ttl", text, format!("ttl={error}")))?;
     if ttl > most {
-        return Err(bad(format!(
+        return Err(bad_parameter(format!(
             "ttl={ttl} is more than this node's --max-ttl: {most} or less; without a ttl a value \
              never expires"
         )));
@@ -286,15 +293,19 @@ fn majority(
     on: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
     let key = key("id", required("id", id)?)?;
-    let (_, usual) = agree(None, None, on)?;
-    if from.is_some() && agree(None, from, on)?.1.from != usual.from {
+    let (_, usual) = effective_quorum(None, None, on)?;
+    if from.is_some() && effective_quorum(None, from, on)?.1.from != usual.from {
         let usual = usual.from;
-        return Err(bad(format!("a conditional write is from={usual}, the default; omit from")));
+        return Err(bad_parameter(format!(
+            "a conditional write is from={usual}, the default; omit from"
+        )));
     }
-    let (asked, quorum) = agree(ack, None, on)?;
+    let (asked, quorum) = effective_quorum(ack, None, on)?;
     if quorum.ack < usual.ack {
         let (ack, usual) = (quorum.ack, usual.ack);
-        return Err(bad(format!("ack={ack} is too few for a conditional write: {usual} or more")));
+        return Err(bad_parameter(format!(
+            "ack={ack} is too few for a conditional write: {usual} or more"
+        )));
     }
     let receipt = wants_receipt(receipt, quorum)?;
     Ok(ConditionalParams { key, quorum, asked, receipt, ttl })
@@ -304,7 +315,9 @@ fn majority(
 fn wants_receipt(value: RawValue<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
     let (wanted, most) = (flag("receipt", value)?, ReplicaSet::MOST);
     if wanted && from > most {
-        return Err(bad(format!("receipt=true is limited to from={most}; this is from={from}")));
+        return Err(bad_parameter(format!(
+            "receipt=true is limited to from={most}; this is from={from}"
+        )));
     }
     Ok(wanted)
 }
@@ -314,30 +327,32 @@ pub(crate) fn placement(
     query: &str,
     replication: Replication,
 ) -> Result<PlacementParams<'_>, Problem> {
-    let [id, from] = fill(query, PLACEMENT)?;
+    let [id, from] = raw_values(query, PLACEMENT)?;
     let key = key("id", required("id", id)?)?;
-    let copies = agree(Some("1"), from, replication)?.1.from;
+    let copies = effective_quorum(Some("1"), from, replication)?.1.from;
     Ok(PlacementParams { key, copies })
 }
 
 /// Parses a request for a repair round; true if it is a full one.
 pub(crate) fn repair(query: &str) -> Result<bool, Problem> {
-    let [full] = fill(query, REPAIR)?;
+    let [full] = raw_values(query, REPAIR)?;
     flag("full", full)
 }
 
 /// Refuses any parameter.
-pub(crate) fn none(query: &str) -> Result<(), Problem> {
-    fill(query, []).map(|[]| ())
+pub(crate) fn refuse_parameters(query: &str) -> Result<(), Problem> {
+    raw_values(query, []).map(|[]| ())
 }
 
 /// Parses the id of the plan to apply.
 pub(crate) fn apply(query: &str) -> Result<u128, Problem> {
-    let [plan] = fill(query, APPLY)?;
+    let [plan] = raw_values(query, APPLY)?;
     let plan = required("plan", plan)?;
     let id = plan.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(plan);
     id.and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(|| {
-        bad(format!("{plan:?} is not a valid plan id: 32 hexadecimal digits, as the plan shows it"))
+        bad_parameter(format!(
+            "{plan:?} is not a valid plan id: 32 hexadecimal digits, as the plan shows it"
+        ))
     })
 }
 
@@ -348,23 +363,25 @@ pub(crate) fn change(
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
 ) -> Result<PlanChange, Problem> {
     let query = decoded(query)?;
-    let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
+    let [add, remove, remove_dead, weight, replicas, council] = raw_values(&query, PLAN)?;
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
     let joiner = |node: &str| {
         if !node.contains("://") {
-            return asking(node).map_err(|error| bad(format!("add: {error}")));
+            return asking(node).map_err(|error| bad_parameter(format!("add: {error}")));
         }
-        let (member, url) = parse_node(node).map_err(|error| bad(format!("add: {error}")))?;
+        let (member, url) =
+            parse_node(node).map_err(|error| bad_parameter(format!("add: {error}")))?;
         Ok(Joiner { member, url, disk: None })
     };
     let weight_of = |text: &str| {
         let parsed = text
             .rsplit_once('=')
-            .and_then(|(name, weight)| Some((name.to_owned(), plain(weight)?)));
-        parsed.ok_or_else(|| bad(format!("weight: {text:?} is not NODE=1..1000")))
+            .and_then(|(name, weight)| Some((name.to_owned(), parse_digits(weight)?)));
+        parsed.ok_or_else(|| bad_parameter(format!("weight: {text:?} is not NODE=1..1000")))
     };
     let copies = |text: &str| {
-        plain(text).ok_or_else(|| bad(format!("replicas: {text:?} is not a number, 1..255")))
+        parse_digits(text)
+            .ok_or_else(|| bad_parameter(format!("replicas: {text:?} is not a number, 1..255")))
     };
     Ok(PlanChange {
         add: add
@@ -387,18 +404,18 @@ pub(crate) fn change(
 
 /// Parses `local`: true if only this node's events are wanted.
 pub(crate) fn events(query: &str) -> Result<bool, Problem> {
-    let [local] = fill(query, EVENTS)?;
+    let [local] = raw_values(query, EVENTS)?;
     flag("local", local)
 }
 
 pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let query = decoded(query)?;
-    let [events, seconds, format, idle] = fill(&query, PROFILE)?;
-    let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
-    let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
+    let [events, seconds, format, idle] = raw_values(&query, PROFILE)?;
+    let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad_parameter)?;
+    let format: Format = format.unwrap_or("html").parse().map_err(bad_parameter)?;
     if format.is_of_one() && events.len() > 1 {
         let (name, events) = (format.name(), profile::event::names(&events));
-        return Err(bad(format!(
+        return Err(bad_parameter(format!(
             "format={name} holds one event, not {events}; use html or json, or request one event \
              at a time"
         )));
@@ -406,7 +423,7 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let seconds = u64::from(digits("seconds", seconds)?.unwrap_or(DEFAULT_SECONDS));
     if !profile::SECONDS.contains(&seconds) {
         let (least, most) = (profile::SECONDS.start(), profile::SECONDS.end());
-        return Err(bad(format!("seconds={seconds} is out of range {least}..{most}")));
+        return Err(bad_parameter(format!("seconds={seconds} is out of range {least}..{most}")));
     }
     let idle = flag("idle", idle)?;
     Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
@@ -414,9 +431,9 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
 
 /// Decodes names and values of a query together, because programs encode what need not be.
 fn decoded(query: &str) -> Result<String, Problem> {
-    let decoded =
-        percent::decode(query.as_bytes()).map_err(|error| bad(format!("the query {error}")))?;
-    String::from_utf8(decoded.into_owned()).map_err(|_| bad("the query is not UTF-8"))
+    let decoded = percent::decode(query.as_bytes())
+        .map_err(|error| bad_parameter(format!("the query {error}")))?;
+    String::from_utf8(decoded.into_owned()).map_err(|_| bad_parameter("the query is not UTF-8"))
 }
 
 fn flag(name: &str, value: RawValue<'_>) -> Result<bool, Problem> {
@@ -425,38 +442,42 @@ fn flag(name: &str, value: RawValue<'_>) -> Result<bool, Problem> {
         Some("true") => Ok(true),
         Some(other) => {
             let shown: String = other.chars().take(100).collect();
-            Err(wrong(name, other, format!("{name}={shown:?} is not a boolean: use true or false")))
+            Err(malformed_parameter(
+                name,
+                other,
+                format!("{name}={shown:?} is not a boolean: use true or false"),
+            ))
         }
     }
 }
 
-pub(crate) fn bad(detail: impl Display) -> Problem {
+pub(crate) fn bad_parameter(detail: impl Display) -> Problem {
     Problem::bad_request(detail.to_string())
 }
 
 /// Returns the problem for a malformed parameter: a raw `+` in it, which may be the only error, or
 /// `detail`.
-fn wrong(name: &str, text: &str, detail: String) -> Problem {
+fn malformed_parameter(name: &str, text: &str, detail: String) -> Problem {
     if text.contains('+') {
-        return bad(format!("parameter {name:?} {}", DecodeError::Plus));
+        return bad_parameter(format!("parameter {name:?} {}", DecodeError::Plus));
     }
-    bad(detail)
+    bad_parameter(detail)
 }
 
 pub(crate) fn required<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
     match value {
-        None => Err(bad(format!("parameter {name:?} is missing"))),
-        Some("") => Err(bad(format!("parameter {name:?} is empty"))),
+        None => Err(bad_parameter(format!("parameter {name:?} is missing"))),
+        Some("") => Err(bad_parameter(format!("parameter {name:?} is empty"))),
         Some(value) => Ok(value),
     }
 }
 
 pub(crate) fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
     let key = percent::decode(value.as_bytes())
-        .map_err(|error| bad(format!("parameter {name:?} {error}")))?;
+        .map_err(|error| bad_parameter(format!("parameter {name:?} {error}")))?;
     if key.len() > MAX_KEY_LEN {
         let len = key.len();
-        return Err(bad(format!(
+        return Err(bad_parameter(format!(
             "parameter {name:?} is {len} bytes long; keys are limited to \
             {MAX_KEY_LEN}"
         )));
@@ -465,7 +486,7 @@ pub(crate) fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Probl
 }
 
 /// Resolves a quorum: the given numbers, and the effective ones in the view in force.
-fn agree(
+fn effective_quorum(
     ack: RawValue<'_>,
     from: RawValue<'_>,
     on: Replication,
@@ -478,7 +499,7 @@ fn agree(
 }
 
 /// Parses a number of plain digits, without sign or spaces.
-pub(crate) fn plain<T: FromStr>(text: &str) -> Option<T> {
+pub(crate) fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
@@ -492,7 +513,11 @@ fn digits(name: &str, value: RawValue<'_>) -> Result<Option<u32>, Problem> {
 fn number(name: &str, value: &str) -> Result<u32, Problem> {
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         let shown: String = value.chars().take(100).collect();
-        return Err(wrong(name, value, format!("{name}={shown:?} is not a decimal number")));
+        return Err(malformed_parameter(
+            name,
+            value,
+            format!("{name}={shown:?} is not a decimal number"),
+        ));
     }
     Ok(value.parse().unwrap_or(u32::MAX))
 }

@@ -1,9 +1,11 @@
 //! Parser of queries for a range.
 
-use protocol::layout::after_prefix;
+use protocol::layout::end_of_prefix;
 use protocol::{AskedQuorum, Quorum};
 
-use super::{RawValue, Replication, agree, bad, digits, fill, flag, key, required};
+use super::{
+    RawValue, Replication, bad_parameter, digits, effective_quorum, flag, key, raw_values, required,
+};
 use crate::http::entities::cursor;
 use crate::http::entities::form::Form;
 use crate::http::percent;
@@ -29,7 +31,7 @@ pub(in crate::http) struct Bounds {
 
 impl Bounds {
     /// True if the range can continue at `next`: one of its keys, or its end.
-    pub(in crate::http) fn has_place(&self, next: &[u8]) -> bool {
+    pub(in crate::http) fn can_continue_at(&self, next: &[u8]) -> bool {
         self.start.as_slice() <= next && self.end.as_deref().is_none_or(|end| next <= end)
     }
 }
@@ -82,7 +84,7 @@ impl RangeParams {
 }
 
 /// The raw parameters of a query for a range.
-struct Said<'a> {
+struct RawRange<'a> {
     start: RawValue<'a>,
     end: RawValue<'a>,
     ack: RawValue<'a>,
@@ -94,21 +96,21 @@ struct Said<'a> {
     values: RawValue<'a>,
 }
 
-fn said(query: &str) -> Result<Said<'_>, Problem> {
-    let [start, end, ack, from, local, prefix, limit, after, values] = fill(query, RANGE)?;
-    Ok(Said { start, end, ack, from, local, prefix, limit, after, values })
+fn raw_range(query: &str) -> Result<RawRange<'_>, Problem> {
+    let [start, end, ack, from, local, prefix, limit, after, values] = raw_values(query, RANGE)?;
+    Ok(RawRange { start, end, ack, from, local, prefix, limit, after, values })
 }
 
-impl Said<'_> {
+impl RawRange<'_> {
     /// Returns the whole range, and the position behind the cursor if one is given.
     fn keys(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
         let start = given("start", self.start)?.unwrap_or_default();
         let prefix = given("prefix", self.prefix)?.unwrap_or_default();
         if self.end == Some("") {
-            return Err(bad("end must not be empty; omit it to read to the last key"));
+            return Err(bad_parameter("end must not be empty; omit it to read to the last key"));
         }
         let end = given("end", self.end)?;
-        let behind = if prefix.is_empty() { None } else { after_prefix(&prefix) };
+        let behind = if prefix.is_empty() { None } else { end_of_prefix(&prefix) };
         let end = match (end, behind) {
             (Some(end), Some(behind)) => Some(end.min(behind)),
             (end, behind) => end.or(behind),
@@ -116,14 +118,14 @@ impl Said<'_> {
         let whole = Bounds { start: start.max(prefix), end };
         let Some(after) = self.after else { return Ok((whole, None)) };
         let text = percent::decode(after.as_bytes())
-            .map_err(|error| bad(format!("parameter \"after\" {error}")))?;
-        let after = cursor::decode(&whole, &text).map_err(bad)?;
+            .map_err(|error| bad_parameter(format!("parameter \"after\" {error}")))?;
+        let after = cursor::decode(&whole, &text).map_err(bad_parameter)?;
         Ok((whole, Some(after)))
     }
 
     /// Returns the query without `after`, each value in its original encoding.
     fn base(&self) -> String {
-        let Said { start, end, ack, from, local, prefix, limit, after: _, values } = self;
+        let RawRange { start, end, ack, from, local, prefix, limit, after: _, values } = self;
         let all = [start, end, ack, from, local, prefix, limit, &None, values];
         let pairs = RANGE.iter().zip(all).filter_map(|(name, value)| Some((name, (*value)?)));
         let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={value}")).collect();
@@ -142,19 +144,19 @@ pub(in crate::http) fn entities(
     form: Form,
     replication: Replication,
 ) -> Result<RangeParams, Problem> {
-    let said = said(query)?;
+    let said = raw_range(query)?;
     if form == Form::Chunks {
         let paged = [said.prefix, said.limit, said.after, said.values];
         let paged = PAGED.iter().zip(paged).find(|(_, value)| value.is_some());
         if let Some((name, _)) = paged {
-            return Err(bad(format!(
+            return Err(bad_parameter(format!(
                 "{name}= is for responses that tell items apart: send Accept: {} or Accept: {}",
                 Form::Lines.content_type(),
                 Form::Frames.content_type(),
             )));
         }
         if said.start.is_none() {
-            return Err(bad(format!(
+            return Err(bad_parameter(format!(
                 "parameter \"start\" is missing; to list all keys, or those with a prefix=, send \
                  Accept: {}",
                 Form::Lines.content_type(),
@@ -167,10 +169,10 @@ pub(in crate::http) fn entities(
     let values = said.values.is_none() || flag("values", said.values)?;
     let limit = digits("limit", said.limit)?;
     if let Some(limit) = limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {
-        return Err(bad(format!("limit={limit} is out of range 1..{MAX_LIMIT}")));
+        return Err(bad_parameter(format!("limit={limit} is out of range 1..{MAX_LIMIT}")));
     }
     let limit = limit.map(|limit| limit as usize);
-    let (asked, quorum) = agree(said.ack, said.from, replication)?;
+    let (asked, quorum) = effective_quorum(said.ack, said.from, replication)?;
     let base = said.base();
     Ok(RangeParams { whole, after, quorum, asked, local, limit, values, form, base })
 }

@@ -287,7 +287,7 @@ proptest! {
     fn any_order_is_understood_or_refused(query in ORDERS) {
         let _ = (revoke(&query).err(), token(&query).err());
         let _ = (quota(&query).err(), quota_to_remove(&query).err());
-        let _ = (repair(&query), none(&query), events(&query), profile(&query));
+        let _ = (repair(&query), refuse_parameters(&query), events(&query), profile(&query));
         let nobody = |name: &str| NotAsking::Nobody { name: name.to_owned(), asking: Vec::new() };
         let _ = change(&query, |node| Err(nobody(node)));
         if let Ok(plan) = apply(&query) {

@@ -83,19 +83,19 @@ pub(in crate::http) fn get(
 }
 
 /// Formats the event with a node's snapshot; both arguments are JSON.
-pub(super) fn of_node(name: &str, snapshot: &str) -> String {
+pub(super) fn snapshot_event(name: &str, snapshot: &str) -> String {
     format!("data: {{\"node\":{name},\"snapshot\":{snapshot}}}\n\n")
 }
 
 /// Formats the event with a piece of a node's samples; both arguments are JSON.
-pub(super) fn past_of(name: &str, past: &str) -> Bytes {
+pub(super) fn history_event(name: &str, past: &str) -> Bytes {
     Bytes::from(format!("event: past\ndata: {{\"node\":{name},\"past\":{past}}}\n\n"))
 }
 
 /// A piece of a node's samples: first the names of the values, then the values.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Past {
+enum HistoryPiece {
     /// The names of the values.
     Fields(Vec<String>),
     /// The values of up to [`PIECE`] seconds.
@@ -104,11 +104,11 @@ enum Past {
 
 /// Sends this node's stored samples, in pieces, as fast as they are taken.
 async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
-    let event = |past: &Past| match &name {
-        Some(name) => past_of(name, &json(past)),
+    let event = |past: &HistoryPiece| match &name {
+        Some(name) => history_event(name, &json(past)),
         None => Bytes::from(format!("{PAST}{}\n\n", json(past))),
     };
-    let mut piece = Past::Fields(service.reports.past_fields());
+    let mut piece = HistoryPiece::Fields(service.reports.past_fields());
     let mut from = 0;
     while to.send(event(&piece)).await.is_ok() {
         let (seconds, next) = service.reports.past(from, PIECE);
@@ -116,7 +116,7 @@ async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<S
             return;
         }
         from = next;
-        piece = Past::Seconds(seconds);
+        piece = HistoryPiece::Seconds(seconds);
     }
 }
 
@@ -125,7 +125,7 @@ async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Opt
     loop {
         let snapshot = json(&service.reports.snapshot());
         let event = match &name {
-            Some(name) => of_node(name, &snapshot),
+            Some(name) => snapshot_event(name, &snapshot),
             None => format!("data: {snapshot}\n\n"),
         };
         // If there is no room, the next snapshot will do.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use protocol::{
-    Class, Clock, FailureKind, Kind, NodeId, Rank, Record, RecordSummary, Reply, Request, Tag,
+    Class, Clock, FailureKind, Kind, NodeId, Rank, Record, RecordOutline, Reply, Request, Tag,
     Topology, has_expired,
 };
 use serde::Serialize;
@@ -43,7 +43,7 @@ const SHOWN_BYTES: usize = 2048;
 struct ShownKey {
     /// The bytes, as text if they are UTF-8, otherwise in hex digits.
     #[serde(flatten)]
-    begin: Begin,
+    begin: ShownBytes,
     /// Number of the value's bytes shown.
     bytes: usize,
 }
@@ -51,7 +51,7 @@ struct ShownKey {
 /// The notation of a value's bytes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Begin {
+enum ShownBytes {
     Text(String),
     Hex(String),
 }
@@ -60,16 +60,16 @@ impl ShownKey {
     fn of(value: &[u8]) -> Self {
         let begin = &value[..value.len().min(SHOWN_BYTES)];
         match std::str::from_utf8(begin) {
-            Ok(text) => Self { begin: Begin::Text(text.to_owned()), bytes: text.len() },
+            Ok(text) => Self { begin: ShownBytes::Text(text.to_owned()), bytes: text.len() },
             // A character may be cut in two.
             Err(error) if error.error_len().is_none() && begin.len() < value.len() => {
                 let (text, _) = begin.split_at(error.valid_up_to());
                 let text = String::from_utf8_lossy(text).into_owned();
-                Self { bytes: text.len(), begin: Begin::Text(text) }
+                Self { bytes: text.len(), begin: ShownBytes::Text(text) }
             }
             Err(_) => {
                 let hex = begin.iter().map(|byte| format!("{byte:02x}")).collect();
-                Self { begin: Begin::Hex(hex), bytes: begin.len() }
+                Self { begin: ShownBytes::Hex(hex), bytes: begin.len() }
             }
         }
     }
@@ -91,12 +91,12 @@ struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    record: Option<KeyFacts>,
+    record: Option<RecordFacts>,
 }
 
 /// The facts about a record.
 #[derive(Debug, Serialize)]
-struct KeyFacts {
+struct RecordFacts {
     /// Version, the beginning of the `ETag`; the greatest is the newest.
     version: String,
     /// The value's `ETag`; left out if there is no value, or the record is long and made by
@@ -187,19 +187,19 @@ fn reported(
             let step = (record.ballot() > 0).then(|| record.op_history().step);
             let expires_ms = Some(record.expiry_ms()).filter(|at| *at != 0);
             let expired = expires_ms.map(|at| has_expired(at, wall_micros()));
-            let facts = facts(topology, &record.summary(), value_bytes);
+            let facts = record_facts(topology, &record.outline(), value_bytes);
             let tag = Some(Tag::of(&record));
             let tag = tag.filter(|_| record.kind() == Kind::Value).and_then(etag);
-            let facts = KeyFacts { etag: tag, step, expires_ms, expired, ..facts };
-            (kind(record.kind()), Some(authoritative), Some(facts))
+            let facts = RecordFacts { etag: tag, step, expires_ms, expired, ..facts };
+            (kind_text(record.kind()), Some(authoritative), Some(facts))
         }
         Ok(Reply::Long { outline, authoritative }) => {
             let value_bytes = (outline.bytes as usize).saturating_sub(RECORD_BYTES);
             let Rank { version, ballot, kind: held, .. } = outline.rank;
             let tag = Some(Tag { version, last: None });
             let tag = tag.filter(|_| ballot == 0 && held == Kind::Value).and_then(etag);
-            let facts = KeyFacts { etag: tag, ..facts(topology, &outline, value_bytes) };
-            (kind(outline.rank.kind), Some(authoritative), Some(facts))
+            let facts = RecordFacts { etag: tag, ..record_facts(topology, &outline, value_bytes) };
+            (kind_text(outline.rank.kind), Some(authoritative), Some(facts))
         }
         Ok(Reply::Absent { authoritative }) => ("absent", Some(authoritative), None),
         Ok(Reply::Busy) | Err(FailureKind::Busy) => ("busy", None, None),
@@ -210,7 +210,7 @@ fn reported(
     Replica { node, url, holds, authoritative, record }
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind_text(kind: Kind) -> &'static str {
     match kind {
         Kind::Value => "value",
         Kind::Tombstone => "tombstone",
@@ -218,11 +218,11 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-fn facts(topology: &Topology, outline: &RecordSummary, value_bytes: usize) -> KeyFacts {
+fn record_facts(topology: &Topology, outline: &RecordOutline, value_bytes: usize) -> RecordFacts {
     let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| protocol::origin_of(name) == version.origin);
-    KeyFacts {
+    RecordFacts {
         version: version.to_string(),
         etag: None,
         ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use super::events::{PAST, json, of_node, past_of};
+use super::events::{PAST, history_event, json, snapshot_event};
 use crate::counters::clocks::wall_micros;
-use crate::http::others::{NodePage, NodeRequest, Unread};
+use crate::http::others::{FetchError, NodePage, NodeRequest};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};
 
@@ -28,7 +28,7 @@ const TARGET: &str = "/ui/events?local=true";
 
 /// The event data for a node that can't be reached.
 #[derive(Debug, Serialize)]
-struct Notice<'a> {
+struct UnreachableNotice<'a> {
     node: &'a str,
     why: String,
     since_ms: u64,
@@ -36,7 +36,7 @@ struct Notice<'a> {
 
 /// The event data for a node that has left the cluster.
 #[derive(Debug, Serialize)]
-struct Left<'a> {
+struct LeftNotice<'a> {
     node: &'a str,
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) 
             let stays = others.contains(peer);
             if !stays {
                 task.abort();
-                let notice = json(&Left { node: &requests.name(*peer) });
+                let notice = json(&LeftNotice { node: &requests.name(*peer) });
                 let _ = to.try_send(Bytes::from(format!("event: left\ndata: {notice}\n\n")));
             }
             stays
@@ -73,14 +73,14 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     loop {
         let attended = async {
             let mut page = open(&requests, peer, &lookup).await?;
-            attend(&mut page, name, &to, &mut since).await
+            relay_stream(&mut page, name, &to, &mut since).await
         };
         let lost = tokio::select! {
             () = to.closed() => return,
-            lost = attended => lost.err().unwrap_or(Unread::Ended),
+            lost = attended => lost.err().unwrap_or(FetchError::Ended),
         };
         let since_ms = *since.get_or_insert_with(|| wall_micros() / 1000);
-        let notice = json(&Notice { node: name, why: lost.to_string(), since_ms });
+        let notice = json(&UnreachableNotice { node: name, why: lost.to_string(), since_ms });
         // If there is no room, the next notice will do.
         let _ = to.try_send(Bytes::from(format!("event: lost\ndata: {notice}\n\n")));
         tokio::select! {
@@ -95,18 +95,18 @@ async fn open(
     requests: &Requests,
     peer: NodeId,
     lookup: &RefCell<Option<Lookup>>,
-) -> Result<NodePage, Unread> {
+) -> Result<NodePage, FetchError> {
     let stream = peers::connect(&requests.url(peer), lookup).await?;
     NodePage::fetch(stream, requests, peer, NodeRequest::Get(TARGET), SILENCE).await
 }
 
 /// Relays the stream to its end. `since` is the time at which the node was lost, if it was.
-async fn attend(
+async fn relay_stream(
     page: &mut NodePage,
     name: &str,
     to: &mpsc::Sender<Bytes>,
     since: &mut Option<u64>,
-) -> Result<(), Unread> {
+) -> Result<(), FetchError> {
     let name = json(name);
     let mut line = Vec::new();
     loop {
@@ -115,12 +115,12 @@ async fn attend(
         if let Some(past) = text.strip_prefix(PAST) {
             // Samples come once, so they wait for room. An error means that this task is about to
             // be dropped.
-            let _ = to.send(past_of(&name, past.trim_end())).await;
+            let _ = to.send(history_event(&name, past.trim_end())).await;
             continue;
         }
         let Some(snapshot) = text.strip_prefix("data: ") else { continue };
         *since = None;
         // If there is no room, the next snapshot will do.
-        let _ = to.try_send(Bytes::from(of_node(&name, snapshot.trim_end())));
+        let _ = to.try_send(Bytes::from(snapshot_event(&name, snapshot.trim_end())));
     }
 }

@@ -65,18 +65,18 @@ struct Get {
 }
 
 struct NextPage {
-    scan: Scan,
+    scan: ScanJob,
     until: Instant,
     since: Option<Instant>,
 }
 
 /// A read of a range of keys, and the channel for its result.
-enum Scan {
+enum ScanJob {
     Page { op: OpId, request: PageRequest, reply: oneshot::Sender<Result<Page, StoreError>> },
     Compare { request: CompareRequest, reply: oneshot::Sender<Result<Compared, StoreError>> },
 }
 
-impl Scan {
+impl ScanJob {
     fn is_closed(&self) -> bool {
         match self {
             Self::Page { reply, .. } => reply.is_closed(),
@@ -250,7 +250,7 @@ impl ReadPool {
         until: Instant,
     ) -> oneshot::Receiver<Result<Page, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        self.scan(Scan::Page { op, request, reply }, class, until);
+        self.scan(ScanJob::Page { op, request, reply }, class, until);
         answer
     }
 
@@ -262,11 +262,11 @@ impl ReadPool {
         until: Instant,
     ) -> oneshot::Receiver<Result<Compared, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        self.scan(Scan::Compare { request, reply }, class, until);
+        self.scan(ScanJob::Compare { request, reply }, class, until);
         answer
     }
 
-    fn scan(&self, scan: Scan, class: Class, until: Instant) {
+    fn scan(&self, scan: ScanJob, class: Class, until: Instant) {
         let next = NextPage { scan, until, since: profile::queued() };
         let shared = match class {
             Class::Client => &self.shared,

@@ -105,7 +105,7 @@ fn pages_and_gets_take_turns() {
     };
     let page = || {
         let (reply, _) = oneshot::channel();
-        let scan = Scan::Page { op: OWN, request: all(), reply };
+        let scan = ScanJob::Page { op: OWN, request: all(), reply };
         NextPage { scan, until: Instant::now(), since: None }
     };
     queues.gets.extend((0..6).map(|_| get()));

@@ -45,18 +45,18 @@ static SLOWED: WaitSite =
 /// Outcomes on their way from the log's thread to the loop.
 #[derive(Debug)]
 struct Arrivals {
-    inner: profile::Mutex<Arrived>,
+    inner: profile::Mutex<ArrivedOutcomes>,
 }
 
 #[derive(Debug, Default)]
-struct Arrived {
+struct ArrivedOutcomes {
     outcomes: Vec<(u64, Result<(), lsm::Error>)>,
     loop_waker: Option<Waker>,
 }
 
 impl Arrivals {
     #[track_caller]
-    fn lock(&self) -> MutexGuard<'_, Arrived> {
+    fn lock(&self) -> MutexGuard<'_, ArrivedOutcomes> {
         self.inner.lock()
     }
 }
@@ -69,14 +69,14 @@ pub(crate) struct Writes<T> {
     /// Limit on the bytes that wait for the store.
     bound: usize,
     sink: OutcomeSink<T>,
-    collecting: RefCell<Collecting<T>>,
+    collecting: RefCell<CollectedBatch<T>>,
     in_flight: RefCell<VecDeque<(u64, PendingBatch<T>)>>,
     submitted: Cell<u64>,
     waiting_bytes: Cell<usize>,
     arrivals: Arc<Arrivals>,
 }
 
-struct Collecting<T> {
+struct CollectedBatch<T> {
     batch: Batch,
     turn: Option<PendingBatch<T>>,
     /// An emptied list of waiters, kept for reuse.
@@ -109,7 +109,7 @@ impl<T> Writes<T> {
             commits_on_loop: commits_on_loop(sync),
             bound,
             sink,
-            collecting: RefCell::new(Collecting {
+            collecting: RefCell::new(CollectedBatch {
                 batch,
                 turn: None,
                 spare: Vec::new(),
@@ -120,7 +120,7 @@ impl<T> Writes<T> {
             submitted: Cell::new(0),
             waiting_bytes: Cell::new(0),
             arrivals: Arc::new(Arrivals {
-                inner: profile::Mutex::new(&ARRIVALS, Arrived::default()),
+                inner: profile::Mutex::new(&ARRIVALS, ArrivedOutcomes::default()),
             }),
         }
     }

@@ -89,7 +89,7 @@ fn the_writes_of_a_turn_are_one_batch() {
 }
 
 #[test]
-fn a_failed_log_is_everybodys_error() {
+fn a_failed_log_fails_all_waiting_writes() {
     for (sync, op) in [(SyncMode::Always, Op::Sync), (SyncMode::Never, Op::Write)] {
         on_a_loop(async {
             let Fixture { disk, writes, outcomes, .. } = fixture(sync, 1 << 20);
@@ -108,7 +108,7 @@ fn a_failed_log_is_everybodys_error() {
 }
 
 #[test]
-fn no_more_bytes_wait_than_may() {
+fn the_bytes_of_waiting_writes_are_bounded() {
     on_a_loop(async {
         let Fixture { writes, outcomes, .. } = fixture(SyncMode::Never, 250);
         put(&writes, 0).unwrap();

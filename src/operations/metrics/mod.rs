@@ -18,13 +18,13 @@ use prometheus_client::registry::Registry;
 use protocol::{Clock, HintLedger, NodeId, escaped};
 
 use self::list::Metric;
-pub(crate) use self::plain::plain;
+pub(crate) use self::plain::to_plain_text;
 use crate::counters::latency;
 use crate::counters::{Count, Counters, PeerCounts, REFUSED, RequestKind, STATUSES};
 use crate::node::Node;
 use crate::operations::stderr;
 use crate::operations::usage;
-use crate::quotas::counts::Counted;
+use crate::quotas::counts::CountedQuota;
 use crate::tokens::lookup as access;
 use crate::transport::Tls;
 
@@ -57,7 +57,7 @@ impl fmt::Debug for Metrics {
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut out = Out(&mut encoder);
+        let mut out = MetricsWriter(&mut encoder);
         requests(&mut out, &self.0)?;
         access(&mut out, &self.0)?;
         quotas(&mut out, &self.0)?;
@@ -72,9 +72,9 @@ impl Collector for Metrics {
 }
 
 /// Writes metrics one after the other.
-struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+struct MetricsWriter<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
-impl Out<'_, '_> {
+impl MetricsWriter<'_, '_> {
     fn begin(&mut self, metric: &Metric) -> Result<MetricEncoder<'_>, fmt::Error> {
         self.0.encode_descriptor(metric.name, metric.help, None, metric.kind)
     }
@@ -110,7 +110,7 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
     node.counters.iter().map(|counters| count(counters).get()).sum()
 }
 
-fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+fn requests(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let mut metric = out.begin(&list::REQUESTS)?;
     let names = list::REQUESTS.labels;
     for (kind, route, method) in RequestKind::ALL {
@@ -155,7 +155,7 @@ fn latency_buckets(node: &Node, kind: RequestKind) -> Vec<(f64, u64)> {
     reported
 }
 
-fn access(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+fn access(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let mut metric = out.begin(&list::REQUESTS_REFUSED)?;
     for (place, reason) in REFUSED.iter().enumerate() {
         let count = sum(node, |counters| &counters.refused[place]);
@@ -169,13 +169,13 @@ fn access(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge(&list::TOKEN_EXPIRY, next.map_or(0, |at| (at - now_ms).div_ceil(1000)))
 }
 
-fn quotas(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+fn quotas(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let all = node.quotas.all();
-    let name = |counted: &Counted| escaped(&counted.quota.prefix);
-    let limits = |limit: fn(&Counted) -> Option<u64>| {
+    let name = |counted: &CountedQuota| escaped(&counted.quota.prefix);
+    let limits = |limit: fn(&CountedQuota) -> Option<u64>| {
         all.iter().filter_map(move |counted| Some((name(counted), limit(counted)?)))
     };
-    out.gauges(&list::QUOTA_STORED, limits(Counted::stored))?;
+    out.gauges(&list::QUOTA_STORED, limits(CountedQuota::stored))?;
     out.gauges(&list::QUOTA_SOFT, limits(|of| Some(of.quota.soft).filter(|soft| *soft > 0)))?;
     out.gauges(&list::QUOTA_HARD, limits(|of| Some(of.quota.hard).filter(|hard| *hard > 0)))?;
     let mut refused = out.begin(&list::QUOTA_REFUSED)?;
@@ -186,7 +186,7 @@ fn quotas(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     Ok(())
 }
 
-fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+fn server(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let connections = node.counters.iter().enumerate().map(|(number, counters)| {
         (number.to_string(), counters.connections.load(Ordering::Relaxed) as u64)
     });
@@ -200,9 +200,9 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter(&list::LOG_LINES_DROPPED, stderr::dropped())?;
     type Of = fn(&Counters) -> &Count;
     let counters: [(&Metric, Of); 10] = [
-        (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.reaped),
+        (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.timed_out),
         (&list::CONNECTIONS_EVICTED, |counters| &counters.evicted),
-        (&list::TRANSFERS_ABORTED, |counters| &counters.gave_way),
+        (&list::TRANSFERS_ABORTED, |counters| &counters.transfers_aborted),
         (&list::CONNECTIONS_HTTP2, |counters| &counters.http2),
         (&list::CONNECTIONS_MALFORMED, |counters| &counters.malformed),
         (&list::TLS_HANDSHAKES, |counters| &counters.tls_handshakes),
@@ -218,7 +218,7 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge(&list::TLS_CERTIFICATE_EXPIRY, tls.map_or(0, Tls::expires))?;
     out.counter(&list::TLS_RELOADS, tls.map_or(0, Tls::reloads))?;
     out.counter(&list::SECRET_RELOADS, node.secrets.replaced())?;
-    out.gauge(&list::TLS_RELOAD_FAILED, tls.is_some_and(Tls::is_bad).into())?;
+    out.gauge(&list::TLS_RELOAD_FAILED, tls.is_some_and(Tls::has_bad_files).into())?;
     out.seconds(&list::WRITE_SLOWDOWN, sum(node, |counters| &counters.slowdown_nanos))?;
     out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;
     out.gauge(&list::REQUEST_BODY_BYTES, node.limits.bodies.held() as u64)?;
@@ -228,7 +228,7 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge(&list::RANGE_PAGE_BYTES, node.pages.held() as u64)
 }
 
-fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let (view, ledger) = (node.shared.view(), &node.shared.transfer.hints);
     let others = || view.ids().filter(|id| *id != node.shared.own);
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
@@ -236,13 +236,13 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     };
     out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting(id).0))?;
     out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting(id).1))?;
-    out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::of_the_future))?;
+    out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::future_hints))?;
     let missed = view.ids().map(|id| {
         let name = node.shared.name_of(id);
         (name, u64::from(node.shared.transfer.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
-    let may_have_forgotten = node.shared.forgotten_words().is_some();
+    let may_have_forgotten = node.shared.forgotten_idempotency().is_some();
     out.gauge(&list::FORGOTTEN_IDEMPOTENCY_KEYS, u64::from(may_have_forgotten))?;
     let rounds = node.shared.repair.rounds.status();
     let last = rounds.last.as_ref();
@@ -256,11 +256,11 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter(&list::HEALED_RANGES, rounds.healed)?;
     let unhealed = last.map_or(0, |last| last.damaged.saturating_sub(last.healed));
     out.gauge(&list::UNHEALED_RANGES, unhealed)?;
-    out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.taken(id)).sum())?;
-    out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped(id)).sum())
+    out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.delivered_count(id)).sum())?;
+    out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped_count(id)).sum())
 }
 
-fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     type Of = fn(&PeerCounts) -> &Count;
     let all: [(&Metric, Of); 10] = [
         (&list::PEER_ENVELOPES_SENT, |peers| &peers.envelopes_sent),
@@ -283,7 +283,7 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauges(&list::PEER_CONNECTED_LOOPS, loops)
 }
 
-fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
+fn machine(out: &mut MetricsWriter<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
     out.gauge(&list::LAYOUT_EPOCH, node.shared.membership.views.epoch())?;
     out.gauge(&list::COUNCIL_VOTE, u64::from(node.shared.membership.layouts.has_seat()))?;
     out.gauge(&list::UPTIME, node.started.elapsed().as_secs())?;
@@ -291,12 +291,12 @@ fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Resul
     out.gauge(&list::RESIDENT_BYTES, usage::resident_bytes())?;
     out.gauge(&list::DISK_BYTES, usage::disk_bytes(node, stats))?;
     out.gauge(&list::DISK_FULL, u64::from(node.db.lacks_space()))?;
-    let parts = usage::parts(node, stats);
+    let parts = usage::memory_parts(node, stats);
     out.gauges(&list::MEMORY_USED_BYTES, parts.iter().map(|part| (part.name, part.used)))?;
     out.gauges(&list::MEMORY_BUDGET_BYTES, parts.iter().map(|part| (part.name, part.budget)))
 }
 
-fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
+fn store_times(out: &mut MetricsWriter<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     out.seconds(&list::FLUSH, stats.flush_nanos)?;
     out.seconds(&list::COMPACTION, stats.compaction_nanos)?;
     let mut metric = out.begin(&list::COMMIT_DURATION)?;
@@ -310,7 +310,7 @@ fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     metric.encode_histogram::<NoLabels>(stats.commit_nanos as f64 / NANOS, count, &buckets, None)
 }
 
-fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
+fn store(out: &mut MetricsWriter<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     for (metric, value) in [
         (&list::KEYS, stats.keys),
         (&list::DAMAGED_TABLES, stats.damaged_tables),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Converts OpenMetrics text. A counter is declared under the name of its samples, with `_total`.
 /// Lines that the older format does not know are left out.
-pub(crate) fn plain(open: &str) -> String {
+pub(crate) fn to_plain_text(open: &str) -> String {
     let mut plain = String::with_capacity(open.len() + open.len() / 16);
     let mut help = "";
     for line in open.lines() {
@@ -40,6 +40,6 @@ mod tests {
             # TYPE b gauge\n# UNIT b seconds\nb 2\n# TYPE c histogram\nc_sum 1\n# EOF\n";
         let expected = "# HELP a_total Some\n# TYPE a_total counter\na_total{x=\"# HELP\"} 1\n\
             # HELP b More\n# TYPE b gauge\nb 2\n# TYPE c histogram\nc_sum 1\n";
-        assert_eq!(plain(open), expected);
+        assert_eq!(to_plain_text(open), expected);
     }
 }

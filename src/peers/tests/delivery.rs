@@ -4,7 +4,7 @@ use protocol::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Repl
 
 use super::world::*;
 use crate::counters::clocks;
-use crate::peers::FromPeers;
+use crate::peers::PeerInput;
 
 #[test]
 fn requests_and_replies_travel() {
@@ -13,13 +13,13 @@ fn requests_and_replies_travel() {
         a.peers.send(B, read(7));
         a.peers.send(B, write(8, 100));
         match a.next().await {
-            FromPeers::PeerSeen { peer, incarnation, knows_us, .. } => {
+            PeerInput::PeerSeen { peer, incarnation, knows_us, .. } => {
                 assert_eq!((peer, incarnation, knows_us), (B, Incarnation(101), None));
             }
             other => panic!("{other:?}"),
         }
-        assert!(matches!(a.event().await, Event::Up(B)));
-        let FromPeers::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
+        assert!(matches!(a.event().await, Event::LinkUp(B)));
+        let PeerInput::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
         else {
             panic!("b does not know who came");
         };
@@ -40,7 +40,7 @@ fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
     run(async {
         let (a, b) = pair(|_| Some(Reply::Stored)).await;
         a.peers.send(B, request(0, Request::Ping));
-        assert!(matches!(a.event().await, Event::Up(B)));
+        assert!(matches!(a.event().await, Event::LinkUp(B)));
         a.reply().await;
         let (writes, envelopes) = (a.counts().writes.get(), a.counts().envelopes_sent.get());
         let (answers, back) = (b.counts().writes.get(), b.counts().envelopes_sent.get());
@@ -87,7 +87,7 @@ fn long_values_travel_in_both_directions() {
 }
 
 #[test]
-fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
+fn a_long_request_holds_its_memory_as_long_as_it_lives() {
     run(async {
         let (a, b) = pair(only_pings).await;
         let received = &b.facts.received;
@@ -114,7 +114,7 @@ fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
 }
 
 #[test]
-fn a_record_that_there_is_no_room_for_is_thrown_away() {
+fn a_record_without_a_reservation_is_discarded() {
     run(async {
         let long = |request: &Request| match request {
             Request::Read { .. } => {
@@ -129,11 +129,11 @@ fn a_record_that_there_is_no_room_for_is_thrown_away() {
         a.fetch(B, 2, 1 << 20);
         assert_eq!(a.reply().await, (2, Reply::Busy), "it is longer than was told");
         a.fetch(B, 3, 8 + (5 << 20));
-        drop(a.peers.take_room(B, 3));
+        drop(a.peers.take_reservation(B, 3));
         assert_eq!(a.reply().await, (3, Reply::Busy), "nobody waits any more");
         a.fetch(B, 4, 8 + (5 << 20));
         assert!(matches!(a.reply().await, (4, Reply::Found { .. })));
-        assert!(a.peers.take_room(B, 4).is_none(), "it is the record's now");
+        assert!(a.peers.take_reservation(B, 4).is_none(), "it is the record's now");
     });
 }
 
@@ -160,7 +160,7 @@ fn pages_and_hints_take_the_bulk_connection() {
             "{connections:?}"
         );
         let ups = [a.event().await];
-        assert!(matches!(ups, [Event::Up(B)]));
+        assert!(matches!(ups, [Event::LinkUp(B)]));
     });
 }
 
@@ -189,7 +189,7 @@ fn the_sink_may_send_and_respond() {
 impl Node {
     async fn connect_with(&self, peer: protocol::NodeId, reply: Reply) {
         self.peers.send(peer, request(0, Request::Ping));
-        assert!(matches!(self.event().await, Event::Up(up) if up == peer));
+        assert!(matches!(self.event().await, Event::LinkUp(up) if up == peer));
         assert_eq!(self.reply().await, (0, reply));
     }
 }

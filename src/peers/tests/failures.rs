@@ -53,7 +53,7 @@ fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
         for connection in b.peers.connections() {
             connection.close("the test wants it");
         }
-        assert!(matches!(a.event().await, Event::Lost(B)));
+        assert!(matches!(a.event().await, Event::LinkLost(B)));
         b.peers.respond(one.0, one.1, Reply::Stored);
         a.connect(B).await;
         assert_eq!(a.facts.seen(B).links(), 1);
@@ -83,8 +83,8 @@ fn a_peer_that_is_silent_is_given_up() {
     run(async {
         let [a, _b] = beside_one_that_drives_nothing();
         a.peers.send(B, read(1));
-        assert!(matches!(a.event().await, Event::Up(B)));
-        assert!(matches!(a.event().await, Event::Lost(B)));
+        assert!(matches!(a.event().await, Event::LinkUp(B)));
+        assert!(matches!(a.event().await, Event::LinkLost(B)));
     });
 }
 
@@ -95,13 +95,14 @@ async fn shake_as_acceptor(
 ) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
     let handshake = protocol::handshake::Handshake::accept(identity, [3; 32]);
-    let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;
+    let shaken =
+        crate::peers::greet::run_handshake(&mut stream, handshake, Vec::new(), Vec::new()).await;
     shaken.map(drop).unwrap();
     stream
 }
 
 #[test]
-fn what_does_not_fit_overflows_alone() {
+fn only_messages_beyond_the_queue_limit_fail() {
     run(async {
         let (a, b) = pair(only_pings).await;
         // Without a connection, requests wait for the dial.
@@ -112,11 +113,11 @@ fn what_does_not_fit_overflows_alone() {
         }
         loop {
             match a.event().await {
-                Event::Overflow { peer: B, id } => {
+                Event::MessageDropped { peer: B, id } => {
                     assert!(id > 800, "{id} fits into {QUEUE_BYTES} bytes");
                     overflown += 1;
                 }
-                Event::Up(B) => break,
+                Event::LinkUp(B) => break,
                 other => panic!("{other:?}"),
             }
         }
@@ -142,7 +143,7 @@ fn a_slow_reader_costs_only_its_own_requests() {
 async fn overflows_at_a_slow_reader() -> bool {
     let [a, _b] = beside_one_that_drives_nothing();
     a.peers.send(B, read(0));
-    assert!(matches!(a.event().await, Event::Up(B)));
+    assert!(matches!(a.event().await, Event::LinkUp(B)));
     // The socket's buffers take some MiB before the connection's own bound is reached.
     let mut id = 1;
     let overflown = loop {
@@ -160,8 +161,8 @@ async fn overflows_at_a_slow_reader() -> bool {
         assert!(id < 10_000, "it never overflows");
     };
     match overflown {
-        Event::Overflow { peer: B, .. } => true,
-        Event::Lost(B) => false,
+        Event::MessageDropped { peer: B, .. } => true,
+        Event::LinkLost(B) => false,
         other => panic!("{other:?}"),
     }
 }
@@ -216,11 +217,11 @@ fn a_goodbye_keeps_requests_away_and_lets_replies_through() {
         })
         .await;
         a.peers.send(B, read(2));
-        assert!(matches!(a.event().await, Event::Overflow { peer: B, id: 2 }));
+        assert!(matches!(a.event().await, Event::MessageDropped { peer: B, id: 2 }));
         b.peers.respond(connection, id, Reply::Absent { authoritative: true });
         assert_eq!(a.reply().await, (1, Reply::Absent { authoritative: true }));
         b.peers.close().await;
-        assert!(matches!(a.event().await, Event::Lost(B)));
+        assert!(matches!(a.event().await, Event::LinkLost(B)));
     });
 }
 
@@ -238,7 +239,7 @@ fn a_node_that_closes_still_says_what_it_had_to_say() {
         );
         b.peers.close().await;
         assert_eq!(a.reply().await.0, 1);
-        assert!(matches!(a.event().await, Event::Lost(B)));
+        assert!(matches!(a.event().await, Event::LinkLost(B)));
     });
 }
 
@@ -263,6 +264,6 @@ fn what_went_out_on_one_connection_is_lost_when_the_other_can_not_be_made() {
             std::future::pending::<()>().await;
         });
         a.peers.send(B, write(1, 100_000));
-        assert!(matches!(a.event().await, Event::Lost(B)), "it may have been done");
+        assert!(matches!(a.event().await, Event::LinkLost(B)), "it may have been done");
     });
 }

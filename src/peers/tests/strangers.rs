@@ -61,7 +61,7 @@ fn garbage_is_closed_on_at_once() {
             assert_eq!(until_closed(&mut stream).await, b"");
         }
         assert_eq!(b.counts().refused.get(), 3);
-        assert_eq!(b.facts.complaints.about_whom(), [None], "not for its being late");
+        assert_eq!(b.facts.complaints.subjects(), [None], "not for its being late");
         assert!(b.try_event().is_none());
     });
 }
@@ -144,7 +144,7 @@ async fn misfits(setup: Setup) -> (Node, Node) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_both_and_said_once() {
+fn incompatible_peers_refuse_each_other_and_log_it_once() {
     run(async {
         for setup in [
             Setup { secret: "another", ..Setup::default() },
@@ -158,8 +158,8 @@ fn what_does_not_fit_is_refused_by_both_and_said_once() {
                 until("both count it", || b.counts().refused.get() == tries).await;
             }
             assert!(b.try_event().is_none());
-            assert_eq!(a.facts.complaints.about_whom(), [Some(B)]);
-            assert_eq!(b.facts.complaints.about_whom(), [None]);
+            assert_eq!(a.facts.complaints.subjects(), [Some(B)]);
+            assert_eq!(b.facts.complaints.subjects(), [None]);
         }
     });
 }
@@ -174,12 +174,12 @@ fn a_url_of_this_node_itself_is_noticed() {
         a.peers.send(B, read(1));
         assert!(matches!(a.event().await, Event::Unreachable(B)));
         let complaints = &a.facts.complaints;
-        until("both ends say so", || complaints.about_whom() == [None, Some(B)]).await;
+        until("both ends say so", || complaints.subjects() == [None, Some(B)]).await;
     });
 }
 
 #[test]
-fn something_that_is_no_kvorum_is_told_from_a_node() {
+fn other_servers_are_told_from_nodes() {
     run(async {
         for answer in ["HTTP/1.1 404 Not Found\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n\r\n"] {
             let (ports, urls) = ports();
@@ -194,7 +194,7 @@ fn something_that_is_no_kvorum_is_told_from_a_node() {
             });
             a.peers.send(B, read(1));
             assert!(matches!(a.event().await, Event::Unreachable(B)));
-            assert_eq!(a.facts.complaints.about_whom(), [Some(B)]);
+            assert_eq!(a.facts.complaints.subjects(), [Some(B)]);
         }
     });
 }

@@ -26,8 +26,8 @@ use tokio::time::timeout;
 use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
 use crate::counters::{Counters, PeerCounts};
-use crate::peers::greet::shake;
-use crate::peers::{Facts, FromPeers, PeerConnections};
+use crate::peers::greet::run_handshake;
+use crate::peers::{PeerConnections, PeerFacts, PeerInput};
 use crate::transport::Stream;
 
 /// Time limit for each test, and for each wait in it.
@@ -92,13 +92,13 @@ pub(super) fn url(listener: &std::net::TcpListener) -> String {
 /// The input that a node's sink received.
 #[derive(Default)]
 struct Inbox {
-    events: RefCell<VecDeque<FromPeers>>,
+    events: RefCell<VecDeque<PeerInput>>,
     came: Notify,
 }
 
 pub(super) struct Node {
     pub(super) peers: PeerConnections,
-    pub(super) facts: Arc<Facts>,
+    pub(super) facts: Arc<PeerFacts>,
     pub(super) counters: Arc<Counters>,
     inbox: Rc<Inbox>,
     /// Number of requests answered immediately.
@@ -132,7 +132,7 @@ impl Node {
         let table = PeerTable::new(shared, Arc::new(identity), 500_000, bounds);
         let names = NAMES.iter().map(|name| (*name).to_owned());
         let listed = names.zip(urls.iter().cloned()).collect();
-        let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), listed));
+        let facts = Arc::new(PeerFacts::new(table, Budget::new(ROOM_BYTES), listed));
         let (inbox, served) = (Rc::new(Inbox::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
         let late = Rc::new(RefCell::new(None::<PeerConnections>));
@@ -141,7 +141,7 @@ impl Node {
             Arc::clone(&facts),
             Arc::clone(&counters),
             Rc::new(move |what| {
-                if let FromPeers::Event(Event::Request { connection, id, request, .. }) = &what
+                if let PeerInput::Event(Event::Request { connection, id, request, .. }) = &what
                     && let Some(reply) = answer(request)
                 {
                     count.set(count.get() + 1);
@@ -175,7 +175,7 @@ impl Node {
     }
 
     /// Waits for the next input of the sink.
-    pub(super) async fn next(&self) -> FromPeers {
+    pub(super) async fn next(&self) -> PeerInput {
         loop {
             if let Some(what) = self.inbox.events.borrow_mut().pop_front() {
                 return what;
@@ -187,7 +187,7 @@ impl Node {
     /// Waits for the next event, and skips `PeerSeen`.
     pub(super) async fn event(&self) -> Event {
         loop {
-            if let FromPeers::Event(event) = self.next().await {
+            if let PeerInput::Event(event) = self.next().await {
                 return event;
             }
         }
@@ -196,8 +196,8 @@ impl Node {
     /// Returns the next event if it has arrived already.
     pub(super) fn try_event(&self) -> Option<Event> {
         match self.inbox.events.borrow_mut().pop_front()? {
-            FromPeers::Event(event) => Some(event),
-            FromPeers::PeerSeen { .. } | FromPeers::Later | FromPeers::Fenced => None,
+            PeerInput::Event(event) => Some(event),
+            PeerInput::PeerSeen { .. } | PeerInput::Later | PeerInput::Fenced => None,
         }
     }
 
@@ -230,7 +230,7 @@ impl Node {
     /// Connects to `peer`: waits until a first request is answered.
     pub(super) async fn connect(&self, peer: NodeId) {
         self.peers.send(peer, request(0, Request::Ping));
-        assert!(matches!(self.event().await, Event::Up(up) if up == peer));
+        assert!(matches!(self.event().await, Event::LinkUp(up) if up == peer));
         assert_eq!(self.reply().await, (0, Reply::Pong));
     }
 }
@@ -256,7 +256,7 @@ pub(super) async fn proven(own: &Node, address: SocketAddr) -> Stream {
     let mut hello = Vec::new();
     let identity = Arc::clone(&own.facts.table.identity);
     let handshake = Handshake::dial(identity, B, ConnectionKind::Small, [4; 32], &mut hello);
-    let (_, rest) = shake(&mut stream, handshake, hello, Vec::new()).await.unwrap();
+    let (_, rest) = run_handshake(&mut stream, handshake, hello, Vec::new()).await.unwrap();
     assert!(rest.is_empty());
     stream
 }

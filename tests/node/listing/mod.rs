@@ -1,6 +1,7 @@
 //! Ranges in the forms that mark their own end: through proxies, in pages, over HTTP/2, and by
 //! `kvorum scan`.
 
+mod paused;
 mod relay;
 
 use std::collections::BTreeMap;
@@ -152,7 +153,8 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
     assert_eq!(rest, Items::from([(b"c".to_vec(), b"v".to_vec())]));
 }
 
-/// With a limit `scan` requests pages, and can be interrupted between two of them.
+/// `scan` requests pages, and can be interrupted between two of them. It connects again if the
+/// connection has ended.
 #[test]
 fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
     let node = Node::start(&["--sync", "never", "--max-value", "1MiB"]);
@@ -165,12 +167,11 @@ fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
     let problem = "HTTP/1.1 504 No\r\nContent-Length: 62\r\n\r\n\
                    {\"type\":\"quorum-not-reached\",\"title\":\"No quorum\",\"status\":504}";
     let page = "HTTP/1.1 502 No\r\nContent-Length: 6\r\n\r\n<html>";
-    for framing in [
-        Framing::Hangup(1),
-        Framing::Hangup(2),
-        Framing::Refusal(1, problem),
-        Framing::Refusal(2, page),
-    ] {
+    for pages in [1, 2] {
+        let relay = Relay::to(node.address, Framing::Hangup(pages));
+        assert_eq!(scan(&relay.url(), &[]).stdout, all, "{pages} pages a connection");
+    }
+    for framing in [Framing::Refusal(1, problem), Framing::Refusal(2, page)] {
         let relay = Relay::to(node.address, framing.clone());
         let output = scan(&relay.url(), &["--limit", "18"]);
         let said = String::from_utf8(output.stderr).unwrap();

@@ -159,7 +159,7 @@ fn through(what: Between) -> (Node, Node) {
 }
 
 #[test]
-fn somebody_in_the_middle_is_found_out() {
+fn an_attacker_in_the_middle_is_detected() {
     let (a, b) = through(Between::Reads);
     let (mut a, _b) = (a, b);
     let mut log = io::BufReader::new(a.take_stderr());
@@ -173,7 +173,7 @@ fn somebody_in_the_middle_is_found_out() {
 }
 
 #[test]
-fn who_only_passes_bytes_on_is_no_hindrance() {
+fn a_proxy_that_only_forwards_bytes_is_tolerated() {
     let (mut a, _b) = through(Between::PassesOn);
     let mut log = io::BufReader::new(a.take_stderr());
     let mut said = String::new();

@@ -192,6 +192,13 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(get(&["--client-cert", &cert, "--client-key", &key]).status.success());
     let refused = String::from_utf8(get(&[]).stderr).unwrap();
     assert!(refused.contains("--client-cert"), "{refused}");
+    // The node has read no request, so the outcome of a write is known.
+    for words in [&["put", "k", "v"][..], &["put", "k", "v", "--json"], &["compact"]] {
+        let refused = run(&[words, &["--url", &url, "--ca-file", &ca]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("--client-cert") && !said.contains("unknown"), "{said}");
+    }
 }
 
 /// Tests docs/design/security.md, *Not protected*: everything that is reachable without a

@@ -66,6 +66,21 @@ fn every_command_has_help() {
 }
 
 #[test]
+fn a_run_is_left_on_disk_if_its_figures_cannot_be_printed() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("run");
+    let mut load = Command::new(env!("CARGO_BIN_EXE_kvorum-bench"));
+    load.args(["load", "-R50", "-c2", "-d1", "--json", &server.url()]).arg("--out").arg(&dir);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = load.stdout(full).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("stdout: "), "{said}");
+    assert_eq!(record(&dir).counts.answered, 50);
+    assert!(fs::read_to_string(dir.join("output.txt")).unwrap().contains("50 requests in "));
+}
+
+#[test]
 fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();

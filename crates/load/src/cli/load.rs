@@ -139,7 +139,7 @@ impl Work<'_> {
     }
 }
 
-/// Prints the figures and writes the remaining files. Returns the write that failed, if any.
+/// Writes the remaining files and prints the figures. Returns the write that failed, if any.
 fn report(
     args: &LoadArgs,
     asked: &Asked,
@@ -163,6 +163,16 @@ fn report(
     let text = all.to_string();
     let header = print::header(run);
     let each: Vec<(String, Run, String)> = reported::by_target(args, run, outcome, asked);
+    // The files come first: standard output may be closed, and the run cannot be repeated.
+    if let Some(mut dir) = sinks.dir {
+        for (name, run, text) in &each {
+            let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
+            let written = dir.file(&format!("{name}/output.txt"), text.as_bytes());
+            let written = written.and_then(|()| dir.file(&format!("{name}/run.json"), &json));
+            written.unwrap_or_else(&mut note);
+        }
+        dir.finish(run, &format!("{header}{text}")).unwrap_or_else(&mut note);
+    }
     if args.json {
         let mut all = serde_json::to_value(&*run).expect("all of it is plain data");
         if !each.is_empty() {
@@ -173,15 +183,6 @@ fn report(
     } else {
         out.say(&text)?;
         each.iter().try_for_each(|(_, _, text)| out.say(&format!("\n{text}")))?;
-    }
-    if let Some(mut dir) = sinks.dir {
-        for (name, run, text) in &each {
-            let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
-            let written = dir.file(&format!("{name}/output.txt"), text.as_bytes());
-            let written = written.and_then(|()| dir.file(&format!("{name}/run.json"), &json));
-            written.unwrap_or_else(&mut note);
-        }
-        dir.finish(run, &format!("{header}{text}")).unwrap_or_else(&mut note);
     }
     Ok(wrong)
 }

@@ -19,7 +19,7 @@ pub const NODE_TICK_MICROS: u64 = 250_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackgroundEffect {
     /// Read hints for a node from the store, in the order of their keys; ends in
-    /// `BackgroundEvent::Returned` with a page of them, which is empty if there are none.
+    /// `BackgroundEvent::CallReturned` with a page of them, which is empty if there are none.
     ReadHints {
         /// The id of the call.
         call: CallId,
@@ -31,14 +31,14 @@ pub enum BackgroundEffect {
         max_bytes: usize,
     },
     /// Remove hints that were delivered or are no longer needed, unless the store has a newer hint
-    /// of the same key by now. If the store refuses, ends in `BackgroundEvent::HintsStay`.
+    /// of the same key by now. If the store refuses, ends in `BackgroundEvent::HintRemovalFailed`.
     DropHints {
         /// The node that the hints are for.
         peer: NodeId,
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
     },
-    /// Ask a node, through the coordinator of some loop; ends in `BackgroundEvent::Returned`.
+    /// Ask a node, through the coordinator of some loop; ends in `BackgroundEvent::CallReturned`.
     Call {
         /// The id of the call.
         call: CallId,
@@ -51,7 +51,7 @@ pub enum BackgroundEffect {
     },
     /// Store durably which disk a node has, and the node's report of its log; then call
     /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept).
-    Remember {
+    StoreClaim {
         /// The node that has the disk.
         peer: NodeId,
         /// The knowledge of the disk and its log.
@@ -62,26 +62,27 @@ pub enum BackgroundEffect {
     /// regained authority takes effect only once the state is stored.
     StoreState(MembershipState),
     /// Store durably which cluster this node belongs to; then call
-    /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in `BackgroundEvent::ClusterIdKept`.
-    KeepClusterId(ClusterId),
+    /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in
+    /// `BackgroundEvent::ClusterIdStored`.
+    StoreClusterId(ClusterId),
     /// Store durably the marks of a node's missed writes
-    /// ([`Missed::encode`](crate::Missed::encode)); ends in `BackgroundEvent::MissedKept`.
-    KeepMissed {
+    /// ([`Missed::encode`](crate::Missed::encode)); ends in `BackgroundEvent::MissedStored`.
+    StoreMissed {
         /// The node whose marks to store.
         node: NodeId,
     },
     /// Store durably this node's knowledge of layouts and its vote
     /// ([`Layouts::encode`](crate::Layouts::encode)); then call
     /// [`Shared::install_layout`](crate::Shared::install_layout). Ends in
-    /// `BackgroundEvent::LayoutsKept`.
-    KeepLayouts,
+    /// `BackgroundEvent::LayoutsStored`.
+    StoreLayouts,
     /// Drop from the store every record that this node does not hold
     /// ([`Shared::holds`](crate::Shared::holds)). Records stored after this effect may stay. Ends
-    /// in `BackgroundEvent::LeftoversDropped`.
-    DropLeftovers,
+    /// in `BackgroundEvent::OrphansDropped`.
+    DropOrphans,
     /// Store durably the memory of writes with an idempotency key; ends in
-    /// `BackgroundEvent::Returned`.
-    KeepRemembered {
+    /// `BackgroundEvent::CallReturned`.
+    StoreRemembered {
         /// The id of the call.
         call: CallId,
         /// The remembered writes, one entry for each.

@@ -2,12 +2,12 @@
 //! membership changes.
 //!
 //! ```text
-//!   PeerSeen ──────▶ ┌────────────┐ ─▶ Remember, StoreState, KeepMissed (stored on disk)
-//!   Tick ──────────▶ │ Background │ ─▶ ReadHints, DropHints (this node's store)
-//!   Returned ──────▶ │  (tasks)   │ ─▶ Call ──▶ some loop's Protocol ──▶ a node, also this one
-//!   StateStored, … ▶ └────────────┘                                      │
-//!        ▲                                                               │
-//!        └───────────────────────────────────────────────────────────────┘
+//!   PeerSeen ───────▶ ┌────────────┐ ─▶ StoreClaim, StoreState, StoreMissed (stored on disk)
+//!   Tick ───────────▶ │ Background │ ─▶ ReadHints, DropHints (this node's store)
+//!   CallReturned ───▶ │  (tasks)   │ ─▶ Call ──▶ some loop's Protocol ──▶ a node, also this one
+//!   StateStored, … ─▶ └────────────┘                                      │
+//!        ▲                                                                │
+//!        └────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! [`Background`] hands each event to the type that owns the state. Work that waits for another
@@ -42,7 +42,7 @@ use crate::transfer::{Hints, Inbound, Marks};
 
 /// The number of ticks between two writes of the other nodes' log reports: a small write for each
 /// node whose report changed.
-const REMEMBER_TICKS: u64 = 4;
+const CLAIM_STORE_TICKS: u64 = 4;
 
 /// An input of a node's background work.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub enum BackgroundEvent {
         cluster: Option<ClusterId>,
     },
     /// Delivered hints could not be removed: the store still has them, and will return them again.
-    HintsStay {
+    HintRemovalFailed {
         /// The node that the hints are for.
         peer: NodeId,
         /// The number of hints.
@@ -71,7 +71,7 @@ pub enum BackgroundEvent {
         bytes: u64,
     },
     /// A call has returned.
-    Returned {
+    CallReturned {
         /// The call that is over.
         call: CallId,
         /// The reply, or why there is none.
@@ -87,14 +87,14 @@ pub enum BackgroundEvent {
         kept: bool,
     },
     /// The cluster's id was stored on disk, or storing it failed.
-    ClusterIdKept {
+    ClusterIdStored {
         /// The id that was to be stored.
         id: ClusterId,
         /// True if the id was stored.
         kept: bool,
     },
     /// A node's marks were stored on disk, or storing them failed.
-    MissedKept {
+    MissedStored {
         /// The node that the marks belong to.
         node: NodeId,
         /// True if the marks were stored.
@@ -106,13 +106,13 @@ pub enum BackgroundEvent {
     /// Another node's layout is later than this node's.
     Behind,
     /// This node's knowledge of layouts was stored on disk, or storing it failed.
-    LayoutsKept {
+    LayoutsStored {
         /// True if the knowledge was stored.
         kept: bool,
     },
     /// The store dropped orphaned records, which are now placed on other nodes only; `done` tells
     /// whether it dropped all of them.
-    LeftoversDropped {
+    OrphansDropped {
         /// True if no orphaned record remains.
         done: bool,
     },
@@ -166,7 +166,7 @@ impl Background {
 
     /// Handles one event; appends the effects to carry out to `out`.
     pub fn handle(&mut self, now: Now, event: BackgroundEvent, out: &mut Vec<BackgroundEffect>) {
-        self.tasks.handles_at(now);
+        self.tasks.set_now(now);
         let cx = self.tasks.context().clone();
         self.inbound.begin(&cx);
         self.follow_view();
@@ -179,28 +179,28 @@ impl Background {
                 self.proofs.seen(&mut self.tasks, peer);
                 self.announcement.tick(&mut self.tasks);
             }
-            BackgroundEvent::HintsStay { peer, hints, bytes } => {
+            BackgroundEvent::HintRemovalFailed { peer, hints, bytes } => {
                 self.hints.stay(&cx, peer, hints, bytes)
             }
-            BackgroundEvent::Returned { call, result } => {
+            BackgroundEvent::CallReturned { call, result } => {
                 self.tasks.answered(call, result);
-                self.identity.look_at_pinged();
+                self.identity.take_ping_results();
                 self.announcement.tick(&mut self.tasks);
-                self.inbound.look(&mut self.tasks, &mut self.identity, &self.cleanup);
+                self.inbound.follow_progress(&mut self.tasks, &mut self.identity, &self.cleanup);
             }
-            BackgroundEvent::Fenced => self.identity.fenced(&cx),
+            BackgroundEvent::Fenced => self.identity.on_fenced(&cx),
             BackgroundEvent::StateStored { state, kept } => {
                 self.identity.state_stored(&cx, state, kept)
             }
-            BackgroundEvent::ClusterIdKept { id, kept } => self.founding.stored(&cx, id, kept),
-            BackgroundEvent::MissedKept { node, kept } => self.marks.kept(&cx, node, kept),
+            BackgroundEvent::ClusterIdStored { id, kept } => self.founding.stored(&cx, id, kept),
+            BackgroundEvent::MissedStored { node, kept } => self.marks.kept(&cx, node, kept),
             BackgroundEvent::Propose(layout) => self.proposals.propose(&mut self.tasks, &layout),
             BackgroundEvent::Behind => self.proposals.pull(&mut self.tasks),
-            BackgroundEvent::LayoutsKept { kept } => cx.layouts_kept(kept),
-            BackgroundEvent::LeftoversDropped { done } => self.cleanup.dropped(&cx, done),
+            BackgroundEvent::LayoutsStored { kept } => cx.on_layouts_stored(kept),
+            BackgroundEvent::OrphansDropped { done } => self.cleanup.dropped(&cx, done),
             BackgroundEvent::Tick => self.tick(),
         }
-        self.identity.settle(&cx);
+        self.identity.update_confirmation(&cx);
         self.tasks.drain_effects(out);
     }
 
@@ -215,7 +215,7 @@ impl Background {
         if !before.agrees_with(self.view.id()) {
             self.repair.placement_changes(&mut self.tasks);
             self.inbound.placement_changes(&mut self.tasks, &mut self.identity);
-            self.identity.stand_if_confirmed(self.tasks.context());
+            self.identity.become_member_if_confirmed(self.tasks.context());
         }
         // Nodes may have joined or left without any change of placement.
         self.founding.follow_view(self.tasks.context());
@@ -233,15 +233,15 @@ impl Background {
         self.inbound.tick(tasks, identity);
         self.proofs.tick(tasks);
         tasks.tick();
-        identity.look_at_pinged();
-        self.inbound.look(tasks, identity, &self.cleanup);
+        identity.take_ping_results();
+        self.inbound.follow_progress(tasks, identity, &self.cleanup);
         self.repair.tick(tasks);
         self.proposals.tick(tasks);
         self.stages.tick(tasks, &mut self.proposals);
         self.cleanup.tick(&cx);
         self.inbound.rebalance_due(tasks, &self.cleanup);
-        if tasks.ticks().is_multiple_of(REMEMBER_TICKS) {
-            identity.remember(&cx);
+        if tasks.ticks().is_multiple_of(CLAIM_STORE_TICKS) {
+            identity.store_claims(&cx);
         }
     }
 

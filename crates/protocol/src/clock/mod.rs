@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::node_id::NodeId;
 
-const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
+const COUNTER_MASK: u64 = (1 << COUNTER_BITS) - 1;
 
 /// The number of low bits of a ballot's counter that count the ballots following it. Above these
 /// bits are the low bits of the coordinator's id: while keys move, replicas from before and after
@@ -36,7 +36,7 @@ const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 /// in one microsecond. Nodes whose ids are equal modulo 64 still may.
 const FOLLOWING_BITS: u32 = 6;
 
-const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
+const FOLLOWING_MASK: u64 = (1 << FOLLOWING_BITS) - 1;
 
 /// The least distance from the clock to its bound, in microseconds: twice the default
 /// `--max-clock-skew`. At least half of the distance is always left, so that the clock at once
@@ -111,6 +111,9 @@ pub struct Clock {
     /// The latest time that most other nodes accept, in microseconds since 1970, at the zero of the
     /// monotonic clock ([`Clock::compared`]).
     limit_at_zero: AtomicI64,
+    /// The time that more than half of the other nodes' clocks have reached, in microseconds since
+    /// 1970, at the zero of the monotonic clock ([`Clock::reached`]).
+    reached_at_zero: AtomicI64,
     /// The number of other nodes whose clocks the limit was computed from.
     compared_with: AtomicUsize,
     origin: u32,
@@ -127,6 +130,9 @@ const LEAST_COMPARED: usize = 2;
 /// The limit if this clock was compared with no other.
 const NO_LIMIT: i64 = i64::MAX;
 
+/// The time that others have reached if this clock was compared with no other.
+const NOTHING_REACHED: i64 = i64::MIN;
+
 impl Clock {
     /// Starts a clock whose first version is above all versions that an earlier clock may have
     /// issued. `persisted` is the bound of that clock (0 = there was none). The clock issues
@@ -134,7 +140,7 @@ impl Clock {
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead, heard] = [last, persisted, 0, 0, 0].map(AtomicU64::new);
-        let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
+        let [limit_at_zero, reached_at_zero] = [NO_LIMIT, NOTHING_REACHED].map(AtomicI64::new);
         let before_start = if persisted == 0 { wall_micros } else { Self::micros(persisted) };
         Self {
             last,
@@ -143,7 +149,8 @@ impl Clock {
             slowest,
             lead,
             limit_at_zero,
-            compared_with,
+            reached_at_zero,
+            compared_with: AtomicUsize::new(0),
             origin,
             before_start,
             at_start: Self::micros(persisted).max(wall_micros),
@@ -163,8 +170,21 @@ impl Clock {
         self.compared_with.store(others, Ordering::Relaxed);
     }
 
+    /// Notes the time, in microseconds since 1970, that the clocks of more than half of the other
+    /// nodes have reached at least when the monotonic clock is at zero. `None` = there is no clock
+    /// to compare with. A clock that is behind others learns from it how late it is.
+    pub fn reached(&self, reached_at_zero: Option<i64>) {
+        self.reached_at_zero.store(reached_at_zero.unwrap_or(NOTHING_REACHED), Ordering::Relaxed);
+    }
+
+    /// Returns the time that more than half of the other nodes' clocks have reached, in
+    /// microseconds since 1970; 0 = this clock was compared with no other.
+    fn reached_by_most(&self, now: Now) -> u64 {
+        now.mono.saturating_add_signed(self.reached_at_zero.load(Ordering::Relaxed))
+    }
+
     /// Returns the greatest time of a version that most other nodes accept now.
-    fn limit_of_most(&self, now: Now) -> u64 {
+    fn majority_limit(&self, now: Now) -> u64 {
         match self.limit_at_zero.load(Ordering::Relaxed) {
             NO_LIMIT => u64::MAX,
             at_zero => Self::limit(now.mono.saturating_add_signed(at_zero), 0),
@@ -175,7 +195,7 @@ impl Clock {
     /// less, in microseconds since 1970; `None` = this clock was compared with no other.
     pub fn agreed(&self, now: Now) -> Option<u64> {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
-        is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))
+        is_compared.then(|| now.wall.min(Self::micros(self.majority_limit(now))))
     }
 
     /// Returns the time that a node alone can be sure of, `up_micros` after its start, in
@@ -183,7 +203,7 @@ impl Clock {
     /// time known from before the start. A wall clock that is ahead at the start, or is set ahead
     /// later, therefore makes no record look older than it is. Time in which the node was down does
     /// not count.
-    pub fn certain(&self, up_micros: u64, wall_micros: u64) -> u64 {
+    pub fn certain_time(&self, up_micros: u64, wall_micros: u64) -> u64 {
         wall_micros.min(self.before_start.saturating_add(up_micros))
     }
 
@@ -192,46 +212,44 @@ impl Clock {
     pub fn latest(&self, up_micros: u64, now: Now, max_skew_micros: u64) -> u64 {
         let since_start = self.at_start.saturating_add(up_micros);
         let are_few = self.compared_with.load(Ordering::Relaxed) < LEAST_COMPARED;
-        let most = if are_few { 0 } else { Self::micros(self.limit_of_most(now)) };
+        let most = if are_few { 0 } else { Self::micros(self.majority_limit(now)) };
         let others = most.saturating_sub(max_skew_micros);
         now.wall.max(since_start).max(Self::micros(self.last())).max(others)
     }
 
     /// Returns `micros` (since 1970), or the latest time that most other nodes accept if that is
     /// less.
-    pub fn accepted(&self, micros: u64, now: Now) -> u64 {
-        micros.min(Self::micros(self.limit_of_most(now)))
+    pub fn cap_to_accepted(&self, micros: u64, now: Now) -> u64 {
+        micros.min(Self::micros(self.majority_limit(now)))
     }
 
     /// Returns the time by which conditional writes judge whether a value has expired, in
     /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
-    /// less. A single clock that is ahead therefore expires no value early. A correct clock among
-    /// others that are behind judges at most `max_skew_micros` late.
+    /// less. A single clock that is ahead, by any amount, therefore expires no value early. A
+    /// correct clock among others that are behind judges as late as they do.
     ///
     /// The time steps back when those clocks do, so no decision may rely on it before the time is
     /// stored.
-    pub(crate) fn time_of_expiries(&self, now: Now, max_skew_micros: u64) -> u64 {
-        let most = Self::micros(self.limit_of_most(now));
-        let others = most.saturating_sub(max_skew_micros);
-        let least = now.wall.saturating_sub(max_skew_micros);
-        now.wall.min(others.max(least)).min(most)
+    pub(crate) fn expiry_check_time(&self, now: Now, max_skew_micros: u64) -> u64 {
+        now.wall.min(Self::micros(self.majority_limit(now)).saturating_sub(max_skew_micros))
     }
 
     /// Returns the time to which a time to live is added, in microseconds since 1970: the wall
-    /// clock's time, or the greatest time that another node sent if that is later, but at most the
-    /// time that most other nodes accept. Another node's clock may judge the expiry, and no value
-    /// may expire early.
+    /// clock's time; if later, the greatest time that another node sent, or the time that more than
+    /// half of the other nodes' clocks have reached; but at most the time that most other nodes
+    /// accept. Another node's clock may judge the expiry, and no value may expire early.
     ///
     /// The times that this clock issued count too, as far as most other nodes accept them, because
     /// a wall clock that was set back may be the wrong one. Without another clock to compare with,
     /// those times prove nothing: a clock that was ahead once would lengthen every later time to
     /// live. The wall clock to which the time to live is added then also judges the expiry.
-    pub fn base_of_expiries(&self, now: Now) -> u64 {
+    pub fn ttl_base_time(&self, now: Now) -> u64 {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         let issued = if is_compared { self.last() } else { 0 };
         let heard = self.heard.load(Ordering::Relaxed);
-        let base = issued.max(heard).max(Self::time_of(now.wall));
-        Self::micros(base.min(self.limit_of_most(now)))
+        let wall = now.wall.max(self.reached_by_most(now));
+        let base = issued.max(heard).max(Self::time_of(wall));
+        Self::micros(base.min(self.majority_limit(now)))
     }
 
     /// Returns the origin of the versions that this clock issues: a hash of the node's name.
@@ -250,7 +268,7 @@ impl Clock {
     fn advance(&self, now: Now, after: impl Fn(u64) -> u64) -> Result<u64, NotIssued> {
         // Publishing the bound orders nothing else: a stale read only refuses.
         let bound = self.bound.load(Ordering::Relaxed);
-        let limit = self.limit_of_most(now);
+        let limit = self.majority_limit(now);
         let next = |last: u64| Some(after(last)).filter(|next| *next <= bound.min(limit));
         match self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
             Ok(last) => {
@@ -269,8 +287,8 @@ impl Clock {
 
     /// Returns the microseconds until most other nodes accept the next version, if a version that
     /// was issued or taken in is ahead of their clocks and the wall clock is not; otherwise `None`.
-    pub fn refused_for(&self, now: Now) -> Option<u64> {
-        let (limit, next) = (self.limit_of_most(now), self.last() + 1);
+    pub fn micros_until_accepted(&self, now: Now) -> Option<u64> {
+        let (limit, next) = (self.majority_limit(now), self.last() + 1);
         let was_ahead = Self::time_of(now.wall) <= limit && next > limit;
         was_ahead.then(|| (Self::micros(next) - Self::micros(limit)).max(1))
     }
@@ -280,9 +298,9 @@ impl Clock {
     /// unused.
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
-        let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
-        let ballot = self.advance(now, |last| wall.max((last | COUNTER) + 1) | drawn)?;
-        assert!(!follows_another(ballot), "there is room for those that follow it");
+        let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER_MASK;
+        let ballot = self.advance(now, |last| wall.max((last | COUNTER_MASK) + 1) | drawn)?;
+        assert!(!is_following_ballot(ballot), "there is room for those that follow it");
         Ok(ballot)
     }
 
@@ -306,8 +324,8 @@ impl Clock {
     }
 
     /// Takes in the time that another node sent, as [`Clock::merge`] does, and remembers it for
-    /// [`Clock::base_of_expiries`].
-    pub fn hear(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
+    /// [`Clock::ttl_base_time`].
+    pub fn merge_received(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         let is_taken_in = self.merge(time, now, max_skew_micros);
         if is_taken_in && self.heard.load(Ordering::Relaxed) < time {
             self.heard.fetch_max(time, Ordering::Relaxed);
@@ -329,27 +347,27 @@ impl Clock {
     /// True if a version's `time` is more than `max_skew_micros` after the wall clock, or later
     /// than most other nodes accept. With a skew of `u64::MAX`, no time is ahead.
     pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
-        time > self.takes_up_to(now, max_skew_micros)
+        time > self.greatest_accepted_time(now, max_skew_micros)
     }
 
     /// Returns the greatest time of a version that is not ahead. Times that most other nodes refuse
     /// are ahead too: otherwise a node with a wrong clock would accept, store and count the records
     /// of nodes whose clocks are equally wrong. A single other clock may itself be the wrong one,
     /// so a comparison with only one other node refuses nothing.
-    pub fn takes_up_to(&self, now: Now, max_skew_micros: u64) -> u64 {
+    pub fn greatest_accepted_time(&self, now: Now, max_skew_micros: u64) -> u64 {
         if max_skew_micros == u64::MAX {
             return u64::MAX;
         }
         let own = Self::limit(now.wall, max_skew_micros);
         let are_few = self.compared_with.load(Ordering::Relaxed) < LEAST_COMPARED;
-        if are_few { own } else { own.min(self.limit_of_most(now)) }
+        if are_few { own } else { own.min(self.majority_limit(now)) }
     }
 
     /// Returns the greatest time of a version that is no more than `max_skew_micros` after
     /// `wall_micros`.
     pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
         let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
-        micros << COUNTER_BITS | COUNTER
+        micros << COUNTER_BITS | COUNTER_MASK
     }
 
     /// Returns the least time of a version of these microseconds since 1970.
@@ -370,16 +388,16 @@ impl Clock {
     /// Returns the clock's time for other nodes to take in: the greatest time that was issued or
     /// taken in, and at least the wall clock's, as far as most other nodes accept that.
     pub fn now(&self, now: Now) -> u64 {
-        self.last().max(Self::time_of(now.wall).min(self.limit_of_most(now)))
+        self.last().max(Self::time_of(now.wall).min(self.majority_limit(now)))
     }
 
     /// Returns the bound to persist next, if less than half of the distance to the present bound is
     /// left.
-    pub fn bound_wanted(&self, now: Now) -> Option<u64> {
+    pub fn bound_to_persist(&self, now: Now) -> Option<u64> {
         // The next version may have to follow a version of the clock that is furthest ahead, but
         // never a wall clock further ahead than most others accept.
         let ahead = Self::time_of(now.wall + self.lead.load(Ordering::Relaxed));
-        let now = self.last().max(ahead.min(self.limit_of_most(now)));
+        let now = self.last().max(ahead.min(self.majority_limit(now)));
         let bound = self.bound.load(Ordering::Relaxed);
         let slowest = self.slowest.load(Ordering::Relaxed).saturating_mul(AHEAD_OF_SLOWEST);
         let ahead = slowest.clamp(LEAST_AHEAD_MICROS, MOST_AHEAD_MICROS);
@@ -413,18 +431,18 @@ impl Clock {
 /// Returns the next ballot of a coordinator that was promised this one, or continued under it, and
 /// needs no new promises; `None` = the coordinator must ask for promises again.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
-    (ballot & FOLLOWING < FOLLOWING).then_some(ballot + 1)
+    (ballot & FOLLOWING_MASK < FOLLOWING_MASK).then_some(ballot + 1)
 }
 
 /// Returns the last of the ballots under which a coordinator that was promised this one may
 /// continue.
-pub(crate) fn last_following(ballot: u64) -> u64 {
-    ballot | FOLLOWING
+pub(crate) fn last_following_ballot(ballot: u64) -> u64 {
+    ballot | FOLLOWING_MASK
 }
 
 /// True if the ballot follows a promised one, so that no promises are asked for under it.
-pub(crate) fn follows_another(ballot: u64) -> bool {
-    ballot & FOLLOWING > 0
+pub(crate) fn is_following_ballot(ballot: u64) -> bool {
+    ballot & FOLLOWING_MASK > 0
 }
 
 #[cfg(test)]

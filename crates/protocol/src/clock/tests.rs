@@ -8,13 +8,13 @@ fn at(wall: u64) -> Now {
 
 fn running(wall: u64, persisted: u64) -> Clock {
     let clock = Clock::start(7, wall, persisted);
-    let bound = clock.bound_wanted(at(wall)).expect("a new clock wants a bound");
+    let bound = clock.bound_to_persist(at(wall)).expect("a new clock wants a bound");
     clock.mark_durable(bound, 0);
     clock
 }
 
 #[test]
-fn the_latest_time_never_goes_back_with_the_wall_clock_and_follows_most_others() {
+fn the_latest_time_ignores_a_wall_clock_set_back_and_follows_most_other_clocks() {
     let (behind, others) = (at(WALL - 900), WALL + 900);
     let clock = Clock::start(7, behind.wall, Clock::time_of(WALL));
     assert_eq!(clock.latest(9, behind, 0), WALL + 9, "known from before the start");
@@ -22,7 +22,7 @@ fn the_latest_time_never_goes_back_with_the_wall_clock_and_follows_most_others()
     clock.compared(Some((others + 5) as i64), 1);
     assert_eq!(clock.latest(0, at(WALL), 5), WALL, "one other may be wrong");
     clock.compared(Some((others + 5) as i64), 2);
-    let accepted = clock.accepted(others + 6, behind);
+    let accepted = clock.cap_to_accepted(others + 6, behind);
     assert_eq!((clock.latest(0, behind, 5), accepted), (others, others + 5));
     assert!(clock.merge(Clock::time_of(WALL + 2), at(WALL), u64::MAX));
     assert_eq!(clock.latest(0, behind, 905), WALL + 2, "or what was taken in");
@@ -43,7 +43,7 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
     let limit = WALL as i64 - 7_000_000 + 250_000;
     let time = |mono, wall| Now { mono, wall };
     let bound = |clock: &Clock, now| {
-        if let Some(bound) = clock.bound_wanted(now) {
+        if let Some(bound) = clock.bound_to_persist(now) {
             clock.mark_durable(bound, 0);
         }
     };
@@ -60,10 +60,10 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
     let issued = clock.issue(later).unwrap();
     assert_eq!(issued.time, (WALL + 1_000_000) << 12, "it did not go on");
     // The bound did not advance either; a start would begin there.
-    assert!(clock.stop() == issued.time && clock.bound_wanted(later).is_some());
+    assert!(clock.stop() == issued.time && clock.bound_to_persist(later).is_some());
     let clock = running(WALL, 0);
     clock.compared(Some(limit), 2);
-    let wanted = clock.bound_wanted(time(7_600_000, WALL + 300_000_000)).unwrap();
+    let wanted = clock.bound_to_persist(time(7_600_000, WALL + 300_000_000)).unwrap();
     assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
     // No other clock is left to compare with: this clock is as good as any.
     clock.compared(None, 0);
@@ -75,16 +75,16 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
 fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
     let skew = 500_000;
     let clock = running(WALL, (WALL + 900_000) << 12);
-    let time = |shows: u64| clock.time_of_expiries(at(shows), skew);
+    let time = |shows: u64| clock.expiry_check_time(at(shows), skew);
     assert_eq!(time(WALL), WALL, "it begins at its bound, and that ends nothing");
     let others = |shows: u64| clock.compared(Some((shows + skew) as i64), 2);
     for (own, most, expected) in [
         (WALL, WALL + 400_000, WALL),
         (WALL + 400_000, WALL, WALL),
         (WALL + 400_000, WALL - 100_000, WALL - 100_000),
-        (WALL + 400_000, WALL - 3_600_000_000, WALL - 3_600_000_000 + skew),
-        (WALL + 700_000, WALL, WALL + 200_000),
-        (WALL + 3_600_000_000, WALL, WALL + skew),
+        (WALL + 400_000, WALL - 3_600_000_000, WALL - 3_600_000_000),
+        (WALL + 700_000, WALL, WALL),
+        (WALL + 3_600_000_000, WALL, WALL),
     ] {
         others(most);
         assert_eq!(time(own), expected, "{own} {most}");
@@ -95,7 +95,7 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
 
 /// A wrong clock does not take in the times of other clocks that are equally wrong.
 #[test]
-fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
+fn a_time_that_most_others_refuse_counts_as_ahead_on_a_wrong_clock_too() {
     let skew = 500_000;
     let clock = running(WALL, 0);
     let wrong = at(WALL + 3_600_000_000);
@@ -117,7 +117,7 @@ fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
 
 /// A wrong report would make an operator correct a clock that is right or behind.
 #[test]
-fn a_clock_that_was_ahead_is_not_said_to_be() {
+fn a_clock_that_was_ahead_before_is_not_reported_as_ahead() {
     let ahead = (WALL + 300_000_000) << 12;
     let clock = Clock::start(7, WALL, ahead);
     clock.mark_durable(ahead + (1_000_000 << 12), 0);
@@ -126,18 +126,18 @@ fn a_clock_that_was_ahead_is_not_said_to_be() {
     for wall in [WALL, WALL - 60_000_000, WALL + 500_000] {
         assert_eq!(clock.issue(at(wall)), Err(was_ahead), "{wall}");
         assert_eq!(clock.issue_ballot(at(wall), NodeId(0)), Err(was_ahead));
-        assert_eq!(clock.refused_for(at(wall)), Some(299_500_000));
+        assert_eq!(clock.micros_until_accepted(at(wall)), Some(299_500_000));
     }
     assert_eq!(clock.issue(at(WALL + 500_001)), Err(NotIssued::Ahead));
-    assert_eq!(clock.refused_for(at(WALL + 500_001)), None, "this clock is ahead itself");
+    assert_eq!(clock.micros_until_accepted(at(WALL + 500_001)), None, "this clock is ahead itself");
     assert!(was_ahead.to_string().contains("its clock is not ahead now"));
     let later = Now { mono: 299_500_001, wall: WALL };
-    assert_eq!(clock.refused_for(later), None);
+    assert_eq!(clock.micros_until_accepted(later), None);
     assert!(clock.issue(later).is_ok(), "the wait is over when it was said to be");
 }
 
 #[test]
-fn a_ballot_leaves_room_for_those_that_follow_it() {
+fn each_ballot_leaves_numbers_for_63_following_ballots() {
     let clock = running(WALL, 0);
     let issue = |wall| clock.issue_ballot(at(wall), NodeId(0));
     let first = clock.issue(at(WALL)).unwrap().time;
@@ -148,16 +148,16 @@ fn a_ballot_leaves_room_for_those_that_follow_it() {
     assert_eq!(issue(WALL + 9), Ok((WALL + 9) << COUNTER_BITS));
     let last = std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot)).last();
     assert_eq!(last, Some(ballot + 63));
-    assert!(!follows_another(ballot) && follows_another(ballot + 1));
+    assert!(!is_following_ballot(ballot) && is_following_ballot(ballot + 1));
     clock.stop();
     assert_eq!(issue(WALL + 10), Err(NotIssued::BoundReached));
 }
 
 #[test]
-fn two_nodes_draw_no_ballot_that_is_the_others() {
+fn two_nodes_never_issue_the_same_ballot() {
     let ballots = |own| {
         let ballot = running(WALL, 0).issue_ballot(at(WALL + 5), NodeId(own)).unwrap();
-        assert!(!follows_another(ballot));
+        assert!(!is_following_ballot(ballot));
         std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot))
     };
     let mut all: Vec<u64> = (100..164).flat_map(ballots).collect();
@@ -180,7 +180,7 @@ fn follows_the_wall_clock_and_counts_within_a_microsecond() {
 }
 
 #[test]
-fn a_clock_that_steps_back_does_not_take_versions_along() {
+fn versions_do_not_step_back_with_the_wall_clock() {
     let clock = running(WALL, 0);
     let mut last = clock.issue(at(WALL + 100)).unwrap();
     for step in 0..10_000 {
@@ -191,16 +191,16 @@ fn a_clock_that_steps_back_does_not_take_versions_along() {
 }
 
 #[test]
-fn never_passes_the_bound_and_goes_on_after_the_next() {
+fn no_version_passes_the_bound_before_the_next_one_is_durable() {
     let clock = running(WALL, 0);
     let late = WALL + 1_000_001;
     assert!(clock.issue(at(WALL + 1_000_000)).is_ok());
     assert_eq!(clock.issue(at(late)), Err(NotIssued::BoundReached));
-    let bound = clock.bound_wanted(at(late)).unwrap();
+    let bound = clock.bound_to_persist(at(late)).unwrap();
     clock.mark_durable(bound, 0);
     assert_eq!(clock.issue(at(late)).unwrap().time, late << 12);
-    assert_eq!(clock.bound_wanted(at(late)), None, "a fresh bound is far enough");
-    assert!(clock.bound_wanted(at(late + 500_001)).is_some());
+    assert_eq!(clock.bound_to_persist(at(late)), None, "a fresh bound is far enough");
+    assert!(clock.bound_to_persist(at(late + 500_001)).is_some());
 }
 
 /// Counts the versions that are refused from the time `from` on, in a run of ten seconds that
@@ -216,7 +216,7 @@ fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
         }
         // The bound is checked every 30 ms.
         if under_way.is_none() && now % 30_000 == 0 {
-            under_way = clock.bound_wanted(at(wall)).map(|bound| (bound, now, now + took(now)));
+            under_way = clock.bound_to_persist(at(wall)).map(|bound| (bound, now, now + took(now)));
         }
         refused += u64::from(clock.issue(at(wall)).is_err() && now >= from);
     }
@@ -224,7 +224,7 @@ fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
 }
 
 #[test]
-fn the_next_bound_is_there_in_time_on_slow_disks_too() {
+fn the_next_bound_is_durable_in_time_on_slow_disks_too() {
     for took in [0, 1_000, 20_000, 90_000, 400_000] {
         assert_eq!(refused(0, |_| took), 0, "{took} us");
     }
@@ -243,8 +243,9 @@ fn the_next_bound_is_there_in_time_on_slow_disks_too() {
 #[test]
 fn a_disk_that_was_slow_once_does_not_keep_the_bound_far_ahead() {
     let clock = running(WALL, 0);
-    let ahead =
-        |clock: &Clock, wall: u64| clock.bound_wanted(at(wall)).map(|bound| (bound >> 12) - wall);
+    let ahead = |clock: &Clock, wall: u64| {
+        clock.bound_to_persist(at(wall)).map(|bound| (bound >> 12) - wall)
+    };
     clock.mark_durable(0, 400_000);
     assert_eq!(ahead(&clock, WALL + 500_000), Some(1_600_000));
     clock.mark_durable(0, 3_000_000);
@@ -266,20 +267,20 @@ fn the_bound_leaves_room_to_follow_a_clock_that_is_ahead() {
         assert!(clock.merge((wall + lead) << 12, at(wall), 500_000));
         assert!(clock.issue(at(wall)).is_ok());
         for _ in 0..15 {
-            if let Some(bound) = clock.bound_wanted(at(wall)) {
+            if let Some(bound) = clock.bound_to_persist(at(wall)) {
                 clock.mark_durable(bound, 1_000);
             }
             wall += 30_000;
         }
     }
-    let bound = clock.bound_wanted(at(wall + 1_000_000)).unwrap() >> 12;
+    let bound = clock.bound_to_persist(at(wall + 1_000_000)).unwrap() >> 12;
     assert!(bound <= wall + 1_000_000 + lead + 1_000_000);
 }
 
 #[test]
 fn a_restart_begins_above_whatever_was_issued_before() {
     let before = running(WALL, 0);
-    let bound = before.bound_wanted(at(WALL)).unwrap_or((WALL + 1_000_000) << 12);
+    let bound = before.bound_to_persist(at(WALL)).unwrap_or((WALL + 1_000_000) << 12);
     let mut last = before.issue(at(WALL)).unwrap();
     while let Ok(version) = before.issue(at(last.time >> 12)) {
         last = version;
@@ -339,32 +340,50 @@ fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
     let (skew, year) = (500_000, 31_536_000_000_000);
     let clock = running(WALL, (WALL + year) << 12);
     assert!(clock.issue(at(WALL)).unwrap().time > (WALL + year) << 12);
-    assert_eq!(clock.base_of_expiries(at(WALL)), WALL, "no other node has sent a time");
+    assert_eq!(clock.ttl_base_time(at(WALL)), WALL, "no other node has sent a time");
     assert!(clock.merge(clock.last(), at(WALL), u64::MAX), "a ballot of its own is none either");
-    assert_eq!(clock.base_of_expiries(at(WALL + 9)), WALL + 9);
-    assert!(!clock.hear((WALL + year) << 12, at(WALL), skew), "nor is one that is refused");
-    assert_eq!(clock.base_of_expiries(at(WALL)), WALL);
-    assert!(clock.hear((WALL + 400_000) << 12, at(WALL), skew));
-    assert_eq!(clock.base_of_expiries(at(WALL)), WALL + 400_000, "that clock may judge");
-    assert_eq!(clock.base_of_expiries(at(WALL + 400_001)), WALL + 400_001);
+    assert_eq!(clock.ttl_base_time(at(WALL + 9)), WALL + 9);
+    assert!(
+        !clock.merge_received((WALL + year) << 12, at(WALL), skew),
+        "nor is one that is refused"
+    );
+    assert_eq!(clock.ttl_base_time(at(WALL)), WALL);
+    assert!(clock.merge_received((WALL + 400_000) << 12, at(WALL), skew));
+    assert_eq!(clock.ttl_base_time(at(WALL)), WALL + 400_000, "that clock may judge");
+    assert_eq!(clock.ttl_base_time(at(WALL + 400_001)), WALL + 400_001);
     // With other clocks to compare with, times that this node has issued count as far as most
     // of those clocks accept them.
     clock.compared(Some((WALL + skew) as i64), 2);
-    assert_eq!(clock.base_of_expiries(at(WALL)), WALL + skew);
+    assert_eq!(clock.ttl_base_time(at(WALL)), WALL + skew);
     let set_back = running(WALL, 0);
     set_back.issue(at(WALL)).unwrap();
     set_back.compared(Some((WALL + skew) as i64), 2);
-    assert_eq!(set_back.base_of_expiries(at(WALL - year)), WALL, "no value expires early");
+    assert_eq!(set_back.ttl_base_time(at(WALL - year)), WALL, "no value expires early");
 }
 
 #[test]
-fn a_node_alone_is_sure_of_no_more_time_than_has_passed() {
+fn a_clock_that_is_behind_adds_times_to_live_to_the_time_that_most_others_have_reached() {
+    let (skew, minute) = (500_000, 60_000_000);
+    let clock = running(WALL - minute, 0);
+    let now = |shows: u64, mono: u64| Now { wall: shows, mono };
+    clock.compared(Some((WALL + skew) as i64), 2);
+    clock.reached(Some(WALL as i64 - 3));
+    assert_eq!(clock.ttl_base_time(now(WALL - minute, 0)), WALL - 3);
+    assert_eq!(clock.ttl_base_time(now(WALL - minute + 9, 9)), WALL + 6, "they go on");
+    assert_eq!(clock.ttl_base_time(now(WALL + 10, 9)), WALL + 10, "this one is not behind");
+    clock.compared(None, 0);
+    clock.reached(None);
+    assert_eq!(clock.ttl_base_time(now(WALL - minute, 9)), WALL - minute, "nobody is left");
+}
+
+#[test]
+fn a_single_node_trusts_no_more_time_than_has_passed_since_its_start() {
     let hour = 3_600_000_000;
     let ahead = Clock::start(7, WALL + 25 * hour, WALL << COUNTER_BITS);
-    assert_eq!(ahead.certain(0, WALL + 25 * hour), WALL);
-    assert_eq!(ahead.certain(hour, WALL + 26 * hour), WALL + hour);
-    assert_eq!(ahead.certain(hour, WALL + 9), WALL + 9, "the clock was set right");
-    assert_eq!(Clock::start(7, WALL, 0).certain(5, WALL + 5), WALL + 5, "it is new");
+    assert_eq!(ahead.certain_time(0, WALL + 25 * hour), WALL);
+    assert_eq!(ahead.certain_time(hour, WALL + 26 * hour), WALL + hour);
+    assert_eq!(ahead.certain_time(hour, WALL + 9), WALL + 9, "the clock was set right");
+    assert_eq!(Clock::start(7, WALL, 0).certain_time(5, WALL + 5), WALL + 5, "it is new");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) struct Core {
     /// The replicas of the key that was looked up last.
     pub(crate) replicas: Replicas,
     /// Replies of the node's own replica to slots of this loop, handled before the event ends.
-    pub(crate) done_here: Vec<(SlotId, Reply)>,
+    pub(crate) own_replies: Vec<(SlotId, Reply)>,
 }
 
 /// Context of the replica's methods: the time, the loop's state, and the effects of one event.
@@ -78,7 +78,7 @@ impl Cx<'_> {
     /// Replies to a request that this node has coordinated, and so has counted by its own view.
     pub(crate) fn reply_as_coordinator(&mut self, op: OpId, reply: Reply) {
         match op {
-            OpId::Slot(id) => self.core.done_here.push((id, reply)),
+            OpId::Slot(id) => self.core.own_replies.push((id, reply)),
             OpId::Peer { connection, id, .. } => {
                 self.out.push(Effect::Respond { connection, id, reply });
             }
@@ -99,7 +99,7 @@ impl Core {
 
     /// Returns the time that a call or another node's request of this class may take, in
     /// microseconds.
-    pub(crate) fn patience(&self, class: Class) -> u64 {
+    pub(crate) fn time_limit(&self, class: Class) -> u64 {
         let deadline = self.config.deadline_micros;
         match class {
             Class::Client => deadline,
@@ -110,7 +110,7 @@ impl Core {
     /// Returns the demand of another node's request: it lasts as long as that node waits, but no
     /// longer than a request of its class may take here.
     pub(crate) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
-        let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
+        let remaining = (u64::from(remaining_ms) * 1000).min(self.time_limit(class));
         Demand { class, until: now.mono + remaining }
     }
 
@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Returns the replicas by the view in force that are not among the holders of a key.
-    pub(crate) fn lacking(
+    pub(crate) fn missing_replicas(
         &mut self,
         key: &[u8],
         asked: AskedQuorum,
@@ -140,7 +140,7 @@ impl Core {
 
     /// True if a record with the write time `when` is a future record.
     pub(crate) fn is_future(&self, now: Now, when: u64) -> bool {
-        when > self.takes_up_to(now)
+        when > self.greatest_accepted_time(now)
     }
 
     /// True if this time is too far ahead for this node's clock to follow.
@@ -149,13 +149,13 @@ impl Core {
     }
 
     /// Returns the greatest time of a record that is not a future one.
-    pub(crate) fn takes_up_to(&self, now: Now) -> u64 {
-        self.shared.clock.takes_up_to(now, self.config.max_skew_micros)
+    pub(crate) fn greatest_accepted_time(&self, now: Now) -> u64 {
+        self.shared.clock.greatest_accepted_time(now, self.config.max_skew_micros)
     }
 
     /// Returns the time by which values have expired, in microseconds since 1970.
-    pub(crate) fn time_of_expiries(&self, now: Now) -> u64 {
-        self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
+    pub(crate) fn expiry_check_time(&self, now: Now) -> u64 {
+        self.shared.clock.expiry_check_time(now, self.config.max_skew_micros)
     }
 
     /// True if this node is among the first `from` replicas of a key by the view in force, serves
@@ -194,7 +194,7 @@ impl Core {
 
     /// Notes the proof of a node whose watermark differs from this node's, because one of the two
     /// nodes lags behind.
-    pub(crate) fn has_other_watermark(&self, node: NodeId, state: &RoundState) {
+    pub(crate) fn note_other_watermark(&self, node: NodeId, state: &RoundState) {
         self.shared.received_proof(node, state.proof);
     }
 
@@ -224,7 +224,7 @@ impl Core {
             let latest = rank.version.time.max(rank.ballot);
             expiry_ms != 0
                 && latest <= watermark
-                && record::has_expired(expiry_ms, self.time_of_expiries(now))
+                && record::has_expired(expiry_ms, self.expiry_check_time(now))
                 && Clock::time_of(expiry_ms.saturating_mul(1000).min(Clock::micros(u64::MAX)))
                     < watermark
         };

@@ -17,7 +17,7 @@ impl Protocol {
         reply: Reply,
         out: &mut Vec<Effect>,
     ) {
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
             SlotKind::Read => parts.reads.replied(&mut cx, id, peer, reply),
             SlotKind::Write => parts.writes.replied(&mut cx, id, peer, reply),
@@ -28,42 +28,48 @@ impl Protocol {
     }
 
     /// Notes that a link is up.
-    pub(super) fn up(&mut self, peer: NodeId) {
-        self.core.peers.up(peer);
-        self.parts.reads.up(peer);
-        self.parts.writes.up(peer);
-        self.parts.changes.up(peer);
-        self.parts.calls.up(peer);
+    pub(super) fn on_link_up(&mut self, peer: NodeId) {
+        self.core.peers.mark_up(peer);
+        self.parts.reads.on_link_up(peer);
+        self.parts.writes.on_link_up(peer);
+        self.parts.changes.on_link_up(peer);
+        self.parts.calls.on_link_up(peer);
     }
 
     /// Handles the loss of a link, with its unanswered requests.
-    pub(super) fn lost(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
-        self.core.peers.down(peer);
-        let (parts, mut cx) = self.lend(now, out);
-        parts.reads.lost(&mut cx, peer);
-        parts.writes.lost(&mut cx, peer);
-        parts.changes.lost(&mut cx, peer);
-        parts.calls.lost(&mut cx, peer);
+    pub(super) fn on_link_lost(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
+        self.core.peers.mark_down(peer);
+        let (parts, mut cx) = self.tables_and_context(now, out);
+        parts.reads.on_link_lost(&mut cx, peer);
+        parts.writes.on_link_lost(&mut cx, peer);
+        parts.changes.on_link_lost(&mut cx, peer);
+        parts.calls.on_link_lost(&mut cx, peer);
     }
 
     /// Handles the failure to make any link to a node.
-    pub(super) fn unreachable(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
-        self.core.peers.down(peer);
-        let (parts, mut cx) = self.lend(now, out);
-        parts.reads.unreachable(&mut cx, peer);
-        parts.writes.unreachable(&mut cx, peer);
-        parts.changes.unreachable(&mut cx, peer);
-        parts.calls.unreachable(&mut cx, peer);
+    pub(super) fn on_unreachable(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
+        self.core.peers.mark_down(peer);
+        let (parts, mut cx) = self.tables_and_context(now, out);
+        parts.reads.on_unreachable(&mut cx, peer);
+        parts.writes.on_unreachable(&mut cx, peer);
+        parts.changes.on_unreachable(&mut cx, peer);
+        parts.calls.on_unreachable(&mut cx, peer);
     }
 
     /// Handles a dropped message: the queue to its node is full.
-    pub(super) fn overflow(&mut self, now: Now, peer: NodeId, id: SlotId, out: &mut Vec<Effect>) {
-        let (parts, mut cx) = self.lend(now, out);
+    pub(super) fn on_message_dropped(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        id: SlotId,
+        out: &mut Vec<Effect>,
+    ) {
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            SlotKind::Read => parts.reads.overflow(&mut cx, id, peer),
-            SlotKind::Write => parts.writes.overflow(&mut cx, id, peer),
-            SlotKind::Change => parts.changes.overflow(&mut cx, id, peer),
-            SlotKind::Call => parts.calls.overflow(&mut cx, id, peer),
+            SlotKind::Read => parts.reads.on_message_dropped(&mut cx, id, peer),
+            SlotKind::Write => parts.writes.on_message_dropped(&mut cx, id, peer),
+            SlotKind::Change => parts.changes.on_message_dropped(&mut cx, id, peer),
+            SlotKind::Call => parts.calls.on_message_dropped(&mut cx, id, peer),
         }
     }
 }

@@ -6,10 +6,10 @@
 //! ```text
 //!  clients ──▶ Get, Write ─┐              ┌─▶ Read, Write, Page ──▶ this node's store ──┐
 //!  scans, hints ──▶ Call  ─┼─▶ Protocol ──┼─▶ Send ──▶ another node ──▶ its Request ──┐  │
-//!  other nodes ─▶ Request ─┘              └─▶ Answer, Returned, Respond, Hint         │  │
+//!  other nodes ─▶ Request ─┘              └─▶ Answer, ReturnCall, Respond, Hint       │  │
 //!                   ▲                                                                 │  │
-//!                   └── Reply, Up, Lost, Unreachable ◀────────────────────────────────┘  │
-//!                   └── Read, Written, Paged ◀───────────────────────────────────────────┘
+//!                   └── Reply, LinkUp, LinkLost, Unreachable ◀────────────────────────┘  │
+//!                   └── Read, Written, PageRead ◀────────────────────────────────────────┘
 //! ```
 //!
 //! [`Protocol`] hands each event to the part that owns its state, and lends that part the context.
@@ -33,14 +33,14 @@ use self::core::{Core, Cx};
 use crate::clock::Now;
 use crate::event::{
     Answer, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, OpId,
-    RequestFailed, SlotId, StoreError,
+    RequestFailure, SlotId, StoreError,
 };
 use crate::message::{Reply, Request};
 use crate::paxos::recent::OpLookup;
 use crate::paxos::{Changes, recall};
 use crate::placement::view::{View, ViewId};
 use crate::replica::reply::{long, reply_to_error, reply_to_read, reply_to_write};
-use crate::replica::{Own, Replica};
+use crate::replica::{OwnResult, Replica};
 use crate::request::call::{Calls, OwnRequest};
 use crate::request::missed_writes::MissedWrites;
 use crate::request::peers::PeerLatencies;
@@ -52,16 +52,16 @@ use crate::request::write::Writes;
 use crate::request::write::write_alone::{AloneId, ClientWrite};
 use crate::request::{RequestCx, Requests};
 use crate::shared::Shared;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 /// The period of checking slots for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
 
 /// Returns the answer to a client of a fenced node.
-fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
+fn fenced_answer(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
     let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
     let (parts, since) = (Vec::new(), now.mono);
-    let failed = RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+    let failed = RequestFailure { failure, acked, parts, since, quorum, is_write, unknown, detail };
     Effect::Answer { client, answer: Answer::Failed(failed) }
 }
 
@@ -100,7 +100,7 @@ impl Protocol {
             config,
             peers: PeerLatencies::default(),
             replicas: Replicas::default(),
-            done_here: Vec::new(),
+            own_replies: Vec::new(),
         };
         let (parts, replica, missed) =
             (RequestTables::default(), Replica::default(), MissedWrites::default());
@@ -108,7 +108,7 @@ impl Protocol {
     }
 
     /// Returns the requests under way, and the context for their methods.
-    fn lend<'a>(
+    fn tables_and_context<'a>(
         &'a mut self,
         now: Now,
         out: &'a mut Vec<Effect>,
@@ -120,7 +120,7 @@ impl Protocol {
     /// Handles one event; appends the effects to carry out to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         if self.core.view.epoch != self.core.shared.membership.views.epoch() {
-            self.look_at_views(now, out);
+            self.follow_view(now, out);
         }
         match event {
             Event::Get { client, quorum, .. }
@@ -129,45 +129,54 @@ impl Protocol {
                 if self.core.shared.membership.state.is_fenced() =>
             {
                 let is_write = !matches!(event, Event::Get { .. });
-                out.push(fenced(now, client, quorum.by(&self.core.view.topology), is_write));
+                out.push(fenced_answer(
+                    now,
+                    client,
+                    quorum.resolve(&self.core.view.topology),
+                    is_write,
+                ));
             }
             Event::Get { client, key, quorum } => {
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.reads.get(&mut cx, client, key, quorum);
             }
             Event::Write { client, key, record, quorum } => {
                 let deadline = now.mono + self.core.config.deadline_micros;
                 let write = ClientWrite { client, key, record, asked: quorum, deadline };
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.writes.write(&mut cx, write, false);
             }
             Event::Change { client, key, conditional, quorum, id } => {
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.changes.change(&mut cx, client, (key, id), conditional, quorum);
             }
             Event::Call { call, node, class, request } => {
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.calls.call(&mut cx, call, node, class, request);
                 self.perform_own(now, out);
             }
-            Event::Recalled { op, result } => self.was_recalled(now, op, result, out),
-            Event::Read { op, result } => self.was_read(now, op, result, out),
-            Event::Outlined { op, outline } => self.outlined(now, op, outline, out),
-            Event::Written { op, result } => self.was_written(now, op, result, out),
-            Event::Paged { op, result } => self.was_scanned(now, op, result.map(Reply::Page), out),
-            Event::Compared { op, result } => {
-                self.was_scanned(now, op, result.map(Reply::Compared), out);
+            Event::Recalled { op, result } => self.on_recalled(now, op, result, out),
+            Event::Read { op, result } => self.on_read(now, op, result, out),
+            Event::ReadTooLong { op, outline } => self.on_read_too_long(now, op, outline, out),
+            Event::Written { op, result } => self.on_written(now, op, result, out),
+            Event::PageRead { op, result } => {
+                self.on_page_read(now, op, result.map(Reply::Page), out)
             }
-            Event::Up(peer) => self.up(peer),
-            Event::Lost(peer) => self.lost(now, peer, out),
-            Event::Unreachable(peer) => self.unreachable(now, peer, out),
-            Event::Overflow { peer, id } => self.overflow(now, peer, SlotId(id), out),
+            Event::Compared { op, result } => {
+                self.on_page_read(now, op, result.map(Reply::Compared), out);
+            }
+            Event::LinkUp(peer) => self.on_link_up(peer),
+            Event::LinkLost(peer) => self.on_link_lost(now, peer, out),
+            Event::Unreachable(peer) => self.on_unreachable(now, peer, out),
+            Event::MessageDropped { peer, id } => {
+                self.on_message_dropped(now, peer, SlotId(id), out)
+            }
             Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
             Event::Request { connection, id, class, remaining_ms, under, request } => {
                 let demand = self.core.demand_of(now, class, remaining_ms);
                 self.requested(now, connection, id, demand, (under, request), out);
             }
-            Event::Hinted { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
+            Event::HintStored { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
             Event::Tick => self.tick(now, out),
         }
         while self.drain_queues(now, out) {}
@@ -178,12 +187,12 @@ impl Protocol {
         if !self.parts.calls.to_perform.is_empty() {
             self.perform_own(now, out);
         } else if let Some(completion) = self.parts.reads.to_complete.pop() {
-            let (parts, mut cx) = self.lend(now, out);
+            let (parts, mut cx) = self.tables_and_context(now, out);
             parts.changes.complete(&mut cx, completion);
-        } else if let Some((id, reply)) = self.core.done_here.pop() {
+        } else if let Some((id, reply)) = self.core.own_replies.pop() {
             self.replied(now, self.core.shared.own, id, reply, out);
         } else if !self.replica.acceptor.retry_freed(&mut self.core.cx(now, out)) {
-            let (parts, mut cx) = self.lend(now, out);
+            let (parts, mut cx) = self.tables_and_context(now, out);
             return parts.changes.begin_next(&mut cx);
         }
         true
@@ -226,6 +235,18 @@ impl Protocol {
         self.parts.writes.alone.get(id).map(|write| (&write.key, &write.record))
     }
 
+    /// Completes a write that needs no other node and that the store has stored. Returns the
+    /// client's answer; `None` = a later view, or a slot that the write has by now, leaves the
+    /// decision to [`Protocol::wrote_alone`]. Reads no clock: most writes of a single node end
+    /// here.
+    pub fn stored_alone(&mut self, id: AloneId) -> Option<(ClientId, Answer)> {
+        if self.core.view.epoch != self.core.shared.membership.views.epoch() {
+            return None;
+        }
+        let write = self.parts.writes.alone.take(id)?;
+        Some((write.client, Writes::answer_alone(&self.core, &write)))
+    }
+
     /// Handles the store's result for a write that needs no other node. If the store failed, the
     /// write continues as an ordinary write, which counts as possibly stored if the store's log was
     /// written. Returns the client's answer, if the result decides it.
@@ -238,14 +259,14 @@ impl Protocol {
     ) -> Option<(ClientId, Answer)> {
         let is_current = self.core.view.epoch == self.core.shared.membership.views.epoch();
         if !is_current {
-            self.look_at_views(now, out);
+            self.follow_view(now, out);
         }
         let answer = self.parts.writes.alone.take(id).and_then(|write| {
             let Err(error) = result else {
                 return Some((write.client, Writes::answer_alone(&self.core, &write)));
             };
             let may_be_held = matches!(error, StoreError::Failed { begun: true, .. });
-            let (parts, mut cx) = self.lend(now, out);
+            let (parts, mut cx) = self.tables_and_context(now, out);
             parts.writes.write(&mut cx, write, may_be_held);
             None
         });
@@ -263,7 +284,7 @@ impl Protocol {
             return None;
         }
         let parts = &mut self.parts;
-        let hedges = [parts.reads.next_hedge(), parts.changes.next_hedge(), acceptor.next_look()];
+        let hedges = [parts.reads.next_hedge(), parts.changes.next_hedge(), acceptor.next_poll()];
         hedges.into_iter().flatten().chain([self.next_sweep]).min()
     }
 
@@ -279,10 +300,10 @@ impl Protocol {
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         parts.reads.hedge_due(&mut cx);
         parts.changes.hedge_due(&mut cx);
-        if self.replica.acceptor.next_look().is_some_and(|at| at <= now.mono) {
+        if self.replica.acceptor.next_poll().is_some_and(|at| at <= now.mono) {
             self.replica.acceptor.retry_all(&mut self.core.cx(now, out));
         }
         if now.mono < self.next_sweep {
@@ -293,9 +314,9 @@ impl Protocol {
         self.replica.waiting.drop_late(now);
         if !self.replica.waiting.is_empty() && self.core.shared.membership.known_disk.acknowledges()
         {
-            self.take_waiting(now, out);
+            self.serve_waiting(now, out);
         }
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         parts.reads.expire_late(&mut cx);
         parts.writes.resume_late(&mut cx, now.mono);
         parts.writes.expire_late(&mut cx);
@@ -330,7 +351,7 @@ impl Protocol {
         request: Request,
         out: &mut Vec<Effect>,
     ) {
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match request {
             Request::ReadQuorum { key, most } => {
                 parts.reads.read_quorum_for(&mut cx, op, demand, (key, most));
@@ -350,21 +371,21 @@ impl Protocol {
     }
 
     /// Handles a result of a read of the store.
-    fn was_read(
+    fn on_read(
         &mut self,
         now: Now,
         op: OpId,
         result: Result<Option<Record>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.was_read(&mut self.core.cx(now, out), op, result);
+        let own: OwnResult<_> = self.replica.on_read(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            SlotKind::Read => parts.reads.read_here(&mut cx, id, result),
+            SlotKind::Read => parts.reads.on_own_read(&mut cx, id, result),
             SlotKind::Call => {
                 let reply = reply_to_read(&cx.core.shared, result);
-                parts.calls.done_here(&mut cx, id, reply);
+                parts.calls.on_own_reply(&mut cx, id, reply);
             }
             // The read served a conditional write's accept, which a later view has given up.
             SlotKind::Change => {}
@@ -374,17 +395,24 @@ impl Protocol {
     }
 
     /// Handles a read of the store that found a record too long for the asker.
-    fn outlined(&mut self, now: Now, op: OpId, outline: RecordSummary, out: &mut Vec<Effect>) {
-        let own: Own<_> = self.replica.outlined(&mut self.core.cx(now, out), op, outline);
+    fn on_read_too_long(
+        &mut self,
+        now: Now,
+        op: OpId,
+        outline: RecordOutline,
+        out: &mut Vec<Effect>,
+    ) {
+        let own: OwnResult<_> =
+            self.replica.on_read_too_long(&mut self.core.cx(now, out), op, outline);
         let Some((id, outline)) = own else { return };
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
             // A read slot sets no limit on the length of this node's own record, so this is a
             // failure.
-            SlotKind::Read => parts.reads.failed_here(&mut cx, id),
+            SlotKind::Read => parts.reads.on_own_failure(&mut cx, id),
             SlotKind::Call => {
                 let reply = long(&cx.core.shared, outline);
-                parts.calls.done_here(&mut cx, id, reply);
+                parts.calls.on_own_reply(&mut cx, id, reply);
             }
             SlotKind::Change => {}
             SlotKind::Write => unreachable!("a write reads nothing"),
@@ -392,19 +420,19 @@ impl Protocol {
     }
 
     /// Handles a result of a write to the store.
-    fn was_written(
+    fn on_written(
         &mut self,
         now: Now,
         op: OpId,
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.was_written(&mut self.core.cx(now, out), op, result);
+        let own: OwnResult<_> = self.replica.on_written(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            SlotKind::Read => parts.reads.wrote_here(&mut cx, id, result),
-            SlotKind::Write => parts.writes.wrote_here(&mut cx, id, result),
+            SlotKind::Read => parts.reads.on_own_write(&mut cx, id, result),
+            SlotKind::Write => parts.writes.on_own_write(&mut cx, id, result),
             // A conditional write brings a plain record to a majority, or a call stores records on
             // this node.
             SlotKind::Change | SlotKind::Call => {
@@ -414,7 +442,7 @@ impl Protocol {
     }
 
     /// Handles a result of a lookup of a conditional write.
-    fn was_recalled(
+    fn on_recalled(
         &mut self,
         now: Now,
         op: OpId,
@@ -429,7 +457,7 @@ impl Protocol {
     }
 
     /// Handles a page that the store read, or a comparison.
-    fn was_scanned(
+    fn on_page_read(
         &mut self,
         now: Now,
         op: OpId,

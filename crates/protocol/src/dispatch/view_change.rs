@@ -28,12 +28,12 @@ use crate::request::slots::SlotKind;
 impl Protocol {
     /// Returns the view by which replies to the last event's requests are counted. Messages to
     /// other nodes carry it.
-    pub fn under(&self) -> ViewId {
+    pub fn counting_view(&self) -> ViewId {
         self.core.view.id()
     }
 
     /// Follows the view in force, if it has changed.
-    pub(super) fn look_at_views(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn follow_view(&mut self, now: Now, out: &mut Vec<Effect>) {
         let view = self.core.shared.view();
         if view.epoch == self.core.view.epoch {
             // The published epoch is ahead of the installed view: the next event checks again.
@@ -47,7 +47,7 @@ impl Protocol {
             let shared = &self.core.shared;
             shared.paxos.recent.forget(view.epoch, shared.clock.now(now));
         }
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         parts.reads.view_changed(&mut cx, is_another);
         parts.writes.view_changed(&mut cx, is_another);
         parts.changes.view_changed(&mut cx, is_another);
@@ -56,13 +56,13 @@ impl Protocol {
             parts.writes.resume_alone(&mut cx);
         }
         self.perform_own(now, out);
-        self.take_waiting(now, out);
+        self.serve_waiting(now, out);
     }
 
     /// Serves requests that waited for a view that is now in force, or until other nodes know this
     /// node's disk. A request of this node itself waits under the id of its slot, which a later
     /// view renews.
-    pub(super) fn take_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn serve_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         let ready = self.replica.waiting.take(&self.core.cx(now, out));
         for WaitingRequest { op, demand, under, request } in ready {
             match op {

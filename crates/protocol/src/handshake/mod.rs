@@ -38,7 +38,7 @@ pub use own_identity::HandshakeIdentity;
 pub use reasons::{HandshakeRefused, Reason};
 pub use secret::{Secret, Secrets};
 
-use self::secret::HeldSecrets;
+use self::secret::SecretsSnapshot;
 use crate::membership::cluster_id::ClusterId;
 use crate::membership::disk_ids::{BootId, Incarnation};
 use crate::membership::layout::{Layout, VoterId};
@@ -131,7 +131,7 @@ pub struct Handshake {
     nonce: Nonce,
     /// The secrets accepted when the handshake began, and the one that this side proves itself
     /// with. An acceptor uses the dialer's secret.
-    secrets: Arc<HeldSecrets>,
+    secrets: Arc<SecretsSnapshot>,
     secret: Secret,
     /// The channel of the connection, if it uses TLS.
     channel: Option<Channel>,
@@ -183,7 +183,7 @@ impl Handshake {
     ) -> Self {
         let view = identity.views.current();
         let said = (identity.cluster.id(), None);
-        let secrets = identity.secrets.held();
+        let secrets = identity.secrets.snapshot();
         Self {
             secret: secrets.own().clone(),
             secrets,
@@ -205,13 +205,13 @@ impl Handshake {
 
     /// Binds the handshake to a TLS connection, so that its proofs are valid between these two ends
     /// only.
-    pub fn over(self, channel: Option<Channel>) -> Self {
+    pub fn bind_to_channel(self, channel: Option<Channel>) -> Self {
         Self { channel, ..self }
     }
 
     /// Handles bytes from the other side. With `Ok(Some)` the handshake is done, and
-    /// [`Handshake::rest`] returns the bytes that follow it. With `Err`, the caller sends `out`
-    /// before closing the connection.
+    /// [`Handshake::remaining_bytes`] returns the bytes that follow it. With `Err`, the caller
+    /// sends `out` before closing the connection.
     pub fn receive(
         &mut self,
         input: &[u8],
@@ -230,12 +230,12 @@ impl Handshake {
     }
 
     /// Returns the bytes that were received after the end of the handshake.
-    pub fn rest(self) -> Vec<u8> {
+    pub fn remaining_bytes(self) -> Vec<u8> {
         self.input
     }
 
     /// Returns the name that the other side claims but has not proved.
-    pub fn claims(&self) -> Option<&str> {
+    pub fn claimed_name(&self) -> Option<&str> {
         self.theirs.as_ref().map(|hello| hello.name.as_str())
     }
 
@@ -263,8 +263,8 @@ impl Handshake {
     ) -> Result<Option<PeerSeen>, HandshakeRefused> {
         match (self.stage, kind) {
             (HandshakeStage::Hello, frame::HELLO) => self.receive_hello(body, out)?,
-            (HandshakeStage::Proof, frame::PROOF) => self.check(body, out)?,
-            (HandshakeStage::Verdict, frame::VERDICT) => return self.conclude(body, out),
+            (HandshakeStage::Proof, frame::PROOF) => self.receive_proof(body, out)?,
+            (HandshakeStage::Verdict, frame::VERDICT) => return self.receive_verdict(body, out),
             // These two verdicts may come before any proof, and are not trusted.
             (_, frame::VERDICT) => {
                 return Err(self.refuse(match body.first().copied().and_then(Reason::of_code) {
@@ -298,21 +298,21 @@ impl Handshake {
             put_frame(out, frame::HELLO, &self.hellos[1]);
         }
         if !has_version {
-            return Err(self.turn_down(Reason::Version, out));
+            return Err(self.refuse_unproven(Reason::Version, out));
         }
         if self.role == Role::Dialer {
             if connection != self.connection {
                 return Err(self.refuse(Reason::Malformed("another connection than was asked for")));
             }
             self.hellos[1] = body.to_vec();
-            self.prove(out);
+            self.send_proof(out);
         }
         self.stage = HandshakeStage::Proof;
         Ok(())
     }
 
     /// Handles a PROOF.
-    fn check(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), HandshakeRefused> {
+    fn receive_proof(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), HandshakeRefused> {
         if body.len() != PROOF_LEN {
             return Err(self.refuse(Reason::Malformed("a proof of another length")));
         }
@@ -320,20 +320,20 @@ impl Handshake {
         let proves =
             |secret: &Secret| self.mac(secret, self.role.other()).verify_slice(body).is_ok();
         let Some(secret) = self.secrets.find(proves).cloned() else {
-            return Err(self.turn_down(Reason::Secret, out));
+            return Err(self.refuse_unproven(Reason::Secret, out));
         };
         self.secret = secret;
         self.against = self.classify();
         if self.role == Role::Acceptor {
-            self.prove(out);
-            self.pronounce(out);
+            self.send_proof(out);
+            self.send_verdict(out);
         }
         self.stage = HandshakeStage::Verdict;
         Ok(())
     }
 
     /// Handles a VERDICT.
-    fn conclude(
+    fn receive_verdict(
         &mut self,
         body: &[u8],
         out: &mut Vec<u8>,
@@ -347,7 +347,7 @@ impl Handshake {
             self.against = Some(Reason::Forked);
         }
         if self.role == Role::Dialer {
-            self.pronounce(out);
+            self.send_verdict(out);
         }
         self.stage = HandshakeStage::Over;
         let theirs = match code {
@@ -393,7 +393,7 @@ impl Handshake {
         if self.is_of_another_cluster(theirs) {
             return Some(Reason::Cluster);
         }
-        if ours.layouts.entered().forks_from(theirs.view.epoch) {
+        if ours.layouts.active_layout().forks_from(theirs.view.epoch) {
             return Some(Reason::Forked);
         }
         let (asked, reached) = match self.role {
@@ -404,16 +404,16 @@ impl Handshake {
         let Some(node) = self.node_of(theirs).filter(is_reached) else {
             return Some(Reason::Name);
         };
-        if ours.logs.is_outlived(node, theirs.incarnation, theirs.life) {
+        if ours.logs.has_later_boot(node, theirs.incarnation, theirs.life) {
             return Some(Reason::Outlived);
         }
-        ours.logs.is_taken(node, theirs.incarnation).then_some(Reason::Taken)
+        ours.logs.is_connected_elsewhere(node, theirs.incarnation).then_some(Reason::Taken)
     }
 
     /// Returns the node of the view that the other side is: the node with the id in the HELLO, if
     /// the name in the HELLO is that node's.
     fn node_of(&self, hello: &Hello) -> Option<NodeId> {
-        self.view.has_named(hello.node, &hello.name).then_some(hello.node)
+        self.view.has_node_named(hello.node, &hello.name).then_some(hello.node)
     }
 
     /// Learns the layout that the other side sent with its verdict. A node whose handshakes fail,
@@ -426,7 +426,7 @@ impl Handshake {
             return true;
         };
         let layouts = &self.identity.layouts;
-        layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
+        layouts.learn(&Arc::new(layout.clone())) || layouts.known().shares_lineage_with(&layout)
     }
 
     /// True if the other side belongs to another cluster: by the two clusters' ids or, if not both
@@ -443,12 +443,12 @@ impl Handshake {
         let own_disk = ours.logs.own_incarnation();
         let knows_another = known.is_some_and(|known| known.incarnation != theirs.incarnation);
         let is_another = theirs.knows_you.is_some_and(|known| known.incarnation != own_disk);
-        let has_company = cluster.is_none() && ours.cluster.has_company();
-        is_another && (knows_another || has_company)
+        let is_data_shared = cluster.is_none() && ours.cluster.is_data_shared();
+        is_another && (knows_another || is_data_shared)
     }
 
     /// Compares the two clusters' ids; `None` = at least one side has no id.
-    fn have_one_id(&self) -> Option<bool> {
+    fn have_same_id(&self) -> Option<bool> {
         let (theirs, own) = self.theirs.as_ref()?.cluster.zip(self.said.0)?;
         Some(theirs == own)
     }
@@ -460,9 +460,9 @@ impl Handshake {
         let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
         let (own, own_name) = (ours.own(), ours.own_name());
         let has_place = || layout.all().any(|node| node.id == own && node.member.name == own_name);
-        let was_met = || ours.logs.has_met(theirs.node, theirs.incarnation);
+        let was_met = || ours.logs.has_seen_disk(theirs.node, theirs.incarnation);
         let are_two = self.against == Some(Reason::Cluster);
-        self.have_one_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
+        self.have_same_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
     }
 
     /// Returns the name of the node that this side, the dialer, wanted to reach.
@@ -472,7 +472,7 @@ impl Handshake {
 
     fn hello(&self, to: String, node: Option<NodeId>) -> Hello {
         let (cluster, knows_you) = self.said;
-        let had_another = node.is_some_and(|node| self.identity.logs.had_another(node));
+        let had_another_disk = node.is_some_and(|node| self.identity.logs.had_another_disk(node));
         Hello {
             versions: self.identity.versions,
             features: 0,
@@ -482,7 +482,7 @@ impl Handshake {
             incarnation: self.identity.logs.own_incarnation(),
             life: self.identity.logs.life(),
             knows_you,
-            knew_another: had_another,
+            knew_another: had_another_disk,
             proven: self.identity.proofs.known().proven,
             view: self.view.id(),
             voter: self.identity.layouts.voter().id,
@@ -493,7 +493,7 @@ impl Handshake {
         }
     }
 
-    fn prove(&self, out: &mut Vec<u8>) {
+    fn send_proof(&self, out: &mut Vec<u8>) {
         let mac = self.mac(&self.secret, self.role);
         put_frame(out, frame::PROOF, &mac.finalize().into_bytes());
     }
@@ -503,17 +503,17 @@ impl Handshake {
         secret.mac(role, [dialer, acceptor], self.channel.as_ref())
     }
 
-    fn pronounce(&self, out: &mut Vec<u8>) {
+    fn send_verdict(&self, out: &mut Vec<u8>) {
         let mut body = vec![self.against.map_or(0, Reason::code)];
         if self.against == Some(Reason::Topology) {
             let description = self.view.topology.describe();
             let most = VERDICT_MAX - body.len();
             body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
         } else {
-            let layout = self.identity.layouts.entered();
+            let layout = self.identity.layouts.active_layout();
             let is_later = self.theirs.as_ref().is_some_and(|them| them.view.epoch < layout.epoch);
             let are_two = self.against == Some(Reason::Cluster);
-            if is_later && self.have_one_id().unwrap_or(!are_two) {
+            if is_later && self.have_same_id().unwrap_or(!are_two) {
                 let layout = layout.to_bytes();
                 body.extend_from_slice(if layout.len() < VERDICT_MAX { &layout } else { &[] });
             }
@@ -522,7 +522,7 @@ impl Handshake {
     }
 
     /// Refuses the other side, which has not proved itself, and sends it the reason.
-    fn turn_down(&self, reason: Reason, out: &mut Vec<u8>) -> HandshakeRefused {
+    fn refuse_unproven(&self, reason: Reason, out: &mut Vec<u8>) -> HandshakeRefused {
         put_frame(out, frame::VERDICT, &[reason.code()]);
         self.refuse(reason)
     }
@@ -534,7 +534,7 @@ impl Handshake {
     /// Makes the error of a refusal. `description` is the other side's topology, if it was sent.
     fn refused(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
         let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
-        reasons::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
+        reasons::refusal_error(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }
 }
 

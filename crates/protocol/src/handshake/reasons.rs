@@ -106,10 +106,10 @@ pub struct HandshakeRefused {
 
 /// True if this node's view has no node with the other side's id and name.
 fn is_unknown(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
-    theirs.is_some_and(|theirs| !ours.views.current().has_named(theirs.node, &theirs.name))
+    theirs.is_some_and(|theirs| !ours.views.current().has_node_named(theirs.node, &theirs.name))
 }
 
-fn forked(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
+fn fork_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let (own, epoch) = (ours.own_name(), ours.views.epoch());
     let theirs = theirs.map_or(0, |hello| hello.view.epoch);
     format!(
@@ -121,7 +121,7 @@ fn forked(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Strin
 }
 
 /// Returns a range of versions in words.
-fn named((least, greatest): (u16, u16)) -> String {
+fn version_range_text((least, greatest): (u16, u16)) -> String {
     if least == greatest {
         format!("version {least}")
     } else {
@@ -130,8 +130,8 @@ fn named((least, greatest): (u16, u16)) -> String {
 }
 
 /// Returns the text for two nodes of different clusters.
-fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
-    let (own, layout) = (ours.own_name(), ours.layouts.entered());
+fn other_cluster_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
+    let (own, layout) = (ours.own_name(), ours.layouts.active_layout());
     let at = |name: &str| {
         let url = layout.named(name).map(|node| node.url.as_str()).filter(|url| !url.is_empty());
         url.map_or(String::new(), |url| format!(" at {url}"))
@@ -157,7 +157,7 @@ fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>)
 }
 
 /// Returns the text for a node that is alone, and is dialed by a node that takes it for a member.
-fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
+fn lone_node_text(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     let (own, name, to) = (ours.own_name(), &theirs.name, &theirs.to);
     let cluster = theirs.cluster.map_or(String::new(), |id| format!(" {id}"));
     format!(
@@ -172,7 +172,7 @@ fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
 }
 
 /// Turns a name mismatch into a removal if one of the two nodes has left.
-fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
+fn as_removal(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
     let peer = theirs.map(|hello| hello.node);
     let has_left = known.is_retired(ours.own()) || peer.is_some_and(|peer| known.is_retired(peer));
@@ -181,7 +181,7 @@ fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hel
 
 /// Returns the text for a process whose disk a second process uses. By the wall clock, the second
 /// process started later.
-fn fenced(name: &str, own: &str) -> String {
+fn fenced_text(name: &str, own: &str) -> String {
     format!(
         "{name} knows another process that runs as this node, {own}, with a copy of its data \
          directory and was started later. This process no longer serves requests: stop one of \
@@ -192,7 +192,7 @@ fn fenced(name: &str, own: &str) -> String {
     )
 }
 
-fn replaced(name: &str, own: &str) -> String {
+fn replaced_text(name: &str, own: &str) -> String {
     format!(
         "{name} is connected to another process that runs as this node, {own}, with another data \
          directory: this process is refused as long as that one runs, and no longer serves \
@@ -201,7 +201,7 @@ fn replaced(name: &str, own: &str) -> String {
     )
 }
 
-fn removed(name: &str, ours: &HandshakeIdentity) -> String {
+fn removed_text(name: &str, ours: &HandshakeIdentity) -> String {
     let own = ours.own_name();
     // This node may have learned of its own removal in this handshake.
     let who = match ours.layouts.known().is_retired(ours.own()) {
@@ -216,7 +216,7 @@ fn removed(name: &str, ours: &HandshakeIdentity) -> String {
 
 /// Makes the error of a refusal. `dialed` is the node that this side wanted to reach, if this side
 /// made the connection; `description` is the other side's topology, if it was sent.
-pub(super) fn refused(
+pub(super) fn refusal_error(
     reason: Reason,
     ours: &HandshakeIdentity,
     theirs: Option<&Hello>,
@@ -229,26 +229,27 @@ pub(super) fn refused(
         None => "an unknown node",
     };
     let own = ours.own_name();
-    let reason = of_who_has_left(reason, ours, theirs);
+    let reason = as_removal(reason, ours, theirs);
     let differs = matches!(reason, Reason::Secret | Reason::Cluster | Reason::Topology);
     if let Some(theirs) = theirs.filter(|_| differs && ours.views.with(View::is_alone)) {
-        return HandshakeRefused { reason, text: of_a_store_of_its_own(ours, theirs) };
+        return HandshakeRefused { reason, text: lone_node_text(ours, theirs) };
     }
     let text = match reason {
         Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
         Reason::Version => {
-            let theirs = theirs.map_or("other versions".to_owned(), |it| named(it.versions));
+            let theirs =
+                theirs.map_or("other versions".to_owned(), |it| version_range_text(it.versions));
             format!(
                 "{name} supports {theirs} of the peer protocol, this node, {own}, {}: upgrade the \
                  older one",
-                named(ours.versions)
+                version_range_text(ours.versions)
             )
         }
         Reason::Secret => format!(
             "{name} and this node, {own}, have different cluster secrets: \
              give all nodes the same one"
         ),
-        Reason::Cluster => of_two_clusters(name, ours, theirs),
+        Reason::Cluster => other_cluster_text(name, ours, theirs),
         Reason::Topology => {
             let theirs = String::from_utf8_lossy(description);
             let whose = format!("{name}'s");
@@ -259,7 +260,7 @@ pub(super) fn refused(
                 what.unwrap_or_default()
             )
         }
-        Reason::Removed => removed(name, ours),
+        Reason::Removed => removed_text(name, ours),
         Reason::Name if is_unknown(ours, theirs) => format!(
             "{name} is not a member of the cluster that this node, {own}, knows: if it was \
              removed, start it with an empty directory and --join to add it again; if it is a \
@@ -276,14 +277,14 @@ pub(super) fn refused(
             "two processes run as {name} with copies of one data directory: {name}'s older process \
              is refused; stop that one"
         ),
-        Reason::Fenced => fenced(name, own),
+        Reason::Fenced => fenced_text(name, own),
         Reason::Taken => format!(
             "another process runs as {name} with another data directory, and this node, {own}, is \
              connected to it: the one that came later is refused while the first one runs. Stop \
              the one that is not to stay, and remove its directory"
         ),
-        Reason::Replaced => replaced(name, own),
-        Reason::Forked => forked(name, ours, theirs),
+        Reason::Replaced => replaced_text(name, own),
+        Reason::Forked => fork_text(name, ours, theirs),
         Reason::Itself => format!(
             "that is this node, {own}, itself: check which URL belongs to which name in --cluster"
         ),

@@ -71,13 +71,13 @@ impl fmt::Debug for Secret {
 /// also accepts.
 #[derive(Debug, Default)]
 pub struct Secrets {
-    held: ArcSwap<HeldSecrets>,
+    held: ArcSwap<SecretsSnapshot>,
     replaced: AtomicU64,
 }
 
 /// A snapshot of a node's secrets.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct HeldSecrets {
+pub(super) struct SecretsSnapshot {
     own: Secret,
     also: Option<Secret>,
 }
@@ -85,12 +85,15 @@ pub(super) struct HeldSecrets {
 impl Secrets {
     /// Makes the secrets of a node.
     pub fn new(own: Secret, also: Option<Secret>) -> Self {
-        Self { held: ArcSwap::from_pointee(HeldSecrets { own, also }), replaced: AtomicU64::new(0) }
+        Self {
+            held: ArcSwap::from_pointee(SecretsSnapshot { own, also }),
+            replaced: AtomicU64::new(0),
+        }
     }
 
     /// Replaces the secrets. Existing connections stay; returns true if the new secrets differ.
     pub fn replace(&self, own: Secret, also: Option<Secret>) -> bool {
-        let held = HeldSecrets { own, also };
+        let held = SecretsSnapshot { own, also };
         let differs = **self.held.load() != held;
         if differs {
             self.held.store(Arc::new(held));
@@ -111,15 +114,15 @@ impl Secrets {
 
     /// Returns the first accepted secret that `fits`.
     pub fn find(&self, fits: impl Fn(&Secret) -> bool) -> Option<Secret> {
-        self.held().find(fits).cloned()
+        self.snapshot().find(fits).cloned()
     }
 
-    pub(super) fn held(&self) -> Arc<HeldSecrets> {
+    pub(super) fn snapshot(&self) -> Arc<SecretsSnapshot> {
         self.held.load_full()
     }
 }
 
-impl HeldSecrets {
+impl SecretsSnapshot {
     pub(super) fn own(&self) -> &Secret {
         &self.own
     }

@@ -121,8 +121,9 @@ fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
     let mut out = Vec::new();
     let identity = dialer.identity();
     let dialing = Handshake::dial(identity, TO_B, ConnectionKind::Bulk, [1; 32], &mut out);
-    let accepting = Handshake::accept(acceptor.identity(), [2; 32]).over(acceptor.channel);
-    between((dialing.over(dialer.channel), out), accepting, usize::MAX)
+    let accepting =
+        Handshake::accept(acceptor.identity(), [2; 32]).bind_to_channel(acceptor.channel);
+    between((dialing.bind_to_channel(dialer.channel), out), accepting, usize::MAX)
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn secrets_can_be_replaced_while_the_node_runs() {
 }
 
 #[test]
-fn a_proof_is_good_on_its_channel_only() {
+fn a_proof_is_valid_on_its_own_channel_only() {
     let over = |name, channel| Someone { channel, ..named(name) };
     let good = Some([7; 32]);
     let (dialed, accepted) = shake(&over("a", good), &over("b", good));
@@ -172,12 +173,12 @@ fn a_proof_is_good_on_its_channel_only() {
 }
 
 #[test]
-fn two_that_fit_meet() {
+fn two_matching_nodes_complete_the_handshake() {
     let proven = RoundId { time: 70, node: NodeId(2) };
     let proof = Proof { seal: proven, proven, ..Proof::default() };
     let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
     let (disk, life, position) = (Incarnation(99), BootId(30), LogPosition(12));
-    b.logs.saw(NodeId(0), disk, life);
+    b.logs.note_boot(NodeId(0), disk, life);
     b.logs.know(NodeId(0), disk);
     assert!(b.logs.received(NodeId(0), disk, life, position));
     let knows_us = b.logs.claim(NodeId(0));
@@ -213,7 +214,7 @@ fn two_that_fit_meet() {
 #[test]
 fn while_a_disk_is_connected_another_one_is_refused_in_words() {
     let (a, b) = (named("a").identity(), named("b").identity());
-    b.logs.saw(NodeId(0), Incarnation(99), BootId(30));
+    b.logs.note_boot(NodeId(0), Incarnation(99), BootId(30));
     b.logs.note_connection(NodeId(0), true);
     let meet = || shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
     let (dialed, accepted) = meet();
@@ -232,7 +233,7 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
     let meets = |someone: &Someone| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
         if let Ok(met) = &accepted {
-            b.logs.saw(met.node, met.incarnation, met.life);
+            b.logs.note_boot(met.node, met.incarnation, met.life);
         }
         (dialed, accepted)
     };
@@ -245,13 +246,13 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
 }
 
 #[test]
-fn a_node_without_a_cluster_fits_any() {
+fn a_node_without_a_cluster_id_matches_any_cluster() {
     let (dialed, accepted) = shake(&Someone { cluster: None, ..named("a") }, &named("b"));
     assert_eq!((dialed.unwrap().cluster, accepted.unwrap().cluster), (Some(ClusterId(5)), None));
 }
 
 #[test]
-fn what_does_not_fit_is_said_in_words_on_both_sides() {
+fn a_mismatch_is_explained_on_both_sides() {
     let nodes = ["a", "b", "x"];
     let cases = [
         (Someone { secret: "", ..named("a") }, TO_B, Reason::Secret, "different cluster secrets"),
@@ -278,7 +279,7 @@ fn what_does_not_fit_is_said_in_words_on_both_sides() {
 }
 
 #[test]
-fn a_difference_is_told_from_both_sides() {
+fn a_topology_difference_is_described_from_both_sides() {
     let (dialed, accepted) = shake(&Someone { replicas: 2, ..named("a") }, &named("b"));
     let dialed = dialed.unwrap_err().text;
     assert!(dialed.contains("2 in our topology, 3 in b's"), "{dialed}");
@@ -335,7 +336,7 @@ fn a_replayed_acceptor_is_refused() {
 }
 
 #[test]
-fn what_is_thrown_back_is_refused() {
+fn a_reflected_proof_is_refused() {
     let mut sent = Vec::new();
     let a = named("a").identity();
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
@@ -364,7 +365,7 @@ fn shake_between(dialer: (u16, u16), acceptor: (u16, u16)) -> (Outcome, Outcome)
 }
 
 #[test]
-fn no_common_version_is_said() {
+fn the_lack_of_a_common_version_is_reported() {
     for (a, b, its, others) in [
         ((3, 4), (1, 2), "versions 1 to 2", "versions 3 to 4"),
         ((1, 1), (2, 2), "version 2", "version 1"),
@@ -385,7 +386,7 @@ fn no_common_version_is_said() {
 
 /// The refusing node sends no HELLO.
 #[test]
-fn a_node_that_does_not_say_its_versions_is_refused_for_them() {
+fn a_node_that_sends_no_versions_is_refused_with_reason_version() {
     let (a, out) = (named("a").identity(), &mut Vec::new());
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], out);
     let verdict = [1, 0, 0, 0, frame::VERDICT, Reason::Version.code()];
@@ -469,7 +470,7 @@ fn d_joins() -> PlanChange {
 }
 
 #[test]
-fn who_was_away_hears_of_a_joiner_from_it() {
+fn a_node_that_was_away_learns_of_a_joiner_from_the_joiner() {
     for d_dials in [true, false] {
         let (b, d) = (named("b").identity(), changed("d", &d_joins()));
         // B does not know D: B dials other nodes only, and A is at D's address.
@@ -484,7 +485,7 @@ fn who_was_away_hears_of_a_joiner_from_it() {
 }
 
 #[test]
-fn who_was_removed_is_told_so() {
+fn a_removed_node_learns_that_it_was_removed() {
     let change =
         PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
     let (a, b) = (named("a").identity(), changed("b", &change));
@@ -529,7 +530,7 @@ fn of_council(base: &Layout, name: &str) -> Layout {
 /// layout, is on a fork: whichever side dials, each side that can know of the fork reports it, and
 /// neither learns a layout.
 #[test]
-fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
+fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
     let later = of_council(&first(), "b");
     let by_a = decreed(&first(), 0, 70);
     let by_b = decreed(&first(), 1, 71);
@@ -561,7 +562,7 @@ fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
 
 /// The HELLO carries the name of a removed node, but not its id.
 #[test]
-fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {
+fn a_removed_node_is_not_confused_with_a_later_node_of_its_name() {
     let hello = |node| Hello { node, ..sample("c") };
     let b = named("b").identity();
     let accepting = Handshake::accept(b, [2; 32]);
@@ -578,7 +579,7 @@ fn sample(name: &'static str) -> Hello {
 }
 
 #[test]
-fn a_stranger_learns_no_topology_and_gets_no_proof() {
+fn a_peer_without_the_secret_gets_neither_topology_nor_proof() {
     let (dialer, _) = recorded([1, 2]);
     let mut forged = dialer;
     let hello = u32::from_le_bytes(forged[..4].try_into().unwrap()) as usize;
@@ -598,12 +599,12 @@ fn a_long_frame_is_refused_before_it_arrives() {
 }
 
 #[test]
-fn what_follows_the_handshake_is_kept() {
+fn bytes_after_the_handshake_are_kept() {
     let (mut dialer, _) = recorded([1, 2]);
     dialer.extend_from_slice(b"first envelope");
     let mut accepting = Handshake::accept(named("b").identity(), [2; 32]);
     assert!(accepting.receive(&dialer, &mut Vec::new()).unwrap().is_some());
-    assert_eq!(accepting.rest(), b"first envelope");
+    assert_eq!(accepting.remaining_bytes(), b"first envelope");
 }
 
 /// Pins the layout of the bytes: if this test fails, the protocol needs a new version.
@@ -641,14 +642,14 @@ fn the_bytes_are_those_of_the_document() {
 
 proptest! {
     #[test]
-    fn garbage_is_never_met(bytes in vec(any::<u8>(), 0..3000)) {
+    fn garbage_never_completes_a_handshake(bytes in vec(any::<u8>(), 0..3000)) {
         let (outcome, out) = accepts(1, &bytes);
         prop_assert!(!matches!(outcome, Ok(Some(_))));
         prop_assert!(out.len() <= 2 * HELLO_MAX);
     }
 
     #[test]
-    fn a_changed_handshake_is_never_met(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+    fn a_flipped_bit_is_never_accepted(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let (mut dialer, _) = recorded([1, 2]);
         // The last frame is the verdict, which proves nothing and can only refuse.
         let proved = dialer.len() - FRAME_HEAD - 1;

@@ -28,15 +28,15 @@ use Acquaintance::{Another, Its, Nothing};
 struct Side {
     id: u64,
     knows: Acquaintance,
-    has_company: bool,
+    is_data_shared: bool,
 }
 
 const fn side(id: u64, knows: Acquaintance) -> Side {
-    Side { id, knows, has_company: false }
+    Side { id, knows, is_data_shared: false }
 }
 
-const fn in_company(side: Side) -> Side {
-    Side { has_company: true, ..side }
+const fn with_shared_data(side: Side) -> Side {
+    Side { is_data_shared: true, ..side }
 }
 
 fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
@@ -54,8 +54,8 @@ fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     let life = Boot { id: BootId(40), begins: LogPosition(7), newest: 0 };
     let logs = Arc::new(Logs::new(disk(own), BootHistory::new(Vec::new(), life), &claims));
     let cluster = OwnCluster::new(ClusterId::of_number(side.id));
-    if side.has_company {
-        cluster.notes_company();
+    if side.is_data_shared {
+        cluster.mark_data_shared();
     }
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
@@ -80,7 +80,7 @@ fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
 }
 
 #[test]
-fn who_is_taken_in_and_who_is_of_another_cluster() {
+fn a_table_of_cluster_ids_decides_who_joins_and_who_is_refused() {
     let cases = [
         // Ids decide, whichever disks are known, because disks are replaced.
         ("one id", side(G, Its), side(G, Its), true),
@@ -94,7 +94,7 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
         ("its disk was replaced early", side(0, Another), side(0, Nothing), true),
         (
             "its disk was replaced early, and the other took data with a third node",
-            in_company(side(0, Another)),
+            with_shared_data(side(0, Another)),
             side(0, Nothing),
             true,
         ),
@@ -105,11 +105,11 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
         ("a replaced disk, and the node forgot it", side(G, Nothing), side(0, Its), true),
         ("another replaced disk is met first", side(0, Nothing), side(0, Nothing), true),
         ("two replaced disks met, and then the node", side(G, Another), side(0, Nothing), true),
-        ("a node that missed the birth", side(G, Its), in_company(side(0, Its)), true),
+        ("a node that missed the birth", side(G, Its), with_shared_data(side(0, Its)), true),
         (
             "a node that missed the birth meets a disk that was replaced since",
             side(G, Nothing),
-            in_company(side(0, Another)),
+            with_shared_data(side(0, Another)),
             true,
         ),
         // Two clusters, one or both without an id yet.
@@ -118,10 +118,10 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
         (
             "one that took data with others, and did not know this node",
             side(G, Another),
-            in_company(side(0, Nothing)),
+            with_shared_data(side(0, Nothing)),
             false,
         ),
-        ("the same, without ids", side(0, Another), in_company(side(0, Nothing)), false),
+        ("the same, without ids", side(0, Another), with_shared_data(side(0, Nothing)), false),
     ];
     for (what, a, b, are_one) in cases {
         for (a, b) in [(a, b), (b, a)] {
@@ -140,17 +140,17 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
 }
 
 #[test]
-fn a_node_says_whether_it_knew_another_disk() {
+fn a_node_reports_whether_it_knew_another_disk_of_the_peer() {
     let seen = |knows| shake(side(G, knows), side(G, Nothing))[1].clone().unwrap();
     assert!(!seen(Nothing).never_another && seen(Nothing).knows_us.is_none());
     assert!(!seen(Its).never_another, "it is not known to be the first");
     let (a, b) = (identity(side(G, Its), NodeId(0)), identity(side(G, Nothing), NodeId(1)));
-    a.logs.note_first(NodeId(1));
+    a.logs.mark_only_disk(NodeId(1));
     let mut out = Vec::new();
     let _dialer =
         Handshake::dial(Arc::clone(&a), NodeId(1), ConnectionKind::Small, [1; 32], &mut out);
     let hello = Hello::decode(&out[FRAME_HEAD..]).unwrap();
     assert!(hello.knows_you.is_some() && !hello.knew_another);
-    a.logs.saw(NodeId(1), Incarnation(55), BootId(1));
-    assert!(a.logs.had_another(NodeId(1)), "{:?}", b.own());
+    a.logs.note_boot(NodeId(1), Incarnation(55), BootId(1));
+    assert!(a.logs.had_another_disk(NodeId(1)), "{:?}", b.own());
 }

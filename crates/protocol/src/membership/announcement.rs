@@ -31,7 +31,7 @@ impl Announcement {
                 self.0.insert(*node, tasks.spawn("announce", announce(context.clone(), *node)));
             }
         }
-        shared.membership.known_disk.look(is_member, &others);
+        shared.membership.known_disk.update_waiting(is_member, &others);
     }
 }
 

@@ -38,7 +38,7 @@ impl ClusterId {
 
     /// Returns the id that a founder with the disk `founder` gives the cluster of the nodes
     /// `names`, which must be sorted.
-    pub fn born(names: &[&str], founder: Incarnation) -> Self {
+    pub fn derive(names: &[&str], founder: Incarnation) -> Self {
         let names = names.join("\n");
         Self(xxh3_64(&[names.as_bytes(), &founder.0.to_le_bytes()].concat()).max(1))
     }
@@ -58,7 +58,7 @@ pub struct OwnCluster {
     /// The id that is being stored.
     storing: Mutex<Option<ClusterId>>,
     /// True if this node has no id, holds data, and knows other nodes.
-    has_company: AtomicBool,
+    is_data_shared: AtomicBool,
     /// Nodes that are connected with this one and belong to another cluster.
     foreign: Mutex<BTreeSet<NodeId>>,
 }
@@ -69,7 +69,7 @@ impl OwnCluster {
         Self {
             id: AtomicU64::new(ClusterId::number(id)),
             storing: Mutex::default(),
-            has_company: AtomicBool::new(false),
+            is_data_shared: AtomicBool::new(false),
             foreign: Mutex::default(),
         }
     }
@@ -87,7 +87,7 @@ impl OwnCluster {
     }
 
     /// Begins to store an id. Returns false if there is an id or one is being stored.
-    pub(crate) fn begins_to_store(&self, id: ClusterId) -> bool {
+    pub(crate) fn begin_storing(&self, id: ClusterId) -> bool {
         let mut storing = self.storing.lock();
         let is_free = storing.is_none() && self.id().is_none();
         if is_free {
@@ -105,16 +105,16 @@ impl OwnCluster {
     }
 
     /// Notes that this node holds data written together with other nodes, and has no id.
-    pub(crate) fn notes_company(&self) {
-        self.has_company.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_data_shared(&self) {
+        self.is_data_shared.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn has_company(&self) -> bool {
-        self.has_company.load(Ordering::Relaxed)
+    pub(crate) fn is_data_shared(&self) -> bool {
+        self.is_data_shared.load(Ordering::Relaxed)
     }
 
     /// Notes whether a linked node belongs to another cluster.
-    pub(crate) fn notes_foreign(&self, node: NodeId, is_foreign: bool) {
+    pub(crate) fn set_foreign(&self, node: NodeId, is_foreign: bool) {
         let mut foreign = self.foreign.lock();
         if is_foreign {
             foreign.insert(node);
@@ -135,23 +135,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_founders_disk_tells_clusters_of_the_same_names_apart() {
+    fn cluster_ids_differ_by_the_founders_disk() {
         let names = ["a", "b", "c"];
-        let born = |disk| ClusterId::born(&names, Incarnation(disk));
+        let born = |disk| ClusterId::derive(&names, Incarnation(disk));
         assert_ne!(born(1), born(2));
         assert_eq!(born(1), born(1));
-        assert_ne!(born(1), ClusterId::born(&["a", "b"], Incarnation(1)));
+        assert_ne!(born(1), ClusterId::derive(&["a", "b"], Incarnation(1)));
     }
 
     #[test]
-    fn nothing_is_told_while_an_id_is_stored_and_no_second_one_is_taken() {
+    fn no_id_is_reported_while_one_is_being_stored_and_no_second_one_is_accepted() {
         let own = OwnCluster::new(None);
         assert_eq!((own.id(), own.answer()), (None, Some(None)));
-        assert!(own.begins_to_store(ClusterId(5)));
+        assert!(own.begin_storing(ClusterId(5)));
         assert_eq!((own.id(), own.answer()), (None, None));
-        assert!(!own.begins_to_store(ClusterId(6)));
+        assert!(!own.begin_storing(ClusterId(6)));
         own.stored(ClusterId(5));
         assert_eq!((own.id(), own.answer()), (Some(ClusterId(5)), Some(Some(ClusterId(5)))));
-        assert!(!own.begins_to_store(ClusterId(6)));
+        assert!(!own.begin_storing(ClusterId(6)));
     }
 }

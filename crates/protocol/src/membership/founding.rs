@@ -29,7 +29,7 @@ use crate::message::{Class, NodeId, Reply, Request};
 const ASKED_AT_ONCE: usize = 8;
 
 /// The lowest version time of a client record: a node's own records are numbered from 1 on.
-const FIRST_RECORD: u64 = 1 << 40;
+const FIRST_RECORD_TIME: u64 = 1 << 40;
 
 /// The exchange of cluster ids with the peers.
 #[derive(Debug, Default)]
@@ -38,12 +38,12 @@ pub(crate) struct Founding {
     asked: BTreeMap<NodeId, TaskId>,
     /// The peer that was asked last.
     last: Option<NodeId>,
-    told: Rc<RefCell<Told>>,
+    told: Rc<RefCell<PeerAnswers>>,
 }
 
 /// Answers of peers about their cluster.
 #[derive(Debug, Default)]
-struct Told {
+struct PeerAnswers {
     /// The cluster id that each peer reported last; `None` = the peer has none.
     clusters: BTreeMap<NodeId, Option<ClusterId>>,
     /// Peers that answered this founder that they have no id.
@@ -51,15 +51,15 @@ struct Told {
 }
 
 /// Asks a peer for its cluster's id.
-async fn ask(cx: Context, peer: NodeId, told: Rc<RefCell<Told>>) {
+async fn ask(cx: Context, peer: NodeId, told: Rc<RefCell<PeerAnswers>>) {
     let result = cx.call(peer, Class::Client, Request::ClusterId).await;
-    told.borrow_mut().told(&cx, peer, &result);
+    told.borrow_mut().handle_answer(&cx, peer, &result);
 }
 
 impl Founding {
     /// Handles a new connection with a peer, whose handshake carried its cluster id.
     pub(crate) fn seen(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
-        cx.shared().membership.cluster.notes_foreign(peer, false);
+        cx.shared().membership.cluster.set_foreign(peer, false);
         self.told.borrow_mut().clusters.insert(peer, cluster);
         if let Some(id) = cluster {
             compare(cx, peer, id);
@@ -69,9 +69,9 @@ impl Founding {
     /// Asks the peers that have reported no id for their cluster's id, a few at a time.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &Identity) {
         let cx = tasks.context().clone();
-        note_company(&cx);
+        note_shared_data(&cx);
         self.asked.retain(|_, task| tasks.is_under_way(*task));
-        let founds = founds(&cx);
+        let founds = is_founder(&cx);
         let mut peers = {
             let told = self.told.borrow();
             let is_due = |peer: &NodeId| {
@@ -97,7 +97,7 @@ impl Founding {
     /// Handles the end of storing the id; retries it if it failed.
     pub(crate) fn stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
         if !is_stored {
-            return cx.effect(BackgroundEffect::KeepClusterId(id));
+            return cx.effect(BackgroundEffect::StoreClusterId(id));
         }
         for peer in cx.others() {
             if let Some(Some(theirs)) = self.told.borrow().clusters.get(&peer) {
@@ -110,34 +110,34 @@ impl Founding {
     pub(crate) fn follow_view(&self, cx: &Context) {
         let mut told = self.told.borrow_mut();
         told.without.clear();
-        told.found(cx);
+        told.assign_id_if_founder(cx);
     }
 }
 
-impl Told {
+impl PeerAnswers {
     /// Handles a peer's answer, or the failure to ask it.
-    fn told(&mut self, cx: &Context, peer: NodeId, result: &Result<Reply, FailureKind>) {
+    fn handle_answer(&mut self, cx: &Context, peer: NodeId, result: &Result<Reply, FailureKind>) {
         match result {
             Ok(Reply::ClusterId(Some(id))) => {
                 self.clusters.insert(peer, Some(*id));
                 compare(cx, peer, *id);
             }
-            Ok(Reply::ClusterId(None)) if founds(cx) => {
+            Ok(Reply::ClusterId(None)) if is_founder(cx) => {
                 self.without.insert(peer);
-                self.found(cx);
+                self.assign_id_if_founder(cx);
             }
             _ => {}
         }
     }
 
     /// Gives the cluster its id if this node is the founder and all others have none.
-    fn found(&self, cx: &Context) {
+    fn assign_id_if_founder(&self, cx: &Context) {
         let has_none = |peer: &NodeId| self.without.contains(peer);
-        if founds(cx) && cx.others().iter().all(has_none) {
+        if is_founder(cx) && cx.others().iter().all(has_none) {
             let mut names: Vec<_> = cx.view().ids().map(|id| cx.shared().name_of(id)).collect();
             names.sort_unstable();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            store(cx, ClusterId::born(&names, cx.shared().membership.logs.own_incarnation()));
+            store(cx, ClusterId::derive(&names, cx.shared().membership.logs.own_incarnation()));
         }
     }
 }
@@ -145,18 +145,18 @@ impl Told {
 fn compare(cx: &Context, peer: NodeId, theirs: ClusterId) {
     match cx.shared().membership.cluster.id() {
         None => store(cx, theirs),
-        Some(own) => cx.shared().membership.cluster.notes_foreign(peer, own != theirs),
+        Some(own) => cx.shared().membership.cluster.set_foreign(peer, own != theirs),
     }
 }
 
 fn store(cx: &Context, id: ClusterId) {
-    if cx.shared().membership.cluster.begins_to_store(id) {
-        cx.effect(BackgroundEffect::KeepClusterId(id));
+    if cx.shared().membership.cluster.begin_storing(id) {
+        cx.effect(BackgroundEffect::StoreClusterId(id));
     }
 }
 
 /// Returns whether this node is the founder: it gives the cluster an id if no other node has one.
-fn founds(cx: &Context) -> bool {
+fn is_founder(cx: &Context) -> bool {
     let own = cx.shared().own;
     cx.shared().membership.cluster.id().is_none()
         && cx.view().ids().min_by_key(|id| cx.shared().name_of(*id)) == Some(own)
@@ -164,12 +164,12 @@ fn founds(cx: &Context) -> bool {
 
 /// Notes that this node's data was written together with other nodes, so that the node joins no
 /// other cluster with it.
-fn note_company(cx: &Context) {
+fn note_shared_data(cx: &Context) {
     let cluster = &cx.shared().membership.cluster;
     if cluster.id().is_none()
-        && cx.shared().replica.newest.time() >= FIRST_RECORD
+        && cx.shared().replica.newest.time() >= FIRST_RECORD_TIME
         && cx.others().iter().any(|peer| cx.shared().membership.logs.incarnation(*peer).is_some())
     {
-        cluster.notes_company();
+        cluster.mark_data_shared();
     }
 }

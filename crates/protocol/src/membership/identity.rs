@@ -47,7 +47,7 @@ enum Checks {
     /// Some peers have not been asked or have not replied.
     UnderWay,
     /// Each peer was seen or is away, and some are away.
-    SomeAway,
+    SomeUnreachable,
     /// Each peer was seen.
     AllSeen,
 }
@@ -64,7 +64,7 @@ struct PeerCheck {
 
 /// Results of the pings since the last look: each peer, and whether the peer replied, in the order
 /// in which the results came.
-type Pinged = Rc<RefCell<Vec<(NodeId, bool)>>>;
+type PingResults = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
 /// This node's identity as the peers know it, and the changes of its membership state.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ pub(crate) struct Identity {
     peers: BTreeMap<NodeId, PeerCheck>,
     /// Progress of the check with all peers; `None` = to be computed again.
     checks: Option<Checks>,
-    pinged: Pinged,
+    pinged: PingResults,
     /// Peers to which this node reports its log position once its membership state is stored.
     unsettled: Vec<NodeId>,
     /// The membership state that is being stored.
@@ -83,7 +83,7 @@ pub(crate) struct Identity {
 }
 
 /// Pings a peer once.
-async fn ping(cx: Context, peer: NodeId, pinged: Pinged) {
+async fn ping(cx: Context, peer: NodeId, pinged: PingResults) {
     let has_replied = cx.call(peer, Class::Client, Request::Ping).await.is_ok();
     pinged.borrow_mut().push((peer, has_replied));
 }
@@ -111,9 +111,9 @@ fn mark_lost_hints(cx: &Context) {
 ///
 /// Unless every write is synced before it is acknowledged, a power cut may explain a log that lost
 /// its end. The voter then stays, because votes are always synced.
-fn lose_votes(cx: &Context, all: bool) -> bool {
+fn renew_lost_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().membership.layouts;
-    (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().membership.logs.voter())
+    (all || cx.config().syncs_always) && layouts.renew_voter(cx.shared().membership.logs.voter())
 }
 
 impl Identity {
@@ -135,13 +135,13 @@ impl Identity {
         if cx.shared().membership.state.state() == MembershipState::Verifying {
             mark_lost_hints(cx);
         }
-        self.settle(cx);
+        self.update_confirmation(cx);
     }
 
     /// Handles the discovery of a later process with this disk. The writes that the other process
     /// acknowledges are missing here, and in every later boot of this directory.
-    pub(crate) fn fenced(&mut self, cx: &Context) {
-        self.lose(cx, None, (0, false));
+    pub(crate) fn on_fenced(&mut self, cx: &Context) {
+        self.handle_loss(cx, None, (0, false));
     }
 
     pub(crate) fn peer_seen(
@@ -155,15 +155,18 @@ impl Identity {
         if seen.or(kept) != Some(incarnation) {
             *seen = Some(incarnation);
             let claim = Claim { incarnation, reported: Reported::default() };
-            cx.effect(BackgroundEffect::Remember { peer, claim });
+            cx.effect(BackgroundEffect::StoreClaim { peer, claim });
         }
         self.note_check(peer, Check::Seen);
         match cx.shared().membership.logs.lost(knows_us.as_ref()) {
             Some(since) => {
+                if let Some(claim) = &knows_us {
+                    cx.shared().membership.logs.note_former(claim);
+                }
                 let voter = cx.shared().membership.layouts.voter().id;
                 let is_before = |claim| cx.shared().membership.logs.is_before_voter(claim, voter);
                 let keeps_votes = knows_us.as_ref().is_some_and(is_before);
-                self.lose(cx, Some(peer), (since, keeps_votes));
+                self.handle_loss(cx, Some(peer), (since, keeps_votes));
             }
             None => {
                 cx.shared().membership.logs.settle(peer);
@@ -175,7 +178,12 @@ impl Identity {
     /// Handles a peer's knowledge that writes acknowledged since the version time `since` may be
     /// lost. `keeps_votes` is true if the loss is older than this node's voter id, so that the
     /// votes under that id are intact.
-    fn lose(&mut self, cx: &Context, peer: Option<NodeId>, (since, keeps_votes): (u64, bool)) {
+    fn handle_loss(
+        &mut self,
+        cx: &Context,
+        peer: Option<NodeId>,
+        (since, keeps_votes): (u64, bool),
+    ) {
         let known = cx.shared().membership.state.state() == MembershipState::Rebuilding
             && lacks_since(cx).is_some_and(|lacks| lacks <= since);
         if !known {
@@ -187,11 +195,13 @@ impl Identity {
                 .mark_lost((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
         }
         // The node may have voted during its rebuild, if a layout has seated it meanwhile.
-        let loses_votes = !keeps_votes && lose_votes(cx, peer.is_none() || since == 0);
+        let loses_votes = !keeps_votes && renew_lost_votes(cx, peer.is_none() || since == 0);
         if loses_votes || !known {
             // The store operation under way may not contain this mark, so another one follows it.
             self.stores_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.store_state(cx, MembershipState::Rebuilding);
+        } else {
+            cx.shared().membership.logs.begin_former();
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
@@ -207,12 +217,12 @@ impl Identity {
             return;
         }
         self.peers.entry(peer).or_default().confirmed = true;
-        self.stand_if_confirmed(cx);
+        self.become_member_if_confirmed(cx);
     }
 
     /// Makes a joining node a member once all peers have confirmed it: a missing one may be the
     /// only one that knows another disk.
-    pub(crate) fn stand_if_confirmed(&mut self, cx: &Context) {
+    pub(crate) fn become_member_if_confirmed(&mut self, cx: &Context) {
         if cx.shared().membership.state.state() != MembershipState::Joining {
             return;
         }
@@ -246,9 +256,10 @@ impl Identity {
             return;
         }
         if state == MembershipState::Member {
+            cx.shared().membership.logs.settle_former();
             for marked in cx.shared().transfer.missed.of(cx.shared().own) {
                 if marked.mark.partition.is_none() {
-                    cx.shared().transfer.missed.done(cx.shared().own, None, marked.number);
+                    cx.shared().transfer.missed.drop_mark(cx.shared().own, None, marked.number);
                 }
             }
         }
@@ -274,7 +285,7 @@ impl Identity {
     }
 
     /// Notes which of the pinged peers have replied.
-    pub(crate) fn look_at_pinged(&mut self) {
+    pub(crate) fn take_ping_results(&mut self) {
         for (peer, has_replied) in self.pinged.take() {
             if matches!(self.peers.entry(peer).or_default().check, Check::Asked(_)) {
                 // A peer that replied was seen, and its claim about this node was checked.
@@ -311,7 +322,7 @@ impl Identity {
         let checks = if !others.iter().all(|check| matches!(check, Check::Seen | Check::Away)) {
             Checks::UnderWay
         } else if others.contains(&Check::Away) {
-            Checks::SomeAway
+            Checks::SomeUnreachable
         } else {
             Checks::AllSeen
         };
@@ -319,7 +330,7 @@ impl Identity {
     }
 
     /// Notes whether this node is confirmed, and whether its state will be settled soon.
-    pub(crate) fn settle(&mut self, cx: &Context) {
+    pub(crate) fn update_confirmation(&mut self, cx: &Context) {
         let checks = self.checks(cx);
         let membership = &cx.shared().membership.state;
         if checks != Checks::UnderWay && !membership.is_confirmed() {
@@ -329,23 +340,23 @@ impl Identity {
             matches!(membership.state(), MembershipState::Joining | MembershipState::Verifying);
         let is_open = match checks {
             Checks::UnderWay => true,
-            Checks::SomeAway => false,
+            Checks::SomeUnreachable => false,
             Checks::AllSeen => undecided,
         };
-        membership.settles(is_open || self.state_under_way.is_some());
+        membership.set_settling(is_open || self.state_under_way.is_some());
     }
 
     /// Stores the log positions that peers reported since, and the disks that could not be stored
     /// when they were seen.
-    pub(crate) fn remember(&self, cx: &Context) {
+    pub(crate) fn store_claims(&self, cx: &Context) {
         let logs = &cx.shared().membership.logs;
         for peer in cx.others() {
             let seen = self.peers.get(&peer).and_then(|peer| peer.seen);
             let unstored = seen.filter(|seen| logs.incarnation(peer) != Some(*seen));
             let unstored =
                 unstored.map(|incarnation| Claim { incarnation, reported: Reported::default() });
-            if let Some(claim) = unstored.or_else(|| logs.unkept(peer)) {
-                cx.effect(BackgroundEffect::Remember { peer, claim });
+            if let Some(claim) = unstored.or_else(|| logs.unsaved_claim(peer)) {
+                cx.effect(BackgroundEffect::StoreClaim { peer, claim });
             }
         }
     }

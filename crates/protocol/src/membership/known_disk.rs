@@ -24,7 +24,7 @@ use crate::node_id::NodeId;
 
 /// Another node's knowledge of this node's disk, as far as this node knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Knows {
+enum DiskKnowledge {
     /// Unknown, or the node is connected with another disk.
     #[default]
     Unknown,
@@ -35,18 +35,18 @@ enum Knows {
 }
 
 #[derive(Debug, Default)]
-struct Other {
-    knows: Knows,
+struct PeerEntry {
+    knows: DiskKnowledge,
     /// True if the node refused the last connection because it is connected with another disk.
     refuses: bool,
     /// Number of times that the last connection with the node was lost.
     losses: u64,
 }
 
-impl Other {
+impl PeerEntry {
     /// Returns the entry without its knowledge. `losses` is kept, because otherwise an answer from
     /// before would count for a later connection.
-    fn forgotten(&self) -> Self {
+    fn without_knowledge(&self) -> Self {
         Self { losses: self.losses, ..Self::default() }
     }
 }
@@ -54,7 +54,7 @@ impl Other {
 /// The other nodes' knowledge of this node's disk, shared by all event loops of this node.
 #[derive(Debug, Default)]
 pub struct KnownDisk {
-    others: Mutex<BTreeMap<NodeId, Other>>,
+    others: Mutex<BTreeMap<NodeId, PeerEntry>>,
     /// True if stored writes are not to be acknowledged yet.
     waits: AtomicBool,
 }
@@ -76,8 +76,8 @@ impl KnownDisk {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         other.refuses = false;
-        if other.knows == Knows::Away {
-            other.knows = Knows::Unknown;
+        if other.knows == DiskKnowledge::Away {
+            other.knows = DiskKnowledge::Unknown;
             self.set_waiting(true);
         }
     }
@@ -88,8 +88,8 @@ impl KnownDisk {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         other.losses += 1;
-        if other.knows == Knows::Known {
-            other.knows = Knows::Unknown;
+        if other.knows == DiskKnowledge::Known {
+            other.knows = DiskKnowledge::Unknown;
             self.set_waiting(true);
         }
     }
@@ -99,7 +99,7 @@ impl KnownDisk {
     pub fn refused(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
-        *other = Other { refuses: true, ..other.forgotten() };
+        *other = PeerEntry { refuses: true, ..other.without_knowledge() };
         self.set_waiting(true);
     }
 
@@ -110,16 +110,16 @@ impl KnownDisk {
 
     /// Notes that a node confirmed the disk. `losses` is the count at the time of the request.
     pub fn answered(&self, node: NodeId, losses: u64) {
-        self.note(node, losses, Knows::Known);
+        self.note(node, losses, DiskKnowledge::Known);
     }
 
     /// Notes that a node was not reached. `losses` is the count at the time of the request.
     pub(crate) fn unreached(&self, node: NodeId, losses: u64) {
-        self.note(node, losses, Knows::Away);
+        self.note(node, losses, DiskKnowledge::Away);
     }
 
     /// Notes the outcome of a request, unless a connection was lost since or the node refuses.
-    fn note(&self, node: NodeId, losses: u64, knows: Knows) {
+    fn note(&self, node: NodeId, losses: u64, knows: DiskKnowledge) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         if other.losses == losses && !other.refuses {
@@ -129,18 +129,19 @@ impl KnownDisk {
 
     /// True if the node has confirmed the disk.
     pub(crate) fn is_known_by(&self, node: NodeId) -> bool {
-        self.others.lock().get(&node).is_some_and(|other| other.knows == Knows::Known)
+        self.others.lock().get(&node).is_some_and(|other| other.knows == DiskKnowledge::Known)
     }
 
     /// Updates whether this node waits: not if it is a member, or if all `nodes` know the disk or
     /// are away.
-    pub(crate) fn look(&self, is_member: bool, nodes: &[NodeId]) {
+    pub(crate) fn update_waiting(&self, is_member: bool, nodes: &[NodeId]) {
         let mut others = self.others.lock();
         if is_member {
-            others.values_mut().for_each(|other| *other = other.forgotten());
+            others.values_mut().for_each(|other| *other = other.without_knowledge());
         }
-        let is_settled =
-            |node: &NodeId| others.get(node).is_some_and(|other| other.knows != Knows::Unknown);
+        let is_settled = |node: &NodeId| {
+            others.get(node).is_some_and(|other| other.knows != DiskKnowledge::Unknown)
+        };
         // The lock is held by every change of the entries, so the flag matches them.
         self.waits.store(!is_member && !nodes.iter().all(is_settled), Ordering::Release);
     }
@@ -156,33 +157,33 @@ mod tests {
     #[test]
     fn nothing_is_acknowledged_before_all_know_the_disk_or_are_away() {
         let disk = KnownDisk::default();
-        disk.look(false, &[P, Q]);
+        disk.update_waiting(false, &[P, Q]);
         assert!(!disk.acknowledges());
-        disk.note(P, 0, Knows::Known);
-        disk.look(false, &[P, Q]);
+        disk.note(P, 0, DiskKnowledge::Known);
+        disk.update_waiting(false, &[P, Q]);
         assert!(!disk.acknowledges());
-        disk.note(Q, 0, Knows::Away);
-        disk.look(false, &[P, Q]);
+        disk.note(Q, 0, DiskKnowledge::Away);
+        disk.update_waiting(false, &[P, Q]);
         assert!(disk.acknowledges());
         disk.connected(Q);
         assert!(!disk.acknowledges(), "it has to be asked now");
-        disk.look(true, &[P, Q]);
+        disk.update_waiting(true, &[P, Q]);
         assert!(disk.acknowledges(), "a member is known");
     }
 
     #[test]
     fn a_node_whose_last_connection_is_lost_may_know_another_disk() {
         let disk = KnownDisk::default();
-        disk.note(P, 0, Knows::Known);
-        disk.look(false, &[P]);
+        disk.note(P, 0, DiskKnowledge::Known);
+        disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
         disk.disconnected(P);
         assert!(!disk.acknowledges());
-        disk.note(P, 0, Knows::Known);
-        disk.look(false, &[P]);
+        disk.note(P, 0, DiskKnowledge::Known);
+        disk.update_waiting(false, &[P]);
         assert!(!disk.acknowledges(), "it was asked before that");
-        disk.note(P, 1, Knows::Known);
-        disk.look(false, &[P]);
+        disk.note(P, 1, DiskKnowledge::Known);
+        disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
     }
 
@@ -190,33 +191,33 @@ mod tests {
     fn a_node_that_refuses_the_disk_is_not_away() {
         let disk = KnownDisk::default();
         disk.refused(P);
-        disk.note(P, 0, Knows::Away);
-        disk.look(false, &[P]);
+        disk.note(P, 0, DiskKnowledge::Away);
+        disk.update_waiting(false, &[P]);
         assert!(!disk.acknowledges());
         disk.connected(P);
-        disk.note(P, 0, Knows::Known);
-        disk.look(false, &[P]);
+        disk.note(P, 0, DiskKnowledge::Known);
+        disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
     }
     /// The answer belongs to a connection that was lost; since then the node refused a connection,
     /// or this node was a member.
     #[test]
-    fn an_answer_from_before_does_not_count_for_a_later_connection() {
+    fn an_answer_to_an_earlier_connection_is_ignored() {
         let refused = |disk: &KnownDisk| {
             disk.refused(P);
             disk.connected(P);
         };
-        let was_member = |disk: &KnownDisk| disk.look(true, &[P]);
+        let was_member = |disk: &KnownDisk| disk.update_waiting(true, &[P]);
         for between in [refused, was_member] {
             let disk = KnownDisk::default();
             let asked = disk.losses(P);
             disk.disconnected(P);
             between(&disk);
-            disk.note(P, asked, Knows::Known);
-            disk.look(false, &[P]);
+            disk.note(P, asked, DiskKnowledge::Known);
+            disk.update_waiting(false, &[P]);
             assert!(!disk.acknowledges());
-            disk.note(P, disk.losses(P), Knows::Known);
-            disk.look(false, &[P]);
+            disk.note(P, disk.losses(P), DiskKnowledge::Known);
+            disk.update_waiting(false, &[P]);
             assert!(disk.acknowledges());
         }
     }

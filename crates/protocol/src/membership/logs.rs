@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
 use crate::membership::disk_ids::{BootId, Incarnation, LogPosition};
+use crate::membership::former_disks::FormerDisks;
 use crate::membership::layout::VoterId;
 use crate::message::NodeId;
 use record::COUNTER_BITS;
@@ -33,7 +34,7 @@ use record::COUNTER_BITS;
 pub const MAX_BOOTS: usize = 64;
 
 /// Length of an encoded boot in bytes.
-const LIFE_LEN: usize = 24;
+const BOOT_LEN: usize = 24;
 
 /// Maximum age difference, in microseconds, between the newest record before a log's end and a
 /// write acknowledged after that end: a deadline plus twice the maximum clock skew, with a wide
@@ -86,7 +87,7 @@ impl BootHistory {
 
     /// Decodes boots encoded by [`BootHistory::encode`]; `None` if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Vec<Boot>> {
-        if !bytes.len().is_multiple_of(LIFE_LEN) {
+        if !bytes.len().is_multiple_of(BOOT_LEN) {
             return None;
         }
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
@@ -96,7 +97,7 @@ impl BootHistory {
             let (id, begins) = (BootId(number(id)), LogPosition(number(begins)));
             Boot { id, begins, newest: number(newest) }
         };
-        let lives: Vec<Boot> = bytes.chunks_exact(LIFE_LEN).map(life).collect();
+        let lives: Vec<Boot> = bytes.chunks_exact(BOOT_LEN).map(life).collect();
         lives.is_sorted_by(|a, b| a.id < b.id).then_some(lives)
     }
 
@@ -143,7 +144,7 @@ pub struct Claim {
 
 #[derive(Debug, Default)]
 struct PeerLog {
-    known: Mutex<Known>,
+    known: Mutex<KnownNode>,
     /// True if this node reports its position to the peer: the peer's claim about this node was
     /// checked.
     settled: AtomicBool,
@@ -153,17 +154,27 @@ struct PeerLog {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownNode {
     /// The peer's disk as stored on this node's disk.
     incarnation: Option<Incarnation>,
     /// The disk seen since the start, and the highest boot id seen of it.
     seen: Option<(Incarnation, BootId)>,
+    /// The last report, of the stored disk or of one seen since.
     reported: Reported,
+    /// The last report of the stored disk, if `reported` is another disk's.
+    of_stored_disk: Option<Reported>,
     kept: Reported,
     /// True if another disk of the peer was seen before, or that is unknown.
-    had_another: bool,
+    had_another_disk: bool,
     /// Number of connections to and from the peer.
     connections: u32,
+}
+
+impl KnownNode {
+    /// Returns the last report of the stored disk.
+    fn claimed(&self) -> Reported {
+        self.of_stored_disk.unwrap_or(self.reported)
+    }
 }
 
 /// The log positions known of all nodes, shared by the loops of a node.
@@ -172,6 +183,8 @@ pub struct Logs {
     /// The incarnation of this node's disk.
     incarnation: Incarnation,
     lineage: BootHistory,
+    /// The former disks of this node.
+    former: Mutex<FormerDisks>,
     /// The position up to which this node's log holds everything acknowledged.
     position: AtomicU64,
     peers: ByNode<PeerLog>,
@@ -181,15 +194,23 @@ impl Logs {
     /// Creates the state from this node's `incarnation` and the stored `claims` about the others.
     pub fn new(incarnation: Incarnation, lineage: BootHistory, claims: &[(NodeId, Claim)]) -> Self {
         let position = AtomicU64::new(lineage.current().begins.0);
-        let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
+        let former = Mutex::default();
+        let logs = Self { incarnation, lineage, former, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (Some(*incarnation), *reported);
-            let had_another = true;
+            let had_another_disk = true;
             let kept = reported;
-            let known = Known { incarnation, reported, kept, had_another, ..Known::default() };
+            let known =
+                KnownNode { incarnation, reported, kept, had_another_disk, ..KnownNode::default() };
             logs.with(*node, |held| *held = known);
         }
         logs
+    }
+
+    /// Sets the former disks of this node, as stored.
+    pub fn with_former(mut self, former: FormerDisks) -> Self {
+        self.former = Mutex::new(former);
+        self
     }
 
     /// Returns the state of a disk's first boot, which knows no peer.
@@ -200,7 +221,7 @@ impl Logs {
     }
 
     /// Calls `what` with the entry of a node.
-    fn with<T>(&self, node: NodeId, what: impl FnOnce(&mut Known) -> T) -> T {
+    fn with<T>(&self, node: NodeId, what: impl FnOnce(&mut KnownNode) -> T) -> T {
         self.peers.with(node, |peer| what(&mut peer.known.lock()))
     }
 
@@ -244,10 +265,37 @@ impl Logs {
     /// version time that may be lost, or `None` if nothing is.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
-        // Another disk of this name came before or after this one, and its contents are unknown.
-        // (The claim of a peer that has streamed all its records to this disk names this disk.)
-        let other = claim.incarnation != self.incarnation;
-        if other { Some(0) } else { self.lineage.lost(&claim.reported) }
+        if claim.incarnation == self.incarnation {
+            return self.lineage.lost(&claim.reported);
+        }
+        // Another disk of this name came before or after this one, and its contents are unknown,
+        // unless a rebuild has made up for them. (The claim of a peer that has streamed all its
+        // records to this disk names this disk.)
+        if self.former.lock().covers(claim) { None } else { Some(0) }
+    }
+
+    /// Notes the claim, because of which this node is rebuilt, if it is about another disk.
+    pub(crate) fn note_former(&self, claim: &Claim) {
+        if claim.incarnation != self.incarnation {
+            self.former.lock().note(claim);
+        }
+    }
+
+    /// Notes that the rebuild is complete, durably.
+    pub(crate) fn settle_former(&self) {
+        self.former.lock().settle();
+    }
+
+    /// Notes that the rebuild for which claims were noted is under way, or is about to be stored.
+    pub fn begin_former(&self) {
+        self.former.lock().begin_rebuild();
+    }
+
+    /// Returns the former disks to store together with a membership state; with *Member*, the
+    /// rebuild is complete.
+    pub fn former_disks(&self, is_member: bool) -> FormerDisks {
+        let former = self.former.lock();
+        if is_member { former.after_rebuild() } else { former.clone() }
     }
 
     /// Notes that everything acknowledged so far is in the log up to `position`.
@@ -286,7 +334,7 @@ impl Logs {
     }
 
     /// True if a later boot of the node's disk was seen.
-    pub fn is_outlived(&self, node: NodeId, incarnation: Incarnation, life: BootId) -> bool {
+    pub fn has_later_boot(&self, node: NodeId, incarnation: Incarnation, life: BootId) -> bool {
         let outlives = |(disk, last)| disk == incarnation && last > life;
         self.with(node, |known| known.seen.is_some_and(outlives))
     }
@@ -303,16 +351,16 @@ impl Logs {
 
     /// True if the node is connected with another disk. If two processes run as one node with two
     /// directories, the connected one counts.
-    pub fn is_taken(&self, node: NodeId, incarnation: Incarnation) -> bool {
+    pub fn is_connected_elsewhere(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let has_another = |(disk, _)| disk != incarnation;
         self.with(node, |known| known.connections > 0 && known.seen.is_some_and(has_another))
     }
 
     /// Notes the authenticated disk and boot of a node.
-    pub fn saw(&self, node: NodeId, incarnation: Incarnation, life: BootId) {
+    pub fn note_boot(&self, node: NodeId, incarnation: Incarnation, life: BootId) {
         self.with(node, |known| {
             let is_other = |disk: Incarnation| disk != incarnation;
-            known.had_another |= known.seen.is_some_and(|(disk, _)| is_other(disk))
+            known.had_another_disk |= known.seen.is_some_and(|(disk, _)| is_other(disk))
                 || known.incarnation.is_some_and(is_other);
             if known.seen.is_none_or(|(disk, last)| disk != incarnation || last < life) {
                 known.seen = Some((incarnation, life));
@@ -321,7 +369,7 @@ impl Logs {
     }
 
     /// True if the node was seen with this disk.
-    pub(crate) fn has_met(&self, node: NodeId, incarnation: Incarnation) -> bool {
+    pub(crate) fn has_seen_disk(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.with(node, |known| {
             let seen = known.seen.map(|(disk, _)| disk);
             [known.incarnation, seen].contains(&Some(incarnation))
@@ -329,13 +377,13 @@ impl Logs {
     }
 
     /// Notes that the known disk of a node is the only one this node ever knew.
-    pub fn note_first(&self, node: NodeId) {
-        self.with(node, |known| known.had_another = false);
+    pub fn mark_only_disk(&self, node: NodeId) {
+        self.with(node, |known| known.had_another_disk = false);
     }
 
     /// True if this node knew, or may have known, another disk of the node before.
-    pub fn had_another(&self, node: NodeId) -> bool {
-        self.with(node, |known| known.had_another)
+    pub fn had_another_disk(&self, node: NodeId) -> bool {
+        self.with(node, |known| known.had_another_disk)
     }
 
     /// Notes the log position of an envelope from this boot of a node's disk. Returns false if a
@@ -350,6 +398,11 @@ impl Logs {
         self.with(node, |known| {
             let is_current = known.seen == Some((incarnation, life));
             if is_current && position > LogPosition::START {
+                let is_stored = known.incarnation.is_none_or(|disk| disk == incarnation);
+                known.of_stored_disk = match is_stored {
+                    true => None,
+                    false => Some(known.claimed()),
+                };
                 if known.reported.life != Some(life) {
                     let late = LogPosition::START;
                     known.reported = Reported { life: Some(life), position, late };
@@ -362,7 +415,7 @@ impl Logs {
 
     /// Notes that a node has stored a late write (hint or repair), which is older than the writes
     /// around it.
-    pub fn stored_late(&self, node: NodeId) {
+    pub fn note_late_write(&self, node: NodeId) {
         self.with(node, |known| known.reported.late = known.reported.position);
     }
 
@@ -375,7 +428,7 @@ impl Logs {
     pub fn know(&self, node: NodeId, incarnation: Incarnation) {
         self.with(node, |known| {
             if known.incarnation != Some(incarnation) {
-                known.incarnation = Some(incarnation);
+                (known.incarnation, known.of_stored_disk) = (Some(incarnation), None);
                 // The reports so far belong to the new disk only if that disk was seen when it made
                 // them.
                 let by = known.reported.life;
@@ -387,15 +440,16 @@ impl Logs {
         });
     }
 
-    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake.
+    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake. A
+    /// claim about a disk has that disk's report, also if another disk has reported since.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
-        let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.reported));
+        let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.claimed()));
         Some(Claim { incarnation: incarnation?, reported })
     }
 
     /// Returns the claim about a node if it is not stored yet.
-    pub fn unkept(&self, node: NodeId) -> Option<Claim> {
-        let is_kept = self.with(node, |known| known.reported == known.kept);
+    pub fn unsaved_claim(&self, node: NodeId) -> Option<Claim> {
+        let is_kept = self.with(node, |known| known.claimed() == known.kept);
         self.claim(node).filter(|_| !is_kept)
     }
 
@@ -436,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_ends_before_what_was_reported_lost_its_tail() {
+    fn a_log_shorter_than_its_report_has_lost_its_tail() {
         let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
@@ -450,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_copy_of_the_directory_knows_nothing_of_later_lives() {
+    fn an_older_copy_of_the_directory_lacks_later_boots() {
         // The original ran boots 1, 3 and 5; the copy has boot 1, and starts as 7.
         let lineage = BootHistory::new(vec![life(1, 0)], life(7, 80));
         assert!(lineage.lost(&reported(1, 100)).is_some());
@@ -460,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_notices_that_its_copy_went_on() {
+    fn the_original_directory_detects_that_its_copy_ran() {
         // The copy ran as boot 4 beside boot 3; the original now runs again.
         let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 500));
         assert_eq!(lineage.lost(&reported(4, 120)), Some(0));
@@ -469,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_are_bounded_and_come_back_as_they_were_kept() {
+    fn the_number_of_boots_is_limited_and_they_decode_unchanged() {
         let mut lineage = BootHistory::new(Vec::new(), life(1, 0));
         for id in 2..=100 {
             let earlier = BootHistory::decode(&lineage.encode()).unwrap();
@@ -483,7 +537,32 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reported_before_what_is_claimed_was_looked_at() {
+    fn a_claim_about_a_disk_never_has_the_report_of_another_disk() {
+        let (peer, other) = (NodeId(1), Incarnation(78));
+        let claim = |boot, position| {
+            Some(Claim { incarnation: THEIRS, reported: reported(boot, position) })
+        };
+        let stored = claim(3, 40).map(|claim| (peer, claim));
+        let lineage = BootHistory::new(Vec::new(), life(1, 0));
+        let logs = Logs::new(DISK, lineage, stored.as_slice());
+        logs.note_boot(peer, other, BootId(9));
+        for position in [7, 8] {
+            assert!(logs.received(peer, other, BootId(9), LogPosition(position)));
+            assert_eq!((logs.claim(peer), logs.unsaved_claim(peer)), (claim(3, 40), None));
+        }
+        logs.know(peer, other);
+        let of_other = Claim { incarnation: other, reported: reported(9, 8) };
+        assert_eq!(logs.claim(peer), Some(of_other));
+        // The first disk is put back.
+        logs.note_boot(peer, THEIRS, BootId(10));
+        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(50)));
+        assert_eq!(logs.claim(peer), Some(of_other));
+        logs.know(peer, THEIRS);
+        assert_eq!(logs.claim(peer), claim(10, 50));
+    }
+
+    #[test]
+    fn no_position_is_reported_before_the_peers_claim_is_checked() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 7)), &[]);
         let peer = NodeId(1);
         assert_eq!(logs.position_for(peer), LogPosition(0));
@@ -496,23 +575,23 @@ mod tests {
     }
 
     #[test]
-    fn of_two_lives_the_greater_holds() {
+    fn the_later_of_two_boots_counts() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.saw(peer, THEIRS, BootId(10));
+        logs.note_boot(peer, THEIRS, BootId(10));
         assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(5)));
         logs.know(peer, THEIRS);
         assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5));
-        logs.saw(peer, THEIRS, BootId(11));
+        logs.note_boot(peer, THEIRS, BootId(11));
         assert!(
             !logs.received(peer, THEIRS, BootId(10), LogPosition(6)),
             "the older one is not heard any more"
         );
         assert!(
-            logs.is_outlived(peer, THEIRS, BootId(10))
-                && !logs.is_outlived(peer, THEIRS, BootId(11))
+            logs.has_later_boot(peer, THEIRS, BootId(10))
+                && !logs.has_later_boot(peer, THEIRS, BootId(11))
         );
-        assert!(!logs.is_outlived(peer, Incarnation(78), BootId(10)), "another disk");
+        assert!(!logs.has_later_boot(peer, Incarnation(78), BootId(10)), "another disk");
         assert_eq!(
             logs.claim(peer).unwrap().reported,
             reported(10, 5),
@@ -523,24 +602,29 @@ mod tests {
     }
 
     #[test]
-    fn while_a_disk_is_connected_no_other_one_takes_its_place() {
+    fn a_connected_disk_is_not_replaced_by_another_one() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let (peer, other) = (NodeId(1), Incarnation(78));
-        logs.saw(peer, THEIRS, BootId(10));
-        assert!(!logs.is_taken(peer, other), "it may be gone");
+        logs.note_boot(peer, THEIRS, BootId(10));
+        assert!(!logs.is_connected_elsewhere(peer, other), "it may be gone");
         logs.note_connection(peer, true);
         logs.note_connection(peer, true);
         logs.note_connection(peer, false);
-        assert!(logs.is_taken(peer, other) && !logs.is_taken(peer, THEIRS));
+        assert!(
+            logs.is_connected_elsewhere(peer, other) && !logs.is_connected_elsewhere(peer, THEIRS)
+        );
         logs.note_connection(peer, false);
-        assert!(!logs.is_taken(peer, other));
-        logs.saw(peer, other, BootId(3));
+        assert!(!logs.is_connected_elsewhere(peer, other));
+        logs.note_boot(peer, other, BootId(3));
         logs.note_connection(peer, true);
-        assert!(logs.is_taken(peer, THEIRS) && !logs.is_taken(peer, other), "it was replaced");
+        assert!(
+            logs.is_connected_elsewhere(peer, THEIRS) && !logs.is_connected_elsewhere(peer, other),
+            "it was replaced"
+        );
     }
 
     #[test]
-    fn a_claim_of_a_life_before_the_voter_was_made_says_nothing_of_its_votes() {
+    fn a_claim_of_a_boot_before_the_voter_does_not_concern_its_votes() {
         let lives = vec![life(1, 0), life(5, 90)];
         let logs = Logs::new(DISK, BootHistory::new(lives, life(7, 100)), &[]);
         let claim = |life| Claim { incarnation: DISK, reported: reported(life, 300) };
@@ -569,19 +653,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_yet_is_kept_once() {
+    fn an_unsaved_claim_is_returned_until_it_is_stored() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.saw(peer, THEIRS, BootId(10));
+        logs.note_boot(peer, THEIRS, BootId(10));
         assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(5)));
-        assert_eq!(logs.unkept(peer), None, "its disk is not known yet");
+        assert_eq!(logs.unsaved_claim(peer), None, "its disk is not known yet");
         logs.know(peer, THEIRS);
-        logs.stored_late(peer);
-        let claim = logs.unkept(peer).unwrap();
+        logs.note_late_write(peer);
+        let claim = logs.unsaved_claim(peer).unwrap();
         assert_eq!(claim.reported, Reported { late: LogPosition(5), ..reported(10, 5) });
         logs.kept(peer, &claim);
-        assert_eq!(logs.unkept(peer), None);
+        assert_eq!(logs.unsaved_claim(peer), None);
         assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(6)));
-        assert!(logs.unkept(peer).is_some());
+        assert!(logs.unsaved_claim(peer).is_some());
     }
 }

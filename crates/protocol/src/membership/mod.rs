@@ -7,6 +7,7 @@
 //!  transition_progress        how far each node has come in the transition
 //!  identity, state            this node's membership state, from what peers know of its disk
 //!  disk_ids, logs             ids of disk and process; the last known log positions of all nodes
+//!  former_disks               claims about former disks for which a rebuild has made up
 //!  known_disk, announcement   announce a new disk of this node to the peers
 //!  cluster_id, founding       the cluster id, assigned once
 //! ```
@@ -14,6 +15,7 @@
 pub(crate) mod announcement;
 pub(crate) mod cluster_id;
 pub(crate) mod disk_ids;
+pub(crate) mod former_disks;
 pub(crate) mod founding;
 pub(crate) mod identity;
 pub(crate) mod known_disk;

@@ -60,7 +60,7 @@ pub struct Membership {
     promised_before: AtomicU64,
     /// Version time up to which the node has relearned, from the other replicas, the idempotency
     /// records of an earlier boot.
-    recovered_words: AtomicU64,
+    idempotency_recovered_until: AtomicU64,
     /// True if all reachable peers were asked since the start about their knowledge of this node.
     confirmed: AtomicBool,
     /// True if a peer knows something of this node's log that contradicts the state.
@@ -82,7 +82,7 @@ impl Membership {
             state: AtomicU8::new(state as u8),
             lost_before: AtomicU64::new(lost_before),
             promised_before: AtomicU64::new(lost_before),
-            recovered_words: AtomicU64::new(0),
+            idempotency_recovered_until: AtomicU64::new(0),
             confirmed: AtomicBool::new(alone),
             doubted: AtomicBool::new(false),
             outdated: AtomicBool::new(false),
@@ -99,8 +99,8 @@ impl Membership {
     }
 
     /// Sets the stored version time up to which the idempotency records were relearned.
-    pub fn with_words_recovered_until(self, until: u64) -> Self {
-        self.set_words_recovered_until(until);
+    pub fn with_idempotency_recovered_until(self, until: u64) -> Self {
+        self.set_idempotency_recovered_until(until);
         self
     }
 
@@ -162,7 +162,7 @@ impl Membership {
     }
 
     /// Notes whether the state will be settled soon.
-    pub fn settles(&self, soon: bool) {
+    pub fn set_settling(&self, soon: bool) {
         self.settling.store(soon, Ordering::Relaxed);
     }
 
@@ -197,7 +197,7 @@ impl Membership {
     }
 
     /// Notes that no peer ever knew another disk of this node.
-    pub fn has_no_former_life(&self) {
+    pub fn mark_no_former_boot(&self) {
         self.promised_before.store(0, Ordering::Relaxed);
     }
 
@@ -208,20 +208,20 @@ impl Membership {
 
     /// Notes that the other replicas have sent their idempotency records, after the node lost its
     /// own up to this version time.
-    pub fn set_words_recovered_until(&self, until: u64) {
-        self.recovered_words.fetch_max(until, Ordering::AcqRel);
+    pub fn set_idempotency_recovered_until(&self, until: u64) {
+        self.idempotency_recovered_until.fetch_max(until, Ordering::AcqRel);
     }
 
     /// Returns the version time up to which idempotency records were relearned; 0 = never.
-    pub fn recovered_words(&self) -> u64 {
-        self.recovered_words.load(Ordering::Acquire)
+    pub fn idempotency_recovered_until(&self) -> u64 {
+        self.idempotency_recovered_until.load(Ordering::Acquire)
     }
 
     /// Returns the version time up to which the node may have lost idempotency records that it has
     /// not relearned; 0 = none are lost.
-    pub fn words_lost_before(&self) -> u64 {
+    pub fn idempotency_lost_before(&self) -> u64 {
         let lost = self.promised_before();
-        if lost > self.recovered_words() { lost } else { 0 }
+        if lost > self.idempotency_recovered_until() { lost } else { 0 }
     }
 
     /// Returns the highest version time that an earlier boot of this node may have acknowledged.

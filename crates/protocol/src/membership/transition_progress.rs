@@ -47,13 +47,13 @@ impl TransitionProgress {
     }
 
     /// Counts pulled records and bytes.
-    pub(crate) fn took(&self, records: usize, bytes: usize) {
+    pub(crate) fn count_pulled(&self, records: usize, bytes: usize) {
         self.records.fetch_add(records as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Notes the number of nodes from which everything is pulled, of all nodes to pull from.
-    pub(crate) fn has_taken_from(&self, done: usize, of: usize) {
+    pub(crate) fn set_sources_pulled(&self, done: usize, of: usize) {
         self.sources.store(done as u64, Ordering::Relaxed);
         self.of_sources.store(of as u64, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::Mark;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 mod page;
 
@@ -264,7 +264,7 @@ pub enum Reply {
     /// To a read: the newest record that the node holds is longer than the asker has memory for.
     Long {
         /// The record without its content, which the node verified.
-        outline: RecordSummary,
+        outline: RecordOutline,
         /// As in [`Reply::Found`].
         authoritative: bool,
     },
@@ -331,7 +331,7 @@ pub enum Reply {
 
 /// The reason why a node refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalReason {
     /// The node is overloaded.
     Busy,
     /// The node's disk is full.
@@ -344,14 +344,14 @@ pub(crate) enum Refused {
 
 impl Reply {
     /// Returns the reason for a refusal; `None` if the reply is not a refusal.
-    pub(crate) fn refusal(&self) -> Option<Refused> {
+    pub(crate) fn refusal(&self) -> Option<RefusalReason> {
         match self {
-            Self::Busy => Some(Refused::Busy),
-            Self::NoSpace => Some(Refused::NoSpace),
+            Self::Busy => Some(RefusalReason::Busy),
+            Self::NoSpace => Some(RefusalReason::NoSpace),
             Self::Ahead | Self::TopologyMismatch | Self::Superseded { .. } => {
-                Some(Refused::Declined)
+                Some(RefusalReason::Declined)
             }
-            Self::BallotRefused { .. } => Some(Refused::HigherBallot),
+            Self::BallotRefused { .. } => Some(RefusalReason::HigherBallot),
             Self::Found { .. }
             | Self::Long { .. }
             | Self::Absent { .. }

@@ -29,18 +29,18 @@ use record::{OpHistory, Record};
 
 /// The interval at which a replica polls for a record that another loop is storing, in
 /// microseconds.
-const LOOK_AGAIN: u64 = 500;
+const POLL_MICROS: u64 = 500;
 
 /// Requests under way on a replica. Their number is bounded, because each entry belongs to an
 /// unanswered request of a coordinator.
 #[derive(Debug, Default)]
 pub(crate) struct Acceptor {
     /// Promises that were given, and whose record is still being read.
-    promised: BTreeMap<OpId, Promised>,
+    promised: BTreeMap<OpId, PendingPromise>,
     storing: BTreeMap<OpId, Storing>,
     /// Records that are queued behind others that are being stored, by partition. A coordinator
     /// continues as soon as a majority has stored a record, and this replica may be slower.
-    waiting: BTreeMap<u16, VecDeque<(OpId, Demand, Arrived)>>,
+    waiting: BTreeMap<u16, VecDeque<(OpId, Demand, ArrivedRecord)>>,
     /// The time of the next poll for the queued records, by the monotonic clock, in microseconds.
     look_at: u64,
     /// Partitions in which a record was just stored while others are queued.
@@ -51,7 +51,7 @@ pub(crate) struct Acceptor {
 
 /// A promise that was given, and is answered once the record is read.
 #[derive(Debug)]
-struct Promised {
+struct PendingPromise {
     /// The deadline of the request, by the monotonic clock, in microseconds.
     until: u64,
     /// True if this node has the whole partition of the key, with nothing left to pull.
@@ -68,7 +68,7 @@ struct StoredPage {
 
 /// A record that has arrived to be stored.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ArrivedRecord {
     pub(crate) key: Bytes,
     pub(crate) record: Record,
     /// True if the coordinator has requested no promises since its last record.
@@ -96,7 +96,7 @@ impl Acceptor {
     }
 
     /// Returns the time of the next poll for the queued records; `None` = no record is queued.
-    pub(crate) fn next_look(&self) -> Option<u64> {
+    pub(crate) fn next_poll(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.look_at)
     }
 
@@ -123,7 +123,7 @@ impl Acceptor {
         // The replica may have promised more than it knows, because it lost its disk or crashed.
         let membership = &cx.core.shared.membership.state;
         let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
-        if !knows || !admits(cx, op, ballot) {
+        if !knows || !may_promise(cx, op, ballot) {
             // From a replica that is only in the other set, `Absent` would count as a promise.
             let is_read = cx.core.view.topology.holds(cx.core.shared.own, partition_of(&key), 0);
             let refusal =
@@ -135,19 +135,25 @@ impl Acceptor {
         }
         // A receiver that must still pull the partition also promises, and reports the record that
         // it holds: a majority of the next replicas must suffice once the previous ones are gone.
-        let is_whole = !is_to_take(cx.core, || partition_of(&key));
-        self.promised.insert(op, Promised { until: demand.until, is_whole });
+        let is_whole = !must_pull(cx.core, || partition_of(&key));
+        self.promised.insert(op, PendingPromise { until: demand.until, is_whole });
         cx.out.push(Effect::Read { op, key, most, demand });
     }
 
     /// Stores or queues the record of a conditional write, from the write's coordinator or from any
     /// node that found the record elsewhere.
-    pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, op: OpId, arrived: Arrived, demand: Demand) {
+    pub(crate) fn accept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        arrived: ArrivedRecord,
+        demand: Demand,
+    ) {
         if let Some(waits) = self.try_accept(cx, op, arrived, demand) {
             let partition = partition_of(&waits.key);
             let waiting = &mut self.waiting;
             if waiting.is_empty() {
-                self.look_at = cx.now.mono + LOOK_AGAIN;
+                self.look_at = cx.now.mono + POLL_MICROS;
             }
             waiting.entry(partition).or_default().push_back((op, demand, waits));
         }
@@ -159,15 +165,15 @@ impl Acceptor {
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
-        arrived: Arrived,
+        arrived: ArrivedRecord,
         demand: Demand,
-    ) -> Option<Arrived> {
+    ) -> Option<ArrivedRecord> {
         let ballot = arrived.record.ballot();
         let refusal = match self.refusal(cx, op, &arrived) {
             Some(refusal) => refusal,
             None => match cx.core.shared.paxos.promises.hold(&arrived.key, ballot) {
                 Ok(held) => {
-                    let Arrived { key, record, .. } = arrived;
+                    let ArrivedRecord { key, record, .. } = arrived;
                     let most = cx.core.config.brief_bytes;
                     cx.out.push(Effect::Read { op, key: key.clone(), most, demand });
                     let before = OpHistory::default();
@@ -185,7 +191,7 @@ impl Acceptor {
     }
 
     /// Returns the refusal of a record that this node must not store, regardless of its promises.
-    fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &Arrived) -> Option<Reply> {
+    fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &ArrivedRecord) -> Option<Reply> {
         let ballot = arrived.record.ballot();
         let membership = &cx.core.shared.membership.state;
         // A previous incarnation that lost its disk may have promised this ballot.
@@ -196,12 +202,14 @@ impl Acceptor {
         // A replica that does not know yet what it lost may have promised more than it knows. It
         // also lacks the plain writes that it lost, and would accept a record that continues from
         // before them.
-        if !membership.knows_what_it_lost() || arrived.goes_on && !is_whole(cx.core, &arrived.key) {
+        if !membership.knows_what_it_lost()
+            || arrived.goes_on && !holds_all_due(cx.core, &arrived.key)
+        {
             return Some(Reply::Absent { authoritative: false });
         }
         // Only a faulty peer sends two requests under one id.
         let is_known = self.storing.contains_key(&op);
-        (is_known || !admits(cx, op, ballot)).then_some(Reply::Busy)
+        (is_known || !may_promise(cx, op, ballot)).then_some(Reply::Busy)
     }
 
     /// Stores the queued records of one partition in which this loop just stored a record; returns
@@ -215,7 +223,7 @@ impl Acceptor {
     /// Retries the queued records of all partitions, because other loops may have stored theirs by
     /// now.
     pub(crate) fn retry_all(&mut self, cx: &mut Cx<'_>) {
-        self.look_at = cx.now.mono + LOOK_AGAIN;
+        self.look_at = cx.now.mono + POLL_MICROS;
         let partitions: Vec<u16> = self.waiting.keys().copied().collect();
         for partition in partitions {
             self.retry_partition(cx, partition);
@@ -240,7 +248,7 @@ impl Acceptor {
 
     /// Handles the result of a read of the store, for a promise or before a record is stored.
     pub(crate) fn on_read(&mut self, cx: &mut Cx<'_>, op: OpId, read: Result<Reply, StoreError>) {
-        if let Some(Promised { is_whole: authoritative, .. }) = self.promised.remove(&op) {
+        if let Some(PendingPromise { is_whole: authoritative, .. }) = self.promised.remove(&op) {
             let reply = match read {
                 Ok(Reply::Found { record, .. }) => Reply::Found { record, authoritative },
                 Ok(Reply::Long { outline, .. }) => Reply::Long { outline, authoritative },
@@ -268,7 +276,7 @@ impl Acceptor {
         }
         storing.writes = true;
         let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
-        let via = shows_later(cx.core, &key);
+        let via = via_of_acceptance(cx.core, &key);
         cx.core.note_and_check(&record);
         cx.out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
     }
@@ -378,19 +386,19 @@ impl Acceptor {
 /// Returns what the acceptance of a record of this key will prove later. While the key moves, a
 /// majority of its previous replicas and a majority of its next ones must accept the record, and
 /// afterwards a replica that was only a previous one is not asked.
-fn shows_later(core: &Core, key: &[u8]) -> Via {
-    if core.view.moves(partition_of(key)) { Via::Replica } else { Via::Accept }
+fn via_of_acceptance(core: &Core, key: &[u8]) -> Via {
+    if core.view.is_moving(partition_of(key)) { Via::Replica } else { Via::Accept }
 }
 
 /// True if this node holds all records of a key that it should hold as one of the default replicas:
 /// it has lost nothing, and has nothing of the key left to pull.
-fn is_whole(core: &Core, key: &[u8]) -> bool {
+fn holds_all_due(core: &Core, key: &[u8]) -> bool {
     let membership = &core.shared.membership.state;
-    membership.is_authoritative_for_all() && !is_to_take(core, || partition_of(key))
+    membership.is_authoritative_for_all() && !must_pull(core, || partition_of(key))
 }
 
 /// True if this node must still pull a partition that moves to it.
-pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
+pub(super) fn must_pull(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
     core.shared.membership.lacks.load(Ordering::SeqCst)
         && view.joint.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
@@ -399,7 +407,7 @@ pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
 
 /// True if a ballot may be promised: it is at most the durable bound, above which the next process
 /// start begins.
-fn admits(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
+fn may_promise(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.merge_ballot(ballot, cx.now, skew_of(cx.core, op))
 }
 

@@ -19,7 +19,9 @@
 //! If a round fails, each of its writes is retried alone, after a check whether that write was
 //! done.
 
-use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tried};
+use super::change::{
+    ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork, EarlierTry,
+};
 use super::{Changes, LATE_MICROS, hides};
 use crate::dispatch::core::Core;
 use crate::event::{Answer, FailureKind, SlotId};
@@ -28,11 +30,11 @@ use crate::paxos::recent::OpLookup;
 use crate::paxos::state_cache::CachedState;
 use crate::request::RequestCx;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::outstanding::{Delivery, Outstanding, VoteAt};
+use crate::request::outstanding::{Delivery, Outstanding, VoteIndex};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
-use crate::request::write::BEHIND;
-use record::{OpHistory, Record, Version, comes_before};
+use crate::request::write::CLOCK_BEHIND_DETAIL;
+use record::{OpHistory, Record, Version, is_earlier_step};
 
 /// The detail when the outcome is unknown although a majority answered, because of too many later
 /// writes.
@@ -40,8 +42,8 @@ const MANY_BETWEEN: &str = "so many other conditional writes came between two tr
     that the key does not tell any more whether the first try was done";
 
 /// The detail when the outcome is unknown because another leader was asked and did not answer.
-const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
-    and did not answer, and no trace of the write is found";
+const OTHER_LEADER_SILENT: &str = "the node that coordinates the writes of this key was \
+    asked for this one and did not answer, and no trace of the write is found";
 
 /// The detail when the outcome is unknown because a plain write has replaced the key's base
 /// version.
@@ -49,11 +51,11 @@ const PLAIN_BETWEEN: &str = "a write without a condition came between two tries 
     whether the first try was done can't be told any more";
 
 /// The detail when the outcome is unknown because the idempotency key was used before.
-const SAID_AGAIN: &str = "an earlier write used this idempotency key, and whether it was done \
-    can't be told any more";
+const IDEMPOTENCY_KEY_REUSED: &str = "an earlier write used this idempotency key, and whether \
+    it was done can't be told any more";
 
 /// The knowledge about an earlier try once a majority has promised.
-enum Earlier {
+enum EarlierTryOutcome {
     /// There was no earlier try, or the newest record shows its outcome.
     Known,
     /// The outcome cannot be determined from the newest record.
@@ -81,42 +83,49 @@ enum Recollection {
 impl ChangeWork {
     /// Determines the outcome of the write's earlier tries. `newest` is the base version of the
     /// newest record, or of a record made from an absent key.
-    fn look_back(&self, newest: Version, steps: &OpHistory, watermark: u64) -> Earlier {
+    fn earlier_try_outcome(
+        &self,
+        newest: Version,
+        steps: &OpHistory,
+        watermark: u64,
+    ) -> EarlierTryOutcome {
         if steps.has(self.id) {
-            return Earlier::Known;
+            return EarlierTryOutcome::Known;
         }
         let family = self.tried.as_ref().map_or(newest, |tried| tried.record.version());
         match &self.tried {
             // Otherwise a proof has ended the base version of that record, which must not be stored
             // again.
-            Some(Tried { record, then, .. }) if newest < family && family.time > watermark => {
-                Earlier::Again(record.clone(), *then)
+            Some(EarlierTry { record, then, .. }) if newest < family && family.time > watermark => {
+                EarlierTryOutcome::Again(record.clone(), *then)
             }
-            _ if has_idempotency_key(self.id) => Earlier::Unknown(SAID_AGAIN),
-            _ if self.elsewhere => Earlier::Unknown(ELSEWHERE),
-            Some(_) if newest != family => Earlier::Unknown(PLAIN_BETWEEN),
-            Some(tried) if !steps.know_of(self.id, tried.step) => Earlier::Unknown(MANY_BETWEEN),
-            _ => Earlier::Known,
+            _ if has_idempotency_key(self.id) => EarlierTryOutcome::Unknown(IDEMPOTENCY_KEY_REUSED),
+            _ if self.elsewhere => EarlierTryOutcome::Unknown(OTHER_LEADER_SILENT),
+            Some(_) if newest != family => EarlierTryOutcome::Unknown(PLAIN_BETWEEN),
+            Some(tried) if !steps.can_tell_outcome(self.id, tried.step) => {
+                EarlierTryOutcome::Unknown(MANY_BETWEEN)
+            }
+            _ => EarlierTryOutcome::Known,
         }
     }
 
     /// True if this request has not begun the write, but an earlier one with the same idempotency
     /// key may have.
-    fn is_only_said_again(&self) -> bool {
+    fn is_only_repeated(&self) -> bool {
         has_idempotency_key(self.id) && !self.is_begun()
     }
 
     /// Notes that the write's operation is done in this record, if a majority comes to hold the
     /// record.
-    fn is_tried(&mut self, record: &Record, then: Done) {
+    fn note_try(&mut self, record: &Record, then: Done) {
         let Done::Changed { tag, .. } = then else { return };
         let Some((step, _)) = tag.last else { return };
         let (mut first, mut since) = (step, record.ballot());
         if let Some(tried) = &self.tried {
-            first = if comes_before(tried.step, step) { tried.step } else { step };
+            first = if is_earlier_step(tried.step, step) { tried.step } else { step };
             since = tried.since;
         }
-        self.tried = Some(Tried { record: record.clone(), then, step: first, since });
+        self.tried = Some(EarlierTry { record: record.clone(), then, step: first, since });
     }
 }
 
@@ -142,22 +151,22 @@ impl Changes {
         };
         let key = self.slots.get(id).key.clone();
         let absent = family_of_absent(watermark);
-        let wall = cx.core.time_of_expiries(cx.now);
+        let wall = cx.core.expiry_check_time(cx.now);
         let mut state = KeyState::of(newest.as_ref(), absent, wall);
         let mut family = newest.as_ref().map_or(absent, |newest| newest.version());
         let has_ended = self.has_ended(id, family, watermark);
         if has_ended {
             family = absent;
-            state.goes_on_in(absent);
+            state.continue_under(absent);
         }
-        match self.slots.work(id).look_back(family, state.steps(), watermark) {
-            Earlier::Known => {}
-            Earlier::Unknown(why) => match self.what_replicas_recall(id) {
+        match self.slots.work(id).earlier_try_outcome(family, state.steps(), watermark) {
+            EarlierTryOutcome::Known => {}
+            EarlierTryOutcome::Unknown(why) => match self.combine_recollections(id) {
                 Recollection::Done(done, by) => {
                     return self.answer_change(cx, id, done, by, None);
                 }
                 Recollection::Never => {}
-                Recollection::Reused if self.slots.work(id).is_only_said_again() => {
+                Recollection::Reused if self.slots.work(id).is_only_repeated() => {
                     let by = ReplicaSet::default();
                     return self.answer_change(cx, id, Done::Reused, by, None);
                 }
@@ -169,16 +178,16 @@ impl Changes {
                 Recollection::Unclear if self.slots.work(id).is_outbid() => {
                     return self.try_change_later(cx, id);
                 }
-                Recollection::Unclear if self.slots.work(id).is_only_said_again() => {
+                Recollection::Unclear if self.slots.work(id).is_only_repeated() => {
                     let by = ReplicaSet::default();
                     return self.answer_change(cx, id, Done::Forgotten, by, None);
                 }
                 Recollection::Reused | Recollection::Unclear => {
                     self.slots.get_mut(id).detail = Some(why.to_owned());
-                    return self.deny_change(cx, id, FailureKind::TooFew);
+                    return self.fail_change(cx, id, FailureKind::TooFew);
                 }
             },
-            Earlier::Again(record, then) => {
+            EarlierTryOutcome::Again(record, then) => {
                 let then = then.fenced(record.view().last_step().map(|(_, last)| last), ballot);
                 let family = record.version();
                 let record = record.with_ballot(&key, family, ballot);
@@ -186,10 +195,10 @@ impl Changes {
             }
         }
         let change = self.slots.work(id);
-        if matches!(change.asker, Asker::Reader(_)) {
+        if matches!(change.asker, ChangeRequester::Reader(_)) {
             change.found = newest.clone();
         }
-        let (then, is_changed) = self.do_round(id, &mut state, ballot);
+        let (then, is_changed) = self.apply_round(id, &mut state, ballot);
         if is_changed {
             let record = state.record(&key, ballot);
             return self.store_round(cx, id, record, then);
@@ -197,10 +206,10 @@ impl Changes {
         // The leader that received the write may still find the condition true, because the leader
         // does not learn of this answer.
         if self.slots.work(id).elsewhere && !matches!(then, Done::Changed { .. }) {
-            self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
-            return self.deny_change(cx, id, FailureKind::TooFew);
+            self.slots.get_mut(id).detail = Some(OTHER_LEADER_SILENT.to_owned());
+            return self.fail_change(cx, id, FailureKind::TooFew);
         }
-        self.part_with_late(id);
+        self.split_off_late(id);
         let newest = newest.map(|newest| (newest, has_ended));
         self.answer_unchanged(cx, id, ballot, (newest, state), then);
     }
@@ -234,15 +243,15 @@ impl Changes {
             Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
                 // No other replica accepts a record so far ahead, and this node's own replica must
                 // not store it either.
-                self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
-                self.deny_change(cx, id, FailureKind::Busy);
+                self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
+                self.fail_change(cx, id, FailureKind::Busy);
             }
             newest => {
                 let change = self.slots.work(id);
                 // After a refusal, other replicas may have a repair fence above the record.
                 let has_tried = change.tried.is_some()
                     || change.tries > 1
-                    || matches!(change.asker, Asker::Reader(_));
+                    || matches!(change.asker, ChangeRequester::Reader(_));
                 let slot = self.slots.get(id);
                 let is_usual =
                     |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
@@ -299,11 +308,11 @@ impl Changes {
             return false;
         };
         let absent = kept.record.version();
-        let wall = cx.core.time_of_expiries(cx.now);
+        let wall = cx.core.expiry_check_time(cx.now);
         let mut state = KeyState::of(Some(&kept.record), absent, wall);
-        let (then, is_changed) = self.do_round(id, &mut state, kept.ballot);
+        let (then, is_changed) = self.apply_round(id, &mut state, kept.ballot);
         if !is_changed {
-            self.dissolve(id);
+            self.dissolve_batch(id);
             return false;
         }
         let change = self.slots.work(id);
@@ -314,7 +323,7 @@ impl Changes {
     }
 
     /// Combines the replicas' answers about an earlier try whose outcome the key does not show.
-    fn what_replicas_recall(&self, id: SlotId) -> Recollection {
+    fn combine_recollections(&self, id: SlotId) -> Recollection {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let adds = matches!(change.conditional.change, Change::Add(_));
@@ -360,7 +369,7 @@ impl Changes {
                     since: cx.now.mono,
                     way: Delivery::Waits,
                 });
-                self.ask_of_change(cx, id, VoteAt(vote));
+                self.ask_of_change(cx, id, VoteIndex(vote));
             }
         }
         self.hedges.at(cx.now.mono + LATE_MICROS, id);
@@ -368,18 +377,18 @@ impl Changes {
 
     /// Applies a write's operation and those of its followers, to be stored under a ballot. Returns
     /// the outcome of the write's own operation, and whether any operation changes the state.
-    fn do_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
+    fn apply_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.work(id);
         let then = state.apply(change.id, &change.conditional);
         let followers = self.take_followers(id);
         for follower in &followers {
             let change = self.slots.work(*follower);
-            change.stage = ChangeStage::Follows(state.apply(change.id, &change.conditional));
+            change.stage = ChangeStage::Batched(state.apply(change.id, &change.conditional));
         }
         let last = state.steps().last();
         for follower in &followers {
-            if let ChangeStage::Follows(done) = &mut self.slots.work(*follower).stage {
+            if let ChangeStage::Batched(done) = &mut self.slots.work(*follower).stage {
                 *done = done.fenced(last, ballot);
             }
         }
@@ -390,12 +399,12 @@ impl Changes {
     /// Stores the changes of a round.
     fn store_round(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
         let change = self.slots.work(id);
-        change.is_tried(&record, then);
+        change.note_try(&record, then);
         let followers = change.followers.clone();
         for follower in followers {
             let change = self.slots.work(follower);
-            if let ChangeStage::Follows(then) = change.stage {
-                change.is_tried(&record, then);
+            if let ChangeStage::Batched(then) = change.stage {
+                change.note_try(&record, then);
             }
         }
         self.store_for_change(cx, id, record, then);
@@ -407,7 +416,7 @@ impl Changes {
             // The follower's deadline may have passed.
             let Some(slot) = self.slots.find(follower) else { continue };
             let change = &slot.work;
-            let ChangeStage::Follows(done) = change.stage else { continue };
+            let ChangeStage::Batched(done) = change.stage else { continue };
             change.asker.answer(cx, Answer::Done(done, acks));
             self.slots.remove(follower);
         }
@@ -451,7 +460,7 @@ impl Changes {
         &self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-    ) -> Result<Option<Record>, VoteAt> {
+    ) -> Result<Option<Record>, VoteIndex> {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let clear = |vote: &ChangeVote| vote.state.has_promised() && !hides(cx, vote);
@@ -459,7 +468,8 @@ impl Changes {
         let counts = |vote: &ChangeVote| !is_clear || !hides(cx, vote);
         let reports = change.votes.iter().enumerate();
         let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
-        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
+        let reports =
+            reports.filter_map(|(at, vote)| Some((VoteIndex(at), vote.reported.as_ref()?)));
         // Among equal records, prefers one whose content this node has.
         let newest =
             reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));

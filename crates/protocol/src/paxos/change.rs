@@ -1,14 +1,14 @@
 //! The state of a conditional write under way, with each replica's part in it.
 
-use crate::clock::follows_another;
-use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
+use crate::clock::is_following_ballot;
+use crate::event::{ClientId, FailureKind, OpId, ReplicaOutcome, SlotId};
 use crate::message::NodeId;
 use crate::paxos::key_locks::KeyLock;
 use crate::paxos::operation::{Conditional, Done, has_idempotency_key};
 use crate::paxos::recent::OpLookup;
 use crate::request::acks::ReplicaSet;
-use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
-use crate::request::read::read_votes::Reader;
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex, failure};
+use crate::request::read::read_votes::ReadRequester;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::{Rank, Record};
@@ -16,7 +16,7 @@ use record::{Rank, Record};
 /// A conditional write under way.
 #[derive(Debug)]
 pub(crate) struct ChangeWork {
-    pub(crate) asker: Asker,
+    pub(crate) asker: ChangeRequester,
     pub(crate) conditional: Conditional,
     /// The id of the write, the same for all tries.
     pub(crate) id: u64,
@@ -38,7 +38,7 @@ pub(crate) struct ChangeWork {
     /// For a reader: the newest record that the promising majority reported.
     pub(crate) found: Option<Record>,
     /// The earlier try that a replica may hold.
-    pub(crate) tried: Option<Tried>,
+    pub(crate) tried: Option<EarlierTry>,
     /// One vote for each replica.
     pub(crate) votes: Vec<ChangeVote>,
 }
@@ -53,17 +53,17 @@ pub(crate) struct HeldLock {
 
 /// The requester of a conditional write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asker {
+pub(crate) enum ChangeRequester {
     Client(ClientId),
     /// A read that found a record which too few replicas hold.
-    Reader(Reader),
+    Reader(ReadRequester),
     /// Another node, by the id of its request.
     Peer(OpId),
 }
 
 /// A try whose record a replica may hold.
 #[derive(Debug)]
-pub(crate) struct Tried {
+pub(crate) struct EarlierTry {
     /// The record of the last try.
     pub(crate) record: Record,
     /// The outcome of the write in that record.
@@ -89,7 +89,7 @@ pub(crate) enum ChangeStage {
     /// Other writes of the key come first.
     Queued,
     /// The write is done in the round of another one, and is answered with this outcome afterwards.
-    Follows(Done),
+    Batched(Done),
     /// The write was outbid, and is retried after a pause.
     Pausing,
     /// The requester was answered. A replica that has not confirmed the record may have missed it.
@@ -193,9 +193,9 @@ impl ChangeWork {
     }
 
     /// True if a record is being stored under a promise that was given to an earlier write.
-    pub(crate) fn is_going_on(&self) -> bool {
+    pub(crate) fn continues_earlier_promise(&self) -> bool {
         let ChangeStage::Storing { record, .. } = &self.stage else { return false };
-        follows_another(record.ballot())
+        is_following_ballot(record.ballot())
     }
 
     /// Counts the votes in a wanted state, in each set.
@@ -208,7 +208,7 @@ impl ChangeWork {
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
         // A reply is stale unless a request is outstanding.
         if self.waits() {
             return None;
@@ -217,12 +217,12 @@ impl ChangeWork {
             let mut state = vote.state;
             vote.node == node && state.outstanding_mut().is_some()
         };
-        self.votes.iter().position(is_it).map(VoteAt)
+        self.votes.iter().position(is_it).map(VoteIndex)
     }
 
     /// Returns the outstanding request to a node.
     pub(crate) fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        let VoteAt(vote) = self.awaited(node)?;
+        let VoteIndex(vote) = self.awaited(node)?;
         self.votes[vote].state.outstanding_mut()
     }
 
@@ -232,7 +232,7 @@ impl ChangeWork {
             self.stage,
             ChangeStage::Pausing
                 | ChangeStage::Queued
-                | ChangeStage::Follows(_)
+                | ChangeStage::Batched(_)
                 | ChangeStage::Behind
         )
     }
@@ -294,13 +294,13 @@ impl ChangeWork {
     }
 
     /// Returns the part of each replica, for the error report.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
         let part = |vote: &ChangeVote| match vote.state {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
-                Part::Open
+                ReplicaOutcome::Pending
             }
             ChangeState::Promised | ChangeState::ReceiverPromised | ChangeState::Stored => {
-                Part::Done
+                ReplicaOutcome::Done
             }
             ChangeState::Failed(error) => error.part(),
         };

@@ -1,5 +1,5 @@
-//! Routes a conditional write to its key's leader (identifier: `home`), which coordinates the
-//! writes of the key one after the other.
+//! Routes a conditional write to its key's leader, which coordinates the writes of the key one
+//! after the other.
 //!
 //! ```text
 //!  write ─▶ is this node the first of the key's replicas that is up?
@@ -17,15 +17,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Changes;
-use super::change::{Asker, ChangeStage, ChangeVote, ChangeWork, HeldLock};
+use super::change::{ChangeRequester, ChangeStage, ChangeVote, ChangeWork, HeldLock};
 use crate::dispatch::core::{Core, Cx};
-use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId};
+use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId};
 use crate::message::{NodeId, Reply};
 use crate::paxos::key_locks::{KeyLock, KeyLocks};
 use crate::paxos::operation::Change;
 use crate::request::RequestCx;
 use crate::request::acks::ReplicaSet;
-use crate::request::outstanding::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteIndex};
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::MAX_OPERATIONS;
@@ -35,7 +35,7 @@ use record::MAX_OPERATIONS;
 const MAX_QUEUED: usize = 4096;
 
 /// The interval at which a loop polls for a key lock that another loop holds, in microseconds.
-const LOOK_AGAIN: u64 = 500;
+const POLL_MICROS: u64 = 500;
 
 /// The number of consecutive rounds (some milliseconds) after which a loop releases a key lock that
 /// another loop wants.
@@ -46,7 +46,7 @@ const MAX_IN_A_ROW: u32 = 16;
 const MAX_FOLLOWERS: usize = MAX_OPERATIONS - 1;
 
 /// The number of waiting writes that are searched for followers.
-const FOLLOWERS_WITHIN: usize = 64;
+const FOLLOWER_SEARCH_LIMIT: usize = 64;
 
 /// The conditional writes of one loop that wait, queued by the key lock that they wait for.
 #[derive(Debug, Default)]
@@ -70,11 +70,11 @@ impl Changes {
         let change = self.slots.work(id);
         change.stage = ChangeStage::Forwarded;
         change.votes = vec![ChangeVote::new(home, PerSet::default())];
-        self.ask_of_change(cx, id, VoteAt(0));
+        self.ask_of_change(cx, id, VoteIndex(0));
     }
 
     /// Handles the leader's reply.
-    pub(crate) fn home_replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: &Reply) {
+    pub(crate) fn on_leader_reply(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: &Reply) {
         let adds = matches!(self.slots.work(id).conditional.change, Change::Add(_));
         match reply {
             Reply::Done { by, done } if done.fits(adds) => {
@@ -96,7 +96,12 @@ impl Changes {
     }
 
     /// Handles a leader that has not replied and will not reply.
-    pub(crate) fn home_failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, error: ReplicaError) {
+    pub(crate) fn on_leader_failure(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        error: ReplicaError,
+    ) {
         if matches!(error, ReplicaError::Silent | ReplicaError::Failed) {
             self.slots.work(id).elsewhere = true;
         }
@@ -122,13 +127,13 @@ impl Changes {
         if self.queues.count >= MAX_QUEUED {
             let detail = "too many conditional writes wait for others of the same key";
             self.slots.get_mut(id).detail = Some(detail.to_owned());
-            return self.deny_change(cx, id, FailureKind::Busy);
+            return self.fail_change(cx, id, FailureKind::Busy);
         }
         self.queues.count += 1;
         let queue = self.queues.waiting.entry(lock).or_default();
         queue.push_back(id);
         if !is_own && queue.len() == 1 {
-            self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
+            self.hedges.at(cx.now.mono + POLL_MICROS, id);
         }
     }
 
@@ -142,7 +147,7 @@ impl Changes {
     pub(crate) fn try_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let lock = KeyLocks::of(&self.slots.get(id).key);
         if !cx.core.shared.paxos.key_locks.take(lock) {
-            return self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
+            return self.hedges.at(cx.now.mono + POLL_MICROS, id);
         }
         let first = self.pop(lock).expect("who looks is in the queue");
         self.start_locked(cx, first, lock);
@@ -193,7 +198,7 @@ impl Changes {
             other.key == first.key && other.quorums == first.quorums && other.work.is_fresh()
         };
         let mut place = 0;
-        while place < queue.len().min(FOLLOWERS_WITHIN) && followers.len() < MAX_FOLLOWERS {
+        while place < queue.len().min(FOLLOWER_SEARCH_LIMIT) && followers.len() < MAX_FOLLOWERS {
             if may_follow(slots.get(queue[place])) {
                 followers.extend(queue.remove(place));
             } else {
@@ -209,7 +214,7 @@ impl Changes {
     }
 
     /// Breaks up a round that failed: its followers return to the head of the queue.
-    pub(crate) fn dissolve(&mut self, id: SlotId) {
+    pub(crate) fn dissolve_batch(&mut self, id: SlotId) {
         let followers = std::mem::take(&mut self.slots.work(id).followers);
         self.queue_again(id, followers);
     }
@@ -218,7 +223,7 @@ impl Changes {
     /// after the round's promises were requested. Followers that were queued before that request
     /// are answered. Later ones may have begun after such a plain write was acknowledged, and are
     /// queued again.
-    pub(crate) fn part_with_late(&mut self, id: SlotId) {
+    pub(crate) fn split_off_late(&mut self, id: SlotId) {
         let change = self.slots.work(id);
         let (asked, followers) = (change.since, std::mem::take(&mut change.followers));
         let is_early = |follower: &SlotId| self.slots.get(*follower).work.since < asked;
@@ -250,7 +255,7 @@ impl Changes {
         if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.key_locks.is_wanted(lock) {
             self.release_lock(cx.core, lock);
             if let Some(next) = next {
-                self.hedges.at(cx.now.mono + LOOK_AGAIN, next);
+                self.hedges.at(cx.now.mono + POLL_MICROS, next);
             }
             return;
         }
@@ -280,7 +285,7 @@ impl Changes {
     }
 
     /// Sends a client's write to the key's leader again, because no node has begun the write.
-    pub(super) fn look_for_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    pub(super) fn forward_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         self.make_votes(cx, id);
         self.forward_to_leader(cx, id);
@@ -294,7 +299,7 @@ fn leader(core: &Core) -> NodeId {
     core.replicas.read.iter().copied().find(is_up).unwrap_or(core.shared.own)
 }
 
-impl Asker {
+impl ChangeRequester {
     /// Answers the requester of the write.
     pub(super) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
         match self {
@@ -309,7 +314,7 @@ impl Asker {
                         Reply::Done { by: ReplicaSet::default(), done }
                     }
                     Answer::Done(done, acks) => Reply::Done { by: acks.by, done },
-                    Answer::Failed(RequestFailed { unknown: false, failure, .. }) => {
+                    Answer::Failed(RequestFailure { unknown: false, failure, .. }) => {
                         let is_full = failure == FailureKind::NoSpace;
                         if is_full { Reply::NoSpace } else { Reply::Busy }
                     }

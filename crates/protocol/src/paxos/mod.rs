@@ -34,23 +34,23 @@ use std::rc::Rc;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::clock::{NotIssued, follows_another};
+use crate::clock::{NotIssued, is_following_ballot};
 use crate::dispatch::core::Cx;
-use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailed, SlotId};
+use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailure, SlotId};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::paxos::operation::{Change, Condition, Conditional, Done};
 use crate::placement::topology::partition_of;
 use crate::request::RequestCx;
 use crate::request::Requests;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex};
 use crate::request::quorum::AskedQuorum;
-use crate::request::read::{Completion, LONG_LATE};
+use crate::request::read::{Completion, LONG_RECORD_DELAY_MICROS};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{Quorums, Replicas};
 use crate::request::slots::{Hedges, Slot, SlotKind, Slots, Work};
-use crate::request::write::BEHIND;
-use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
+use crate::request::write::CLOCK_BEHIND_DETAIL;
+use change::{ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
@@ -75,9 +75,9 @@ const PAUSE_DOUBLINGS: u32 = 5;
 /// replica has outbid the write, or replicas were asked about an earlier try.
 const LATE_MICROS: u64 = 20_000;
 
-/// The fraction (1 / `HOME_SHARE`) of the remaining time that a forwarded write withholds from the
-/// key's leader, so that the leader's "not begun" still arrives within the deadline.
-const HOME_SHARE: u64 = 8;
+/// The fraction (1 / `LEADER_SHARE`) of the remaining time that a forwarded write withholds from
+/// the key's leader, so that the leader's "not begun" still arrives within the deadline.
+const LEADER_SHARE: u64 = 8;
 
 /// The conditional writes of one event loop.
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl Changes {
     pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
         while let Some(id) = self.hedges.pop(cx.now.mono) {
             if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
-                self.change_again(cx, id);
+                self.on_change_timer(cx, id);
             }
         }
     }
@@ -133,7 +133,7 @@ impl Changes {
         quorum: AskedQuorum,
     ) {
         let deadline = cx.now.mono + cx.core.config.deadline_micros;
-        let id = self.add(cx, deadline, Asker::Client(client), key, conditional, quorum);
+        let id = self.add(cx, deadline, ChangeRequester::Client(client), key, conditional, quorum);
         let version = cx.core.shared.clock.issue(cx.now);
         let Some(version) = self.issued(cx, id, version) else { return };
         // The id is unique because no two versions are equal.
@@ -152,7 +152,7 @@ impl Changes {
         conditional: Conditional,
     ) {
         let quorum = AskedQuorum { ack: Some(ack).filter(|ack| *ack > 0), from: None };
-        let id = self.add(cx, demand.until, Asker::Peer(op), key, conditional, quorum);
+        let id = self.add(cx, demand.until, ChangeRequester::Peer(op), key, conditional, quorum);
         self.slots.work(id).id = number;
         self.wait_for_lock(cx, id);
     }
@@ -161,7 +161,7 @@ impl Changes {
         &mut self,
         cx: &mut RequestCx<'_>,
         deadline: u64,
-        asker: Asker,
+        asker: ChangeRequester,
         key: Bytes,
         conditional: Conditional,
         quorum: AskedQuorum,
@@ -201,7 +201,7 @@ impl Changes {
         let Completion { deadline, key, asked, reader } = completion;
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
         let never = Conditional { condition, change, expiry_ms: 0, digest: 0 };
-        let id = self.add(cx, deadline, Asker::Reader(reader), key, never, asked);
+        let id = self.add(cx, deadline, ChangeRequester::Reader(reader), key, never, asked);
         self.try_change(cx, id);
     }
 
@@ -216,7 +216,7 @@ impl Changes {
             Ok(issued) => Some(issued),
             Err(why) => {
                 self.slots.get_mut(id).detail = Some(why.to_string());
-                self.deny_change(cx, id, FailureKind::Busy);
+                self.fail_change(cx, id, FailureKind::Busy);
                 None
             }
         }
@@ -225,7 +225,7 @@ impl Changes {
     /// Starts or restarts the write under a ballot above all ballots that this node has seen, or
     /// continues under a ballot that was promised to the key's previous write.
     pub(crate) fn try_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        self.dissolve(id);
+        self.dissolve_batch(id);
         if self.goes_on(cx, id) {
             return;
         }
@@ -249,7 +249,7 @@ impl Changes {
             vote.recalled = None;
         }
         for vote in 0..self.slots.work(id).votes.len() {
-            self.ask_of_change(cx, id, VoteAt(vote));
+            self.ask_of_change(cx, id, VoteIndex(vote));
         }
     }
 
@@ -258,7 +258,7 @@ impl Changes {
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        VoteAt(vote): VoteAt,
+        VoteIndex(vote): VoteIndex,
     ) {
         let node = self.slots.work(id).votes[vote].node;
         let is_own = node == cx.core.shared.own;
@@ -293,7 +293,7 @@ impl Changes {
             // Only replicas in the read set can show that no plain write came in between: the other
             // replicas may not hold the partition yet.
             (ChangeStage::Storing { record, .. }, _)
-                if follows_another(record.ballot()) && vote.place.is_read() =>
+                if is_following_ballot(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
@@ -308,7 +308,7 @@ impl Changes {
         } else {
             let mut remaining = demand.until.saturating_sub(cx.now.mono);
             if matches!(request, Request::Change { .. }) {
-                remaining -= remaining / HOME_SHARE;
+                remaining -= remaining / LEADER_SHARE;
             }
             cx.send(node, id, remaining, Class::Client, request);
         }
@@ -334,9 +334,9 @@ impl Changes {
         id: SlotId,
         reply: Reply,
     ) {
-        let Some(VoteAt(vote)) = self.slots.work(id).awaited(peer) else { return };
+        let Some(VoteIndex(vote)) = self.slots.work(id).awaited(peer) else { return };
         if matches!(self.slots.work(id).stage, ChangeStage::Forwarded) {
-            return self.home_replied(cx, id, &reply);
+            return self.on_leader_reply(cx, id, &reply);
         }
         let authoritative = is_authoritative(&reply);
         let change = self.slots.work(id);
@@ -350,19 +350,19 @@ impl Changes {
             }
             reply if recalls => {
                 let error = ReplicaError::of_refusal(&reply);
-                return self.change_failed(cx, id, VoteAt(vote), error);
+                return self.change_failed(cx, id, VoteIndex(vote), error);
             }
             Reply::Round(state) if prepares => {
-                cx.core.has_other_watermark(peer, &state);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
+                cx.core.note_other_watermark(peer, &state);
+                return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::HigherBallot);
             }
             Reply::BallotRefused { promise } => {
-                self.follow(cx, id, promise, OUTBID_AHEAD);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
+                self.advance_clock_past(cx, id, promise, OUTBID_AHEAD);
+                return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::HigherBallot);
             }
             Reply::Newer { time } if !prepares => {
-                self.follow(cx, id, time, BEHIND);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
+                self.advance_clock_past(cx, id, time, CLOCK_BEHIND_DETAIL);
+                return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::HigherBallot);
             }
             Reply::Stored if !prepares => {
                 self.slots.work(id).votes[vote].state = ChangeState::Stored;
@@ -370,11 +370,11 @@ impl Changes {
             }
             _ if !authoritative && (!prepares || change.votes[vote].place.is_read()) => {
                 let error = ReplicaError::NotAuthoritative;
-                return self.change_failed(cx, id, VoteAt(vote), error);
+                return self.change_failed(cx, id, VoteIndex(vote), error);
             }
             Reply::Found { record, .. } if prepares => {
-                if !record.verifies(&self.slots.get(id).key) {
-                    return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Failed);
+                if !record.is_intact(&self.slots.get(id).key) {
+                    return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::Failed);
                 }
                 Some(ReportedRecord::Whole(record))
             }
@@ -382,7 +382,7 @@ impl Changes {
             Reply::Absent { .. } if prepares => None,
             reply => {
                 let error = ReplicaError::of_refusal(&reply);
-                return self.change_failed(cx, id, VoteAt(vote), error);
+                return self.change_failed(cx, id, VoteIndex(vote), error);
             }
         };
         let is_gone =
@@ -406,7 +406,13 @@ impl Changes {
 
     /// Advances the clock past `ballot`, so that the next ballot is higher. A ballot too far ahead
     /// cannot be followed; the client then gets the detail `behind`.
-    fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64, behind: &str) {
+    fn advance_clock_past(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        ballot: u64,
+        behind: &str,
+    ) {
         if !cx.core.shared.clock.merge(ballot, cx.now, cx.core.config.max_skew_micros) {
             self.slots.get_mut(id).detail = Some(behind.to_owned());
         }
@@ -417,12 +423,12 @@ impl Changes {
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        VoteAt(vote): VoteAt,
+        VoteIndex(vote): VoteIndex,
         error: ReplicaError,
     ) {
         let change = self.slots.work(id);
         if matches!(change.stage, ChangeStage::Forwarded) {
-            return self.home_failed(cx, id, error);
+            return self.on_leader_failure(cx, id, error);
         }
         change.votes[vote].state = ChangeState::Failed(error);
         if error == ReplicaError::HigherBallot && !change.is_answered() {
@@ -454,7 +460,7 @@ impl Changes {
             }
             ChangeStage::Pausing
             | ChangeStage::Queued
-            | ChangeStage::Follows(_)
+            | ChangeStage::Batched(_)
             | ChangeStage::Forwarded
             | ChangeStage::Behind => return,
             ChangeStage::Answered(_) => {
@@ -481,7 +487,7 @@ impl Changes {
             }
         } else if (did + open).suffices(needed) {
             // The remaining replicas may still do their part.
-        } else if change.is_going_on() {
+        } else if change.continues_earlier_promise() {
             // The replicas refused the next record because of a write in between; no other
             // coordinator's ballot is higher.
             self.try_change(cx, id);
@@ -490,13 +496,13 @@ impl Changes {
         }
     }
 
-    fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteIndex(vote): VoteIndex) {
         let voter = &mut self.slots.work(id).votes[vote];
         if !matches!(voter.state, ChangeState::Fetching(_)) {
             voter.state =
                 ChangeState::Fetching(Outstanding { since: cx.now.mono, way: Delivery::Waits });
-            self.ask_of_change(cx, id, VoteAt(vote));
-            self.hedges.at(cx.now.mono + LONG_LATE, id);
+            self.ask_of_change(cx, id, VoteIndex(vote));
+            self.hedges.at(cx.now.mono + LONG_RECORD_DELAY_MICROS, id);
         }
     }
 
@@ -511,7 +517,7 @@ impl Changes {
         let change = self.slots.work(id);
         if !change.is_worth_another_try() {
             let failure = change.failure();
-            return self.deny_change(cx, id, failure);
+            return self.fail_change(cx, id, failure);
         }
         change.stage = ChangeStage::Pausing;
         // Replicas remember the outcome of a stored record only briefly.
@@ -524,12 +530,12 @@ impl Changes {
 
     /// Handles a write's hedge timer: a pause is over, replies are late, or a queued write polls
     /// for its key lock.
-    pub(crate) fn change_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    pub(crate) fn on_change_timer(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let change = self.slots.work(id);
         let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
         if let Some(vote) = change.votes.iter().position(is_fetching) {
             // Another replica may also have the record.
-            return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
+            return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::Silent);
         }
         match change.stage {
             ChangeStage::Queued => self.try_lock(cx, id),
@@ -551,8 +557,10 @@ impl Changes {
         let answer = match change.asker {
             // A reader gets the record as the replicas hold it now, because its number of copies
             // may have grown.
-            Asker::Reader(_) => Answer::Found(stored.clone().or_else(|| change.found.take())),
-            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
+            ChangeRequester::Reader(_) => {
+                Answer::Found(stored.clone().or_else(|| change.found.take()))
+            }
+            ChangeRequester::Client(_) | ChangeRequester::Peer(_) => Answer::Done(done, acks),
         };
         let asker = change.asker;
         asker.answer(cx, answer);
@@ -565,9 +573,9 @@ impl Changes {
         }
     }
 
-    fn deny_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, failure: FailureKind) {
+    fn fail_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, failure: FailureKind) {
         self.leave_queue(id);
-        self.dissolve(id);
+        self.dissolve_batch(id);
         self.unlock(cx, id);
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -578,13 +586,13 @@ impl Changes {
             )
         };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));
-        let failed = RequestFailed {
+        let failed = RequestFailure {
             failure,
             acked,
             parts: change.parts(),
             since: slot.deadline.saturating_sub(cx.core.config.deadline_micros),
             quorum,
-            is_write: !matches!(change.asker, Asker::Reader(_)),
+            is_write: !matches!(change.asker, ChangeRequester::Reader(_)),
             unknown: change.is_begun(),
             detail: slot.detail.clone(),
         };
@@ -600,7 +608,7 @@ impl Changes {
         let change = &slot.work;
         let ChangeStage::Answered(stored) = &change.stage else {
             let failure = change.failure();
-            return self.deny_change(cx, id, failure);
+            return self.fail_change(cx, id, failure);
         };
         if let Some(record) = stored.clone() {
             let key = slot.key.clone();
@@ -613,7 +621,7 @@ impl Changes {
                 nodes(&mut change.votes.iter().filter(|vote| !has_it(vote)))
             } else {
                 let holders = nodes(&mut change.votes.iter().filter(has_it));
-                cx.cx.core.lacking(&key, asked, &holders)
+                cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
                 cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
@@ -661,7 +669,7 @@ impl Requests for Changes {
         match change.stage {
             // The leader counts votes by its own view, and restarts the write under a later view.
             ChangeStage::Forwarded => {}
-            ChangeStage::Behind => self.look_for_home(cx, id),
+            ChangeStage::Behind => self.forward_again(cx, id),
             // Promises may be requested again. A record that may be stored is looked for, as after
             // any failed try.
             ChangeStage::Preparing { .. } | ChangeStage::Storing { .. } => {
@@ -670,7 +678,7 @@ impl Requests for Changes {
             }
             // Other writes refer to these writes by their ids, which therefore stay. No request of
             // these writes is outstanding.
-            ChangeStage::Queued | ChangeStage::Follows(_) | ChangeStage::Pausing => {
+            ChangeStage::Queued | ChangeStage::Batched(_) | ChangeStage::Pausing => {
                 self.make_votes(cx, id)
             }
             ChangeStage::Answered(_) => unreachable!("what is answered keeps its view"),
@@ -694,7 +702,7 @@ impl Requests for Changes {
         if is_forwarded && is_later {
             change.stage = ChangeStage::Behind;
         } else if is_forwarded {
-            self.look_for_home(cx, id);
+            self.forward_again(cx, id);
         }
         is_forwarded
     }

@@ -21,7 +21,7 @@ pub(crate) fn family_of_absent(watermark: u64) -> Version {
 
 /// The retention time of writes with an idempotency key, in microseconds: longer than clients retry
 /// automatically, and short enough to bound the disk space.
-pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
+pub const IDEMPOTENCY_RETENTION_MICROS: u64 = 24 * 3600 * 1_000_000;
 
 /// Returns the id of a write of `key` with the idempotency key `word`: the first 63 bits of SHA-256
 /// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. No client can
@@ -80,7 +80,7 @@ pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) ->
 
 /// True if two requests with one idempotency key differ, by their digests; a digest of 0 is
 /// unknown.
-pub(crate) fn are_other_requests(one: u64, other: u64) -> bool {
+pub(crate) fn are_different_requests(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }
 
@@ -260,12 +260,12 @@ impl KeyState {
     }
 
     /// Continues under another base version, after a proof has ended the state's own.
-    pub(crate) fn goes_on_in(&mut self, family: Version) {
+    pub(crate) fn continue_under(&mut self, family: Version) {
         self.family = family;
     }
 
     /// Returns the value, unless it has expired.
-    fn living(&self) -> Option<&Bytes> {
+    fn unexpired_value(&self) -> Option<&Bytes> {
         self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.wall))
     }
 
@@ -293,7 +293,7 @@ impl KeyState {
             let adds = matches!(conditional.change, Change::Add(_));
             return if done.fits(adds) { done } else { Done::Forgotten };
         }
-        let current = self.living().map(|_| self.tag());
+        let current = self.unexpired_value().map(|_| self.tag());
         let is_met = match &conditional.condition {
             Condition::Any => true,
             Condition::Exists => current.is_some(),
@@ -313,19 +313,24 @@ impl KeyState {
         let (value, result, expiry_ms) = match &conditional.change {
             Change::Put(value) => (Some(value.clone()), None, conditional.expiry_ms),
             Change::Delete => (None, None, 0),
-            Change::Add(number) => match sum(self.living().map(|value| &value[..]), *number) {
-                Ok(sum) => (Some(sum.to_string().into()), Some(sum), self.expiry_of(conditional)),
-                Err(why) => return Done::Impossible(why),
-            },
+            Change::Add(number) => {
+                match sum(self.unexpired_value().map(|value| &value[..]), *number) {
+                    Ok(sum) => {
+                        (Some(sum.to_string().into()), Some(sum), self.expiry_of(conditional))
+                    }
+                    Err(why) => return Done::Impossible(why),
+                }
+            }
         };
         (self.value, self.expiry_ms) = (value, expiry_ms);
-        self.steps = self.steps.and(Operation { id, result, digest: conditional.digest });
+        self.steps =
+            self.steps.with_operation(Operation { id, result, digest: conditional.digest });
         Done::Changed { tag: self.tag(), result, expiry_ms, fence: 0 }
     }
 
     /// True if the state contains an operation of this id whose request has another digest.
     fn has_other(&self, id: u64, digest: u64) -> bool {
-        let is_other = |it: &Operation| it.id == id && are_other_requests(it.digest, digest);
+        let is_other = |it: &Operation| it.id == id && are_different_requests(it.digest, digest);
         self.steps.operations.iter().any(is_other)
     }
 
@@ -339,7 +344,7 @@ impl KeyState {
 
     /// Returns the expiry of the sum that an addition makes.
     fn expiry_of(&self, addition: &Conditional) -> u64 {
-        match (addition.expiry_ms, self.living()) {
+        match (addition.expiry_ms, self.unexpired_value()) {
             (0, Some(_)) => self.expiry_ms,
             (0, None) => 0,
             (expiry_ms, _) => expiry_ms,
@@ -399,7 +404,7 @@ mod tests {
 
     /// Nodes agree on the id, and it stays on disk for a day.
     #[test]
-    fn a_write_is_known_by_its_key_and_its_word() {
+    fn a_write_id_depends_on_key_and_idempotency_key() {
         let id = id_of_idempotency_key(b"a/account1", b"order-1001");
         assert_eq!(id, 0x098e_0b31_deee_3e4b);
         assert!(has_idempotency_key(id));
@@ -409,7 +414,7 @@ mod tests {
 
     /// Nodes agree on the digest, and it stays on disk for a day.
     #[test]
-    fn requests_are_told_apart_by_what_they_ask_for() {
+    fn request_digests_differ_by_condition_change_and_time_to_live() {
         let put = |value| Change::Put(Bytes::from_static(value));
         let (one, other) = (state("1", 0).tag(), Tag { last: Some((1, 9)), ..state("1", 0).tag() });
         let requests = [
@@ -436,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idempotency_key_is_good_for_one_request() {
+    fn an_idempotency_key_is_valid_for_one_request() {
         let mut key = state("1", 0);
         let put = |digest| Conditional {
             digest,
@@ -449,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_value_is_none_to_every_condition() {
+    fn every_condition_treats_an_expired_value_as_absent() {
         let tag = state("1", 0).tag();
         let put = |condition| write(condition, Change::Put(Bytes::from("2")), 0);
         for (expiry_ms, is_there) in [(0, true), (AT + 1, true), (AT, false), (1, false)] {
@@ -517,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_write_of_a_state_alone_is_fenced() {
+    fn only_the_last_write_of_a_state_gets_a_fencing_token() {
         let mut state = state("1", 0);
         let put = write(Condition::Any, Change::Put(Bytes::from("2")), 0);
         let fence = |done: Done, state: &KeyState| match done.fenced(state.steps().last(), 9) {

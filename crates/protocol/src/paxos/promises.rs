@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_that_rises_meanwhile_is_obeyed() {
+    fn a_floor_raised_meanwhile_is_obeyed() {
         let promises = Promises::new(0);
         let (early, late) = (promises.hold(b"k", 7).unwrap(), promises.hold(b"l", 8).unwrap());
         assert!(!promises.raise(8), "the early one is not stored yet");

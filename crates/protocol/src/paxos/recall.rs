@@ -3,13 +3,13 @@
 
 use bytes::Bytes;
 
-use super::acceptor::is_to_take;
+use super::acceptor::must_pull;
 use crate::clock::Clock;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::Reply;
-use crate::paxos::operation::{REMEMBERED_MICROS, has_idempotency_key};
-use crate::paxos::recent::{OpLookup, WriteName};
+use crate::paxos::operation::{IDEMPOTENCY_RETENTION_MICROS, has_idempotency_key};
+use crate::paxos::recent::{OpLookup, WriteIdentity};
 use crate::placement::topology::partition_of;
 use crate::replica::reply::reply_to_error;
 use crate::shared::SharedMembership;
@@ -20,7 +20,7 @@ use crate::shared::SharedMembership;
 pub(crate) fn recall(
     cx: &mut Cx<'_>,
     op: OpId,
-    (key, asked, since): (Bytes, WriteName, u64),
+    (key, asked, since): (Bytes, WriteIdentity, u64),
     demand: Demand,
 ) {
     let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
@@ -52,12 +52,12 @@ fn forgets_before(core: &Core, partition: u16) -> u64 {
 /// Returns the version time up to which this node does not know which writes with an idempotency
 /// key were stored, because it may have lost them with a disk, or because the partition's previous
 /// replicas may not have reported all that they remembered.
-fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
+fn forgotten_until(core: &Core, partition: Option<u16>) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
-    let lost = membership.words_lost_before();
+    let lost = membership.idempotency_lost_before();
     match partition {
         None => lost,
-        Some(partition) if is_to_take(core, || partition) => u64::MAX,
+        Some(partition) if must_pull(core, || partition) => u64::MAX,
         partition => lost.max(layouts.forgotten_before(partition)),
     }
 }
@@ -70,11 +70,13 @@ pub(crate) fn recalled(
     partition: Option<u16>,
     result: Result<Option<OpLookup>, StoreError>,
 ) {
-    let lost = Clock::micros(has_forgotten(cx.core, partition));
+    let lost = Clock::micros(forgotten_until(cx.core, partition));
     let reply = match result {
         Ok(Some(recalled)) => Reply::Recalled(recalled),
         // A previous incarnation that lost its disk may have stored the write.
-        Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(OpLookup::Forgotten),
+        Ok(None) if lost + IDEMPOTENCY_RETENTION_MICROS > cx.now.wall => {
+            Reply::Recalled(OpLookup::Forgotten)
+        }
         Ok(None) => Reply::Recalled(OpLookup::Never),
         Err(error) => reply_to_error(&error),
     };

@@ -21,7 +21,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::paxos::operation::{Done, Tag, are_other_requests};
+use crate::paxos::operation::{Done, Tag, are_different_requests};
 use crate::transfer::remembered::Remembered;
 use record::{OpHistory, Operation, Record, Version};
 
@@ -50,18 +50,18 @@ pub enum OpLookup {
 
 /// The name of a write in a coordinator's query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WriteName {
+pub struct WriteIdentity {
     /// The write's id.
     pub id: u64,
     /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
     pub digest: u64,
 }
 
-impl WriteName {
+impl WriteIdentity {
     /// Returns the answer of a replica that stored, under `ballot` and with the outcome `done`, a
     /// write with this id whose request has the digest `digest`.
     pub fn stored(self, digest: u64, ballot: u64, done: Done) -> OpLookup {
-        match are_other_requests(self.digest, digest) {
+        match are_different_requests(self.digest, digest) {
             true => OpLookup::Reused,
             false => OpLookup::Stored { ballot, done },
         }
@@ -81,7 +81,7 @@ struct Stored {
 }
 
 #[derive(Debug)]
-struct KeptWrite {
+struct RecentWritesState {
     /// The entries. The hasher has no seed, like the rest of the protocol.
     stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
     /// Names in insertion order, each with the ballot of its record.
@@ -96,8 +96,8 @@ struct KeptWrite {
 
 /// A replica's recent conditional writes.
 #[derive(Debug)]
-pub(crate) struct Recent {
-    kept: Mutex<KeptWrite>,
+pub(crate) struct RecentWrites {
+    kept: Mutex<RecentWritesState>,
 }
 
 /// The way in which a record reached the replica that stored it.
@@ -113,12 +113,12 @@ pub enum Via {
     Chosen = 2,
 }
 
-impl Recent {
+impl RecentWrites {
     /// Makes an empty table. Any write with a ballot up to `forgotten` may have been stored before.
     pub(crate) fn new(forgotten: u64) -> Self {
         let (stored, order) = (HashMap::default(), VecDeque::new());
         let (greatest, placed) = (0, 0);
-        Self { kept: Mutex::new(KeptWrite { stored, order, forgotten, greatest, placed }) }
+        Self { kept: Mutex::new(RecentWritesState { stored, order, forgotten, greatest, placed }) }
     }
 
     /// Drops all entries, because `epoch` changes the placement. Any write that was tried under a
@@ -146,7 +146,7 @@ impl Recent {
         let (hash, family) = (xxh3_64(key), record.version());
         let ballot = if via == Via::Accept { record.ballot() } else { 0 };
         let mut kept = self.kept.lock();
-        let KeptWrite { stored, order, forgotten, greatest, placed } = &mut *kept;
+        let RecentWritesState { stored, order, forgotten, greatest, placed } = &mut *kept;
         *greatest = (*greatest).max(record.ballot());
         if epoch < *placed {
             *forgotten = (*forgotten).max(record.ballot());
@@ -164,7 +164,7 @@ impl Recent {
             }
             // Of two requests with one idempotency key, only the later one can be chosen.
             let is_newer =
-                |known: &Stored| known.ballot == 0 || are_other_requests(known.digest, digest);
+                |known: &Stored| known.ballot == 0 || are_different_requests(known.digest, digest);
             if known.is_none_or(|known| ballot > 0 && is_newer(known)) {
                 stored.insert(name, Stored { ballot, family, step, result, digest });
             }
@@ -194,7 +194,7 @@ impl Recent {
     }
 
     /// Returns the knowledge about a write that was first tried under the ballot `since`.
-    pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> OpLookup {
+    pub(crate) fn recall(&self, key: &[u8], asked: WriteIdentity, since: u64) -> OpLookup {
         let id = asked.id;
         let kept = self.kept.lock();
         match kept.stored.get(&(xxh3_64(key), id)) {
@@ -233,8 +233,8 @@ mod tests {
         OpLookup::Stored { ballot, done: Done::Changed { tag, result, expiry_ms, fence } }
     }
 
-    fn told_of(recent: &Recent, key: &[u8], id: u64, since: u64) -> OpLookup {
-        recent.recall(key, WriteName { id, digest: 0 }, since)
+    fn told_of(recent: &RecentWrites, key: &[u8], id: u64, since: u64) -> OpLookup {
+        recent.recall(key, WriteIdentity { id, digest: 0 }, since)
     }
 
     fn of_request(step: u32, id: u64, digest: u64) -> OpHistory {
@@ -243,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn another_request_with_the_same_id_is_told_apart_and_the_later_accept_holds() {
-        let recent = Recent::new(0);
-        let told = |digest| recent.recall(b"k", WriteName { id: 5, digest }, 9);
+    fn another_request_with_the_same_id_is_reported_as_reused() {
+        let recent = RecentWrites::new(0);
+        let told = |digest| recent.recall(b"k", WriteIdentity { id: 5, digest }, 9);
         recent.note(b"k", &record(10), [&NONE, &of_request(1, 5, 7)], (Via::Accept, 1));
         assert_eq!(
             [told(7), told(0), told(8)],
@@ -260,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_first_is_told() {
-        let recent = Recent::new(10);
+    fn the_first_storing_of_a_write_is_reported() {
+        let recent = RecentWrites::new(10);
         recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], (Via::Accept, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], (Via::Accept, 1));
         let told = |id| told_of(&recent, b"k", id, 15);
@@ -278,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_before_is_not_noted_again() {
-        let recent = Recent::new(0);
+    fn operations_of_the_replaced_record_are_not_noted_again() {
+        let recent = RecentWrites::new(0);
         let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
         recent.note(b"k", &record(20), [&before, &after], (Via::Accept, 1));
         let told = |id| told_of(&recent, b"k", id, 15);
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_record_of_another_replica_proves_nothing() {
-        let recent = Recent::new(0);
+        let recent = RecentWrites::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Replica, 1));
         assert_eq!(told_of(&recent, b"k", 1, 15), stored(0, 1, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], (Via::Accept, 1));
@@ -299,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_known_to_be_forgotten() {
-        let recent = Recent::new(0);
+    fn evicted_entries_are_reported_as_forgotten() {
+        let recent = RecentWrites::new(0);
         for id in 1..=MOST as u64 + 2 {
             recent.note(
                 b"k",
@@ -315,8 +315,8 @@ mod tests {
     }
 
     #[test]
-    fn what_other_replicas_accepted_is_forgotten() {
-        let recent = Recent::new(0);
+    fn entries_of_an_earlier_placement_are_forgotten() {
+        let recent = RecentWrites::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
         recent.forget(4, 30);
         assert_eq!(told_of(&recent, b"k", 1, 20), OpLookup::Forgotten);

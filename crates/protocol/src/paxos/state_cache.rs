@@ -52,7 +52,7 @@ pub(crate) struct CachedState {
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct CacheEntries {
     by_key: HashMap<Arc<[u8]>, CachedState, BuildHasherDefault<DefaultHasher>>,
     /// Keys in insertion order, each with its ballot. A key whose entry was taken stays in this
     /// list.
@@ -63,7 +63,7 @@ struct All {
 /// the key's entry out.
 #[derive(Debug, Default)]
 pub(crate) struct StateCache {
-    all: Mutex<All>,
+    all: Mutex<CacheEntries>,
 }
 
 impl CachedState {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_taken_once() {
+    fn a_cached_state_is_taken_once() {
         let keeper = StateCache::default();
         keeper.put(b"k", kept(4096, 9));
         keeper.put(b"k", kept(4097, 9));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_long_message_is_a_copy() {
+    fn a_cached_state_copies_what_it_needs_of_a_long_message() {
         let (keeper, mut of_message) = (StateCache::default(), kept(4096, 9));
         let record = of_message.record.clone();
         let message = Bytes::from([record.raw(), &[0; 64 << 10]].concat());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_or_of_another_placement_is_of_no_use() {
+    fn old_states_and_states_of_another_placement_are_not_returned() {
         let keeper = StateCache::default();
         keeper.put(b"k", kept(4096, 9));
         assert_eq!(keeper.take(b"k", 8, 2), None);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn the_cache_is_bounded() {
         let keeper = StateCache::default();
         keeper.put(b"k", kept(4096, MOST_BYTES));
         assert_eq!(keeper.take(b"k", 8, 1), None);

@@ -101,18 +101,18 @@ impl View {
     }
 
     /// True if the node is joining and partitions do not move yet: it holds nothing.
-    pub fn awaits(&self, node: NodeId) -> bool {
+    pub fn is_about_to_join(&self, node: NodeId) -> bool {
         let comes = self.prepared.as_ref().is_some_and(|next| next.contains(node));
         comes && !self.topology.contains(node)
     }
 
     /// True if some node is joining and partitions do not move yet.
-    pub fn awaits_nodes(&self) -> bool {
-        self.prepared.iter().flat_map(Topology::ids).any(|node| self.awaits(node))
+    pub fn has_joining_nodes(&self) -> bool {
+        self.prepared.iter().flat_map(Topology::ids).any(|node| self.is_about_to_join(node))
     }
 
     /// True if the node is a member and stays one: it is in the old and the new placement.
-    pub fn keeps(&self, node: NodeId) -> bool {
+    pub fn is_staying_member(&self, node: NodeId) -> bool {
         self.sets().all(|topology| topology.contains(node))
     }
 
@@ -122,7 +122,7 @@ impl View {
     }
 
     /// True if the view has this node under this name.
-    pub fn has_named(&self, node: NodeId, name: &str) -> bool {
+    pub fn has_node_named(&self, node: NodeId, name: &str) -> bool {
         self.sets().any(|topology| topology.contains(node) && topology.member(node).name == name)
     }
 
@@ -133,14 +133,14 @@ impl View {
     /// True if the node must take over the idempotency records of a partition's previous replicas:
     /// the partition moves to it, or the node is a replica of a partition whose number of replicas
     /// falls.
-    pub(crate) fn hands_over(&self, partition: u16, node: NodeId) -> bool {
+    pub(crate) fn must_take_over(&self, partition: u16, node: NodeId) -> bool {
         let (before, Some(after)) = (&self.topology, &self.joint) else { return false };
         after.holds(node, partition, 0)
             && (!before.holds(node, partition, 0) || before.copies_of(0) > after.copies_of(0))
     }
 
     /// True if a partition moves: its old and its new replicas, by the default number, differ.
-    pub(crate) fn moves(&self, partition: u16) -> bool {
+    pub(crate) fn is_moving(&self, partition: u16) -> bool {
         let (read, Some(other)) = (&self.topology, &self.joint) else { return false };
         let mut replicas = Vec::new();
         read.replicas(partition, read.copies_of(0), &mut replicas);
@@ -150,7 +150,7 @@ impl View {
 
     /// True if the node is among the first `copies` replicas of a key; 0 = the default number.
     /// While partitions move, the old and the new replicas count.
-    pub fn places(&self, node: NodeId, key: &[u8], copies: u8) -> bool {
+    pub fn is_replica(&self, node: NodeId, key: &[u8], copies: u8) -> bool {
         let partition = partition_of(key);
         let holds = |topology: &Topology| topology.holds(node, partition, copies);
         holds(&self.topology) || self.joint.as_ref().is_some_and(holds)

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::repair::watermark::RoundId;
-use record::RecordSummary;
+use record::RecordOutline;
 
 /// Maximum number of damaged ranges in one report; beyond it, the last range is extended to cover
 /// the rest.
@@ -62,7 +62,7 @@ pub struct Compared {
     /// has.
     pub sums: Vec<Sum>,
     /// Keys in order, each with the outline of its newest record.
-    pub outlines: Vec<(Bytes, RecordSummary)>,
+    pub outlines: Vec<(Bytes, RecordOutline)>,
     /// Key ranges that the node cannot read: it may hold any records there.
     pub damaged: Vec<Damage>,
     /// Number of records that were read.
@@ -98,7 +98,7 @@ pub struct Sum {
 
 impl Sum {
     /// True if this is a count of records that are not summed.
-    pub(crate) fn is_of_continued(&self) -> bool {
+    pub(crate) fn is_count_of_unsummed(&self) -> bool {
         self.copies == 0
     }
 }

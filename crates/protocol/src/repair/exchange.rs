@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::round::{End, Round};
+use super::round::{Round, RoundEnd};
 use crate::background::task;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
 use crate::repair::compare::{CompareRequest, Damage, Detail};
-use record::{Kind, Record, RecordSummary, Version};
+use record::{Kind, Record, RecordOutline, Version};
 
 /// Limit on one list in bytes; one list is requested from each node at a time.
 const LIST_BYTES: u32 = 256 << 10;
@@ -51,7 +51,7 @@ pub(super) struct ExchangeRange {
 
 /// Problems found by an exchange.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ExchangeProblems {
     /// Number of keys that could not be made equal.
     pub(super) failed: u64,
     /// Key ranges that nodes cannot read.
@@ -60,7 +60,7 @@ pub(super) struct Found {
 
 /// The listed keys of one node that are not processed yet.
 struct List {
-    queue: VecDeque<(Bytes, RecordSummary)>,
+    queue: VecDeque<(Bytes, RecordOutline)>,
     /// The start of the next list; `None` = everything is listed.
     next: Option<Bytes>,
 }
@@ -73,9 +73,9 @@ impl List {
 }
 
 /// A key whose newest record some nodes lack.
-struct Differing {
+struct DifferingKey {
     key: Bytes,
-    newest: RecordSummary,
+    newest: RecordOutline,
     /// The nodes that hold the newest record.
     holders: Vec<NodeId>,
     lacking: Vec<NodeId>,
@@ -89,14 +89,17 @@ struct Differing {
 
 impl Round {
     /// Makes the nodes equal in a range of keys.
-    pub(super) async fn exchange(&mut self, range: ExchangeRange) -> Result<Found, End> {
+    pub(super) async fn exchange(
+        &mut self,
+        range: ExchangeRange,
+    ) -> Result<ExchangeProblems, RoundEnd> {
         let list = |node: &NodeId| {
             (*node, List { queue: VecDeque::new(), next: Some(range.start.clone()) })
         };
         let mut lists: BTreeMap<NodeId, List> = self.nodes.iter().map(list).collect();
-        let mut found = Found::default();
+        let mut found = ExchangeProblems::default();
         loop {
-            self.lengthen(&mut lists, &range, &mut found).await?;
+            self.extend_lists(&mut lists, &range, &mut found).await?;
             let (differing, ahead) = self.differing_keys(&mut lists, range.damaged);
             let count = differing.len() as u64;
             if count == 0 && !lists.values().any(List::is_short) {
@@ -106,7 +109,7 @@ impl Round {
             }
             let jobs =
                 differing.into_iter().map(|key| (u64::from(key.newest.bytes), self.bring(key)));
-            let brought = task::bounded(jobs, MAX_UNDER_WAY, MAX_BYTES).await;
+            let brought = task::join_bounded(jobs, MAX_UNDER_WAY, MAX_BYTES).await;
             let repaired = brought.into_iter().filter(|is_brought| *is_brought).count() as u64;
             self.count(count, repaired, count - repaired, ahead);
             found.failed += count - repaired + ahead;
@@ -114,12 +117,12 @@ impl Round {
     }
 
     /// Requests the next list from each node whose list is used up.
-    async fn lengthen(
+    async fn extend_lists(
         &mut self,
         lists: &mut BTreeMap<NodeId, List>,
         range: &ExchangeRange,
-        found: &mut Found,
-    ) -> Result<(), End> {
+        found: &mut ExchangeProblems,
+    ) -> Result<(), RoundEnd> {
         let (round, watermark) = (self.id, self.watermark);
         let request = |start: Bytes| CompareRequest {
             start,
@@ -153,19 +156,19 @@ impl Round {
         &self,
         lists: &mut BTreeMap<NodeId, List>,
         damaged: Option<NodeId>,
-    ) -> (Vec<Differing>, u64) {
+    ) -> (Vec<DifferingKey>, u64) {
         let (mut differing, mut all_ahead) = (Vec::new(), 0);
         while differing.len() < MAX_DIFFERING && !lists.values().any(List::is_short) {
             let first = |list: &List| list.queue.front().map(|(key, _)| key.clone());
             let Some(key) = lists.values().filter_map(first).min() else { break };
-            let mut held: BTreeMap<NodeId, RecordSummary> = BTreeMap::new();
+            let mut held: BTreeMap<NodeId, RecordOutline> = BTreeMap::new();
             for (node, list) in lists.iter_mut() {
                 if let Some((_, outline)) = list.queue.pop_front_if(|(listed, _)| *listed == key) {
                     held.insert(*node, outline);
                 }
             }
             let is_ahead =
-                |outline: &RecordSummary| self.context.is_ahead(outline.rank.write_time());
+                |outline: &RecordOutline| self.context.is_ahead(outline.rank.write_time());
             let ahead: Vec<NodeId> =
                 held.iter().filter(|(_, o)| is_ahead(o)).map(|(node, _)| *node).collect();
             all_ahead += u64::from(!ahead.is_empty());
@@ -182,10 +185,10 @@ impl Round {
     fn differs(
         &self,
         key: Bytes,
-        held: &BTreeMap<NodeId, RecordSummary>,
+        held: &BTreeMap<NodeId, RecordOutline>,
         nodes: &[NodeId],
         damaged: Option<NodeId>,
-    ) -> Option<Differing> {
+    ) -> Option<DifferingKey> {
         let newest = held.values().copied().max_by_key(|outline| outline.rank)?;
         // A record that only the damaged node holds was hidden there by a record that is unreadable
         // now. All nodes held the same up to the watermark, and the others have purged both
@@ -196,12 +199,12 @@ impl Round {
             held.keys().copied().collect()
         } else {
             let replicas = self.replicas(&key, newest.copies);
-            let is_gone = is_gone(&newest, self.watermark);
+            let is_purgeable = is_purgeable(&newest, self.watermark);
             let lacks = |node: &NodeId| match held.get(node) {
                 // The node may be no replica of the newest record, which has fewer copies. But the
                 // node holds an older record, which the newest must hide.
                 Some(outline) => outline.rank < newest.rank,
-                None => !is_gone && replicas.contains(node),
+                None => !is_purgeable && replicas.contains(node),
             };
             nodes.iter().copied().filter(lacks).collect()
         };
@@ -211,12 +214,12 @@ impl Round {
         let outdated = lacking.iter().copied().filter(|node| held.contains_key(node)).collect();
         let holders = held.iter().filter(|(_, outline)| outline.rank == newest.rank);
         let holders = holders.map(|(node, _)| *node).collect();
-        Some(Differing { key, newest, holders, lacking, outdated, deletes })
+        Some(DifferingKey { key, newest, holders, lacking, outdated, deletes })
     }
 
     /// Brings a key's newest record to the nodes that lack it. Returns `true` if all these nodes
     /// have the record now.
-    async fn bring(&self, differing: Differing) -> bool {
+    async fn bring(&self, differing: DifferingKey) -> bool {
         let Some((record, to)) = self.newest_of(&differing).await else { return false };
         let brought = to.into_iter().map(|node| {
             let (key, record) = (differing.key.clone(), record.clone());
@@ -224,7 +227,7 @@ impl Round {
             self.context.call(node, Class::Repair, request)
         });
         let is_stored = |result| matches!(result, Ok(Reply::Stored | Reply::Newer { .. }));
-        task::all(brought).await.into_iter().all(is_stored)
+        task::join_all(brought).await.into_iter().all(is_stored)
     }
 
     /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the
@@ -234,8 +237,8 @@ impl Round {
     /// A holder may have stored a newer record since, with fewer copies, that does not belong on
     /// some of the nodes that lack the listed record. Then the next holder is asked, because
     /// holders that still have the listed record would differ from the nodes that lack it.
-    async fn newest_of(&self, differing: &Differing) -> Option<(Record, Vec<NodeId>)> {
-        let Differing { key, newest, lacking, outdated, .. } = differing;
+    async fn newest_of(&self, differing: &DifferingKey) -> Option<(Record, Vec<NodeId>)> {
+        let DifferingKey { key, newest, lacking, outdated, .. } = differing;
         if differing.deletes {
             // This version is above everything proven, and below everything written since.
             let version = Version { time: self.watermark, origin: u32::MAX };
@@ -277,7 +280,7 @@ impl Round {
 
 /// True if a record may be purged at this watermark. Only nodes that hold a record which it hides
 /// still need it.
-fn is_gone(outline: &RecordSummary, watermark: u64) -> bool {
+fn is_purgeable(outline: &RecordOutline, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark
 }

@@ -14,9 +14,9 @@
 
 use std::collections::BTreeMap;
 
-use super::round::{BUSY_RETRIES, End, OTHER_DRIVES, RETRY_MICROS, Round, is_given_up};
+use super::round::{BUSY_RETRIES, OTHER_NODE_DRIVES, RETRY_MICROS, Round, RoundEnd, is_given_up};
 use crate::background::task;
-use crate::clock::last_following;
+use crate::clock::last_following_ballot;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::repair::status::BACK_OFF_MICROS;
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
@@ -25,7 +25,7 @@ use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 type States = BTreeMap<NodeId, RoundState>;
 
 /// The reason why a node has not done a step after repeated requests.
-enum StepFailed {
+enum StepFailure {
     /// The node's clock is so far behind that the round's time lies ahead of it.
     Ahead,
     /// The node did not answer, or refused.
@@ -33,7 +33,7 @@ enum StepFailed {
 }
 
 /// The result of asking all nodes to raise their fences.
-enum Sealed {
+enum SealResult {
     Yes(States),
     /// A node is fenced by a later round.
     Later(RoundState),
@@ -42,12 +42,12 @@ enum Sealed {
 impl Round {
     /// Raises the fences of all nodes and brings the nodes to one watermark. From then on the nodes
     /// accept nothing new that was written before the fence.
-    pub(super) async fn fence(&mut self) -> Result<(), End> {
+    pub(super) async fn fence(&mut self) -> Result<(), RoundEnd> {
         let mut states = self.seal_all().await?;
         let greatest = loop {
             let proofs = states.values().map(|state| state.proof);
             let Some(greatest) = proofs.max_by_key(|proof| proof.proven) else {
-                return Err(End::Stopped("no other node takes part"));
+                return Err(RoundEnd::Stopped("no other node takes part"));
             };
             let lags = |state: &RoundState| state.proof.proven < greatest.proven;
             let lagging: Vec<NodeId> =
@@ -60,7 +60,7 @@ impl Round {
             let commit = RoundStep::Commit { floor, is_uniform };
             let asked =
                 lagging.into_iter().map(async |node| (node, self.step(node, missed, commit).await));
-            for (node, result) in task::all(asked).await {
+            for (node, result) in task::join_all(asked).await {
                 match result {
                     Ok(state) if state.proof.proven >= missed => states.insert(node, state),
                     // The node may have an older copy of its directory, and will detect that
@@ -90,16 +90,16 @@ impl Round {
 
     /// Raises the fences of all nodes, with a later time if a node is fenced by a later round that
     /// nobody drives any more.
-    async fn seal_all(&mut self) -> Result<States, End> {
+    async fn seal_all(&mut self) -> Result<States, RoundEnd> {
         let mut tries = 0;
         loop {
             let later = match self.seal().await? {
-                Sealed::Yes(states) => return Ok(states),
-                Sealed::Later(state) => state,
+                SealResult::Yes(states) => return Ok(states),
+                SealResult::Later(state) => state,
             };
             tries += 1;
             if !self.report.asked_for && later.is_active || tries >= BUSY_RETRIES {
-                return Err(End::Stopped(OTHER_DRIVES));
+                return Err(RoundEnd::Stopped(OTHER_NODE_DRIVES));
             }
             let (own, seal) = (self.context.shared().own, later.proof.seal);
             let time = seal.time + 1;
@@ -117,7 +117,7 @@ impl Round {
 
     /// Asks all nodes to raise their fences. This node comes last, because the others' clocks show
     /// whether this node's clock is right.
-    async fn seal(&mut self) -> Result<Sealed, End> {
+    async fn seal(&mut self) -> Result<SealResult, RoundEnd> {
         let mut states = States::new();
         for nodes in self.others_first() {
             let round = self.id;
@@ -127,10 +127,10 @@ impl Round {
                     result => Ok((node, result.ok())),
                 }
             });
-            let reported = match task::try_all(asked).await {
+            let reported = match task::try_join_all(asked).await {
                 Ok(reported) => reported,
                 // The other nodes' answers are outdated: all are asked again.
-                Err(later) => return Ok(Sealed::Later(later)),
+                Err(later) => return Ok(SealResult::Later(later)),
             };
             for (node, state) in reported {
                 match state {
@@ -139,12 +139,12 @@ impl Round {
                 }
             }
         }
-        Ok(Sealed::Yes(states))
+        Ok(SealResult::Yes(states))
     }
 
     /// Makes the exchanged records durable on all nodes, then advances their watermarks to the
     /// round's time.
-    pub(super) async fn prove(&mut self) -> Result<(), End> {
+    pub(super) async fn prove(&mut self) -> Result<(), RoundEnd> {
         let floor = self.ready().await?;
         // From here on any node asked may commit, even if this node fails.
         self.report.proven = true;
@@ -153,16 +153,16 @@ impl Round {
         for nodes in self.others_first() {
             let asked = nodes.into_iter().map(async |node| {
                 match self.step(node, self.id, commit).await {
-                    Err(StepFailed::Ahead) => Err(()),
+                    Err(StepFailure::Ahead) => Err(()),
                     // A node that did not answer learns of the commit when it is back.
                     _ => Ok(()),
                 }
             });
-            if task::try_all(asked).await.is_err() {
+            if task::try_join_all(asked).await.is_err() {
                 // This node's clock has jumped since. Until the other clocks reach its time, no
                 // node could adopt the proof.
                 self.report.proven = false;
-                return Err(End::Unproven("this node's clock is ahead of the others"));
+                return Err(RoundEnd::Unproven("this node's clock is ahead of the others"));
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Round {
 
     /// Makes the exchanged records durable on all nodes. Returns the last ballot under which a
     /// leader may continue a conditional write by a promise that some node has given.
-    async fn ready(&self) -> Result<u64, End> {
+    async fn ready(&self) -> Result<u64, RoundEnd> {
         for _ in 0..BUSY_RETRIES {
             let asked = self.nodes.iter().map(async |node| {
                 match self.step(*node, self.id, RoundStep::Ready).await {
@@ -179,10 +179,10 @@ impl Round {
                     Err(_) => Err("a node did not answer in the end"),
                 }
             });
-            let promised = task::try_all(asked).await.map_err(End::Unproven)?;
+            let promised = task::try_join_all(asked).await.map_err(RoundEnd::Unproven)?;
             // A key's leader may have cached a ballot that follows a promised one, without any
             // replica knowing that ballot.
-            let floor = last_following(promised.into_iter().max().unwrap_or_default());
+            let floor = last_following_ballot(promised.into_iter().max().unwrap_or_default());
             if !self.context.is_ahead(floor) {
                 return Ok(floor);
             }
@@ -190,7 +190,7 @@ impl Round {
             // ahead would stop conditional writes until the clocks reach it.
             self.context.pause(RETRY_MICROS).await;
         }
-        Err(End::Unproven(
+        Err(RoundEnd::Unproven(
             "a node has promised timestamps ahead of this node's clock: the clock of one of the \
              two is wrong, or was",
         ))
@@ -207,7 +207,7 @@ impl Round {
         node: NodeId,
         round: RoundId,
         step: RoundStep,
-    ) -> Result<RoundState, StepFailed> {
+    ) -> Result<RoundState, StepFailure> {
         let mut failures = 0;
         loop {
             let request = Request::Round { round, step };
@@ -218,7 +218,7 @@ impl Round {
             failures += 1;
             if is_given_up(&result, failures) {
                 let is_ahead = matches!(result, Ok(Reply::Ahead));
-                return Err(if is_ahead { StepFailed::Ahead } else { StepFailed::Other });
+                return Err(if is_ahead { StepFailure::Ahead } else { StepFailure::Other });
             }
             self.context.pause(RETRY_MICROS).await;
         }

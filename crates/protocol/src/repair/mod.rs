@@ -47,13 +47,13 @@ const MAX_STAGGERED: u64 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     round: Option<TaskId>,
-    past: Rc<RefCell<Past>>,
+    past: Rc<RefCell<PastRounds>>,
 }
 
 /// Results of earlier rounds of this node, for incremental ones.
 #[derive(Debug, Default)]
-struct Past {
-    equal: Equal,
+struct PastRounds {
+    equal: EqualRound,
     /// Time when the last round that compared everything ended, in microseconds of the monotonic
     /// clock; `None` = the next round is full.
     last_full: Option<u64>,
@@ -61,7 +61,7 @@ struct Past {
 
 /// The result of a round that made all nodes equal, proven or not.
 #[derive(Debug, Default)]
-struct Equal {
+struct EqualRound {
     /// The version time up to which all nodes hold the same records.
     up_to: u64,
     /// The process start ids of the nodes at that time: a later process may have lost records that
@@ -97,7 +97,7 @@ impl Repair {
     /// round under way is stopped, and results about the previous replicas are dropped. A round for
     /// which all nodes were ready may still commit.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks) {
-        *self.past.borrow_mut() = Past::default();
+        *self.past.borrow_mut() = PastRounds::default();
         let current = tasks.context().shared().repair.rounds.status().current;
         if !current.is_some_and(|report| report.proven) {
             self.stop(tasks, "the members of the cluster change");
@@ -131,12 +131,12 @@ impl Repair {
             return None;
         }
         // A joining node holds no replicas yet.
-        let place = view.topology.place_of(shared.own)?;
+        let place = view.topology.position_of(shared.own)?;
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
             context.config().rounds;
         if rounds.last_asked() == 0 {
             // The first round is due an interval after the start.
-            rounds.asked(now);
+            rounds.note_asked(now);
         }
         let staggered = (place as u64).min(MAX_STAGGERED);
         let wait = interval_micros + interval_micros / STAGGER * staggered;
@@ -145,7 +145,7 @@ impl Repair {
             && now.mono >= rounds.last_asked() + wait
             && !rounds.is_yielding(now)
             && !(rounds.is_active(now) && seal.node != shared.own);
-        let wanted = rounds.wanted();
+        let wanted = rounds.requested();
         // Records written before the request may still be on their way.
         let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
         let young = settled + 1..=Clock::limit(now.wall, 0);
@@ -169,7 +169,7 @@ impl Repair {
     }
 }
 
-impl Past {
+impl PastRounds {
     /// Notes the end of a round. If the round left differences, the next one must be full: an
     /// incremental round would not see them.
     fn ended(&mut self, context: &Context, report: &RoundReport) {
@@ -184,7 +184,7 @@ impl Past {
 /// Publishes and reports the end of a round.
 fn end(context: &Context, mut report: RoundReport) {
     report.ended = Some(context.now().wall);
-    context.shared().repair.rounds.asked(context.now());
+    context.shared().repair.rounds.note_asked(context.now());
     context.shared().repair.rounds.publish(&report);
     context.effect(BackgroundEffect::RoundEnded(report));
 }

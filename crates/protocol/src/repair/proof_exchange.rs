@@ -41,7 +41,7 @@ impl ProofExchange {
         for node in proofs.take_lagging() {
             tasks.spawn("proof", exchange(cx.clone(), node, known.proven, step));
         }
-        let Some(reported) = proofs.reported() else { return };
+        let Some(reported) = proofs.newer_reported() else { return };
         let takes_over = self.take_over.is_some_and(|task| tasks.is_under_way(task));
         match proofs.missed(reported.proven) {
             MissedRound::Known => {}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::exchange::ExchangeRange;
-use super::{Equal, Past};
+use super::{EqualRound, PastRounds};
 use crate::background::task::{self, Context};
 use crate::event::FailureKind;
 use crate::membership::disk_ids::BootId;
@@ -29,12 +29,12 @@ pub(super) const RETRIES: u32 = 3;
 pub(super) const BUSY_RETRIES: u32 = 60;
 
 /// The reason reported when another node's round has overtaken this one.
-pub(super) const OTHER_DRIVES: &str = "another node drives a round";
+pub(super) const OTHER_NODE_DRIVES: &str = "another node drives a round";
 
 /// A round under way.
 pub(super) struct Round {
     pub(super) context: Context,
-    pub(super) past: Rc<RefCell<Past>>,
+    pub(super) past: Rc<RefCell<PastRounds>>,
     /// The view at the start of the round; a change of placement ends the round.
     pub(super) view: Arc<View>,
     pub(super) id: RoundId,
@@ -57,7 +57,7 @@ pub(super) struct Round {
 }
 
 /// The reason why a round ends before its last step.
-pub(super) enum End {
+pub(super) enum RoundEnd {
     /// Part of the comparison was not done.
     Stopped(&'static str),
     /// All nodes are equal, but that proves nothing.
@@ -67,7 +67,7 @@ pub(super) enum End {
 impl Round {
     pub(super) fn new(
         context: Context,
-        past: Rc<RefCell<Past>>,
+        past: Rc<RefCell<PastRounds>>,
         id: RoundId,
         report: RoundReport,
     ) -> Self {
@@ -93,8 +93,8 @@ impl Round {
     pub(super) async fn run(mut self) {
         match self.steps().await {
             Ok(()) => {}
-            Err(End::Stopped(why)) => self.report.stopped = Some(why),
-            Err(End::Unproven(why)) => self.report.unproven = Some(why),
+            Err(RoundEnd::Stopped(why)) => self.report.stopped = Some(why),
+            Err(RoundEnd::Unproven(why)) => self.report.unproven = Some(why),
         }
         let past = Rc::clone(&self.past);
         let mut past = past.borrow_mut();
@@ -102,12 +102,12 @@ impl Round {
         // Records that may be hidden by a record from a clock that is ahead must be compared again.
         if self.report.is_equal() && !self.is_ahead {
             let (up_to, is_uniform) = (self.report.until, self.is_uniform);
-            past.equal = Equal { up_to, lives: self.lives, is_uniform };
+            past.equal = EqualRound { up_to, lives: self.lives, is_uniform };
         }
         super::end(&self.context, self.report);
     }
 
-    async fn steps(&mut self) -> Result<(), End> {
+    async fn steps(&mut self) -> Result<(), RoundEnd> {
         self.fence().await?;
         self.make_equal().await?;
         self.heal().await?;
@@ -121,7 +121,7 @@ impl Round {
 
     /// Compares the records of all nodes, one range of keys at a time, and brings differing records
     /// to the nodes that lack them.
-    async fn make_equal(&mut self) -> Result<(), End> {
+    async fn make_equal(&mut self) -> Result<(), RoundEnd> {
         let mut start = Bytes::new();
         loop {
             let began = self.context.now().mono;
@@ -133,7 +133,7 @@ impl Round {
                     ExchangeRange { start, end: end.clone(), since, buckets, damaged: None };
                 self.exchange(range).await?;
             }
-            self.context.shared().repair.rounds.asked(self.context.now());
+            self.context.shared().repair.rounds.note_asked(self.context.now());
             self.context.shared().repair.rounds.publish(&self.report);
             let Some(end) = end else { return Ok(()) };
             self.pace(began).await;
@@ -151,8 +151,8 @@ impl Round {
         let now = self.context.now().mono;
         let until = now + now.saturating_sub(began) * (100 - share) / share;
         let rounds = &self.context.shared().repair.rounds;
-        let is_awaited = |now| rounds.wanted().is_some() || rounds.is_yielding(now);
-        self.context.until(|now| now.mono >= until || is_awaited(now)).await;
+        let is_awaited = |now| rounds.requested().is_some() || rounds.is_yielding(now);
+        self.context.wait_until(|now| now.mono >= until || is_awaited(now)).await;
     }
 
     /// Returns the sums of all nodes over one range of keys from `start`, and the end of the range:
@@ -161,7 +161,7 @@ impl Round {
     async fn sums_from(
         &mut self,
         start: &Bytes,
-    ) -> Result<(Option<Bytes>, BTreeMap<NodeId, Compared>), End> {
+    ) -> Result<(Option<Bytes>, BTreeMap<NodeId, Compared>), RoundEnd> {
         let own = self.context.shared().own;
         let mut parts: BTreeMap<NodeId, (Option<Bytes>, Compared)> = BTreeMap::new();
         let mut end = None;
@@ -183,7 +183,7 @@ impl Round {
             }
             parts.retain(|node, _| self.nodes.contains(node));
             let ends = parts.values().map(|(end, _)| end);
-            end = ends.min_by(|a, b| sooner(a, b)).cloned().flatten();
+            end = ends.min_by(|a, b| compare_range_ends(a, b)).cloned().flatten();
             parts.retain(|_, (of, _)| *of == end);
             if self.nodes.iter().all(|node| parts.contains_key(node)) {
                 let parts = parts.into_iter().map(|(node, (_, compared))| (node, compared));
@@ -197,7 +197,7 @@ impl Round {
         let usual = self.view.topology.default_copies();
         for (node, compared) in parts {
             let is_other = |sum: &Sum| sum.sum != 0 && (sum.copies != usual || sum.place >= usual);
-            let mut summed = compared.sums.iter().filter(|sum| !sum.is_of_continued());
+            let mut summed = compared.sums.iter().filter(|sum| !sum.is_count_of_unsummed());
             self.is_mixed |= summed.any(is_other);
             if usual > 1 && compared.sums.iter().any(|sum| sum.sum != 0 && sum.copies == 1) {
                 self.sole.insert(*node);
@@ -220,14 +220,14 @@ impl Round {
 
     /// Rewrites the other nodes' records of each damaged range on the node that cannot read it;
     /// then that node discards the damage.
-    async fn heal(&mut self) -> Result<(), End> {
+    async fn heal(&mut self) -> Result<(), RoundEnd> {
         let mut known = std::mem::take(&mut self.damaged);
         let mut ready: BTreeMap<NodeId, Vec<Damage>> = BTreeMap::new();
         for (node, damage) in known.clone() {
             let is_shared =
                 |(other, theirs): &(NodeId, Damage)| *other != node && overlap(theirs, &damage);
             if known.iter().any(is_shared) {
-                self.report.stays(node, damage, Unhealed::Both);
+                self.report.note_unhealed(node, damage, Unhealed::Both);
                 continue;
             }
             let end = damage.last.as_ref().map(|last| [&last[..], &[0]].concat().into());
@@ -242,16 +242,16 @@ impl Round {
                 is_both |= overlap(&theirs, &damage);
                 if known.len() < MAX_RANGES && known.insert((other, theirs.clone())) {
                     self.report.damaged += 1;
-                    self.report.stays(other, theirs, Unhealed::Both);
+                    self.report.note_unhealed(other, theirs, Unhealed::Both);
                 }
             }
             // The range is ready only if all other nodes' records in it were written to the damaged
             // node.
             match (self.report.absent.is_empty(), is_both, found.failed) {
                 (true, false, 0) => ready.entry(node).or_default().push(damage),
-                (false, ..) => self.report.stays(node, damage, Unhealed::Absent),
-                (_, true, _) => self.report.stays(node, damage, Unhealed::Both),
-                (..) => self.report.stays(node, damage, Unhealed::Failed),
+                (false, ..) => self.report.note_unhealed(node, damage, Unhealed::Absent),
+                (_, true, _) => self.report.note_unhealed(node, damage, Unhealed::Both),
+                (..) => self.report.note_unhealed(node, damage, Unhealed::Failed),
             }
         }
         for (node, ranges) in ready {
@@ -268,26 +268,26 @@ impl Round {
             self.report.healed += ranges.len() as u64;
         } else {
             let why = if is_done { Unhealed::Sole } else { Unhealed::Failed };
-            ranges.into_iter().for_each(|damage| self.report.stays(node, damage, why));
+            ranges.into_iter().for_each(|damage| self.report.note_unhealed(node, damage, why));
         }
         self.context.shared().repair.rounds.publish(&self.report);
     }
 
     /// Checks whether the equality of all nodes proves anything.
-    fn may_prove(&mut self) -> Result<(), End> {
+    fn may_prove(&mut self) -> Result<(), RoundEnd> {
         if self.is_ahead {
             let why = "a node holds records from a clock that was ahead: kvorum repair-clock";
-            return Err(End::Unproven(why));
+            return Err(RoundEnd::Unproven(why));
         }
-        if self.context.view().awaits_nodes() {
-            return Err(End::Unproven("nodes are about to join"));
+        if self.context.view().has_joining_nodes() {
+            return Err(RoundEnd::Unproven("nodes are about to join"));
         }
         // A node that is no replica of a key may hold an older record of it. Only reading
         // everything detects that.
         self.is_uniform = !self.is_mixed && (self.report.full || self.is_uniform);
         if !self.is_uniform && !self.report.full {
             let why = "keys were written with another number of copies: a full round proves it";
-            return Err(End::Unproven(why));
+            return Err(RoundEnd::Unproven(why));
         }
         Ok(())
     }
@@ -297,10 +297,10 @@ impl Round {
     pub(super) async fn compare_all(
         &mut self,
         requests: Vec<(NodeId, CompareRequest)>,
-    ) -> Result<Vec<(NodeId, Compared)>, End> {
+    ) -> Result<Vec<(NodeId, Compared)>, RoundEnd> {
         let asked = requests.into_iter().map(|(node, request)| self.compare(node, request));
         let mut reported = Vec::new();
-        for (node, compared) in task::try_all(asked).await? {
+        for (node, compared) in task::try_join_all(asked).await? {
             match compared {
                 Some(compared) => {
                     self.report.bytes_read += compared.bytes_read;
@@ -317,13 +317,13 @@ impl Round {
         &self,
         node: NodeId,
         request: CompareRequest,
-    ) -> Result<(NodeId, Option<Compared>), End> {
+    ) -> Result<(NodeId, Option<Compared>), RoundEnd> {
         let mut failures = 0;
         loop {
             let request = Request::Compare(request.clone());
             match self.context.call(node, Class::Stream, request).await {
                 Ok(Reply::Compared(compared)) => return Ok((node, Some(compared))),
-                Ok(Reply::TopologyMismatch) => return Err(End::Stopped(OTHER_DRIVES)),
+                Ok(Reply::TopologyMismatch) => return Err(RoundEnd::Stopped(OTHER_NODE_DRIVES)),
                 result => {
                     failures += 1;
                     if is_given_up(&result, failures) {
@@ -336,14 +336,14 @@ impl Round {
     }
 
     /// Removes a node from the round.
-    pub(super) fn continue_without(&mut self, node: NodeId) -> Result<(), End> {
+    pub(super) fn continue_without(&mut self, node: NodeId) -> Result<(), RoundEnd> {
         self.nodes.remove(&node);
         self.report.absent.push(node);
         if node == self.context.shared().own {
-            return Err(End::Stopped("the store of the node that drives it can't be read"));
+            return Err(RoundEnd::Stopped("the store of the node that drives it can't be read"));
         }
         if self.nodes.len() == 1 {
-            return Err(End::Stopped("no other node takes part"));
+            return Err(RoundEnd::Stopped("no other node takes part"));
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ pub(super) fn is_given_up(result: &Result<Reply, FailureKind>, failures: u32) ->
 }
 
 /// Orders the ends of two ranges; `None` is behind all keys.
-fn sooner(a: &Option<Bytes>, b: &Option<Bytes>) -> std::cmp::Ordering {
+fn compare_range_ends(a: &Option<Bytes>, b: &Option<Bytes>) -> std::cmp::Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),
         (a, b) => b.is_some().cmp(&a.is_some()),

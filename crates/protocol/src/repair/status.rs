@@ -66,14 +66,14 @@ pub struct Rounds {
 
 #[derive(Debug, Default)]
 struct RoundsState {
-    wanted: Option<Wanted>,
+    wanted: Option<RequestedRound>,
     begun: u64,
     status: RoundStatus,
 }
 
 /// A requested round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedRound {
     pub(crate) full: bool,
     /// The round starts once it covers every version up to this time.
     pub(crate) up_to: u64,
@@ -182,7 +182,7 @@ impl fmt::Display for Unhealed {
 
 impl RoundReport {
     /// Notes a damaged range that is not healed.
-    pub(crate) fn stays(&mut self, node: NodeId, damage: Damage, why: Unhealed) {
+    pub(crate) fn note_unhealed(&mut self, node: NodeId, damage: Damage, why: Unhealed) {
         if self.unhealed.len() < MAX_NAMED {
             self.unhealed.push((node, damage, why));
         }
@@ -198,10 +198,10 @@ impl RoundReport {
 impl Rounds {
     /// Requests a round at full speed that compares everything up to the version time `up_to`,
     /// which must not be after now. Returns the round's number: that of the next round to begin.
-    pub fn ask(&self, full: bool, up_to: u64) -> u64 {
+    pub fn request_round(&self, full: bool, up_to: u64) -> u64 {
         let mut state = self.state();
-        let Wanted { full: or_full, up_to: or_up_to } = state.wanted.unwrap_or_default();
-        state.wanted = Some(Wanted { full: full || or_full, up_to: up_to.max(or_up_to) });
+        let RequestedRound { full: or_full, up_to: or_up_to } = state.wanted.unwrap_or_default();
+        state.wanted = Some(RequestedRound { full: full || or_full, up_to: up_to.max(or_up_to) });
         let number = state.begun + 1;
         state.status.waiting = Some(number);
         number
@@ -213,23 +213,23 @@ impl Rounds {
     }
 
     /// Returns the requested round, if there is one.
-    pub(crate) fn wanted(&self) -> Option<Wanted> {
+    pub(crate) fn requested(&self) -> Option<RequestedRound> {
         self.state().wanted
     }
 
     /// Notes that a node compares itself with this one, or this one with others.
-    pub(crate) fn asked(&self, now: Now) {
+    pub(crate) fn note_asked(&self, now: Now) {
         self.asked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
     /// Notes that a round does work here.
-    pub(crate) fn works(&self, now: Now) {
-        self.asked(now);
+    pub(crate) fn note_work(&self, now: Now) {
+        self.note_asked(now);
         self.worked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
     /// Notes that another node's round waits for its turn.
-    pub(crate) fn yields(&self, now: Now) {
+    pub(crate) fn note_yield(&self, now: Now) {
         self.yields_until.store(now.mono + YIELD_MICROS, Ordering::Relaxed);
     }
 

@@ -66,7 +66,7 @@ impl<'a> Sums<'a> {
     /// Counts a record that is not summed: its base version was written within the compared time,
     /// but was continued later. A record with fewer copies, which this node does not hold, may hide
     /// it.
-    pub fn continued(&mut self, key: &[u8]) {
+    pub fn count_unsummed(&mut self, key: &[u8]) {
         *self.continued.entry(self.buckets.of(key)).or_default() += 1;
     }
 
@@ -109,7 +109,7 @@ pub(crate) fn differing(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u
     let (mut fewer, mut continued) = (BTreeSet::new(), BTreeSet::new());
     for (node, reported) in reported {
         for sum in *reported {
-            if sum.is_of_continued() {
+            if sum.is_count_of_unsummed() {
                 continued.insert(sum.bucket);
                 continue;
             }
@@ -237,7 +237,7 @@ mod tests {
                 if place < usize::from(copies) {
                     sums.add(b"k", &rank(5), copies);
                 } else if continues {
-                    sums.continued(b"k");
+                    sums.count_unsummed(b"k");
                 }
                 (*node, sums.end())
             });

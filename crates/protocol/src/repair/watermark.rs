@@ -53,7 +53,7 @@ pub struct Proof {
 impl Proof {
     /// Merges two states of knowledge.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn merge(self, other: Self) -> Self {
         Self {
             seal: self.seal.max(other.seal),
             ready: self.ready.max(other.ready),
@@ -210,20 +210,20 @@ impl Proofs {
 
     /// Admits a plain write that is about to be handed to the store. A record written up to the
     /// fence is refused; the error is the fence's time. The caller must hand the permit to
-    /// [`Proofs::passed`] once the write is visible or has failed.
-    pub fn pass(&self, when: u64) -> Result<FencePermit, u64> {
-        let passing = self.pass_any();
+    /// [`Proofs::release`] once the write is visible or has failed.
+    pub fn admit(&self, when: u64) -> Result<FencePermit, u64> {
+        let passing = self.admit_any();
         let seal = self.seal();
         if when > seal {
             return Ok(passing);
         }
-        self.passed(passing);
+        self.release(passing);
         Err(seal)
     }
 
     /// Admits a write whatever the fence is: the write of a record that a round brings, or any
     /// write on a node that is being rebuilt.
-    pub fn pass_any(&self) -> FencePermit {
+    pub fn admit_any(&self) -> FencePermit {
         // The permit is counted before the caller reads the fence: a fence raised after that read
         // waits for the permit.
         let turn = (self.seals.load(Ordering::SeqCst) & 1) as u8;
@@ -232,7 +232,7 @@ impl Proofs {
     }
 
     /// Returns the permit of a write that is visible, or has failed.
-    pub fn passed(&self, FencePermit(turn): FencePermit) {
+    pub fn release(&self, FencePermit(turn): FencePermit) {
         let before = self.passing[usize::from(turn)].fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "each write passes once");
     }
@@ -284,14 +284,14 @@ impl Proofs {
     /// Returns the proof to be stored so that this node is ready; `None` if a later round has
     /// begun, or if the round did not raise the fence of this process: then records that it brought
     /// may be lost.
-    pub(crate) fn to_be_ready(&self, round: RoundId) -> Option<Proof> {
+    pub(crate) fn proof_if_ready(&self, round: RoundId) -> Option<Proof> {
         let state = self.state();
         let is_of = state.known.seal == round && state.sealed == round;
         is_of.then_some(Proof { ready: round, ..state.known })
     }
 
     /// Returns the proof to be stored once all nodes were ready for the round.
-    pub(crate) fn to_be_proven(&self, round: RoundId, floor: u64, is_uniform: bool) -> Proof {
+    pub(crate) fn proof_if_proven(&self, round: RoundId, floor: u64, is_uniform: bool) -> Proof {
         let known = self.known();
         let seal = known.seal.max(round);
         let floor = known.floor.max(floor);
@@ -320,7 +320,7 @@ impl Proofs {
     /// Puts a proof in force that is durable now.
     pub fn kept(&self, kept: Proof) {
         let mut state = self.state();
-        state.known = state.known.and(kept);
+        state.known = state.known.merge(kept);
         let (seal, proven) = (state.known.seal.time, state.known.proven.time);
         assert!(proven <= seal, "nothing is proven that may still change");
         self.seal.fetch_max(seal, Ordering::SeqCst);
@@ -344,7 +344,7 @@ impl Proofs {
     }
 
     /// Returns the greatest proof reported by another node, if this node lacks it.
-    pub(crate) fn reported(&self) -> Option<Proof> {
+    pub(crate) fn newer_reported(&self) -> Option<Proof> {
         let mut state = self.state();
         let known = state.known.proven;
         state.reported = state.reported.filter(|reported| reported.proven > known);
@@ -366,26 +366,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_directory_takes_over_what_was_proven_without_it() {
+    fn an_empty_directory_adopts_a_proof_made_without_it() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
         assert!(proofs.is_outdated_by(proven));
         proofs.mark_made_after(proven);
         assert_eq!(proofs.missed(proven), MissedRound::TakesOver);
-        assert_eq!(proofs.to_be_proven(proven, 3, true).made, 9, "it is stored with the proof");
+        assert_eq!(proofs.proof_if_proven(proven, 3, true).made, 9, "it is stored with the proof");
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
     }
 
     /// An empty directory adopts the proof, and turns out to be the first one afterwards.
     #[test]
-    fn what_is_proven_stays_sealed_in_a_first_directory() {
+    fn a_first_directory_keeps_its_fence_at_an_adopted_proof() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
         proofs.mark_made_after(proven);
-        proofs.kept(proofs.to_be_proven(proven, 3, true));
+        proofs.kept(proofs.proof_if_proven(proven, 3, true));
         proofs.mark_first();
         assert_eq!((proofs.seal(), proofs.watermark()), (9, 9));
-        assert_eq!(proofs.pass(9), Err(9), "it may have been deleted and purged elsewhere");
+        assert_eq!(proofs.admit(9), Err(9), "it may have been deleted and purged elsewhere");
         assert_eq!(proofs.known(), proofs.known().of_first(), "as it is stored");
         let first = Proofs::new(Proof::of_new(node, 5));
         first.mark_first();
@@ -398,15 +398,15 @@ mod tests {
         let proofs = Proofs::new(Proof::default());
         assert!(proofs.raise_seal(round));
         let sealed = proofs.known();
-        assert_eq!(proofs.to_be_ready(round), Some(Proof { ready: round, ..sealed }));
+        assert_eq!(proofs.proof_if_ready(round), Some(Proof { ready: round, ..sealed }));
         // A new process finds the fence on disk, but perhaps not the records brought since.
         proofs.forget_seal();
-        assert_eq!(proofs.to_be_ready(round), None, "keys are placed otherwise since");
+        assert_eq!(proofs.proof_if_ready(round), None, "keys are placed otherwise since");
         let started = Proofs::new(sealed);
-        assert_eq!(started.to_be_ready(round), None);
+        assert_eq!(started.proof_if_ready(round), None);
         assert!(started.raise_seal(round));
-        assert_eq!(started.to_be_ready(round), Some(Proof { ready: round, ..sealed }));
+        assert_eq!(started.proof_if_ready(round), Some(Proof { ready: round, ..sealed }));
         assert!(started.raise_seal(RoundId { time: 6, ..round }));
-        assert_eq!(started.to_be_ready(round), None);
+        assert_eq!(started.proof_if_ready(round), None);
     }
 }

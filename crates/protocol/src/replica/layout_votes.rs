@@ -9,12 +9,12 @@ use crate::message::Reply;
 
 /// Votes that are being stored, each with its reply.
 #[derive(Debug, Default)]
-pub(crate) struct Votes {
+pub(crate) struct PendingVotes {
     storing: BTreeMap<OpId, VoteReply>,
 }
 
-impl Votes {
-    pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
+impl PendingVotes {
+    pub(crate) fn on_vote_request(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
         // The directory of a fenced node is a copy, and two copies of one directory must not both
         // vote.
         if cx.core.shared.membership.state.is_fenced() {
@@ -29,10 +29,10 @@ impl Votes {
         if is_vote && !is_known {
             return cx.reply_as_replica(op, Reply::Busy);
         }
-        let (reply, must_be_kept) = cx.core.shared.membership.layouts.asked(asked);
+        let (reply, must_be_kept) = cx.core.shared.membership.layouts.handle_request(asked);
         if must_be_kept {
             self.storing.insert(op, reply);
-            cx.out.push(Effect::KeepLayouts { op });
+            cx.out.push(Effect::StoreLayouts { op });
         } else {
             cx.reply_as_replica(op, Reply::Council(reply));
         }
@@ -40,7 +40,7 @@ impl Votes {
 
     /// Handles the end of storing a vote, and replies. Returns `false` if the operation does not
     /// belong to a vote.
-    pub(crate) fn was_kept(
+    pub(crate) fn on_stored(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,

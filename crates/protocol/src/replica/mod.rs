@@ -3,13 +3,12 @@
 //! ```text
 //!  a request ─▶ Replica ─┬─▶ store: read, write, page, compare ──▶ the reply
 //!                        ├─▶ Acceptor: promises, records of conditional writes
-//!                        ├─▶ Proving:  fences and watermarks of repair rounds
-//!                        ├─▶ Votes:    votes on layouts
-//!                        └─▶ Waiting:  requests under a later view, and requests that wait until
-//!                                      other nodes know this node's disk
+//!                        ├─▶ PendingProofs: fences and watermarks of repair rounds
+//!                        ├─▶ PendingVotes: votes on layouts
+//!                        └─▶ WaitingRequests: requests under a later view, and requests that wait
+//!                                             until other nodes know this node's disk
 //! ```
 
-pub(crate) mod before_writes;
 pub(crate) mod layout_votes;
 pub(crate) mod newest;
 pub(crate) mod orphans;
@@ -17,6 +16,7 @@ pub(crate) mod proving;
 pub(crate) mod reply;
 pub(crate) mod unreadable;
 pub(crate) mod waiting;
+pub(crate) mod write_checks;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -26,28 +26,28 @@ use bytes::Bytes;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::{ConnectionId, Demand, Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
-use crate::paxos::acceptor::{Acceptor, Arrived};
+use crate::paxos::acceptor::{Acceptor, ArrivedRecord};
 use crate::paxos::recall;
-use crate::paxos::recent::{Via, WriteName};
+use crate::paxos::recent::{Via, WriteIdentity};
 use crate::placement::topology::partition_of;
 use crate::placement::view::ViewId;
 use crate::repair::compare::CompareRequest;
-use layout_votes::Votes;
-use proving::Proving;
-use record::{Record, RecordSummary};
+use layout_votes::PendingVotes;
+use proving::PendingProofs;
+use record::{Record, RecordOutline};
 use reply::{long, reply_to_read, reply_to_write};
-use waiting::Waiting;
+use waiting::WaitingRequests;
 
 /// The result of a store operation that a slot of this loop started.
-pub(crate) type Own<T> = Option<(SlotId, T)>;
+pub(crate) type OwnResult<T> = Option<(SlotId, T)>;
 
 /// One event loop's part of the node's replica.
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) acceptor: Acceptor,
-    pub(crate) waiting: Waiting,
-    proving: Proving,
-    votes: Votes,
+    pub(crate) waiting: WaitingRequests,
+    proving: PendingProofs,
+    votes: PendingVotes,
     /// Writes under way to this node's store that may be older than a record that this node has
     /// lost, each with the greatest time of such a record. Empty unless the node may have lost
     /// records.
@@ -95,7 +95,7 @@ impl Replica {
         match request {
             Request::Read { key, most } => cx.out.push(Effect::Read { op, key, most, demand }),
             Request::Recall { key, id, since, digest } => {
-                recall::recall(cx, op, (key, WriteName { id, digest }, since), demand);
+                recall::recall(cx, op, (key, WriteIdentity { id, digest }, since), demand);
             }
             Request::Prepare { watermark, .. }
                 if watermark != cx.core.shared.repair.proofs.watermark() =>
@@ -123,15 +123,15 @@ impl Replica {
                 cx.reply_as_replica(op, Reply::Stored);
             }
             Request::Write { key, record } => {
-                if record.verifies(&key) {
+                if record.is_intact(&key) {
                     self.hold_record(cx, op, key, record, demand);
                 } else {
                     cx.reply_as_replica(op, Reply::Failed);
                 }
             }
             Request::AcceptNext { key, record } => {
-                if record.ballot() > 0 && record.verifies(&key) {
-                    let arrived = Arrived { key, record, goes_on: true };
+                if record.ballot() > 0 && record.is_intact(&key) {
+                    let arrived = ArrivedRecord { key, record, goes_on: true };
                     self.acceptor.accept(cx, op, arrived, demand);
                 } else {
                     cx.reply_as_replica(op, Reply::Failed);
@@ -161,7 +161,7 @@ impl Replica {
         items.retain(|(key, record)| !is_of_others(cx.core, demand.class, key, record));
         if items.is_empty() {
             cx.reply_as_replica(op, Reply::Stored);
-        } else if !items.iter().all(|(key, record)| record.verifies(key)) {
+        } else if !items.iter().all(|(key, record)| record.is_intact(key)) {
             cx.reply_as_replica(op, Reply::Failed);
         } else if !self.acceptor.on_page(cx, op, demand.class, &items) {
             cx.reply_as_replica(op, Reply::Busy);
@@ -193,7 +193,7 @@ impl Replica {
                 cx.reply_as_replica(op, Reply::TopologyMismatch);
             }
             Request::Compare(request) => {
-                cx.core.shared.repair.rounds.works(cx.now);
+                cx.core.shared.repair.rounds.note_work(cx.now);
                 cx.out.push(Effect::Compare { op, request, demand });
             }
             Request::Discard(ranges) => cx.out.push(Effect::Discard { op, ranges }),
@@ -203,10 +203,10 @@ impl Replica {
             }
             Request::Missed { node, marks } if cx.core.view.has(node) => {
                 marks.iter().for_each(|mark| cx.core.shared.transfer.missed.mark(node, *mark));
-                cx.out.push(Effect::KeepMissed { op, node });
+                cx.out.push(Effect::StoreMissed { op, node });
             }
             Request::Missed { .. } => cx.reply_as_replica(op, Reply::Failed),
-            Request::Council(asked) => self.votes.council_asked(cx, op, &asked),
+            Request::Council(asked) => self.votes.on_vote_request(cx, op, &asked),
             Request::Moves => cx.reply_as_replica(op, Reply::Moves(cx.core.shared.moves_state())),
             Request::KnowsDisk { node, incarnation } => {
                 let is_known =
@@ -236,7 +236,7 @@ impl Replica {
             return self.waiting.wait_until_known(cx, op, demand, request);
         }
         if record.ballot() > 0 {
-            let arrived = Arrived { key, record, goes_on: false };
+            let arrived = ArrivedRecord { key, record, goes_on: false };
             self.acceptor.accept(cx, op, arrived, demand);
         } else {
             self.write_to_store(cx, op, key, record, demand);
@@ -262,12 +262,12 @@ impl Replica {
     }
 
     /// Handles the result of a read of the store, for a client or for another node.
-    pub(crate) fn was_read(
+    pub(crate) fn on_read(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
         result: Result<Option<Record>, StoreError>,
-    ) -> Own<Result<Option<Record>, StoreError>> {
+    ) -> OwnResult<Result<Option<Record>, StoreError>> {
         if self.acceptor.reads(op) {
             let found = |record| Reply::Found { record, authoritative: true };
             let absent = Reply::Absent { authoritative: true };
@@ -288,12 +288,12 @@ impl Replica {
     }
 
     /// Handles a read of the store that found a record longer than the asker accepts.
-    pub(crate) fn outlined(
+    pub(crate) fn on_read_too_long(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
-        outline: RecordSummary,
-    ) -> Own<RecordSummary> {
+        outline: RecordOutline,
+    ) -> OwnResult<RecordOutline> {
         if self.acceptor.reads(op) {
             self.acceptor.on_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
             return None;
@@ -310,14 +310,14 @@ impl Replica {
     }
 
     /// Handles the result of a write to the store, for a client or for another node.
-    pub(crate) fn was_written(
+    pub(crate) fn on_written(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
         result: Result<Option<u64>, StoreError>,
-    ) -> Own<Result<Option<u64>, StoreError>> {
-        if self.proving.was_kept(cx, op, &result)
-            || self.votes.was_kept(cx, op, &result)
+    ) -> OwnResult<Result<Option<u64>, StoreError>> {
+        if self.proving.on_stored(cx, op, &result)
+            || self.votes.on_stored(cx, op, &result)
             || self.acceptor.on_written(cx, op, &result)
         {
             return None;
@@ -338,7 +338,7 @@ impl Replica {
 /// counts on: readers bring records only to a key's replicas, by the same placement.
 fn is_of_others(core: &Core, class: Class, key: &[u8], record: &Record) -> bool {
     let is_plain = class != Class::Client && record.ballot() == 0;
-    is_plain && !core.view.places(core.shared.own, key, record.copies())
+    is_plain && !core.view.is_replica(core.shared.own, key, record.copies())
 }
 
 /// Promises the ballot that the asker of this page has promised. Returns `false` if the node can't

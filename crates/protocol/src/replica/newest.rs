@@ -13,13 +13,13 @@ use record::Version;
 /// under way: the two writes are concurrent. The node does look for records that other nodes wrote,
 /// before they left or afterwards: a node that has left still answers its clients.
 #[derive(Debug)]
-pub struct Newest {
+pub struct NewestTime {
     of_all: AtomicU64,
     /// The greatest time of versions that other nodes issued.
     of_others: AtomicU64,
 }
 
-impl Newest {
+impl NewestTime {
     /// Makes the bound of a store in which no version, of any origin, has a greater time.
     pub(crate) fn new(time: u64) -> Self {
         Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
@@ -55,8 +55,8 @@ mod tests {
     }
 
     #[test]
-    fn with_others_whatever_is_not_newer_than_all_before_is_looked_for() {
-        let newest = Newest::new(10);
+    fn with_other_nodes_only_a_greatest_version_skips_the_lookup() {
+        let newest = NewestTime::new(10);
         assert!(newest.note_and_check(at(10, OWN), OWN, false));
         assert!(!newest.note_and_check(at(12, OWN), OWN, false));
         assert!(newest.note_and_check(at(11, 8), OWN, false));
@@ -65,8 +65,8 @@ mod tests {
     }
 
     #[test]
-    fn alone_only_what_others_wrote_is_looked_for() {
-        let newest = Newest::new(10);
+    fn a_single_node_looks_up_only_versions_of_other_origins() {
+        let newest = NewestTime::new(10);
         assert!(
             newest.note_and_check(at(9, OWN), OWN, true),
             "who wrote what was there is not known"

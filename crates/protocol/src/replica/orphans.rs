@@ -1,8 +1,8 @@
-//! Requests to drop *orphaned records* (leftovers) from this node's store: records of keys that the
+//! Requests to drop *orphaned records* from this node's store: records of keys that the
 //! placement in force puts on other nodes only.
 //!
 //! ```text
-//!  request() ─▶ is_pending() ─▶ DropLeftovers ─▶ the store has dropped them ─▶ dropped()
+//!  request() ─▶ is_pending() ─▶ DropOrphans ─▶ the store has dropped them ─▶ dropped()
 //! ```
 //!
 //! A caller requests the drop only once the view under which the records are orphaned is in force,
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_is_held_until_it_has_left_and_what_comes_once_the_node_is_empty() {
+    fn a_moving_key_is_held_until_it_has_left_and_from_the_end_of_the_orphan_drop() {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let (clock, logs) =
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Shared::new(nodes(0), NodeId(0), clock, membership, 0, logs);
         let under = |view: View, empties: bool| {
             shared.membership.views.install(view);
-            shared.replica.before_writes.set_empty(empties);
+            shared.replica.write_checks.set_refuses_moving(empties);
             shared.holds(KEY, 0)
         };
         assert!(shared.holds(KEY, 0));

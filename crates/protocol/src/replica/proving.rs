@@ -16,11 +16,11 @@ use record::Record;
 
 /// The steps of rounds for which a proof state is being stored.
 #[derive(Debug, Default)]
-pub(crate) struct Proving {
+pub(crate) struct PendingProofs {
     storing: BTreeSet<OpId>,
 }
 
-impl Proving {
+impl PendingProofs {
     /// Carries out a step of a round.
     pub(crate) fn step_of_round(
         &mut self,
@@ -57,7 +57,7 @@ impl Proving {
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
                     return cx.reply_as_replica(op, Reply::Busy);
                 }
-                shared.repair.proofs.to_be_proven(round, floor, is_uniform)
+                shared.repair.proofs.proof_if_proven(round, floor, is_uniform)
             }
             _ if !takes_part => {
                 return cx.reply_as_replica(op, Reply::Absent { authoritative: false });
@@ -65,14 +65,14 @@ impl Proving {
             RoundStep::Seal
                 if round < known.seal || is_driven_by_another(cx.core, cx.now, round) =>
             {
-                shared.repair.rounds.yields(cx.now);
+                shared.repair.rounds.note_yield(cx.now);
                 return reply_round_state(cx, op);
             }
             RoundStep::Seal if shared.clock.is_ahead(round.time, cx.now, skew) => {
                 return cx.reply_as_replica(op, Reply::Ahead);
             }
             RoundStep::Seal => {
-                shared.repair.rounds.works(cx.now);
+                shared.repair.rounds.note_work(cx.now);
                 let is_visible = shared.repair.proofs.raise_seal(round);
                 if !shared.promise_all(cx.now, round.time + 1, u64::MAX) || !is_visible {
                     return cx.reply_as_replica(op, Reply::Busy);
@@ -81,21 +81,21 @@ impl Proving {
             }
             // A node that is about to join takes no part in the round, and the proof would make its
             // directory outdated.
-            RoundStep::Ready if shared.membership.views.with(View::awaits_nodes) => {
+            RoundStep::Ready if shared.membership.views.with(View::has_joining_nodes) => {
                 return reply_round_state(cx, op);
             }
-            RoundStep::Ready => match shared.repair.proofs.to_be_ready(round) {
+            RoundStep::Ready => match shared.repair.proofs.proof_if_ready(round) {
                 Some(proof) => proof,
                 None => return reply_round_state(cx, op),
             },
         };
         self.storing.insert(op);
-        cx.out.push(Effect::KeepProof { op, proof: kept });
+        cx.out.push(Effect::StoreProof { op, proof: kept });
     }
 
     /// Handles the end of storing a step's proof state, and replies. Returns `false` if the
     /// operation does not belong to a step.
-    pub(crate) fn was_kept(
+    pub(crate) fn on_stored(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
@@ -128,7 +128,7 @@ impl Proving {
             Some(Reply::TopologyMismatch)
         } else if cx.core.is_ahead(cx.now, record) {
             Some(Reply::Ahead)
-        } else if !record.verifies(key) {
+        } else if !record.is_intact(key) {
             Some(Reply::Failed)
         } else if would_be_dropped(cx.core, key, record)
             || !acceptor.on_page(cx, op, demand.class, &items)
@@ -160,7 +160,7 @@ fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
 /// record is stored meanwhile. A record that a conditional write made would replace an older record
 /// that is placed here, and would then be dropped too, so that no record of the key would be left.
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
-    let is_placed = core.view.places(core.shared.own, key, record.copies());
+    let is_placed = core.view.is_replica(core.shared.own, key, record.copies());
     !is_placed
         && (core.shared.membership.layouts.has_orphans()
             || core.shared.transfer.orphan_drops.is_pending())

@@ -3,7 +3,7 @@
 use crate::event::StoreError;
 use crate::message::Reply;
 use crate::shared::Shared;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 /// Returns the reply to a read, made from the store's result.
 pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, StoreError>) -> Reply {
@@ -19,7 +19,7 @@ pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, Stor
 }
 
 /// Returns the reply to a read of a record that is too long for the asker.
-pub(crate) fn long(shared: &Shared, outline: RecordSummary) -> Reply {
+pub(crate) fn long(shared: &Shared, outline: RecordOutline) -> Reply {
     let authoritative = shared.membership.state.is_authoritative(Some(outline.rank.write_time()));
     Reply::Long { outline, authoritative }
 }

@@ -4,7 +4,7 @@
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// A later release wrote the data in the format with this number. The data itself is intact.
-    Later(u8),
+    LaterFormat(u8),
     /// The data is damaged; the text says how.
     Damaged(String),
 }

@@ -39,11 +39,11 @@ pub(crate) struct WaitingRequest {
 
 /// The requests that wait on one loop.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRequests {
     waiting: VecDeque<WaitingRequest>,
 }
 
-impl Waiting {
+impl WaitingRequests {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -54,7 +54,7 @@ impl Waiting {
     }
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Handles a request under a view of another placement: a request under a later view waits for
     /// that view, and any other request is refused.
     pub(crate) fn of_another_view(

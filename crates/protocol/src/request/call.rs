@@ -73,7 +73,7 @@ impl Calls {
         let outstanding = Outstanding { since: cx.now.mono, way: Delivery::Waits };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
-            deadline: cx.now.mono + cx.core.patience(class),
+            deadline: cx.now.mono + cx.core.time_limit(class),
             key: Bytes::new(),
             quorums: Quorums::of(AskedQuorum::from(Quorum { ack: 1, from: 1 }), &cx.core.view),
             work: Call { call, node, class, request, outstanding },
@@ -99,7 +99,7 @@ impl Calls {
     }
 
     /// Ends a call to this node whose request was carried out, unless the call's deadline is over.
-    pub(crate) fn done_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: Reply) {
+    pub(crate) fn on_own_reply(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: Reply) {
         if self.is_under_way(id) {
             self.end(cx, id, Ok(reply));
         }
@@ -107,7 +107,7 @@ impl Calls {
 
     fn end(&mut self, cx: &mut RequestCx<'_>, id: SlotId, result: Result<Reply, FailureKind>) {
         let call = self.slots.remove(id).work.call;
-        cx.out.push(Effect::Returned { call, result });
+        cx.out.push(Effect::ReturnCall { call, result });
     }
 }
 

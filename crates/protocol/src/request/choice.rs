@@ -13,7 +13,7 @@ use crate::request::quorum::Quorum;
 /// Returns the nodes of `preference` that may be chosen for some partition; in a large cluster, a
 /// few more may be among them. `None` = some partition has fewer than `ack` of its replicas in
 /// `preference`.
-pub(crate) fn asked<'a>(
+pub(crate) fn candidates<'a>(
     topology: &Topology,
     quorum: Quorum,
     preference: &'a [NodeId],
@@ -62,7 +62,7 @@ impl<'a> Chooser<'a> {
     pub(crate) fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
         let mut turns = vec![u16::MAX; topology.nodes()];
         for (node, turn) in preference.iter().zip(0..) {
-            if let Some(place) = topology.place_of(*node) {
+            if let Some(place) = topology.position_of(*node) {
                 turns[place] = turn;
             }
         }
@@ -72,7 +72,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// True if every node is asked for every key.
-    pub(crate) fn is_everybody(&self) -> bool {
+    pub(crate) fn is_every_node(&self) -> bool {
         self.everybody
     }
 
@@ -135,7 +135,7 @@ mod tests {
                 }
                 for missing in [&[][..], &[1], &[0, 3], &[2, 1], &[4, 3, 2]] {
                     let order = order(&topology, 1, missing);
-                    let asked = asked(&topology, quorum, &order).map(<[NodeId]>::to_vec);
+                    let asked = candidates(&topology, quorum, &order).map(<[NodeId]>::to_vec);
                     let chosen = chosen(&topology, quorum, &order);
                     let what = format!("{quorum:?}, {nodes} in {zones} zones without {missing:?}");
                     assert_eq!(asked, chosen, "{what}");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_begins_without_a_walk_over_the_partitions() {
+    fn a_range_starts_without_checking_every_partition() {
         for (nodes, zones) in [(5, 0), (20, 0), (21, 3), (100, 0)] {
             let topology = topology(nodes, zones);
             for (ack, from) in [(1, 2), (2, 3), (3, 5), (6, 10)] {
@@ -155,8 +155,8 @@ mod tests {
                 }
                 work::take();
                 let failed: Vec<u16> = (1..=u16::from(from - ack)).collect();
-                assert!(asked(&topology, quorum, &order(&topology, 0, &[])).is_some());
-                assert!(asked(&topology, quorum, &order(&topology, 0, &failed)).is_some());
+                assert!(candidates(&topology, quorum, &order(&topology, 0, &[])).is_some());
+                assert!(candidates(&topology, quorum, &order(&topology, 0, &failed)).is_some());
                 assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
             }
         }
@@ -164,7 +164,8 @@ mod tests {
         let topology = topology(21, 3);
         let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
         assert!(
-            asked(&topology, Quorum { ack: 2, from: 3 }, &order(&topology, 0, &zone)).is_some()
+            candidates(&topology, Quorum { ack: 2, from: 3 }, &order(&topology, 0, &zone))
+                .is_some()
         );
         assert_eq!(work::take(), 0);
     }
@@ -172,12 +173,12 @@ mod tests {
     /// With more nodes missing, the choice must know whether some partition lacks too many
     /// replicas.
     #[test]
-    fn with_too_many_missing_only_what_they_hold_is_looked_at() {
+    fn with_many_missing_nodes_only_their_partitions_are_checked() {
         for nodes in [5, 20, 100, 400] {
             let (topology, quorum) = (topology(nodes, 0), Quorum { ack: 2, from: 3 });
             let order = order(&topology, 0, &[2, 3]);
             work::take();
-            let asked = asked(&topology, quorum, &order).is_some();
+            let asked = candidates(&topology, quorum, &order).is_some();
             let looks = work::take();
             assert!(looks <= PARTITIONS / 64, "{looks} looks with {nodes} nodes");
             assert_eq!(asked, chosen(&topology, quorum, &order).is_some());

@@ -37,7 +37,7 @@ impl MissedWrites {
         let shared = &cx.core.shared;
         let bytes = hint_bytes(&key, &record);
         if peer == shared.own || !shared.transfer.hints.admit(peer, bytes) {
-            shared.miss(peer, &key, &record);
+            shared.mark_missed(peer, &key, &record);
             return;
         }
         let hint = HintId(self.next);
@@ -54,7 +54,7 @@ impl MissedWrites {
         if kept {
             shared.transfer.hints.kept(peer, bytes);
         } else {
-            shared.transfer.hints.lost(peer, bytes);
+            shared.transfer.hints.release(peer, bytes);
             shared.transfer.missed.mark(peer, mark);
         }
     }

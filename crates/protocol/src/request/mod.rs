@@ -129,14 +129,14 @@ pub(crate) trait Requests {
     }
 
     /// Notes that a link is up, so that requests sent to the node before are on their way.
-    fn up(&mut self, peer: NodeId) {
+    fn on_link_up(&mut self, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             self.slots().outstanding(id, peer).mark_sent();
         }
     }
 
     /// Handles the loss of a link with all unanswered requests, which are sent once more.
-    fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
+    fn on_link_lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let way = self.slots().outstanding(id, peer).way;
             if way == Delivery::Resent || way == Delivery::Sent && !self.may_ask_twice(id) {
@@ -148,7 +148,7 @@ pub(crate) trait Requests {
     }
 
     /// Handles the failure to make any link to a node.
-    fn unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
+    fn on_unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let has_arrived = self.slots().outstanding(id, peer).may_have_arrived();
             let error = if has_arrived { ReplicaError::Silent } else { ReplicaError::Unreached };
@@ -157,7 +157,7 @@ pub(crate) trait Requests {
     }
 
     /// Handles a dropped message: the queue to its node is full.
-    fn overflow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
+    fn on_message_dropped(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         let slot = self.slots().find_mut(id);
         if slot.is_some_and(|slot| slot.work.outstanding_at(peer).is_some()) {
             self.failed(cx, id, peer, ReplicaError::Busy);
@@ -168,7 +168,7 @@ pub(crate) trait Requests {
     /// keys differently.
     fn view_changed(&mut self, cx: &mut RequestCx<'_>, is_another: bool) {
         let view = Rc::clone(&cx.core.view);
-        for id in self.slots().count_by(&view) {
+        for id in self.slots().set_view(&view) {
             // The restart of one request may have ended others.
             if is_another && self.slots().find(id).is_some() {
                 self.restart(cx, id);

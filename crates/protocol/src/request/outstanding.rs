@@ -1,8 +1,8 @@
 //! A replica's part in a request: the outstanding request to the replica, and the reason if the
 //! replica does not do its part.
 
-use crate::event::{FailureKind, Part};
-use crate::message::{Refused, Reply};
+use crate::event::{FailureKind, ReplicaOutcome};
+use crate::message::{RefusalReason, Reply};
 
 /// The reason why a replica did not do its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,26 +36,26 @@ impl ReplicaError {
     /// Returns the reason for a refusal, by the node's reply.
     pub(crate) fn of_refusal(reply: &Reply) -> Self {
         match reply.refusal() {
-            Some(Refused::Busy) => Self::Busy,
-            Some(Refused::NoSpace) => Self::NoSpace,
-            Some(Refused::Declined) => Self::Declined,
-            Some(Refused::HigherBallot) => Self::HigherBallot,
+            Some(RefusalReason::Busy) => Self::Busy,
+            Some(RefusalReason::NoSpace) => Self::NoSpace,
+            Some(RefusalReason::Declined) => Self::Declined,
+            Some(RefusalReason::HigherBallot) => Self::HigherBallot,
             // A reply that does not fit the request comes from a faulty peer.
             None => Self::Failed,
         }
     }
 
     /// Returns the replica's part as reported to the client.
-    pub(crate) fn part(self) -> Part {
+    pub(crate) fn part(self) -> ReplicaOutcome {
         match self {
-            Self::Busy | Self::HigherBallot => Part::Busy,
-            Self::NotAuthoritative => Part::NotAuthoritative,
-            Self::NoSpace => Part::NoSpace,
-            Self::Refused | Self::Failed => Part::Failed,
-            Self::Declined => Part::Declined,
-            Self::Hidden => Part::Hidden,
-            Self::Silent => Part::Silent,
-            Self::Unreached => Part::Unreached,
+            Self::Busy | Self::HigherBallot => ReplicaOutcome::Busy,
+            Self::NotAuthoritative => ReplicaOutcome::NotAuthoritative,
+            Self::NoSpace => ReplicaOutcome::NoSpace,
+            Self::Refused | Self::Failed => ReplicaOutcome::Failed,
+            Self::Declined => ReplicaOutcome::Declined,
+            Self::Hidden => ReplicaOutcome::Hidden,
+            Self::Silent => ReplicaOutcome::Silent,
+            Self::Unreached => ReplicaOutcome::Unreached,
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> Fai
 
 /// The place of a vote in its request's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct VoteAt(pub(crate) usize);
+pub(crate) struct VoteIndex(pub(crate) usize);
 
 /// An outstanding request: sent to a node, and not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

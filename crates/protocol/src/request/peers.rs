@@ -25,7 +25,7 @@ const MOST_HEDGE: u64 = 200_000;
 
 /// The outcome of the last attempt to reach a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reached {
+enum Reachability {
     NotTried,
     Up,
     Failed,
@@ -33,10 +33,10 @@ enum Reached {
 
 #[derive(Debug)]
 struct Peer {
-    reached: Reached,
+    reached: Reachability,
     /// The moving average of the peer's answer times, in microseconds.
     mean: u64,
-    late_after: u64,
+    hedge_delay: u64,
     seen: u32,
     buckets: [u32; BUCKETS],
 }
@@ -55,19 +55,19 @@ fn bucket_of(micros: u64) -> usize {
 }
 
 /// Returns the least time, in microseconds, that is above all times of a bucket.
-fn beyond(bucket: usize) -> u64 {
+fn bucket_end(bucket: usize) -> u64 {
     let (octave, quarter) = (bucket / 4, bucket as u64 % 4);
     (5 + quarter) << octave
 }
 
 impl Peer {
     fn new() -> Self {
-        let late_after = FIRST_HEDGE;
-        let reached = Reached::NotTried;
-        Self { reached, mean: 0, late_after, seen: 0, buckets: [0; BUCKETS] }
+        let hedge_delay = FIRST_HEDGE;
+        let reached = Reachability::NotTried;
+        Self { reached, mean: 0, hedge_delay, seen: 0, buckets: [0; BUCKETS] }
     }
 
-    fn took(&mut self, micros: u64) {
+    fn record_latency(&mut self, micros: u64) {
         self.mean = if self.mean == 0 { micros } else { self.mean - self.mean / 8 + micros / 8 };
         self.buckets[bucket_of(micros)] += 1;
         self.seen += 1;
@@ -79,7 +79,7 @@ impl Peer {
         let mut later = all / LATE_SHARE;
         for (bucket, count) in self.buckets.iter_mut().enumerate().rev() {
             if *count > later {
-                self.late_after = beyond(bucket).clamp(LEAST_HEDGE, MOST_HEDGE);
+                self.hedge_delay = bucket_end(bucket).clamp(LEAST_HEDGE, MOST_HEDGE);
                 break;
             }
             later -= *count;
@@ -104,31 +104,32 @@ impl PeerLatencies {
     }
 
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
-        self.known(node).is_some_and(|peer| peer.reached == Reached::Up)
+        self.known(node).is_some_and(|peer| peer.reached == Reachability::Up)
     }
 
-    pub(crate) fn up(&mut self, node: NodeId) {
-        self.of(node).reached = Reached::Up;
+    pub(crate) fn mark_up(&mut self, node: NodeId) {
+        self.of(node).reached = Reachability::Up;
     }
 
-    pub(crate) fn down(&mut self, node: NodeId) {
-        self.of(node).reached = Reached::Failed;
+    pub(crate) fn mark_down(&mut self, node: NodeId) {
+        self.of(node).reached = Reachability::Failed;
     }
 
     /// Notes the time that a read's answer took. (Writes and refusals do not count: a write takes
     /// as long as a sync, and a refusal is quick.)
-    pub(crate) fn took(&mut self, node: NodeId, micros: u64) {
-        self.of(node).took(micros);
+    pub(crate) fn record_latency(&mut self, node: NodeId, micros: u64) {
+        self.of(node).record_latency(micros);
     }
 
     /// Returns the time after which a node's answer is late, in microseconds.
-    pub(crate) fn late_after(&self, node: NodeId) -> u64 {
-        self.known(node).map_or(FIRST_HEDGE, |peer| peer.late_after)
+    pub(crate) fn hedge_delay(&self, node: NodeId) -> u64 {
+        self.known(node).map_or(FIRST_HEDGE, |peer| peer.hedge_delay)
     }
 
     /// Returns a node's rank; the node with the least rank is asked first.
     pub(crate) fn rank(&self, node: NodeId) -> (bool, u64) {
-        self.known(node).map_or((false, 0), |peer| (peer.reached == Reached::Failed, peer.mean))
+        self.known(node)
+            .map_or((false, 0), |peer| (peer.reached == Reachability::Failed, peer.mean))
     }
 }
 
@@ -140,36 +141,36 @@ mod tests {
     fn every_time_is_in_a_bucket_that_ends_after_it() {
         for micros in (0..4096).chain([10_000, 123_456, 999_999, 15_000_000]) {
             let bucket = bucket_of(micros);
-            assert!(beyond(bucket) > micros, "{micros} in {bucket}");
-            assert!(beyond(bucket) <= micros.max(4) + micros.max(4) / 4 + 1, "{micros}");
+            assert!(bucket_end(bucket) > micros, "{micros} in {bucket}");
+            assert!(bucket_end(bucket) <= micros.max(4) + micros.max(4) / 4 + 1, "{micros}");
         }
     }
 
     #[test]
-    fn late_is_what_one_in_a_hundred_is() {
+    fn the_hedge_delay_is_what_one_answer_in_a_hundred_exceeds() {
         let mut peers = PeerLatencies::default();
         let node = NodeId(0);
-        assert_eq!(peers.late_after(node), FIRST_HEDGE);
+        assert_eq!(peers.hedge_delay(node), FIRST_HEDGE);
         for n in 0..WINDOW {
-            peers.took(node, if n % 64 == 0 { 50_000 } else { 2_000 });
+            peers.record_latency(node, if n % 64 == 0 { 50_000 } else { 2_000 });
         }
-        let late = peers.late_after(node);
+        let late = peers.hedge_delay(node);
         assert!((50_000..65_000).contains(&late), "1.5 % take long, more than one in 100: {late}");
         for _ in 0..WINDOW * 8 {
-            peers.took(node, 2_000);
+            peers.record_latency(node, 2_000);
         }
-        assert!((2_000..3_000).contains(&peers.late_after(node)));
+        assert!((2_000..3_000).contains(&peers.hedge_delay(node)));
     }
 
     #[test]
     fn a_failed_node_is_asked_last_until_it_is_back() {
         let mut peers = PeerLatencies::default();
-        peers.took(NodeId(0), 10);
-        peers.took(NodeId(1), 1_000);
+        peers.record_latency(NodeId(0), 10);
+        peers.record_latency(NodeId(1), 1_000);
         assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));
-        peers.down(NodeId(0));
+        peers.mark_down(NodeId(0));
         assert!(peers.rank(NodeId(0)) > peers.rank(NodeId(1)));
-        peers.up(NodeId(0));
+        peers.mark_up(NodeId(0));
         assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));
     }
 }

@@ -31,7 +31,7 @@ pub struct AskedQuorum {
 impl AskedQuorum {
     /// Returns the quorum by a topology. Numbers that the client gave stay as they are, even if the
     /// topology has too few nodes by now.
-    pub fn by(self, topology: &Topology) -> Quorum {
+    pub fn resolve(self, topology: &Topology) -> Quorum {
         let from = self.from.unwrap_or_else(|| topology.default_copies());
         Quorum { ack: self.ack.unwrap_or(from / 2 + 1), from }
     }
@@ -54,7 +54,7 @@ impl From<Quorum> for AskedQuorum {
 
 /// The reason for refusing a pair of `ack` and `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum QuorumError {
     /// `ack` is 0: some replica must answer.
     #[error("ack is 0: at least one replica must answer")]
     NoAck,
@@ -92,24 +92,24 @@ pub fn quorum(
     from: Option<u32>,
     nodes: u32,
     replicas: u32,
-) -> Result<Quorum, Refusal> {
+) -> Result<Quorum, QuorumError> {
     assert!(nodes > 0 && replicas > 0, "a cluster has a node, and a key a replica");
     let from = from.unwrap_or_else(|| nodes.min(replicas).min(MAX_FROM));
     let ack = ack.unwrap_or(from / 2 + 1);
     if from == 0 {
-        return Err(Refusal::NoFrom);
+        return Err(QuorumError::NoFrom);
     }
     if from > MAX_FROM {
-        return Err(Refusal::FromOverByte { from });
+        return Err(QuorumError::FromOverByte { from });
     }
     if from > nodes {
-        return Err(Refusal::FromOverNodes { from, nodes });
+        return Err(QuorumError::FromOverNodes { from, nodes });
     }
     if ack == 0 {
-        return Err(Refusal::NoAck);
+        return Err(QuorumError::NoAck);
     }
     if ack > from {
-        return Err(Refusal::AckOverFrom { ack, from });
+        return Err(QuorumError::AckOverFrom { ack, from });
     }
     assert!(1 <= ack && ack <= from && from <= MAX_FROM.min(nodes), "what can't be is refused");
     Ok(Quorum { ack: ack as u8, from: from as u8 })
@@ -136,15 +136,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_quorums_are_refused() {
         for (ack, from, nodes, refusal) in [
-            (Some(0), None, 3, Refusal::NoAck),
-            (None, Some(0), 3, Refusal::NoFrom),
-            (Some(4), None, 3, Refusal::AckOverFrom { ack: 4, from: 3 }),
-            (Some(2), Some(1), 3, Refusal::AckOverFrom { ack: 2, from: 1 }),
-            (None, Some(4), 3, Refusal::FromOverNodes { from: 4, nodes: 3 }),
-            (None, Some(256), 300, Refusal::FromOverByte { from: 256 }),
-            (Some(u32::MAX), Some(u32::MAX), 3, Refusal::FromOverByte { from: u32::MAX }),
+            (Some(0), None, 3, QuorumError::NoAck),
+            (None, Some(0), 3, QuorumError::NoFrom),
+            (Some(4), None, 3, QuorumError::AckOverFrom { ack: 4, from: 3 }),
+            (Some(2), Some(1), 3, QuorumError::AckOverFrom { ack: 2, from: 1 }),
+            (None, Some(4), 3, QuorumError::FromOverNodes { from: 4, nodes: 3 }),
+            (None, Some(256), 300, QuorumError::FromOverByte { from: 256 }),
+            (Some(u32::MAX), Some(u32::MAX), 3, QuorumError::FromOverByte { from: u32::MAX }),
         ] {
             assert_eq!(quorum(ack, from, nodes, 3), Err(refusal));
         }

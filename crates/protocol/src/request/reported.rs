@@ -1,6 +1,6 @@
 //! A record of a key as a replica reports it.
 
-use record::{Rank, Record, RecordSummary};
+use record::{Rank, Record, RecordOutline};
 
 /// A record as a replica reported it, whole or as an outline.
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ pub(crate) enum ReportedRecord {
     Whole(Record),
     /// The record without its content, because the record is long and was not sent, or because the
     /// content was dropped.
-    Outline(RecordSummary),
+    Outline(RecordOutline),
 }
 
 impl ReportedRecord {
@@ -43,9 +43,9 @@ impl ReportedRecord {
     }
 
     /// Drops the record's content, and keeps the outline.
-    pub(crate) fn shed(&mut self) {
+    pub(crate) fn drop_content(&mut self) {
         if let Self::Whole(record) = self {
-            *self = Self::Outline(record.summary());
+            *self = Self::Outline(record.outline());
         }
     }
 }

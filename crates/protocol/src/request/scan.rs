@@ -85,7 +85,7 @@ pub struct Scan {
     preference: Vec<NodeId>,
     sources: Vec<Source>,
     out_of_reach: bool,
-    begins_anew: bool,
+    take_restarted: bool,
     /// True if only this node is asked, for all its records.
     local: bool,
 }
@@ -113,7 +113,7 @@ impl Scan {
         let mut scan = Self {
             views: Arc::clone(&shared.membership.views),
             own: shared.own,
-            quorum: asked.by(&view.topology),
+            quorum: asked.resolve(&view.topology),
             view,
             asked,
             start,
@@ -121,7 +121,7 @@ impl Scan {
             preference: Vec::new(),
             sources: Vec::new(),
             out_of_reach: false,
-            begins_anew: false,
+            take_restarted: false,
             local,
         };
         scan.begin_with_all();
@@ -136,17 +136,17 @@ impl Scan {
             self.quorum = Quorum { ack: all, from: all };
             self.preference = vec![self.own];
         } else {
-            self.quorum = self.asked.by(topology);
+            self.quorum = self.asked.resolve(topology);
             self.preference = topology.ids().collect();
             // A node that is about to join is not in the read set yet.
-            self.preference.rotate_left(topology.place_of(self.own).unwrap_or(0));
+            self.preference.rotate_left(topology.position_of(self.own).unwrap_or(0));
         }
         self.begin();
     }
 
     /// Restarts the walk at its position if a view of another placement has come into force;
     /// returns true in that case.
-    fn is_of_before(&mut self) -> bool {
+    fn restart_if_moved(&mut self) -> bool {
         if self.view.epoch == self.views.epoch() {
             return false;
         }
@@ -154,7 +154,7 @@ impl Scan {
         let is_of_before = !self.view.agrees_with(view.id());
         self.view = view;
         if is_of_before {
-            self.begins_anew = true;
+            self.take_restarted = true;
             self.begin_with_all();
         }
         is_of_before
@@ -169,7 +169,7 @@ impl Scan {
         let asked = if self.local {
             Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
         } else {
-            let asked = || choice::asked(topology, self.quorum, &self.preference);
+            let asked = || choice::candidates(topology, self.quorum, &self.preference);
             is_possible.then(asked).flatten()
         };
         self.out_of_reach = false;
@@ -238,7 +238,7 @@ impl Scan {
     /// Adds a page. A page of a node that is not authoritative does not count
     /// ([`MembershipState`](crate::MembershipState)).
     pub fn page(&mut self, node: NodeId, page: Page) {
-        if self.is_of_before() {
+        if self.restart_if_moved() {
             return;
         }
         if !page.authoritative && !self.local {
@@ -258,28 +258,28 @@ impl Scan {
     /// Notes that a node can't be asked. The walk restarts with the other nodes; pages that were
     /// asked for before are void, and must not be passed in.
     pub fn failed(&mut self, node: NodeId) {
-        if self.is_of_before() {
+        if self.restart_if_moved() {
             return;
         }
         self.preference.retain(|held| *held != node);
-        self.begins_anew = true;
+        self.take_restarted = true;
         self.begin();
     }
 
     /// Drops all pages and asks for them again, from the walk's position, because a range read that
     /// waits for memory must not hold memory that others wait for. Pages that were asked for before
     /// are void.
-    pub fn anew(&mut self) {
-        if !self.is_of_before() {
-            self.begins_anew = true;
+    pub fn restart_without_pages(&mut self) {
+        if !self.restart_if_moved() {
+            self.take_restarted = true;
             self.begin();
         }
     }
 
     /// Returns true if the walk restarted since the last call, so that pages that were asked for
     /// before are void.
-    pub fn begins_anew(&mut self) -> bool {
-        std::mem::take(&mut self.begins_anew)
+    pub fn take_restarted(&mut self) -> bool {
+        std::mem::take(&mut self.take_restarted)
     }
 
     /// Returns the least key that the range may still return; `None` = no key is left. The range
@@ -309,7 +309,7 @@ impl Scan {
 
     /// Asks a node for its page again, after the node was busy or refused.
     pub fn retry(&mut self, node: NodeId) {
-        if self.is_of_before() {
+        if self.restart_if_moved() {
             return;
         }
         if let Some(source) = self.sources.iter_mut().find(|source| source.node == node) {

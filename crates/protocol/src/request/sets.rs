@@ -21,7 +21,7 @@ use crate::request::quorum::{AskedQuorum, Quorum};
 use record::Record;
 
 /// The place of a node in a set that does not contain it: after all places.
-const NOWHERE: u8 = u8::MAX;
+const NO_POSITION: u8 = u8::MAX;
 
 /// A pair of numbers, one for each set: counts of replicas, or a replica's places.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,17 +57,17 @@ impl PerSet {
 
     /// For places: returns 1 for each set that contains the replica, else 0.
     pub(crate) fn sets(self) -> Self {
-        self.within(Self { read: NOWHERE, other: NOWHERE })
+        self.within(Self { read: NO_POSITION, other: NO_POSITION })
     }
 
     /// For places: true if the replica is in the read set.
     pub(crate) fn is_read(self) -> bool {
-        self.read != NOWHERE
+        self.read != NO_POSITION
     }
 
     /// For places: true if the replica is in both sets.
     pub(crate) fn is_in_both(self) -> bool {
-        self.read != NOWHERE && self.other != NOWHERE
+        self.read != NO_POSITION && self.other != NO_POSITION
     }
 
     /// True if the count is 0 in both sets.
@@ -100,8 +100,8 @@ pub(crate) struct Quorums {
 
 impl Quorums {
     pub(crate) fn of(asked: AskedQuorum, view: &View) -> Self {
-        let read = asked.by(&view.topology);
-        let other = view.joint.as_ref().map_or(read, |other| asked.by(other));
+        let read = asked.resolve(&view.topology);
+        let other = view.joint.as_ref().map_or(read, |other| asked.resolve(other));
         Self { asked, read, other }
     }
 
@@ -177,7 +177,7 @@ impl Replicas {
             return into.extend(self.read.iter().zip(0..).map(same));
         };
         let place_in_other = |node| {
-            other.iter().position(|other| *other == node).map_or(NOWHERE, |place| place as u8)
+            other.iter().position(|other| *other == node).map_or(NO_POSITION, |place| place as u8)
         };
         into.extend(
             self.read
@@ -186,7 +186,7 @@ impl Replicas {
                 .map(|(node, read)| new(*node, PerSet { read, other: place_in_other(*node) })),
         );
         let others = other.iter().zip(0..).filter(|(node, _)| !self.read.contains(node));
-        into.extend(others.map(|(node, other)| new(*node, PerSet { read: NOWHERE, other })));
+        into.extend(others.map(|(node, other)| new(*node, PerSet { read: NO_POSITION, other })));
     }
 
     /// Returns all replicas with their places.
@@ -206,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn votes_are_the_union_and_each_knows_its_places() {
+    fn votes_cover_both_sets_with_their_places() {
         let replicas = Replicas { read: nodes(&[4, 2, 7]), other: Some(nodes(&[2, 9, 4])) };
         let all: Vec<(u16, u8, u8)> =
             replicas.all().iter().map(|(node, at)| (node.0, at.read, at.other)).collect();
-        assert_eq!(all, [(4, 0, 2), (2, 1, 0), (7, 2, NOWHERE), (9, NOWHERE, 1)]);
+        assert_eq!(all, [(4, 0, 2), (2, 1, 0), (7, 2, NO_POSITION), (9, NO_POSITION, 1)]);
         let needed = PerSet { read: 2, other: 2 };
         let suffice = |of: &[u16]| {
             let all = replicas.all().into_iter().filter(|(node, _)| of.contains(&node.0));

@@ -229,7 +229,7 @@ impl<W: Work> Slots<W> {
     }
 
     /// Counts all unanswered requests by this view from now on, and returns their ids.
-    pub(crate) fn count_by(&mut self, view: &Rc<View>) -> Vec<SlotId> {
+    pub(crate) fn set_view(&mut self, view: &Rc<View>) -> Vec<SlotId> {
         let ids = self.ids(|slot| !slot.work.is_answered());
         for id in &ids {
             self.get_mut(*id).view = Rc::clone(view);

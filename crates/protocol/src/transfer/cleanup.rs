@@ -1,4 +1,4 @@
-//! Removal of orphaned records (identifier: `leftovers`), which are now placed on other nodes only.
+//! Removal of orphaned records, which are now placed on other nodes only.
 //! One removal runs at a time, and is repeated if it failed or was requested again meanwhile. See
 //! [`OrphanDrops`](crate::OrphanDrops).
 
@@ -7,7 +7,7 @@ use crate::background::task::Context;
 use crate::membership::layout::Stage;
 
 /// Pause after a failure, in microseconds: a full disk is given some time.
-const AGAIN: u64 = 5_000_000;
+const RETRY_MICROS: u64 = 5_000_000;
 
 /// The state of the removal.
 #[derive(Debug, Default)]
@@ -20,26 +20,26 @@ pub(crate) struct Cleanup {
 
 impl Cleanup {
     pub(crate) fn tick(&mut self, cx: &Context) {
-        let layout = cx.shared().membership.layouts.entered();
+        let layout = cx.shared().membership.layouts.active_layout();
         // A transition that ends has taken partitions from this node, and an aborted one has left
         // records of partitions that were about to come to it. The node may have been away until
         // the next transition is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
         if is_due && cx.shared().membership.layouts.has_orphans() {
-            self.want(cx);
+            self.request_drop(cx);
         }
         let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
         if is_idle && cx.shared().transfer.orphan_drops.is_pending() {
             self.begun =
                 Some((cx.shared().transfer.orphan_drops.requested(), layout.placement_epoch));
-            cx.effect(BackgroundEffect::DropLeftovers);
+            cx.effect(BackgroundEffect::DropOrphans);
         }
     }
 
     /// Requests a removal by the placement in force, because the removal under way may have begun
     /// under another placement.
-    pub(crate) fn want(&self, cx: &Context) {
-        let began = cx.shared().membership.layouts.entered().placement_epoch;
+    pub(crate) fn request_drop(&self, cx: &Context) {
+        let began = cx.shared().membership.layouts.active_layout().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
         let wanted = cx.shared().transfer.orphan_drops.requested();
         let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
@@ -53,12 +53,12 @@ impl Cleanup {
         if done {
             cx.shared().transfer.orphan_drops.dropped(times);
             cx.shared().membership.layouts.mark_orphans_dropped(began);
-            if cx.shared().membership.layouts.is_unkept() {
-                cx.keep_layouts();
+            if cx.shared().membership.layouts.is_unsaved() {
+                cx.store_layouts();
             }
             self.tick(cx);
         } else {
-            self.not_before = cx.now().mono + AGAIN;
+            self.not_before = cx.now().mono + RETRY_MICROS;
         }
     }
 }
@@ -93,14 +93,14 @@ mod tests {
     fn drops(node: &mut Background, mono: u64, event: BackgroundEvent) -> usize {
         let mut out = Vec::new();
         node.handle(Now { mono, wall: mono }, event, &mut out);
-        out.iter().filter(|effect| matches!(effect, BackgroundEffect::DropLeftovers)).count()
+        out.iter().filter(|effect| matches!(effect, BackgroundEffect::DropOrphans)).count()
     }
 
-    const DONE: BackgroundEvent = BackgroundEvent::LeftoversDropped { done: true };
-    const FAILED: BackgroundEvent = BackgroundEvent::LeftoversDropped { done: false };
+    const DONE: BackgroundEvent = BackgroundEvent::OrphansDropped { done: true };
+    const FAILED: BackgroundEvent = BackgroundEvent::OrphansDropped { done: false };
 
     #[test]
-    fn they_are_dropped_once_for_all_that_wanted_it_before() {
+    fn one_drop_serves_all_earlier_requests() {
         let (shared, mut node) = node();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 0);
         shared.transfer.orphan_drops.request();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wanted_meanwhile_begins_after_it() {
+    fn a_request_during_a_drop_starts_another_one() {
         let (shared, mut node) = node();
         shared.transfer.orphan_drops.request();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
@@ -132,9 +132,9 @@ mod tests {
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 2, FAILED), 0);
         assert!(shared.transfer.orphan_drops.is_pending());
-        assert_eq!(drops(&mut node, 1 + AGAIN, BackgroundEvent::Tick), 0);
-        assert_eq!(drops(&mut node, 2 + AGAIN, BackgroundEvent::Tick), 1);
-        assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
+        assert_eq!(drops(&mut node, 1 + RETRY_MICROS, BackgroundEvent::Tick), 0);
+        assert_eq!(drops(&mut node, 2 + RETRY_MICROS, BackgroundEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3 + RETRY_MICROS, DONE), 0);
         assert!(!shared.transfer.orphan_drops.is_pending());
     }
 }

@@ -33,14 +33,14 @@ struct HeldFilter<'a> {
 }
 
 impl HeldFilter<'_> {
-    fn wants(&self, looked: &mut Looked<'_>, key: &[u8], copies: u8, time: u64) -> bool {
+    fn wants(&self, looked: &mut ReplicaLookup<'_>, key: &[u8], copies: u8, time: u64) -> bool {
         let partition = partition_of(key);
         let listed =
             self.partitions.is_empty() || self.partitions.binary_search(&partition).is_ok();
         if time < self.since || !listed {
             return false;
         }
-        let Looked { view, replicas } = looked;
+        let ReplicaLookup { view, replicas } = looked;
         let mut is_replica = |topology: &Topology| {
             look_up(topology, partition, copies, replicas);
             replicas.contains(&self.node)
@@ -68,7 +68,7 @@ struct MovedFilter<'a> {
 impl MovedFilter<'_> {
     fn wants(
         &self,
-        looked: &mut Looked<'_>,
+        looked: &mut ReplicaLookup<'_>,
         own: NodeId,
         key: &[u8],
         (copies, rank): (u8, Rank),
@@ -112,7 +112,7 @@ impl RememberedFilter {
                 let tells = own == self.node || view.topology.holds(own, partition, 0);
                 let wants = match self.lost {
                     true => tells && view.topology.holds(self.node, partition, 0),
-                    false => tells && view.hands_over(partition, self.node),
+                    false => tells && view.must_take_over(partition, self.node),
                 };
                 self.last = Some((partition, wants));
                 wants
@@ -127,7 +127,7 @@ fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeI
 
 /// The view by which replicas are looked up, and a buffer for them.
 #[derive(Debug)]
-struct Looked<'a> {
+struct ReplicaLookup<'a> {
     view: &'a View,
     replicas: Vec<NodeId>,
 }
@@ -137,7 +137,7 @@ struct Looked<'a> {
 pub struct PartitionFilter<'a> {
     own: NodeId,
     kind: FilterKind<'a>,
-    looked: Looked<'a>,
+    looked: ReplicaLookup<'a>,
 }
 
 #[derive(Debug)]
@@ -152,8 +152,8 @@ enum FilterKind<'a> {
 
 impl<'a> PartitionFilter<'a> {
     /// Makes a filter for pages of the node `own`, whose current placement is in force since
-    /// `placed_at` ([`Shared::placed_at`](crate::Shared::placed_at)).
-    pub fn new(view: &'a View, own: NodeId, placed_at: u64, filter: &'a Filter) -> Self {
+    /// `placement_time` ([`Shared::placement_time`](crate::Shared::placement_time)).
+    pub fn new(view: &'a View, own: NodeId, placement_time: u64, filter: &'a Filter) -> Self {
         let kind = match filter {
             Filter::Chosen { ack, from, preference } => {
                 let quorum = Quorum { ack: *ack, from: *from };
@@ -167,7 +167,7 @@ impl<'a> PartitionFilter<'a> {
                     let mut known = known.clone();
                     known.sort_unstable();
                     let (before, after) = (&view.topology, other);
-                    let (node, first, seed) = (*node, first.then_some(placed_at), *seed);
+                    let (node, first, seed) = (*node, first.then_some(placement_time), *seed);
                     FilterKind::Moved(MovedFilter { node, first, seed, known, before, after })
                 }
                 None => FilterKind::None,
@@ -176,7 +176,7 @@ impl<'a> PartitionFilter<'a> {
                 FilterKind::Remembered(RememberedFilter { node: *node, lost: *lost, last: None })
             }
         };
-        Self { own, kind, looked: Looked { view, replicas: Vec::new() } }
+        Self { own, kind, looked: ReplicaLookup { view, replicas: Vec::new() } }
     }
 
     /// True if the page should have this key, or the history entry of this name; `copies` and
@@ -186,7 +186,7 @@ impl<'a> PartitionFilter<'a> {
         let Self { own, kind, looked } = self;
         match kind {
             FilterKind::Chosen(chooser) if chooser.is_alone() && rank.kind != Kind::Value => false,
-            FilterKind::Chosen(chooser) if chooser.is_everybody() => true,
+            FilterKind::Chosen(chooser) if chooser.is_every_node() => true,
             FilterKind::Chosen(chooser) => chooser.choose(partition_of(key)).contains(own),
             FilterKind::HeldBy(held) => held.wants(looked, key, copies, rank.write_time()),
             FilterKind::Moved(moved) => moved.wants(looked, *own, key, (copies, rank)),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_sent_once_and_then_by_all_who_hold_something_else() {
+    fn moving_keys_are_sent_once_and_then_by_all_replicas_that_differ() {
         let (before, after) = (topology(&[0, 1, 2], 3), topology(&[0, 1, 2, 3], 3));
         let view = View::moving(2, 2, before, after);
         let all = sent(&view, 3, false, &[]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn where_copies_become_fewer_those_that_stay_are_sent_what_they_lack() {
+    fn with_fewer_copies_staying_replicas_receive_what_they_lack() {
         let view = View::moving(2, 2, topology(&[0, 1, 2], 3), topology(&[0], 3));
         assert_eq!(sent(&view, 0, true, &[]), [0; 3], "it holds most of it");
         assert_eq!(sent(&view, 0, false, &[]), [100; 3]);

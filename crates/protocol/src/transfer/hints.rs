@@ -27,7 +27,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::pages::move_pages;
-use super::{FIRST_WAIT_MICROS, Failed, Items, MOST_WAIT_MICROS};
+use super::{FIRST_WAIT_MICROS, Items, MOST_WAIT_MICROS, PageFailure};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
@@ -83,7 +83,7 @@ struct Passes {
 
 /// Future hints that stay in the store.
 #[derive(Debug, Default, Clone, Copy)]
-struct Stays {
+struct FutureHints {
     hints: u64,
     bytes: u64,
     /// Microseconds until the first of these hints can be sent.
@@ -105,7 +105,7 @@ struct DeliveryPass {
     has_delivered: bool,
     /// The greatest version time that the node accepts, if it refused a hint for its clock.
     refused: Option<u64>,
-    stays: Stays,
+    stays: FutureHints,
 }
 
 impl Hints {
@@ -127,7 +127,7 @@ impl Hints {
     /// Notes that delivered hints are still in the store, so that the next pass delivers them
     /// again.
     pub(crate) fn stay(&mut self, context: &Context, node: NodeId, hints: u64, bytes: u64) {
-        context.shared().transfer.hints.found(node, hints, bytes);
+        context.shared().transfer.hints.count_found(node, hints, bytes);
         self.0.entry(node).or_default().passes.undropped.set(true);
     }
 }
@@ -140,7 +140,7 @@ impl Passes {
     }
 }
 
-impl Stays {
+impl FutureHints {
     fn add(self, other: Self) -> Self {
         let wait = match (self.hints, other.hints) {
             (0, _) => other.wait,
@@ -168,7 +168,7 @@ impl DeliveryPass {
             reading: 0,
             has_delivered: false,
             refused: None,
-            stays: Stays::default(),
+            stays: FutureHints::default(),
         }
     }
 
@@ -176,14 +176,14 @@ impl DeliveryPass {
     /// because newer hints may have come.
     async fn run(mut self) {
         let (context, passes) = (self.context.clone(), Rc::clone(&self.passes));
-        let batch = async |after| Ok(self.pass_batch(after).await?.map(Some));
+        let batch = async |after| Ok(self.deliver_batch(after).await?.map(Some));
         let Ok(()) =
             move_pages(&context, None, batch, |_| Ok::<_, Infallible>(passes.wait.get())).await;
         self.end();
     }
 
     /// Delivers one batch of hints behind a key. Returns the last key; `None` = there are no more.
-    async fn pass_batch(&mut self, after: Option<Bytes>) -> Result<Option<Bytes>, Failed> {
+    async fn deliver_batch(&mut self, after: Option<Bytes>) -> Result<Option<Bytes>, PageFailure> {
         if after.is_none() {
             // The first batch may have failed: the pass counts from its last beginning.
             *self = Self::new(&self.context, self.node, &self.passes);
@@ -195,7 +195,7 @@ impl DeliveryPass {
     }
 
     /// Reads one batch of hints behind a key.
-    async fn read(&mut self, after: Option<Bytes>) -> Result<Items, Failed> {
+    async fn read(&mut self, after: Option<Bytes>) -> Result<Items, PageFailure> {
         let (asked, peer) = (self.context.now().mono, self.node);
         let hints =
             move |call| BackgroundEffect::ReadHints { call, peer, after, max_bytes: BATCH_BYTES };
@@ -205,22 +205,22 @@ impl DeliveryPass {
             Ok(Reply::Page(Page { items, .. })) => Ok(items),
             _ => {
                 self.passes.wait.set(FIRST_WAIT_MICROS);
-                Err(Failed)
+                Err(PageFailure)
             }
         }
     }
 
     /// Sends the hints of a batch that are not future ones, until the node has stored them. A pass
     /// may last long, so the limit on timestamps is taken per batch.
-    async fn deliver(&mut self, mut items: Items) -> Result<(), Failed> {
+    async fn deliver(&mut self, mut items: Items) -> Result<(), PageFailure> {
         let (context, node, wait) = (self.context.clone(), self.node, &self.passes.wait);
-        let mut stays = Stays::default();
+        let mut stays = FutureHints::default();
         loop {
             self.has_delivered |= drop_needless(&context, node, &mut items);
-            let limit = context.takes_up_to();
+            let limit = context.greatest_accepted_time();
             let limit = self.refused.map_or(limit, |refused| refused.min(limit));
             for (key, record) in items.extract_if(.., |(_, record)| record.write_time() > limit) {
-                stays = stays.add(Stays::of(&key, &record, limit));
+                stays = stays.add(FutureHints::of(&key, &record, limit));
             }
             if items.is_empty() {
                 break;
@@ -243,12 +243,12 @@ impl DeliveryPass {
                 }
                 Ok(_) => {
                     wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS));
-                    return Err(Failed);
+                    return Err(PageFailure);
                 }
                 // An unreachable node should get its hints within a second after its return.
                 Err(_) => {
                     wait.set(FIRST_WAIT_MICROS);
-                    return Err(Failed);
+                    return Err(PageFailure);
                 }
             }
         }
@@ -264,7 +264,7 @@ impl DeliveryPass {
         if !self.has_delivered {
             let (hints, bytes) = self.counted;
             let gone = (hints.saturating_sub(stays.hints), bytes.saturating_sub(stays.bytes));
-            ledger.none_left(self.node, gone);
+            ledger.clear(self.node, gone);
         }
         let undropped = passes.undropped.get();
         passes.vain.set(if undropped { passes.vain.get() + 1 } else { 0 });
@@ -297,11 +297,16 @@ impl DeliveryPass {
 /// were any.
 fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
     let view = context.view();
-    let needless: Items =
-        items.extract_if(.., |(key, record)| !view.places(node, key, record.copies())).collect();
+    let needless: Items = items
+        .extract_if(.., |(key, record)| !view.is_replica(node, key, record.copies()))
+        .collect();
     let is_any = !needless.is_empty();
     if is_any {
-        context.shared().transfer.hints.needless(node, needless.len() as u64, bytes_of(&needless));
+        context.shared().transfer.hints.count_needless(
+            node,
+            needless.len() as u64,
+            bytes_of(&needless),
+        );
         context.effect(BackgroundEffect::DropHints { peer: node, items: needless });
     }
     is_any
@@ -311,7 +316,7 @@ fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
 fn drop_delivered(context: &Context, node: NodeId, items: Items) {
     let shared = context.shared();
     shared.transfer.hints.delivered(node, items.len() as u64, bytes_of(&items));
-    shared.membership.logs.stored_late(node);
+    shared.membership.logs.note_late_write(node);
     context.effect(BackgroundEffect::DropHints { peer: node, items });
 }
 

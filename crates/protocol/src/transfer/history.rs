@@ -33,12 +33,12 @@ use bytes::Bytes;
 
 use super::pace::Pace;
 use super::pages::retry;
-use super::{Failed, RETRY_MICROS};
+use super::{PageFailure, RETRY_MICROS};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::placement::view::View;
-use crate::transfer::remembered::{Recollections, Remembered, Until};
+use crate::transfer::remembered::{OwnTraces, Recollections, Remembered};
 
 /// Approximate limit on the bytes of all pages held at once.
 const PAGES_BYTES: usize = 4 << 20;
@@ -140,7 +140,7 @@ impl HistoryReason {
     /// True if the node needs the history of a partition.
     fn wants(self, view: &View, partition: u16, own: NodeId) -> bool {
         match self {
-            Self::Move => view.hands_over(partition, own),
+            Self::Move => view.must_take_over(partition, own),
             Self::Rebuild(_) => view.topology.holds(own, partition, 0),
         }
     }
@@ -162,7 +162,11 @@ impl Reporter {
     }
 
     /// Accepts a page, unless it does not match the request.
-    fn take(&mut self, traces: VecDeque<Remembered>, next: Option<Bytes>) -> Result<(), Failed> {
+    fn take(
+        &mut self,
+        traces: VecDeque<Remembered>,
+        next: Option<Bytes>,
+    ) -> Result<(), PageFailure> {
         let names = || traces.iter().map(Remembered::name);
         let is_after = |start: &Bytes| next.as_ref().is_none_or(|next| next > start);
         let is_right = self.start.as_ref().is_some_and(is_after)
@@ -172,7 +176,7 @@ impl Reporter {
                     && next.as_ref().is_none_or(|next| name[..] < next[..])
             });
         if !is_right {
-            return Err(Failed);
+            return Err(PageFailure);
         }
         (self.traces, self.start) = (traces, next);
         Ok(())
@@ -213,10 +217,10 @@ impl HistoryWalk {
         let due = self.reporters.iter_mut().filter(|(_, reporter)| reporter.is_due());
         let fetched =
             due.map(|(node, reporter)| fetch(context, pace, purpose, (*node, reporter), max_bytes));
-        for (node, fetched) in task::all(fetched).await {
+        for (node, fetched) in task::join_all(fetched).await {
             match fetched {
                 Ok(is_all) => self.is_all &= is_all,
-                Err(Failed) => {
+                Err(PageFailure) => {
                     self.reporters.remove(&node);
                     self.is_all = false;
                 }
@@ -225,7 +229,7 @@ impl HistoryWalk {
     }
 
     /// Returns the number of a partition's replicas that cannot report all that they ever accepted.
-    fn unasked(&self, replicas: &[NodeId]) -> usize {
+    fn count_unasked(&self, replicas: &[NodeId]) -> usize {
         let own = self.context.shared().own;
         let cannot_tell = |node: &&NodeId| match **node == own {
             true => self.purpose.is_rebuild(),
@@ -255,8 +259,10 @@ impl HistoryWalk {
         let (context, view) = (self.context.clone(), self.context.view());
         let own = context.shared().own;
         let until = match self.purpose {
-            HistoryReason::Move => Until::Seal(context.shared().membership.layouts.pull_fence()),
-            HistoryReason::Rebuild(_) => Until::Lost,
+            HistoryReason::Move => {
+                OwnTraces::Seal(context.shared().membership.layouts.pull_fence())
+            }
+            HistoryReason::Rebuild(_) => OwnTraces::Lost,
         };
         let (mut remembered, mut before) = (Vec::new(), Vec::new());
         while let Some(traces) = self.next() {
@@ -265,7 +271,7 @@ impl HistoryWalk {
                 continue;
             }
             view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
-            let unasked = self.unasked(&before);
+            let unasked = self.count_unasked(&before);
             remembered
                 .extend(Recollections { own, until, before: &before, unasked }.remember(&traces));
         }
@@ -276,7 +282,7 @@ impl HistoryWalk {
     async fn keep(&self, remembered: Vec<Remembered>) {
         loop {
             let stored = remembered.clone();
-            let keep = |call| BackgroundEffect::KeepRemembered { call, remembered: stored };
+            let keep = |call| BackgroundEffect::StoreRemembered { call, remembered: stored };
             if self.context.call_for(keep).await.is_ok() {
                 return self.context.shared().paxos.recent.correct(&remembered);
             }
@@ -292,7 +298,7 @@ impl HistoryWalk {
         let is_wanted = |partition: &u16| self.purpose.wants(&view, *partition, shared.own);
         for partition in (0..=u16::MAX).filter(is_wanted) {
             view.topology.replicas(partition, view.topology.copies_of(0), &mut before);
-            let (until, unasked) = (Until::Lost, self.unasked(&before));
+            let (until, unasked) = (OwnTraces::Lost, self.count_unasked(&before));
             let recollections = Recollections { own: shared.own, until, before: &before, unasked };
             if !self.is_all || recollections.are_too_few() {
                 forgets.push(partition);
@@ -300,7 +306,7 @@ impl HistoryWalk {
         }
         match self.purpose {
             HistoryReason::Rebuild(lost) if forgets.is_empty() => {
-                shared.membership.state.set_words_recovered_until(lost)
+                shared.membership.state.set_idempotency_recovered_until(lost)
             }
             HistoryReason::Rebuild(_) => {}
             HistoryReason::Move => {
@@ -325,23 +331,23 @@ async fn fetch(
     purpose: HistoryReason,
     (node, reporter): (NodeId, &mut Reporter),
     max_bytes: u32,
-) -> (NodeId, Result<bool, Failed>) {
+) -> (NodeId, Result<bool, PageFailure>) {
     let own = context.shared().own;
     let page = async || {
-        context.until(|now| pace.may_ask(now)).await;
+        context.wait_until(|now| pace.may_ask(now)).await;
         let filter = Filter::Remembered { node: own, lost: purpose.is_rebuild() };
         let start = reporter.start.clone().unwrap_or_default();
         let page = Request::Page(PageRequest { start, end: None, filter, max_bytes });
         match context.call(node, Class::Stream, page).await {
             Ok(Reply::Page(page)) => take_page(context, pace, (node, &mut *reporter), page),
-            _ => Err(Failed),
+            _ => Err(PageFailure),
         }
     };
     let mut fails_since = None;
     let pause = |_| {
         let now = context.now().mono;
         let is_given_up = *fails_since.get_or_insert(now) + PATIENCE_MICROS <= now && node != own;
-        if is_given_up { Err(Failed) } else { Ok(RETRY_MICROS) }
+        if is_given_up { Err(PageFailure) } else { Ok(RETRY_MICROS) }
     };
     let is_all = retry(context, page, pause).await;
     // In a rebuild this node's own report is known to be incomplete, which does not count.
@@ -354,13 +360,13 @@ fn take_page(
     pace: &Pace,
     (node, reporter): (NodeId, &mut Reporter),
     Page { items, next, authoritative }: Page,
-) -> Result<bool, Failed> {
+) -> Result<bool, PageFailure> {
     if node != context.shared().own {
-        pace.came(context, &items);
+        pace.note_page(context, &items);
     }
     let parse = context.config().remembered;
     let traces: Option<VecDeque<_>> =
         items.iter().map(|(name, entry)| parse(name, entry)).collect();
-    reporter.take(traces.ok_or(Failed)?, next)?;
+    reporter.take(traces.ok_or(PageFailure)?, next)?;
     Ok(authoritative)
 }

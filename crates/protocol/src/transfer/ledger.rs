@@ -62,13 +62,13 @@ impl HintLedger {
     }
 
     /// Counts hints found in the store at the start.
-    pub fn found(&self, peer: NodeId, hints: u64, bytes: u64) {
+    pub fn count_found(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.add(peer, hints, bytes);
     }
 
     /// Releases the reservation of an admitted hint that could not be stored.
-    pub(crate) fn lost(&self, peer: NodeId, bytes: u64) {
+    pub(crate) fn release(&self, peer: NodeId, bytes: u64) {
         self.peers.with(peer, |peer| peer.dropped.fetch_add(1, Ordering::Relaxed));
         subtract(&self.total, bytes);
     }
@@ -80,7 +80,7 @@ impl HintLedger {
     }
 
     /// Notes that hints became useless, and are gone from the store.
-    pub(crate) fn needless(&self, peer: NodeId, hints: u64, bytes: u64) {
+    pub(crate) fn count_needless(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.take(peer, hints, bytes);
     }
 
@@ -94,7 +94,7 @@ impl HintLedger {
 
     /// Clears the count of a peer without hints in the store: the rest stems from keys missed
     /// twice. `counted` is the result of [`HintLedger::waiting`] before the store was read.
-    pub fn none_left(&self, peer: NodeId, counted: (u64, u64)) {
+    pub fn clear(&self, peer: NodeId, counted: (u64, u64)) {
         self.take(peer, counted.0, counted.1);
     }
 
@@ -111,17 +111,17 @@ impl HintLedger {
 
     /// Returns the last known number of a node's hints whose timestamps are too far ahead for
     /// delivery.
-    pub fn of_the_future(&self, peer: NodeId) -> u64 {
+    pub fn future_hints(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.future.load(Ordering::Relaxed))
     }
 
     /// Returns the number of writes that a node missed without a hint being kept, since the start.
-    pub fn dropped(&self, peer: NodeId) -> u64 {
+    pub fn dropped_count(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.dropped.load(Ordering::Relaxed))
     }
 
     /// Returns the number of hints delivered to a node, since the start.
-    pub fn taken(&self, peer: NodeId) -> u64 {
+    pub fn delivered_count(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.delivered.load(Ordering::Relaxed))
     }
 }

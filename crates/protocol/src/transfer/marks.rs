@@ -8,11 +8,11 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::pages::retry;
-use super::{FIRST_WAIT_MICROS, Failed, MOST_WAIT_MICROS};
+use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS, PageFailure};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::transfer::missed::{Mark, Numbered};
+use crate::transfer::missed::{Mark, NumberedMark};
 
 /// Marks on their way to other nodes.
 #[derive(Debug, Default)]
@@ -21,26 +21,26 @@ pub(crate) struct Marks {
     deposit: Option<TaskId>,
     /// True if this node's store refused its own marks, so that another node must keep them.
     deposit_wanted: bool,
-    deposited: Rc<Deposited>,
+    deposited: Rc<DepositedMarks>,
     /// Nodes whose marks are being stored here.
     keeping: BTreeSet<NodeId>,
 }
 
 /// This node's marks that other nodes keep.
 #[derive(Debug, Default)]
-struct Deposited {
+struct DepositedMarks {
     /// The greatest number among the marks that another node keeps.
     greatest: Cell<u64>,
     /// The round-robin position of the next node to be asked.
     turn: Cell<usize>,
 }
 
-impl Deposited {
+impl DepositedMarks {
     /// Returns the next node in round-robin order. A node that leaves would take the marks along,
     /// and a joining node may be sent away again, so neither is asked.
     fn next_node(&self, context: &Context) -> Option<NodeId> {
         let (view, turn) = (context.view(), self.turn.get());
-        let others = context.others().into_iter().filter(|node| view.keeps(*node));
+        let others = context.others().into_iter().filter(|node| view.is_staying_member(*node));
         let others: Vec<NodeId> = others.collect();
         let node = others.get(turn % others.len().max(1)).copied();
         self.turn.set(turn + usize::from(node.is_some()));
@@ -60,8 +60,8 @@ impl Marks {
     /// Stores the marks that are not yet stored here.
     pub(crate) fn keep(&mut self, context: &Context) {
         for node in context.view().ids() {
-            if context.shared().transfer.missed.is_unkept(node) && self.keeping.insert(node) {
-                context.effect(BackgroundEffect::KeepMissed { node });
+            if context.shared().transfer.missed.is_unsaved(node) && self.keeping.insert(node) {
+                context.effect(BackgroundEffect::StoreMissed { node });
             }
         }
     }
@@ -87,7 +87,7 @@ impl Marks {
         // This node's marks may be stored here by now, because marks that another node hands over
         // are stored before they are acknowledged. If such marks were deposited nevertheless, they
         // would be handed back forever.
-        self.deposit_wanted &= missed.is_unkept(context.shared().own);
+        self.deposit_wanted &= missed.is_unsaved(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {
             let deposit = deposit(context.clone(), Rc::clone(&self.deposited));
@@ -107,20 +107,20 @@ async fn hand_over(context: Context, node: NodeId) {
             Ok(_) => wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS)),
             Err(_) => wait.set(FIRST_WAIT_MICROS),
         }
-        Err(Failed)
+        Err(PageFailure)
     };
     let Ok(stored) = retry(&context, send, |_| Ok::<_, Infallible>(wait.get())).await;
-    for Numbered { mark, number } in stored {
-        shared.transfer.missed.done(node, mark.partition, number);
+    for NumberedMark { mark, number } in stored {
+        shared.transfer.missed.drop_mark(node, mark.partition, number);
     }
-    shared.membership.logs.stored_late(node);
+    shared.membership.logs.note_late_write(node);
 }
 
 /// Sends this node's own marks to other nodes in turn, until one of them or this node has stored
 /// them all.
-async fn deposit(context: Context, deposited: Rc<Deposited>) {
+async fn deposit(context: Context, deposited: Rc<DepositedMarks>) {
     let shared = context.shared();
-    while shared.transfer.missed.is_unkept(shared.own) {
+    while shared.transfer.missed.is_unsaved(shared.own) {
         let marks = shared.transfer.missed.of(shared.own);
         let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
         if greatest <= deposited.greatest.get() {
@@ -134,7 +134,7 @@ async fn deposit(context: Context, deposited: Rc<Deposited>) {
     }
 }
 
-fn request(node: NodeId, marks: &[Numbered]) -> Request {
+fn request(node: NodeId, marks: &[NumberedMark]) -> Request {
     let marks: Vec<Mark> = marks.iter().map(|numbered| numbered.mark).collect();
     Request::Missed { node, marks }
 }

@@ -43,7 +43,7 @@ pub struct Mark {
 
 /// A mark with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbered {
+pub struct NumberedMark {
     /// The partition and time of the missing records.
     pub mark: Mark,
     /// The number of the mark, greater than that of every earlier mark.
@@ -104,10 +104,10 @@ impl Missed {
     }
 
     /// Returns the marks of a node.
-    pub fn of(&self, node: NodeId) -> Vec<Numbered> {
+    pub fn of(&self, node: NodeId) -> Vec<NumberedMark> {
         let mut inner = self.lock();
         let marks = inner.of(node).marks.iter();
-        let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| Numbered {
+        let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| NumberedMark {
             mark: Mark { partition: *partition, since: *since },
             number: *number,
         };
@@ -123,7 +123,7 @@ impl Missed {
     }
 
     /// Drops a processed mark, unless it was made again meanwhile.
-    pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
+    pub fn drop_mark(&self, node: NodeId, partition: Option<u16>, number: u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
         if marks.marks.get(&partition).is_some_and(|(_, held)| *held <= number) {
@@ -140,7 +140,7 @@ impl Missed {
     }
 
     /// True if the marks of a node have changed since they were stored.
-    pub fn is_unkept(&self, node: NodeId) -> bool {
+    pub fn is_unsaved(&self, node: NodeId) -> bool {
         let mut inner = self.lock();
         let marks = inner.of(node);
         marks.changes != marks.kept
@@ -168,13 +168,13 @@ impl Missed {
     }
 
     /// Adds marks that an earlier process of this node stored.
-    pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
+    pub fn load(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
         let marks = match bytes.split_first() {
             Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,
             Some((&FORMAT, _)) | None => {
                 return Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len())));
             }
-            Some((format, _)) => return Err(Unreadable::Later(*format)),
+            Some((format, _)) => return Err(Unreadable::LaterFormat(*format)),
         };
         for mark in marks.chunks_exact(MARK_LEN) {
             let (partition, since) = mark.split_at(4);
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_made_anew_is_not_dropped_by_what_was_worked_off_before() {
+    fn a_renewed_mark_survives_the_end_of_earlier_work() {
         let missed = Missed::default();
         missed.mark(A, mark(7, 10));
         let before = missed.of(A)[0].number;
         missed.mark(A, mark(7, 20));
-        missed.done(A, Some(7), before);
+        missed.drop_mark(A, Some(7), before);
         assert_eq!(missed.partitions(A), 1);
-        missed.done(A, Some(7), missed.of(A)[0].number);
+        missed.drop_mark(A, Some(7), missed.of(A)[0].number);
         assert_eq!(missed.partitions(A), 0);
     }
 
@@ -246,25 +246,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found_again_and_damage_is_reported() {
+    fn stored_marks_are_loaded_and_damage_is_reported() {
         let missed = Missed::default();
         missed.mark(B, mark(0, 5));
         missed.mark(B, mark(65_535, 6));
         missed.mark(B, Mark { partition: None, since: 7 });
-        assert!(missed.is_unkept(B) && !missed.is_unkept(A));
+        assert!(missed.is_unsaved(B) && !missed.is_unsaved(A));
         let (bytes, changes) = missed.encode(B);
         missed.mark(B, mark(1, 8));
         missed.kept(B, changes);
-        assert!(missed.is_unkept(B), "one came after it");
+        assert!(missed.is_unsaved(B), "one came after it");
 
         let next = Missed::default();
-        next.found(B, &bytes).unwrap();
-        assert!(!next.is_unkept(B));
+        next.load(B, &bytes).unwrap();
+        assert!(!next.is_unsaved(B));
         let all: Vec<Mark> = next.of(B).iter().map(|numbered| numbered.mark).collect();
         assert_eq!(all, [Mark { partition: None, since: 7 }, mark(0, 5), mark(65_535, 6)]);
         for length in [0, 2, bytes.len() - 1] {
-            assert!(Missed::default().found(B, &bytes[..length]).is_err(), "{length}");
+            assert!(Missed::default().load(B, &bytes[..length]).is_err(), "{length}");
         }
-        assert_eq!(Missed::default().found(B, &[9]), Err(Unreadable::Later(9)));
+        assert_eq!(Missed::default().load(B, &[9]), Err(Unreadable::LaterFormat(9)));
     }
 }

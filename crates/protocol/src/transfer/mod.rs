@@ -46,8 +46,8 @@ pub(crate) use marks::Marks;
 #[cfg(test)]
 pub(crate) use pace::{LONGEST_REST_MICROS, UNHINDERED_MICROS};
 #[cfg(test)]
-pub(crate) use rebalance::{FAILURES, LOOK_AGAIN_MICROS};
-use rebalance::{Rebalance, sources, takes};
+pub(crate) use rebalance::{LOOK_AGAIN_MICROS, MAX_FAILURES};
+use rebalance::{Rebalance, may_gain_records, sources};
 use rebuild::Rebuild;
 use record::Record;
 
@@ -66,7 +66,7 @@ const MOST_WAIT_MICROS: u64 = 4_000_000;
 
 /// Number of keys of a page queried at once, and so the number of concurrent reads that a source
 /// does for each node it streams to.
-const CHOOSING: usize = 16;
+const MAX_CONCURRENT_CHOICES: usize = 16;
 
 /// Attempts to read a key that is too contended for its source to tell a majority's record; after
 /// that the whole page is requested again.
@@ -74,14 +74,14 @@ const TRIES: u32 = 5;
 
 /// The failure to store a page: its source is unreachable, busy or cannot tell what a majority
 /// holds, or this node's store refuses the page.
-pub(crate) struct Failed;
+pub(crate) struct PageFailure;
 
 /// Keys, each with its record.
 pub(crate) type Items = Vec<(Bytes, Record)>;
 
 /// The division of a page.
 #[derive(Debug, Default)]
-pub(crate) struct Chosen {
+pub(crate) struct PageDivision {
     /// Records to be stored here.
     items: Items,
     /// Records from a clock that is ahead, left at their holders.
@@ -92,9 +92,9 @@ pub(crate) struct Chosen {
 /// ahead. This node is marked to lack each of these partitions, so it requests such a record again
 /// later.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LeftAhead(Rc<RefCell<BTreeSet<u16>>>);
+pub(crate) struct PartitionsAhead(Rc<RefCell<BTreeSet<u16>>>);
 
-impl LeftAhead {
+impl PartitionsAhead {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -105,7 +105,7 @@ impl LeftAhead {
     }
 
     /// Removes and returns the records from a clock that is ahead, and marks their partitions.
-    fn leave(&self, context: &Context, items: &mut Items) -> Items {
+    fn split_off_ahead(&self, context: &Context, items: &mut Items) -> Items {
         let shared = context.shared();
         let is_ahead = |(_, record): &mut (Bytes, Record)| context.is_ahead(record.write_time());
         let left: Items = items.extract_if(.., is_ahead).collect();
@@ -119,10 +119,10 @@ impl LeftAhead {
 }
 
 /// Requests one page from a source.
-async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<Page, Failed> {
+async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<Page, PageFailure> {
     match context.call(source, Class::Stream, Request::Page(page)).await {
         Ok(Reply::Page(page)) => Ok(page),
-        _ => Err(Failed),
+        _ => Err(PageFailure),
     }
 }
 
@@ -132,24 +132,24 @@ async fn choose(
     context: &Context,
     source: NodeId,
     mut items: Items,
-    left_ahead: &LeftAhead,
+    left_ahead: &PartitionsAhead,
     is_settled: impl Fn(&Bytes, &Record) -> bool,
-) -> Result<Chosen, Failed> {
-    let mut left = left_ahead.leave(context, &mut items);
+) -> Result<PageDivision, PageFailure> {
+    let mut left = left_ahead.split_off_ahead(context, &mut items);
     let (mut items, unsettled): (Items, Items) =
         items.into_iter().partition(|(key, record)| is_settled(key, record));
     let has_failed = Cell::new(false);
     let asked = unsettled
         .into_iter()
         .map(|(key, record)| (0, choose_one(context, source, (key, record), &has_failed)));
-    let settled = task::bounded(asked, CHOOSING, 0).await;
+    let settled = task::join_bounded(asked, MAX_CONCURRENT_CHOICES, 0).await;
     if has_failed.get() {
-        return Err(Failed);
+        return Err(PageFailure);
     }
     let mut settled: Items = settled.into_iter().flatten().collect();
-    left.append(&mut left_ahead.leave(context, &mut settled));
+    left.append(&mut left_ahead.split_off_ahead(context, &mut settled));
     items.append(&mut settled);
-    Ok(Chosen { items, left })
+    Ok(PageDivision { items, left })
 }
 
 /// Returns the record that a majority holds of a key, in place of a conditional write's `record`.
@@ -186,14 +186,14 @@ async fn choose_one(
 }
 
 /// Stores records on this node.
-async fn store(context: &Context, items: Items) -> Result<(), Failed> {
+async fn store(context: &Context, items: Items) -> Result<(), PageFailure> {
     if items.is_empty() {
         return Ok(());
     }
     let own = context.shared().own;
     match context.call(own, Class::Repair, Request::Writes { items }).await {
         Ok(Reply::Stored | Reply::Newer { .. }) => Ok(()),
-        _ => Err(Failed),
+        _ => Err(PageFailure),
     }
 }
 

@@ -47,24 +47,27 @@ impl Pace {
     }
 
     /// Notes the arrival of a page.
-    pub(crate) fn came(&self, context: &Context, items: &[(Bytes, Record)]) {
+    pub(crate) fn note_page(&self, context: &Context, items: &[(Bytes, Record)]) {
         if let Some(rate) = context.config().stream_rate {
-            self.put_off(context, (bytes_of(items) as u64).saturating_mul(1_000_000) / rate);
+            self.delay_next_request(
+                context,
+                (bytes_of(items) as u64).saturating_mul(1_000_000) / rate,
+            );
         }
     }
 
     /// Notes the end of a page's write; the page was handed to the store at the monotonic time
     /// `since`.
-    pub(crate) fn written(&self, context: &Context, since: u64) {
+    pub(crate) fn note_written(&self, context: &Context, since: u64) {
         let took = context.now().mono.saturating_sub(since);
         let quickest = self.quickest.get().map_or(took, |quickest| quickest.min(took));
         self.quickest.set(Some(quickest));
         let hindered = took.saturating_sub((UNHINDERED * quickest).max(UNHINDERED_MICROS));
-        self.put_off(context, (REST * hindered).min(LONGEST_REST_MICROS));
+        self.delay_next_request(context, (REST * hindered).min(LONGEST_REST_MICROS));
     }
 
     /// Delays the next request by this many microseconds more.
-    fn put_off(&self, context: &Context, micros: u64) {
+    fn delay_next_request(&self, context: &Context, micros: u64) {
         self.paced.set(self.paced.get().max(context.now().mono) + micros);
     }
 }

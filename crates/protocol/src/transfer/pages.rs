@@ -4,7 +4,7 @@
 //! ```text
 //!   page(start) ─┬─ Ok(Some(next)) ─▶ page(next) …
 //!                ├─ Ok(None) ───────▶ all pages are moved
-//!                └─ Err(Failed) ────▶ pause(failures) ─┬─ Ok(micros) ─▶ page(start) after `micros`
+//!                └─ Err ────────────▶ pause(failures) ─┬─ Ok(micros) ─▶ page(start) after `micros`
 //!                                                      └─ Err ───────▶ the source is given up
 //! ```
 //!
@@ -14,10 +14,10 @@
 use std::convert::Infallible;
 
 use crate::background::task::Context;
-use crate::transfer::{Failed, RETRY_MICROS};
+use crate::transfer::{PageFailure, RETRY_MICROS};
 
 /// The pause of a transfer that never gives up its source.
-pub(super) fn forever(_failures: u32) -> Result<u64, Infallible> {
+pub(super) fn retry_forever(_failures: u32) -> Result<u64, Infallible> {
     Ok(RETRY_MICROS)
 }
 
@@ -26,7 +26,7 @@ pub(super) fn forever(_failures: u32) -> Result<u64, Infallible> {
 /// attempts.
 pub(super) async fn retry<T, E>(
     context: &Context,
-    mut attempt: impl AsyncFnMut() -> Result<T, Failed>,
+    mut attempt: impl AsyncFnMut() -> Result<T, PageFailure>,
     mut pause: impl FnMut(u32) -> Result<u64, E>,
 ) -> Result<T, E> {
     let mut failures = 0;
@@ -44,7 +44,7 @@ pub(super) async fn retry<T, E>(
 pub(super) async fn move_pages<S: Clone, E>(
     context: &Context,
     start: S,
-    mut page: impl AsyncFnMut(S) -> Result<Option<S>, Failed>,
+    mut page: impl AsyncFnMut(S) -> Result<Option<S>, PageFailure>,
     mut pause: impl FnMut(u32) -> Result<u64, E>,
 ) -> Result<(), E> {
     let mut next = Some(start);

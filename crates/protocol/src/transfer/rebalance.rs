@@ -42,8 +42,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::pace::{Pace, bytes_of};
-use super::pages::{forever, move_pages, retry};
-use super::{Chosen, Failed, Items, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
+use super::pages::{move_pages, retry, retry_forever};
+use super::{
+    Items, PAGE_BYTES, PageDivision, PageFailure, PartitionsAhead, RETRY_MICROS, choose, fetch,
+    store,
+};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::clock::Clock;
@@ -57,7 +60,7 @@ use record::Record;
 
 /// Consecutive failures after which the pass continues without a source. The source must then take
 /// part in a later pass from its beginning.
-pub(crate) const FAILURES: u32 = 6;
+pub(crate) const MAX_FAILURES: u32 = 6;
 
 /// Maximum pause before a source with future records is asked again, in microseconds: the records
 /// may be gone before their time.
@@ -90,7 +93,7 @@ struct RebalanceProgress {
 
 impl Rebalance {
     /// Starts pulling what is left, unless that is under way.
-    pub(crate) fn start(&mut self, tasks: &mut Tasks, left_ahead: &LeftAhead) {
+    pub(crate) fn start(&mut self, tasks: &mut Tasks, left_ahead: &PartitionsAhead) {
         if self.task.is_some_and(|task| tasks.is_under_way(task)) {
             return;
         }
@@ -122,7 +125,7 @@ struct Transfer {
     context: Context,
     progress: Rc<RebalanceProgress>,
     pace: Rc<Pace>,
-    left_ahead: LeftAhead,
+    left_ahead: PartitionsAhead,
 }
 
 /// A range of keys within a pass over all keys.
@@ -139,13 +142,13 @@ struct PassRange {
 
 impl Transfer {
     async fn run(self) {
-        if self.context.shared().membership.layouts.pull_progress().0 == PullStep::Begins {
+        if self.context.shared().membership.layouts.pull_progress().0 == PullStep::NotStarted {
             self.seal().await;
         }
         if !self.progress.first_is_done.get() {
             self.first_pass().await;
         }
-        while !self.left().is_empty() {
+        while !self.unfinished_sources().is_empty() {
             self.second_pass().await;
         }
     }
@@ -161,9 +164,9 @@ impl Transfer {
                 let round = RoundId { time, node: own };
                 self.context.call(node, Class::Repair, Request::Round { round, step })
             };
-            let sources = sources(&self.context.shared().membership.layouts.entered(), own);
+            let sources = sources(&self.context.shared().membership.layouts.active_layout(), own);
             let asked = sources.iter().map(|node| step(*node, RoundStep::Ask));
-            let answers = task::all(asked).await;
+            let answers = task::join_all(asked).await;
             let is_answered = answers.iter().any(|answer| matches!(answer, Ok(Reply::Round(_))));
             let is_ahead = answers.iter().any(|answer| matches!(answer, Ok(Reply::Ahead)));
             if is_ahead || !is_answered && !sources.is_empty() {
@@ -204,20 +207,20 @@ impl Transfer {
     }
 
     /// Returns the sources that are not finished.
-    fn left(&self) -> Vec<NodeId> {
+    fn unfinished_sources(&self) -> Vec<NodeId> {
         let (_, done) = self.context.shared().membership.layouts.pull_progress();
-        let layout = self.context.shared().membership.layouts.entered();
+        let layout = self.context.shared().membership.layouts.active_layout();
         let sources = sources(&layout, self.context.shared().own);
         sources.into_iter().filter(|node| !done.contains(node)).collect()
     }
 
     /// Returns the unfinished sources except recently failed ones; waits until there are any.
     async fn sources_due(&self) -> Vec<NodeId> {
-        let left = self.left();
+        let left = self.unfinished_sources();
         let not_before = &self.progress.not_before;
         let is_due =
             |node: &NodeId, now| not_before.borrow().get(node).is_none_or(|due| *due <= now);
-        self.context.until(|now| left.iter().any(|node| is_due(node, now.mono))).await;
+        self.context.wait_until(|now| left.iter().any(|node| is_due(node, now.mono))).await;
         let now = self.context.now().mono;
         left.into_iter().filter(|node| is_due(node, now)).collect()
     }
@@ -227,7 +230,7 @@ impl Transfer {
         let (seed, start) = (self.seed(), Bytes::new());
         let range = PassRange { first: true, seed, start, end: None, known: Vec::new() };
         let sources = self.sources_due().await;
-        task::all(sources.into_iter().map(|source| self.take(source, &range))).await;
+        task::join_all(sources.into_iter().map(|source| self.take(source, &range))).await;
         self.progress.first_is_done.set(true);
     }
 
@@ -237,9 +240,9 @@ impl Transfer {
         self.progress.ahead.borrow_mut().retain(|source, _| !sources.contains(source));
         let (seed, mut start) = (self.seed(), Bytes::new());
         loop {
-            let range = self.look(seed, start).await;
+            let range = self.read_own_range(seed, start).await;
             let taken = sources.iter().map(|source| self.take(*source, &range));
-            let mut is_taken = task::all(taken).await.into_iter();
+            let mut is_taken = task::join_all(taken).await.into_iter();
             sources.retain(|_| is_taken.next().unwrap_or_default());
             match range.end {
                 Some(end) if !sources.is_empty() => start = end,
@@ -260,7 +263,8 @@ impl Transfer {
     /// Delays a source's next pass until this version time is no longer ahead, or for
     /// `LOOK_AGAIN_MICROS` if that is sooner.
     fn look_again(&self, source: NodeId, time: u64) {
-        let ahead = Clock::micros(time).saturating_sub(Clock::micros(self.context.takes_up_to()));
+        let ahead = Clock::micros(time)
+            .saturating_sub(Clock::micros(self.context.greatest_accepted_time()));
         let wait = ahead.clamp(RETRY_MICROS, LOOK_AGAIN_MICROS);
         let until = self.context.now().mono + wait;
         self.progress.not_before.borrow_mut().insert(source, until);
@@ -280,7 +284,7 @@ impl Transfer {
     }
 
     /// Reads this node's own records of the range that begins at `start`.
-    async fn look(&self, seed: u64, start: Bytes) -> PassRange {
+    async fn read_own_range(&self, seed: u64, start: Bytes) -> PassRange {
         let own = self.context.shared().own;
         let read = async || {
             let filter = Filter::Moved { node: own, first: false, seed, known: Vec::new() };
@@ -288,7 +292,7 @@ impl Transfer {
             let request = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
             fetch(&self.context, own, request).await
         };
-        let Ok(page) = retry(&self.context, read, forever).await;
+        let Ok(page) = retry(&self.context, read, retry_forever).await;
         let digest = |(key, record): &(Bytes, Record)| moved_digest(seed, key, record.rank());
         let known = page.items.iter().map(digest).take(MAX_KNOWN).collect();
         PassRange { first: false, seed, start, end: page.next, known }
@@ -299,10 +303,11 @@ impl Transfer {
     /// source has failed too often.
     async fn take(&self, source: NodeId, range: &PassRange) -> bool {
         let page = async |start| {
-            self.context.until(|now| self.pace.may_ask(now)).await;
+            self.context.wait_until(|now| self.pace.may_ask(now)).await;
             self.page(source, range, start).await
         };
-        let pause = |failures| if failures < FAILURES { Ok(RETRY_MICROS) } else { Err(Failed) };
+        let pause =
+            |failures| if failures < MAX_FAILURES { Ok(RETRY_MICROS) } else { Err(PageFailure) };
         let taken = move_pages(&self.context, range.start.clone(), page, pause).await;
         if taken.is_err() {
             let until = self.context.now().mono + RETRY_MICROS;
@@ -317,20 +322,20 @@ impl Transfer {
         source: NodeId,
         range: &PassRange,
         start: Bytes,
-    ) -> Result<Option<Bytes>, Failed> {
+    ) -> Result<Option<Bytes>, PageFailure> {
         let context = &self.context;
         let PassRange { first, seed, end, known, .. } = range;
         let (node, first, seed, known) = (context.shared().own, *first, *seed, known.clone());
         let filter = Filter::Moved { node, first, seed, known };
         let request = PageRequest { start, end: end.clone(), filter, max_bytes: PAGE_BYTES };
         let page = fetch(context, source, request).await?;
-        self.pace.came(context, &page.items);
-        let layout = context.shared().membership.layouts.entered();
+        self.pace.note_page(context, &page.items);
+        let layout = context.shared().membership.layouts.active_layout();
         let is_settled = |key: &Bytes, record: &Record| {
             record.ballot() == 0 || self.has_no_majority(&layout, key, record)
         };
         let chosen = choose(context, source, page.items, &self.left_ahead, is_settled).await?;
-        let Chosen { items, left } = chosen;
+        let PageDivision { items, left } = chosen;
         self.store(items).await?;
         self.note_ahead(source, &left);
         Ok(page.next)
@@ -357,14 +362,14 @@ impl Transfer {
         }
     }
 
-    async fn store(&self, items: Items) -> Result<(), Failed> {
+    async fn store(&self, items: Items) -> Result<(), PageFailure> {
         if items.is_empty() {
             return Ok(());
         }
-        self.context.shared().membership.moves.took(items.len(), bytes_of(&items));
+        self.context.shared().membership.moves.count_pulled(items.len(), bytes_of(&items));
         let since = self.context.now().mono;
         store(&self.context, items).await?;
-        self.pace.written(&self.context, since);
+        self.pace.note_written(&self.context, since);
         Ok(())
     }
 
@@ -393,7 +398,7 @@ pub(crate) fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
 /// else changes, no remaining node moves nearer to the front of a partition's replicas. If the
 /// number of copies falls, the remaining replicas must come to hold what a majority of more
 /// replicas held.
-pub(crate) fn takes(layout: &Layout, own: NodeId) -> bool {
+pub(crate) fn may_gain_records(layout: &Layout, own: NodeId) -> bool {
     let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {
         return false;
     };

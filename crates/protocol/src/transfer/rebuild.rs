@@ -28,12 +28,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::pages::{forever, move_pages};
-use super::{Failed, LeftAhead, PAGE_BYTES, choose, fetch, store};
+use super::pages::{move_pages, retry_forever};
+use super::{PAGE_BYTES, PageFailure, PartitionsAhead, choose, fetch, store};
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::membership::state::MembershipState;
 use crate::message::{Filter, NodeId, PageRequest};
-use crate::transfer::missed::Numbered;
+use crate::transfer::missed::NumberedMark;
 use record::Record;
 
 /// Number of ticks after which future records are requested again: they may be gone by then.
@@ -44,7 +44,7 @@ const AHEAD_TICKS: u64 = 240;
 pub(crate) struct Rebuild {
     walks: BTreeMap<NodeId, TaskId>,
     done: Rc<StreamedMarks>,
-    pub(crate) left_ahead: LeftAhead,
+    pub(crate) left_ahead: PartitionsAhead,
 }
 
 /// Marks that other nodes have streamed.
@@ -60,7 +60,7 @@ struct StreamedMarks {
 #[derive(Debug)]
 struct RebuildWalk {
     source: NodeId,
-    marks: Vec<Numbered>,
+    marks: Vec<NumberedMark>,
     since: u64,
     /// The ballot that this node and the source promise for all keys; 0 = none, because this node
     /// is a member.
@@ -100,12 +100,12 @@ impl Rebuild {
                 continue;
             }
             let asks_ahead = tasks.ticks().is_multiple_of(AHEAD_TICKS);
-            let due = |marked: &&Numbered| {
+            let due = |marked: &&NumberedMark| {
                 let is_ahead = context.is_ahead(marked.mark.since);
                 (!is_ahead || asks_ahead) && !self.done.has(source, marked)
             };
             let due = marks.iter().filter(due).copied().collect();
-            if let Some(walk) = RebuildWalk::over(&context, source, due) {
+            if let Some(walk) = RebuildWalk::of_marks(&context, source, due) {
                 let (done, left_ahead) = (Rc::clone(&self.done), self.left_ahead.clone());
                 let walk = walk.run(context.clone(), left_ahead, done);
                 self.walks.insert(source, tasks.spawn("rebuild", walk));
@@ -122,11 +122,11 @@ impl Rebuild {
     /// lost: their records are lost too, and the plan waits for this node.
     pub(crate) fn drop_done(&self, context: &Context) {
         let (shared, others) = (context.shared(), context.others());
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         let is_lost = |peer: &NodeId| layout.node(*peer).is_some_and(|node| node.is_lost);
         for marked in marks(context) {
             if others.iter().all(|peer| is_lost(peer) || self.done.has(*peer, &marked)) {
-                shared.transfer.missed.done(shared.own, marked.mark.partition, marked.number);
+                shared.transfer.missed.drop_mark(shared.own, marked.mark.partition, marked.number);
             }
         }
         let marks = marks(context);
@@ -137,7 +137,7 @@ impl Rebuild {
 
     /// True if a node that was not authoritative holds every record again: the mark for all
     /// partitions is gone, and no future record was left at its holder.
-    pub(crate) fn is_whole_again(&self, context: &Context) -> bool {
+    pub(crate) fn is_complete(&self, context: &Context) -> bool {
         context.shared().membership.state.state() != MembershipState::Member
             && self.left_ahead.is_empty()
             && marks(context).iter().all(|marked| marked.mark.partition.is_some())
@@ -145,7 +145,7 @@ impl Rebuild {
 }
 
 impl StreamedMarks {
-    fn has(&self, peer: NodeId, marked: &Numbered) -> bool {
+    fn has(&self, peer: NodeId, marked: &NumberedMark) -> bool {
         let by_node = self.by_node.borrow();
         let done = by_node.get(&peer).and_then(|done| done.get(&marked.mark.partition));
         done.is_some_and(|done| *done >= marked.number)
@@ -155,7 +155,7 @@ impl StreamedMarks {
 impl RebuildWalk {
     /// Makes the walk for these marks; `None` if there are no marks, or if this node cannot give
     /// the promise that the walk needs.
-    fn over(context: &Context, source: NodeId, marks: Vec<Numbered>) -> Option<Self> {
+    fn of_marks(context: &Context, source: NodeId, marks: Vec<NumberedMark>) -> Option<Self> {
         let since = marks.iter().map(|marked| marked.mark.since).min()?;
         let partitions: Option<Vec<u16>> =
             marks.iter().map(|marked| marked.mark.partition).collect();
@@ -173,9 +173,9 @@ impl RebuildWalk {
     }
 
     /// Streams all pages of the source. A page that fails is requested again.
-    async fn run(self, context: Context, left_ahead: LeftAhead, done: Rc<StreamedMarks>) {
+    async fn run(self, context: Context, left_ahead: PartitionsAhead, done: Rc<StreamedMarks>) {
         let page = async |start| self.page(&context, &left_ahead, start).await;
-        let Ok(()) = move_pages(&context, Bytes::new(), page, forever).await;
+        let Ok(()) = move_pages(&context, Bytes::new(), page, retry_forever).await;
         let mut by_node = done.by_node.borrow_mut();
         let by_source = by_node.entry(self.source).or_default();
         for marked in &self.marks {
@@ -188,9 +188,9 @@ impl RebuildWalk {
     async fn page(
         &self,
         context: &Context,
-        left_ahead: &LeftAhead,
+        left_ahead: &PartitionsAhead,
         start: Bytes,
-    ) -> Result<Option<Bytes>, Failed> {
+    ) -> Result<Option<Bytes>, PageFailure> {
         let Self { source, since, promise, partitions, .. } = self;
         let (node, since, promise) = (context.shared().own, *since, *promise);
         let filter = Filter::HeldBy { node, since, promise, partitions: partitions.clone() };
@@ -215,6 +215,6 @@ fn is_known_by(context: &Context, source: NodeId) -> bool {
 }
 
 /// Returns the marks of this node.
-fn marks(context: &Context) -> Vec<Numbered> {
+fn marks(context: &Context) -> Vec<NumberedMark> {
     context.shared().transfer.missed.of(context.shared().own)
 }

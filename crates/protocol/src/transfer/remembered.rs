@@ -57,14 +57,14 @@ impl Remembered {
     }
 
     /// True if both traces agree on the write's outcome and ballot.
-    fn says_as(&self, other: &Self) -> bool {
+    fn agrees_with(&self, other: &Self) -> bool {
         let said = |it: &Self| (it.ballot, it.family, it.step, it.result);
         said(self) == said(other)
     }
 
     /// Fills in the digest of the client's request from a matching trace, if this one lacks it.
     fn with_digest(self, mut traces: impl Iterator<Item = Remembered>) -> Self {
-        let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.says_as(&self);
+        let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.agrees_with(&self);
         match self.digest {
             0 => traces.find(knows).map_or(self, |other| Self { digest: other.digest, ..self }),
             _ => self,
@@ -82,7 +82,7 @@ pub struct Recollections<'a> {
     /// The node that combines the traces.
     pub own: NodeId,
     /// The scope of the node's own traces.
-    pub until: Until,
+    pub until: OwnTraces,
     /// The previous replicas of the partition.
     pub before: &'a [NodeId],
     /// The number of previous replicas that could not be asked.
@@ -91,7 +91,7 @@ pub struct Recollections<'a> {
 
 /// The scope of the traces that a node has itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum OwnTraces {
     /// Writes accepted up to this repair fence count as accepted before the current transition.
     Seal(u64),
     /// The node lost its earlier traces. The writes that it has accepted since, it accepted as one
@@ -121,7 +121,7 @@ impl Recollections<'_> {
         let of_before = || traces.iter().filter(|(node, _)| self.before.contains(node));
         let is_accepted = |trace: &&Remembered| {
             let accepts = |(_, other): &&(NodeId, Remembered)| {
-                other.via == Via::Accept && other.says_as(trace)
+                other.via == Via::Accept && other.agrees_with(trace)
             };
             of_before().filter(accepts).count() >= self.majority()
         };
@@ -136,8 +136,8 @@ impl Recollections<'_> {
             // transition, must not count among the next ones: perhaps only a minority accepted it.
             Some(own) if own.via == Via::Accept => {
                 let is_of_before = match self.until {
-                    Until::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,
-                    Until::Lost => false,
+                    OwnTraces::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,
+                    OwnTraces::Lost => false,
                 };
                 is_of_before.then(|| own.as_of_replica(own.time))
             }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn recollections(before: &[NodeId], unasked: usize) -> Recollections<'_> {
-        Recollections { own: OWN, until: Until::Seal(50), before, unasked }
+        Recollections { own: OWN, until: OwnTraces::Seal(50), before, unasked }
     }
 
     fn remember(unasked: usize, traces: &[(u16, Remembered)]) -> Option<Remembered> {
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn who_lost_its_traces_keeps_what_may_have_been_chosen_with_them() {
         let own = NodeId(1);
-        let lost = Recollections { own, until: Until::Lost, ..recollections(&BEFORE, 1) };
+        let lost = Recollections { own, until: OwnTraces::Lost, ..recollections(&BEFORE, 1) };
         let remember = |traces: &[(u16, Remembered)]| {
             let traces: Vec<_> = traces.iter().map(|(node, it)| (NodeId(*node), *it)).collect();
             lost.remember(&traces)

@@ -15,7 +15,7 @@ fn record(ballot: u64, value: &str) -> Record {
 /// A page under test, whose records have the given ballots.
 struct Choosing {
     tasks: Tasks,
-    chosen: Rc<RefCell<Option<Result<Chosen, Failed>>>>,
+    chosen: Rc<RefCell<Option<Result<PageDivision, PageFailure>>>>,
     /// Unanswered calls, each with its limit (`most`) on a returned record's length.
     open: Vec<(CallId, u32)>,
 }
@@ -28,7 +28,7 @@ impl Choosing {
         let items: Items = ballots.iter().map(item).collect();
         tasks.spawn("choosing", async move {
             let is_plain = |_: &Bytes, record: &Record| record.ballot() == 0;
-            let left_ahead = LeftAhead::default();
+            let left_ahead = PartitionsAhead::default();
             *told.borrow_mut() = Some(choose(&context, SOURCE, items, &left_ahead, is_plain).await);
         });
         let mut choosing = Self { tasks, chosen, open: Vec::new() };
@@ -65,7 +65,7 @@ impl Choosing {
 }
 
 fn long(ballot: u64, value: &str) -> Result<Reply, FailureKind> {
-    Ok(Reply::Long { outline: record(ballot, value).summary(), authoritative: true })
+    Ok(Reply::Long { outline: record(ballot, value).outline(), authoritative: true })
 }
 
 fn found(record: Record) -> Result<Reply, FailureKind> {
@@ -86,7 +86,7 @@ fn a_record_that_a_majority_holds_is_not_sent_again() {
 fn another_record_is_sent_once_there_is_room_for_it() {
     let mut page = Choosing::of(&[3]);
     page.answer(0, long(8, "longer"));
-    assert_eq!(page.room(), [record(8, "longer").summary().bytes]);
+    assert_eq!(page.room(), [record(8, "longer").outline().bytes]);
     page.answer(0, found(record(9, "newest")));
     assert_eq!(page.chosen().unwrap(), [record(9, "newest")]);
 }
@@ -114,10 +114,10 @@ fn a_page_fails_with_a_key_of_which_nothing_is_told() {
 fn a_source_is_asked_about_a_few_keys_at_once() {
     let ballots: Vec<u64> = (1..=40).collect();
     let mut page = Choosing::of(&ballots);
-    assert_eq!(page.room().len(), CHOOSING);
+    assert_eq!(page.room().len(), MAX_CONCURRENT_CHOICES);
     for answered in 1..=40 {
         page.answer(0, Ok(Reply::Absent { authoritative: true }));
-        assert_eq!(page.room().len(), CHOOSING.min(40 - answered));
+        assert_eq!(page.room().len(), MAX_CONCURRENT_CHOICES.min(40 - answered));
     }
     assert_eq!(page.chosen().unwrap(), []);
 }

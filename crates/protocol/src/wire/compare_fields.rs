@@ -10,7 +10,7 @@ use crate::repair::compare::{
     CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, MAX_RANGES, SUM_LEN, Sum,
 };
 use crate::repair::watermark::RoundId;
-use record::RecordSummary;
+use record::RecordOutline;
 
 impl Field for CompareRequest {
     type Value = Self;
@@ -63,7 +63,7 @@ impl Field for Compared {
         out.u32(outlines.len() as u32);
         for (key, outline) in outlines {
             Key::put(key, out);
-            RecordSummary::put(outline, out);
+            RecordOutline::put(outline, out);
         }
         put_ranges(damaged, out);
     }
@@ -74,9 +74,9 @@ impl Field for Compared {
         let count = from.count(SUM_LEN)?;
         let sums = (0..count).map(|_| Sum::take(from)).collect::<Result<_, _>>()?;
         let count = from.count(KEY_LEN + OUTLINE_LEN)?;
-        let listed = |_| Ok((Key::take(from)?, RecordSummary::take(from)?));
+        let listed = |_| Ok((Key::take(from)?, RecordOutline::take(from)?));
         let outlines =
-            (0..count).map(listed).collect::<Result<Vec<(Bytes, RecordSummary)>, _>>()?;
+            (0..count).map(listed).collect::<Result<Vec<(Bytes, RecordOutline)>, _>>()?;
         if !outlines.is_sorted_by(|(one, _), (other, _)| one < other) {
             return Err(Malformed("outlines that are not in the order of their keys"));
         }
@@ -121,7 +121,7 @@ fn put_ranges(ranges: &[Damage], out: &mut impl Out) {
     out.u32(ranges.len() as u32);
     for Damage { first, last } in ranges {
         out.key(first);
-        out.yes_or_no(last.is_some());
+        out.bool(last.is_some());
         if let Some(last) = last {
             out.key(last);
         }
@@ -135,7 +135,7 @@ fn take_ranges(from: &mut FieldReader<'_>, most: usize) -> Result<Vec<Damage>, M
     }
     let damage = |_| {
         let first = from.bound()?;
-        let last = if from.yes_or_no()? { Some(from.bound()?) } else { None };
+        let last = if from.bool()? { Some(from.bound()?) } else { None };
         Ok(Damage { first, last })
     };
     (0..count).map(damage).collect()

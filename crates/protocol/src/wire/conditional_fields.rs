@@ -137,7 +137,7 @@ impl Field for Done {
                     (true, true) => CHANGED_EXPIRING_FENCED,
                 });
                 Tag::put(tag, out);
-                out.yes_or_no(result.is_some());
+                out.bool(result.is_some());
                 result.iter().for_each(|result| out.bytes(&result.to_le_bytes()));
                 if *expiry_ms != 0 {
                     out.u64(*expiry_ms);
@@ -148,7 +148,7 @@ impl Field for Done {
             }
             Self::Unmet { current } => {
                 out.u8(1);
-                out.yes_or_no(current.is_some());
+                out.bool(current.is_some());
                 current.iter().for_each(|tag| Tag::put(tag, out));
             }
             Self::Impossible(Impossible::NotANumber) => out.bytes(&[2, 0]),
@@ -162,7 +162,7 @@ impl Field for Done {
         Ok(match from.u8()? {
             code @ (CHANGED | CHANGED_EXPIRING | CHANGED_FENCED | CHANGED_EXPIRING_FENCED) => {
                 let tag = Tag::take(from)?;
-                let result = if from.yes_or_no()? { Some(from.array()?) } else { None };
+                let result = if from.bool()? { Some(from.array()?) } else { None };
                 let result = result.map(i64::from_le_bytes);
                 let expires = matches!(code, CHANGED_EXPIRING | CHANGED_EXPIRING_FENCED);
                 let expiry_ms = if expires { take_expiry(from)? } else { 0 };
@@ -170,10 +170,8 @@ impl Field for Done {
                 let fence = if is_fenced { take_fence(from)? } else { 0 };
                 Self::Changed { tag, result, expiry_ms, fence }
             }
-            1 => Self::Unmet {
-                current: if from.yes_or_no()? { Some(Tag::take(from)?) } else { None },
-            },
-            2 => Self::Impossible(match from.yes_or_no()? {
+            1 => Self::Unmet { current: if from.bool()? { Some(Tag::take(from)?) } else { None } },
+            2 => Self::Impossible(match from.bool()? {
                 false => Impossible::NotANumber,
                 true => Impossible::Overflow,
             }),
@@ -219,14 +217,14 @@ impl Field for Tag {
         let (step, id) = last.unwrap_or_default();
         out.u64(version.time);
         out.u32(version.origin);
-        out.yes_or_no(last.is_some());
+        out.bool(last.is_some());
         out.u32(step);
         out.u64(id);
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         let version = Version { time: from.u64()?, origin: from.u32()? };
-        let has_last = from.yes_or_no()?;
+        let has_last = from.bool()?;
         let last = (from.u32()?, from.u64()?);
         if !has_last && last != (0, 0) {
             return Err(Malformed("a step of a plain write"));

@@ -1,7 +1,7 @@
 //! Received envelopes and the items in them. The bytes may come from any process, so nothing here
 //! panics, and no received length decides an allocation. The exception is
 //! [`Assembly`](super::Assembly): its caller has read the length of a long message
-//! ([`Announced`](super::Announced)) and reserved memory of that length before.
+//! ([`PieceHeader`](super::PieceHeader)) and reserved memory of that length before.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;

@@ -11,7 +11,7 @@ use crate::membership::disk_ids::Incarnation;
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
-use record::{Kind, Rank, Record, RecordSummary, Version};
+use record::{Kind, Rank, Record, RecordOutline, Version};
 
 /// A field of a body and its encoding. The length follows from the content.
 pub(super) trait Field {
@@ -27,7 +27,7 @@ pub(super) trait Field {
 
 /// The least length of an entry in bytes: a key's length, one byte of the key, and a record's
 /// length.
-const ENTRY_LEAST: usize = 2 + 1 + 4;
+const MIN_ENTRY_LEN: usize = 2 + 1 + 4;
 
 /// The largest number of entries for which memory is allocated before the entries are read. Most
 /// messages have fewer.
@@ -222,7 +222,7 @@ impl Field for Record {
     }
 }
 
-impl Field for RecordSummary {
+impl Field for RecordOutline {
     type Value = Self;
 
     fn put(value: &Self, out: &mut impl Out) {
@@ -270,7 +270,7 @@ impl Field for Entries {
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
-        let count = from.count(ENTRY_LEAST)?;
+        let count = from.count(MIN_ENTRY_LEN)?;
         // In memory, an entry is many times as long as the shortest entry in bytes.
         let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
         for _ in 0..count {

@@ -9,7 +9,7 @@
 
 use super::compare_fields::Ranges;
 use super::field::{Authoritative, DigestIfAny, Entries, Field, IdIfAny, Key, MarkList, MostIfAny};
-use super::out::{Counted, OpenItem, Out};
+use super::out::{ByteCounter, OpenItem, Out};
 use super::reader::FieldReader;
 use super::{Head, ITEM_HEAD, Malformed, kind};
 use crate::membership::disk_ids::Incarnation;
@@ -20,7 +20,7 @@ use crate::paxos::recent::OpLookup;
 use crate::repair::compare::{CompareRequest, Compared};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 /// The kinds of messages that may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ bodies! {
     0x89 TopologyMismatch,
     0x8a Page(page: Page) long Page,
     0x8b Pong,
-    0x8c Long { outline: RecordSummary, authoritative: Authoritative },
+    0x8c Long { outline: RecordOutline, authoritative: Authoritative },
     0x8d BallotRefused { promise: u64 },
     0x8e Done { by: ReplicaSet, done: Done },
     0x8f Recalled(recalled: OpLookup),
@@ -156,7 +156,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
 
 /// Returns the length of a message in bytes, head included.
 pub fn message_len(message: &Message) -> usize {
-    let mut counted = Counted(ITEM_HEAD);
+    let mut counted = ByteCounter(ITEM_HEAD);
     match &message.body {
         Body::Request { request, .. } => request.put_body(&mut counted),
         Body::Reply(reply) => reply.put_body(&mut counted),

@@ -31,7 +31,7 @@ use bytes::Bytes;
 
 pub use envelope::{Envelope, envelope_len, message_of};
 pub use messages::{LongKind, message_len};
-pub use pieces::{Announced, Assembly, Cut};
+pub use pieces::{Assembly, OutgoingPieces, PieceHeader};
 pub use writer::Writer;
 
 use crate::membership::disk_ids::LogPosition;

@@ -18,7 +18,7 @@ impl Field for MovesState {
     fn put(value: &Self, out: &mut impl Out) {
         let Self { epoch, has_all, sources: (done, all), records, bytes, waits } = *value;
         out.u64(epoch);
-        out.yes_or_no(has_all);
+        out.bool(has_all);
         [done, all].into_iter().for_each(|n| out.u16(n));
         [records, bytes].into_iter().for_each(|n| out.u64(n));
         out.u16(waits.map_or(0, |waits| waits.source.0));
@@ -26,7 +26,7 @@ impl Field for MovesState {
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
-        let (epoch, has_all) = (from.u64()?, from.yes_or_no()?);
+        let (epoch, has_all) = (from.u64()?, from.bool()?);
         let sources = (from.u16()?, from.u16()?);
         let (records, bytes) = (from.u64()?, from.u64()?);
         let waits = Waits { source: NodeId(from.u16()?), until: from.u64()? };

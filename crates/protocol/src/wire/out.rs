@@ -26,7 +26,7 @@ pub(super) trait Out {
         self.bytes(&number.to_le_bytes());
     }
 
-    fn yes_or_no(&mut self, yes: bool) {
+    fn bool(&mut self, yes: bool) {
         self.u8(u8::from(yes));
     }
 
@@ -81,9 +81,9 @@ impl Out for OpenItem<'_> {
 
 /// A counter of the bytes of a body.
 #[derive(Debug, Default)]
-pub(super) struct Counted(pub(super) usize);
+pub(super) struct ByteCounter(pub(super) usize);
 
-impl Out for Counted {
+impl Out for ByteCounter {
     fn bytes(&mut self, bytes: &[u8]) {
         self.0 += bytes.len();
     }

@@ -56,7 +56,7 @@ fn put_filter(filter: &Filter, out: &mut impl Out) {
         Filter::Moved { node, first, seed, known } => {
             out.flag(flag::MOVED);
             out.u16(node.0);
-            out.yes_or_no(*first);
+            out.bool(*first);
             out.u64(*seed);
             out.u32(known.len() as u32);
             known.iter().for_each(|digest| out.u64(*digest));
@@ -65,7 +65,7 @@ fn put_filter(filter: &Filter, out: &mut impl Out) {
             out.flag(flag::REMEMBERED);
             out.u16(node.0);
             if *lost {
-                out.yes_or_no(true);
+                out.bool(true);
             }
         }
     }
@@ -86,7 +86,7 @@ fn take_filter(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
 
 fn take_remembered(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     let (node, lost) = (NodeId::take(from)?, from.left() > 0);
-    if lost && !from.yes_or_no()? {
+    if lost && !from.bool()? {
         return Err(Malformed("a node that says that it has lost nothing"));
     }
     Ok(Filter::Remembered { node, lost })
@@ -115,7 +115,7 @@ fn take_held_by(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
 }
 
 fn take_moved(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
-    let (node, first, seed) = (NodeId::take(from)?, from.yes_or_no()?, from.u64()?);
+    let (node, first, seed) = (NodeId::take(from)?, from.bool()?, from.u64()?);
     let count = from.u32()? as usize;
     if count > MAX_KNOWN || count > from.left() / 8 {
         return Err(Malformed("more digests than may be told"));

@@ -1,13 +1,13 @@
 //! Long messages, which the sender cuts into pieces and the receiver reassembles.
 //!
 //! ```text
-//!  message ─▶ Cut ─▶ piece ─▶ piece ─▶ last piece ─▶ Assembly ─▶ message
-//!              ▲                                        │
-//!              └───────────────── credit ◀──────────────┘
+//!  message ─▶ OutgoingPieces ─▶ piece ─▶ piece ─▶ last piece ─▶ Assembly ─▶ message
+//!                   ▲                                              │
+//!                   └───────────────────── credit ◀────────────────┘
 //! ```
 //!
-//! `Cut` sends at most as many bytes as it has credit. The receiver returns credit for the bytes of
-//! each piece that it takes.
+//! `OutgoingPieces` sends at most as many bytes as it has credit. The receiver returns credit for
+//! the bytes of each piece that it takes.
 //!
 //! On one connection and in one direction, long messages travel one after the other, with whole
 //! messages between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW)
@@ -23,7 +23,7 @@ use record::{MIN_RECORD_LEN, Record, Version};
 
 /// A long message that is being sent in pieces.
 #[derive(Debug)]
-pub struct Cut {
+pub struct OutgoingPieces {
     /// The encoded message up to the content of its last record, with as much of that content as
     /// fills the first piece. The rest of the content is `tail`.
     head: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Cut {
     at: usize,
 }
 
-impl Cut {
+impl OutgoingPieces {
     /// Makes a cut of `message` of which no piece is sent yet.
     pub fn new(message: &Message) -> Self {
         let mut message = message.clone();
@@ -94,7 +94,7 @@ fn take_last_record(message: &mut Message) -> Option<Bytes> {
 
 /// The description of a long message in its first piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Announced {
+pub struct PieceHeader {
     /// The kind of the message.
     pub kind: LongKind,
     /// The message's id.
@@ -103,9 +103,9 @@ pub struct Announced {
     pub bytes: usize,
 }
 
-impl Announced {
+impl PieceHeader {
     /// Reads the description from the first piece.
-    pub fn by(piece: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse(piece: &[u8]) -> Result<Self, Malformed> {
         let Some((head, _)) = piece.split_first_chunk::<ITEM_HEAD>() else {
             return Err(Malformed("a first piece without a head"));
         };
@@ -136,7 +136,7 @@ impl Assembly {
     /// [`message_of`](super::message_of).
     pub fn add(&mut self, piece: &[u8], last: bool) -> Result<Option<Bytes>, Malformed> {
         if self.bytes.is_empty() {
-            self.total = Announced::by(piece)?.bytes;
+            self.total = PieceHeader::parse(piece)?.bytes;
             self.bytes.reserve_exact(self.total);
         }
         if self.bytes.len() + piece.len() > self.total {

@@ -34,11 +34,11 @@ impl Field for RoundStep {
         };
         out.u8(code);
         out.u64(floor);
-        out.yes_or_no(is_uniform);
+        out.bool(is_uniform);
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
-        match (from.u8()?, from.u64()?, from.yes_or_no()?) {
+        match (from.u8()?, from.u64()?, from.bool()?) {
             (0, 0, false) => Ok(Self::Ask),
             (1, 0, false) => Ok(Self::Seal),
             (2, 0, false) => Ok(Self::Ready),
@@ -59,7 +59,7 @@ impl Field for RoundState {
         out.u64(life.0);
         [seal, ready, proven].into_iter().for_each(|round| RoundId::put(round, out));
         [made, floor, promised].into_iter().for_each(|n| out.u64(*n));
-        [is_uniform, is_active].into_iter().for_each(|yes| out.yes_or_no(*yes));
+        [is_uniform, is_active].into_iter().for_each(|yes| out.bool(*yes));
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
@@ -67,7 +67,7 @@ impl Field for RoundState {
         let (seal, ready) = (RoundId::take(from)?, RoundId::take(from)?);
         let proven = RoundId::take(from)?;
         let (made, floor, promised) = (from.u64()?, from.u64()?, from.u64()?);
-        let (is_uniform, is_active) = (from.yes_or_no()?, from.yes_or_no()?);
+        let (is_uniform, is_active) = (from.bool()?, from.bool()?);
         let proof = Proof { seal, ready, proven, floor, is_uniform, made };
         Ok(Self { life, proof, promised, is_active })
     }

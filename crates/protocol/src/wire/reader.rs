@@ -101,7 +101,7 @@ impl<'a> FieldReader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(super) fn yes_or_no(&mut self) -> Result<bool, Malformed> {
+    pub(super) fn bool(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),

@@ -2,7 +2,7 @@
 
 use protocol::{
     Answer, BackgroundEffect, Body, Done, Effect, FailureKind, Message, Quorum, ReplicaSet,
-    RequestFailed, ScanStep, Tag, WriteName,
+    RequestFailure, ScanStep, Tag, WriteIdentity,
 };
 
 use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
@@ -15,7 +15,7 @@ impl Words {
                 let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
                 format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
-            Effect::Recall { op: id, key, asked: WriteName { id: write, .. }, .. } => {
+            Effect::Recall { op: id, key, asked: WriteIdentity { id: write, .. }, .. } => {
                 format!("store: {} recall {} {write}", op(*id), Self::name_of(key))
             }
             Effect::Write { op: id, key, record, look, durable, .. } => {
@@ -39,7 +39,7 @@ impl Words {
                 format!("l{}.{id}: {}", connection.0, self.reply_text(reply))
             }
             Effect::Answer { client, answer } => format!("c{}: {}", client.0, self.answer(answer)),
-            Effect::Returned { call, result } => {
+            Effect::ReturnCall { call, result } => {
                 let result = match result {
                     Ok(reply) => self.reply_text(reply),
                     Err(why) => format!("nothing, {}", failure(*why)),
@@ -49,11 +49,11 @@ impl Words {
             Effect::Hint { hint, peer, key, record } => {
                 format!("hint h{} for n{}: {}", hint.0, peer.0, self.item_text(key, record))
             }
-            Effect::KeepProof { op: id, proof } => {
+            Effect::StoreProof { op: id, proof } => {
                 format!("{}: keep {}", op(*id), proof_text(proof))
             }
-            Effect::KeepLayouts { op: id } => format!("{}: keep layouts", op(*id)),
-            Effect::KeepMissed { op: id, node } => {
+            Effect::StoreLayouts { op: id } => format!("{}: keep layouts", op(*id)),
+            Effect::StoreMissed { op: id, node } => {
                 format!("{}: keep what n{} misses", op(*id), node.0)
             }
         }
@@ -63,7 +63,7 @@ impl Words {
     pub(crate) fn node_effect(&self, effect: &BackgroundEffect) -> String {
         match effect {
             BackgroundEffect::Outdated { proven } => format!("outdated by {proven}"),
-            BackgroundEffect::DropLeftovers => "store: drop leftovers".to_owned(),
+            BackgroundEffect::DropOrphans => "store: drop orphans".to_owned(),
             BackgroundEffect::Waits(waits) => format!("tell: {waits:?}"),
             BackgroundEffect::RoundEnded(report) => format!("round ended: {report:?}"),
             BackgroundEffect::ReadHints { peer, after, max_bytes, .. } => {
@@ -78,7 +78,7 @@ impl Words {
                 let (class, request) = (lower(class), self.request_text(request));
                 format!("k{} of n{}: {class} {request}", call.0, node.0)
             }
-            BackgroundEffect::Remember { peer, claim } => {
+            BackgroundEffect::StoreClaim { peer, claim } => {
                 let (disk, reported) = (claim.incarnation.0, claim.reported);
                 let (position, late) = (reported.position.0, reported.late.0);
                 let life = reported.life.map_or(String::new(), |life| {
@@ -86,12 +86,12 @@ impl Words {
                 });
                 format!("remember n{} disk {disk}{life}", peer.0)
             }
-            BackgroundEffect::KeepRemembered { call, remembered } => {
+            BackgroundEffect::StoreRemembered { call, remembered } => {
                 format!("k{} keep {} remembered", call.0, remembered.len())
             }
-            BackgroundEffect::KeepClusterId(id) => format!("keep cluster {id}"),
-            BackgroundEffect::KeepLayouts => "keep layouts".to_owned(),
-            BackgroundEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
+            BackgroundEffect::StoreClusterId(id) => format!("keep cluster {id}"),
+            BackgroundEffect::StoreLayouts => "keep layouts".to_owned(),
+            BackgroundEffect::StoreMissed { node } => format!("keep what n{} misses", node.0),
             BackgroundEffect::StoreState(state) => format!("stand {}", lower(state)),
         }
     }
@@ -159,7 +159,7 @@ impl Words {
     }
 }
 
-fn failed_text(failed: &RequestFailed) -> String {
+fn failed_text(failed: &RequestFailure) -> String {
     let Quorum { ack, from } = failed.quorum;
     let (why, acked) = (failure(failed.failure), failed.acked);
     let outcome = match (failed.is_write, failed.unknown) {

@@ -212,7 +212,7 @@ impl Moves {
         let member = Member { shared, protocol, held, seal, pending, taken, has_all, traces };
         self.members.insert(node, member);
         for peer in (0..NODES).filter(|peer| *peer != node) {
-            self.handle(node, Event::Up(NodeId(peer)));
+            self.handle(node, Event::LinkUp(NodeId(peer)));
         }
     }
 
@@ -221,7 +221,7 @@ impl Moves {
         let Some(member) = self.members.get_mut(&node) else { return };
         let mut effects = Vec::new();
         member.protocol.handle(now, event, &mut effects);
-        let under = member.protocol.under();
+        let under = member.protocol.counting_view();
         for effect in effects {
             self.carry_out(node, under, effect);
         }
@@ -250,7 +250,7 @@ impl Moves {
                 self.mail.push(Mail::Reply { from: node, to: connection.0 as u16, id, reply });
             }
             Effect::Answer { client, answer } => self.answered(client, &answer),
-            Effect::Hint { hint, .. } => self.handle(node, Event::Hinted { hint, kept: false }),
+            Effect::Hint { hint, .. } => self.handle(node, Event::HintStored { hint, kept: false }),
             other => panic!("nobody asked for {other:?}"),
         }
     }

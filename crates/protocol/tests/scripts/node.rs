@@ -28,7 +28,7 @@ impl World {
             }
             "kept" => {
                 let node = node(next(words, "a node")?)?;
-                BackgroundEvent::MissedKept { node, kept: words.next() != Some("not") }
+                BackgroundEvent::MissedStored { node, kept: words.next() != Some("not") }
             }
             "hints" => {
                 let peer = node(next(words, "a node")?)?;
@@ -43,7 +43,7 @@ impl World {
                     hints += 1;
                     bytes += protocol::hint_bytes(&key, &record);
                 }
-                BackgroundEvent::HintsStay { peer, hints, bytes }
+                BackgroundEvent::HintRemovalFailed { peer, hints, bytes }
             }
             "returned" => {
                 let number: u64 = numbered(next(words, "a call")?, 'k')?;
@@ -55,14 +55,14 @@ impl World {
                     Some(&"nothing") => Err(FailureKind::TooFew),
                     _ => Ok(self.words.reply(&key, &mut words)?),
                 };
-                BackgroundEvent::Returned { call, result }
+                BackgroundEvent::CallReturned { call, result }
             }
             "pinged" => {
                 let peer = node(next(words, "a node")?)?;
                 let call = *self.pings.get(&peer).ok_or("it was not pinged")?;
                 let lost = words.next() == Some("nothing");
                 let result = if lost { Err(FailureKind::TooFew) } else { Ok(Reply::Pong) };
-                BackgroundEvent::Returned { call, result }
+                BackgroundEvent::CallReturned { call, result }
             }
             other => return Err(format!("{other:?} is nothing that happens to a node")),
         };
@@ -97,7 +97,7 @@ impl World {
     fn hints_read(&mut self, peer: NodeId, items: Vec<(Bytes, Record)>) -> BackgroundEvent {
         let call = self.hint_reads.remove(&peer).unwrap_or(CallId(u64::MAX));
         let page = Page { items, next: None, authoritative: true };
-        BackgroundEvent::Returned { call, result: Ok(Reply::Page(page)) }
+        BackgroundEvent::CallReturned { call, result: Ok(Reply::Page(page)) }
     }
 
     /// Executes commands that are not events: passing time, counts, queries.
@@ -117,17 +117,21 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 for word in words {
                     let (key, record) = self.words.item(word)?;
-                    self.shared.transfer.hints.found(peer, 1, protocol::hint_bytes(&key, &record));
+                    self.shared.transfer.hints.count_found(
+                        peer,
+                        1,
+                        protocol::hint_bytes(&key, &record),
+                    );
                 }
                 Some(Vec::new())
             }
             "ledger" => {
                 let peer = node(next(words, "a node")?)?;
                 let ledger = &self.shared.transfer.hints;
-                let (waiting, taken) = (ledger.waiting(peer).0, ledger.taken(peer));
+                let (waiting, taken) = (ledger.waiting(peer).0, ledger.delivered_count(peer));
                 let marked = self.shared.transfer.missed.partitions(peer);
-                let dropped = ledger.dropped(peer);
-                let future = match ledger.of_the_future(peer) {
+                let dropped = ledger.dropped_count(peer);
+                let future = match ledger.future_hints(peer) {
                     0 => String::new(),
                     future => format!(" ({future} ahead)"),
                 };
@@ -140,7 +144,7 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 let bytes = next(words, "bytes")?;
                 let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is no number"))?;
-                self.shared.transfer.hints.found(peer, 1, bytes);
+                self.shared.transfer.hints.count_found(peer, 1, bytes);
                 Some(Vec::new())
             }
             "state" => {

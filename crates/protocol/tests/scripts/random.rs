@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use protocol::{
     Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Done, Effect,
     Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, OpLookup,
-    Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
+    Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request, RequestFailure, Shared,
     SlotId, StoreError, Topology, View, ViewId,
 };
 
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Checks a failure that was reported because too few nodes have done their part.
-    fn failed(&mut self, failed: &RequestFailed) {
+    fn failed(&mut self, failed: &RequestFailure) {
         assert_eq!(failed.quorum, self.quorum);
         assert!(usize::from(failed.acked) <= usize::from(self.quorum.from));
         self.done_nowhere = failed.is_write && !failed.unknown;
@@ -206,7 +206,7 @@ impl Random {
             (5, Some(peer)) => self.connect(peer),
             (6, Some(peer)) => {
                 if self.up.remove(&peer) {
-                    self.handle(Event::Lost(peer));
+                    self.handle(Event::LinkLost(peer));
                 }
             }
             (7, Some(peer)) => {
@@ -268,7 +268,7 @@ impl Random {
             3 => Reply::TopologyMismatch,
             4 => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
             5 => Reply::Absent { authoritative },
-            6 => Reply::Long { outline: record(&key, 1, false).summary(), authoritative },
+            6 => Reply::Long { outline: record(&key, 1, false).outline(), authoritative },
             _ => Reply::Found { record: record(&key, 1, false), authoritative },
         };
         if let Some(client) = self.clients.get_mut(&key) {
@@ -289,7 +289,7 @@ impl Random {
         if self.up.insert(peer) {
             let of_peer = self.asked.iter_mut().filter(|asked| asked.peer == Some(peer));
             of_peer.for_each(|asked| asked.arrived = true);
-            self.handle(Event::Up(peer));
+            self.handle(Event::LinkUp(peer));
         }
     }
 
@@ -299,7 +299,7 @@ impl Random {
             self.asked[place]
         {
             self.asked.remove(place);
-            self.handle(Event::Overflow { peer, id });
+            self.handle(Event::MessageDropped { peer, id });
         }
     }
 
@@ -429,7 +429,7 @@ impl Random {
         if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| !is_recall) {
             let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, found) {
-                (None, Some(found)) if found.verifies(&asked.key) => {
+                (None, Some(found)) if found.is_intact(&asked.key) => {
                     client.holds.push((node, found.rank()));
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
@@ -482,7 +482,7 @@ impl Random {
         let id = if let OpId::Slot(SlotId(id)) = op { id } else { 0 };
         self.handle(match (asked.peer, is_write) {
             (None, false) if asked.brief && found.is_some() => {
-                Event::Outlined { op, outline: found.expect("it is some").summary() }
+                Event::ReadTooLong { op, outline: found.expect("it is some").outline() }
             }
             (None, false) if asked.what == What::Recall => {
                 let kept = (verb == 3).then(|| recalled(b));
@@ -592,7 +592,7 @@ impl Random {
                 assert!(!nowhere, "a hint for what was done nowhere");
                 let before = self.shared.transfer.missed.partitions(peer);
                 let kept = hint.0.is_multiple_of(2);
-                self.handle(Event::Hinted { hint, kept });
+                self.handle(Event::HintStored { hint, kept });
                 let marked = self.shared.transfer.missed.partitions(peer) > 0;
                 assert!(if kept { marked == (before > 0) } else { marked }, "lost, and not marked");
             }
@@ -602,7 +602,7 @@ impl Random {
                 *times += 1;
                 assert_eq!(*times, 1);
             }
-            Effect::Returned { call, .. } => {
+            Effect::ReturnCall { call, .. } => {
                 let (begun, times) = self.calls.get_mut(&call).expect("a call that was made");
                 *times += 1;
                 assert_eq!(*times, 1);

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::{
     Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, Boot, BootHistory, BootId,
-    CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, LogPosition,
+    CallId, Claim, Clock, ClusterId, EncodedLayouts, FailureKind, Incarnation, Kind, LogPosition,
     Logs, MAX_LISTED, Mark, Membership, MembershipState, NodeId, Now, Page, Record, Reply,
     Reported, Request, RoundConfig, Shared, Version, View,
 };
@@ -29,7 +29,7 @@ enum Waits {
     Hints(CallId),
     Stand(MembershipState),
     Missed(NodeId),
-    Layouts(LayoutsKept),
+    Layouts(EncodedLayouts),
     /// No result, unless the store reports that it cannot remove the hints.
     Drop(NodeId),
 }
@@ -71,7 +71,7 @@ impl RandomNode {
         let peer = NodeId(a % self.nodes);
         match (what % 12, peer.0 > 0) {
             (0, true) => self.peer_seen(peer, b),
-            (1, true) => self.shared.transfer.hints.found(peer, 1, u64::from(b)),
+            (1, true) => self.shared.transfer.hints.count_found(peer, 1, u64::from(b)),
             (2, _) => {
                 let partition = (!b.is_multiple_of(4)).then_some(b);
                 self.shared.transfer.missed.mark(peer, Mark { partition, since: time(b) });
@@ -85,7 +85,7 @@ impl RandomNode {
             (5, _) => {
                 // The answer belongs to a call that was never made.
                 let call = CallId(1_000_000 + u64::from(a));
-                self.handle(BackgroundEvent::Returned { call, result: result(b) });
+                self.handle(BackgroundEvent::CallReturned { call, result: result(b) });
             }
             (6 | 7, _) => {
                 self.mono += u64::from(b) * 16;
@@ -116,20 +116,22 @@ impl RandomNode {
     fn answer(&mut self, waits: Waits, b: u16) {
         let kept = !b.is_multiple_of(4);
         self.handle(match waits {
-            Waits::Call(call) => BackgroundEvent::Returned { call, result: result(b) },
+            Waits::Call(call) => BackgroundEvent::CallReturned { call, result: result(b) },
             Waits::Hints(call) => {
                 let page = Page { items: items(b % 5, b), next: None, authoritative: true };
-                BackgroundEvent::Returned { call, result: Ok(Reply::Page(page)) }
+                BackgroundEvent::CallReturned { call, result: Ok(Reply::Page(page)) }
             }
             Waits::Stand(state) => BackgroundEvent::StateStored { state, kept },
-            Waits::Missed(node) => BackgroundEvent::MissedKept { node, kept },
+            Waits::Missed(node) => BackgroundEvent::MissedStored { node, kept },
             Waits::Layouts(record) => {
                 if kept {
                     self.shared.install_layout(&record);
                 }
-                BackgroundEvent::LayoutsKept { kept }
+                BackgroundEvent::LayoutsStored { kept }
             }
-            Waits::Drop(peer) => BackgroundEvent::HintsStay { peer, hints: 1, bytes: u64::from(b) },
+            Waits::Drop(peer) => {
+                BackgroundEvent::HintRemovalFailed { peer, hints: 1, bytes: u64::from(b) }
+            }
         });
     }
 
@@ -174,21 +176,21 @@ impl RandomNode {
                 Waits::Hints(call)
             }
             BackgroundEffect::StoreState(state) => Waits::Stand(state),
-            BackgroundEffect::KeepRemembered { call, .. } => Waits::Call(call),
-            BackgroundEffect::KeepMissed { node } => Waits::Missed(node),
-            BackgroundEffect::KeepLayouts => {
+            BackgroundEffect::StoreRemembered { call, .. } => Waits::Call(call),
+            BackgroundEffect::StoreMissed { node } => Waits::Missed(node),
+            BackgroundEffect::StoreLayouts => {
                 Waits::Layouts(self.shared.membership.layouts.encode().1)
             }
             BackgroundEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
-            BackgroundEffect::Remember { peer, .. } => {
+            BackgroundEffect::StoreClaim { peer, .. } => {
                 self.named(peer);
                 return;
             }
             BackgroundEffect::RoundEnded(_)
             | BackgroundEffect::Waits(_)
             | BackgroundEffect::Outdated { .. }
-            | BackgroundEffect::KeepClusterId(_)
-            | BackgroundEffect::DropLeftovers => {
+            | BackgroundEffect::StoreClusterId(_)
+            | BackgroundEffect::DropOrphans => {
                 unreachable!("none is driven, nor wanted")
             }
         });

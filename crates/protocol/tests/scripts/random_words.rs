@@ -87,7 +87,7 @@ pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative
 pub(crate) fn brief(reply: Reply) -> Reply {
     match reply {
         Reply::Found { record, authoritative } => {
-            Reply::Long { outline: record.summary(), authoritative }
+            Reply::Long { outline: record.outline(), authoritative }
         }
         other => other,
     }

@@ -23,7 +23,7 @@ impl World {
                 let served = self.range.as_ref().ok_or(begun)?.is_served();
                 return Ok(vec![(if served { "served" } else { "not served" }).to_owned()]);
             }
-            "anew" => self.range.as_mut().ok_or(begun)?.anew(),
+            "anew" => self.range.as_mut().ok_or(begun)?.restart_without_pages(),
             "busy" => self.range.as_mut().ok_or(begun)?.retry(node(next(words, "a node")?)?),
             local_or_range => {
                 let local = local_or_range == "local";
@@ -45,7 +45,7 @@ impl World {
     fn walk(&mut self) -> Vec<String> {
         let Some(scan) = &mut self.range else { return Vec::new() };
         let mut lines = Vec::new();
-        if scan.begins_anew() {
+        if scan.take_restarted() {
             lines.push("pages asked for before are void".to_owned());
         }
         loop {

@@ -8,7 +8,7 @@ use protocol::layout::{Layout, Voter, VoterId};
 use protocol::{
     Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, BootId, Clock, CompareRequest,
     Compared, Damage, Detail, FailureKind, Incarnation, Kind, Layouts, Logs, Membership,
-    MembershipState, NodeId, Now, Proof, Rank, Record, RecordSummary, Reply, Request, RoundConfig,
+    MembershipState, NodeId, Now, Proof, Rank, Record, RecordOutline, Reply, Request, RoundConfig,
     RoundId, RoundReport, RoundState, RoundStep, Shared, Sum, Unhealed, Version, View,
     partition_of,
 };
@@ -81,7 +81,7 @@ impl Driver {
         full: bool,
         mut reply: impl FnMut(NodeId, &Request) -> Option<Reply>,
     ) -> Driven {
-        self.shared.repair.rounds.ask(full, 0);
+        self.shared.repair.rounds.request_round(full, 0);
         let mut events = vec![BackgroundEvent::Tick];
         let (mut given_up, mut steps) = (Vec::new(), Vec::new());
         for _ in 0..PATIENCE {
@@ -101,7 +101,7 @@ impl Driver {
                             _ => {}
                         }
                         let result = reply(node, &request).ok_or(FailureKind::TooFew);
-                        events.push(BackgroundEvent::Returned { call, result });
+                        events.push(BackgroundEvent::CallReturned { call, result });
                     }
                     _ => {}
                 }
@@ -253,7 +253,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
         let named = (own, "n3".to_owned());
         let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
         shared.repair.proofs.kept(Proof::of_new(own, 5));
-        shared.seen_with_proof(SICK, proven);
+        shared.note_proof_seen(SICK, proven);
         assert_eq!(shared.membership.state.is_authoritative_for_all(), !is_outdated);
     }
 }
@@ -361,7 +361,7 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
         }
         Request::Compare(_) => {
             let held = if node == last { record(1, 3) } else { record(2, 2) };
-            let outlines = vec![(key.clone(), held.summary())];
+            let outlines = vec![(key.clone(), held.outline())];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         // The record was rewritten meanwhile.
@@ -391,7 +391,7 @@ fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
         }
         Request::Compare(_) if node == lacking => Some(Reply::Compared(Compared::default())),
         Request::Compare(_) => {
-            let outlines = vec![(key.clone(), written(1, 3).summary())];
+            let outlines = vec![(key.clone(), written(1, 3).outline())];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         Request::Read { .. } => {
@@ -411,10 +411,10 @@ fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
 }
 
 /// Returns a node's list with a single record.
-fn listed(time: u64, ballot: u64) -> (Bytes, RecordSummary) {
+fn listed(time: u64, ballot: u64) -> (Bytes, RecordOutline) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
-    (Bytes::from("k"), RecordSummary { rank, copies: 0, bytes: 9 })
+    (Bytes::from("k"), RecordOutline { rank, copies: 0, bytes: 9 })
 }
 
 /// All other nodes have purged the record that hid this one.
@@ -455,7 +455,7 @@ fn what_was_written_since_is_brought_before_anything_is_given_up() {
             let held = records::record(b"k", Kind::Value, "x", version, 0);
             let listed = held.write_time() <= *until;
             let outlines =
-                if listed { vec![(Bytes::from("k"), held.summary())] } else { Vec::new() };
+                if listed { vec![(Bytes::from("k"), held.outline())] } else { Vec::new() };
             young = Some(held);
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
@@ -524,7 +524,7 @@ fn written(micros: u64, copies: u8) -> Record {
 fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
     let (rotten, record) = (damage("a", "z"), written(1, 0));
-    let outlines = vec![(Bytes::from("k"), record.summary())];
+    let outlines = vec![(Bytes::from("k"), record.outline())];
     // One node holds a record that the others lack, and another node cannot read some of its own.
     let reply = |node: NodeId, request: &Request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
@@ -588,7 +588,7 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
     assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
 
-    shared.repair.rounds.ask(false, 0);
+    shared.repair.rounds.request_round(false, 0);
     for _ in 0..PATIENCE {
         driver.mono += TICK_MICROS;
         let now = Now { mono: driver.mono, wall: BASE + driver.mono };
@@ -664,7 +664,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let outline = |micros| {
         let (version, check) = (version(micros), 7);
         let rank = Rank { version, ballot: 0, kind: Kind::Value, check };
-        (Bytes::from("k"), RecordSummary { rank, copies: 0, bytes: 9 })
+        (Bytes::from("k"), RecordOutline { rank, copies: 0, bytes: 9 })
     };
     let mut driver = after_a_full_one();
     let driven = driver.round(false, |node, request| match request {
@@ -706,7 +706,7 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
                     match request.detail {
                         Detail::Sums => compared.sums.push(Sum { bucket, place, copies: 3, sum }),
                         Detail::Outlines { .. } => {
-                            compared.outlines.push((key.clone(), record.summary()))
+                            compared.outlines.push((key.clone(), record.outline()))
                         }
                     }
                     Reply::Compared(compared)
@@ -764,7 +764,7 @@ fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
         driver.round(false, |_, request| Some(willing(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;
-        shared.repair.rounds.ask(false, Clock::limit(asked - age, 0));
+        shared.repair.rounds.request_round(false, Clock::limit(asked - age, 0));
         let now = Now { mono: mono + 1, wall: asked.saturating_add_signed(waited) };
         node.handle(now, BackgroundEvent::Tick, &mut Vec::new());
         shared.repair.rounds.status().current.is_some()

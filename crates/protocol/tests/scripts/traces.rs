@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    Done, NodeId, OpLookup, Operation, Recollections, Record, Remembered, Shared, Tag, Until, Via,
-    WriteName, has_idempotency_key,
+    Done, NodeId, OpLookup, Operation, OwnTraces, Recollections, Record, Remembered, Shared, Tag,
+    Via, WriteIdentity, has_idempotency_key,
 };
 
 /// The only key.
@@ -51,7 +51,7 @@ impl Traces {
         }
     }
 
-    pub(crate) fn recalled(&self, asked: WriteName) -> Option<OpLookup> {
+    pub(crate) fn recalled(&self, asked: WriteIdentity) -> Option<OpLookup> {
         let Remembered { ballot, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
         let tag = Tag { version: family, last: Some((step, asked.id)) };
         let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
@@ -71,7 +71,7 @@ impl Traces {
                 traces.entry(*id).or_default().push((*node, *trace));
             }
         }
-        let until = Until::Seal(seal);
+        let until = OwnTraces::Seal(seal);
         let recollections = Recollections { own, until, before, unasked: 0 };
         traces.values().filter_map(|traces| recollections.remember(traces)).collect()
     }

@@ -328,7 +328,7 @@ fn a_range_asks_the_nodes_of_the_view_in_force() {
     let mut late = Scan::new(&cluster.shared, all.into(), Bytes::new(), None);
     assert_eq!(asked(&mut late), [0, 1, 2, 9].map(NodeId), "from this node on, by their names");
     early.retry(NodeId(0));
-    assert!(early.begins_anew(), "pages of two placements don't fit together");
+    assert!(early.take_restarted(), "pages of two placements don't fit together");
     assert_eq!(asked(&mut early), [0, 1, 2, 9].map(NodeId));
 }
 
@@ -337,7 +337,7 @@ fn what_is_known_of_a_node_stays_its_own() {
     let mut cluster = Cluster::new();
     let (n2, mark) = (NodeId(2), Mark { partition: Some(7), since: 3 });
     let shared = Arc::clone(&cluster.shared);
-    shared.transfer.hints.found(n2, 5, 500);
+    shared.transfer.hints.count_found(n2, 5, 500);
     shared.transfer.missed.mark(n2, mark);
     shared.membership.logs.know(n2, Incarnation(77));
     let of_unknown = |cluster: &mut Cluster, id| {
@@ -355,7 +355,7 @@ fn what_is_known_of_a_node_stays_its_own() {
     assert_eq!(shared.membership.logs.claim(n2).unwrap().incarnation, Incarnation(77));
     assert_eq!(shared.transfer.hints.waiting(JOINED), (0, 0));
     let taken = of_unknown(&mut cluster, 2);
-    assert!(matches!(taken[..], [Effect::KeepMissed { node: JOINED, .. }]), "{taken:?}");
+    assert!(matches!(taken[..], [Effect::StoreMissed { node: JOINED, .. }]), "{taken:?}");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn about_hints(node: &mut Background, event: BackgroundEvent) -> Vec<BackgroundE
 fn hints_are(read: &[BackgroundEffect], items: Vec<(Bytes, Record)>) -> BackgroundEvent {
     let Some(BackgroundEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
     let page = Page { items, next: None, authoritative: true };
-    BackgroundEvent::Returned { call: *call, result: Ok(Reply::Page(page)) }
+    BackgroundEvent::CallReturned { call: *call, result: Ok(Reply::Page(page)) }
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn hints_for_who_has_left_are_dropped() {
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&cluster.key, Kind::Value, "late", version, 0);
     let items = vec![(cluster.key.clone(), record)];
-    cluster.shared.transfer.hints.found(peer, 1, 70);
+    cluster.shared.transfer.hints.count_found(peer, 1, 70);
     cluster.leave();
     let read = about_hints(&mut node, BackgroundEvent::Tick);
     assert!(matches!(read[..], [BackgroundEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
@@ -441,9 +441,11 @@ fn hints_for_who_comes_or_goes_are_sent() {
     let (mut node, before) = (node_of(&cluster), cluster.shared.view().topology.clone());
     let (peer, copies) = (NodeId(2), 2);
     let view = View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
-    assert!(view.places(peer, &cluster.key, copies) && !view.places(NodeId(5), b"k", copies));
+    assert!(
+        view.is_replica(peer, &cluster.key, copies) && !view.is_replica(NodeId(5), b"k", copies)
+    );
     cluster.shared.membership.views.install(view);
-    cluster.shared.transfer.hints.found(peer, 1, 70);
+    cluster.shared.transfer.hints.count_found(peer, 1, 70);
     let read = about_hints(&mut node, BackgroundEvent::Tick);
     assert!(matches!(read[..], [BackgroundEffect::ReadHints { .. }]), "{read:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();

@@ -287,7 +287,7 @@ impl Words {
         if record.ballot() > 0 {
             let _ = write!(text, "^{}", ballot_text(record.ballot()));
         }
-        if key.is_some_and(|key| !record.verifies(key)) {
+        if key.is_some_and(|key| !record.is_intact(key)) {
             text.push('!');
         }
         text
@@ -533,7 +533,7 @@ impl Words {
                 Ok(Reply::Found { record, authoritative: authoritative(words) })
             }
             "long" => {
-                let outline = self.record(key, next(words, "a record")?)?.summary();
+                let outline = self.record(key, next(words, "a record")?)?.outline();
                 Ok(Reply::Long { outline, authoritative: authoritative(words) })
             }
             "absent" => Ok(Reply::Absent { authoritative: authoritative(words) }),

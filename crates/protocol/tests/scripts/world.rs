@@ -220,8 +220,8 @@ impl World {
                 Effect::Read { op, key, .. } => (*op, Asked::Read(key.to_vec())),
                 Effect::Recall { op, .. } => (*op, Asked::Recall),
                 Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
-                Effect::KeepMissed { op, node } => (*op, Asked::Keep(*node)),
-                Effect::KeepProof { op, proof } => (*op, Asked::Proof(*proof)),
+                Effect::StoreMissed { op, node } => (*op, Asked::Keep(*node)),
+                Effect::StoreProof { op, proof } => (*op, Asked::Proof(*proof)),
                 Effect::Page { op, .. } => (*op, Asked::Page),
                 Effect::Send { message, .. } => {
                     self.latest = Some(message.id);
@@ -348,14 +348,14 @@ impl World {
                     "lost" => false,
                     other => return Err(format!("{other:?} is neither kept nor lost")),
                 };
-                Event::Hinted { hint, kept }
+                Event::HintStored { hint, kept }
             }
-            "up" => Event::Up(node(next(words, "a node")?)?),
-            "lost" => Event::Lost(node(next(words, "a node")?)?),
+            "up" => Event::LinkUp(node(next(words, "a node")?)?),
+            "lost" => Event::LinkLost(node(next(words, "a node")?)?),
             "unreachable" => Event::Unreachable(node(next(words, "a node")?)?),
             "overflow" => {
                 let peer = node(next(words, "a node")?)?;
-                Event::Overflow { peer, id: self.slot(next(words, "a slot")?)? }
+                Event::MessageDropped { peer, id: self.slot(next(words, "a slot")?)? }
             }
             connection if connection.starts_with('l') => {
                 let OpId::Peer { connection, id, .. } = words::parse_op(connection)? else {
@@ -440,7 +440,7 @@ impl World {
     /// Persists the clock's bound, if the clock asks for it.
     fn keep_bound(&self) {
         if !self.stuck
-            && let Some(bound) = self.shared.clock.bound_wanted(self.now())
+            && let Some(bound) = self.shared.clock.bound_to_persist(self.now())
         {
             self.shared.clock.mark_durable(bound, 0);
         }
@@ -486,8 +486,8 @@ impl World {
             }
             "long" => {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
-                let outline = self.words.record(&key, next(words, "a record")?)?.summary();
-                return Ok(Event::Outlined { op, outline });
+                let outline = self.words.record(&key, next(words, "a record")?)?.outline();
+                return Ok(Event::ReadTooLong { op, outline });
             }
             "absent" => return Ok(Event::Read { op, result: Ok(None) }),
             "wrote" => {
@@ -506,7 +506,7 @@ impl World {
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
             "page" => {
-                return Ok(Event::Paged { op, result: Ok(self.words.page(words)?) });
+                return Ok(Event::PageRead { op, result: Ok(self.words.page(words)?) });
             }
             "sealed" => StoreError::Sealed(newer(words.next())?),
             "busy" => StoreError::Busy("the queue is full"),
@@ -521,7 +521,7 @@ impl World {
             Asked::Write | Asked::Keep(_) | Asked::Proof(_) => {
                 Event::Written { op, result: Err(error) }
             }
-            Asked::Page => Event::Paged { op, result: Err(error) },
+            Asked::Page => Event::PageRead { op, result: Err(error) },
         })
     }
 

@@ -24,7 +24,7 @@ use protocol::{
 };
 
 use crate::backlog::{Backlog, Bounds, KeyCheck, WRITE_OVERHEAD, Write};
-use crate::driver::{Delivered, Driver, Outcome, Wanted, WriteError, WritePurpose};
+use crate::driver::{Delivered, Driver, Outcome, StoreRead, WriteError, WritePurpose};
 use crate::hints::{self, Hint};
 use crate::idempotency::{self, OPERATION_BYTES};
 use crate::identity::{Identity, OwnRecords};
@@ -38,8 +38,8 @@ const MAX_EVENTS: usize = 1 << 27;
 /// Events handled per clock reading. An effect that completes at once has the time of its cause.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
-const EMPTIES: &str = "the node drops what it held of these keys long ago";
+/// Reason for refusing records of keys that move here: see [`Shared::must_drop_orphan_of`].
+const BUSY_EMPTYING: &str = "the node drops what it held of these keys long ago";
 
 /// The error of a check that needs a read which waits for the disk.
 struct MustWait;
@@ -152,10 +152,10 @@ impl Loop {
         &mut self,
         driver: &mut D,
         op: OpId,
-        wanted: &Wanted,
+        wanted: &StoreRead,
         result: Result<Option<Record>, StoreError>,
     ) {
-        if let Wanted::Before(write) = wanted {
+        if let StoreRead::Before(write) = wanted {
             let newest = || self.shared.replica.newest.time();
             let time = |record: Record| record.version().time;
             let is_newer = |held: &Record| held.version() > write.record.version();
@@ -172,7 +172,7 @@ impl Loop {
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: WritePurpose, outcome: &Outcome) {
         match purpose {
             WritePurpose::Op(op, newer, passing) => {
-                self.shared.repair.proofs.passed(passing);
+                self.shared.repair.proofs.release(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
@@ -180,21 +180,26 @@ impl Loop {
                 self.handle(driver, Event::Written { op, result });
             }
             WritePurpose::Alone(id, passing) => {
-                self.shared.repair.proofs.passed(passing);
+                self.shared.repair.proofs.release(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
+                }
+                if outcome.is_ok()
+                    && let Some((client, answer)) = self.protocol.stored_alone(id)
+                {
+                    return driver.answer(client, answer);
                 }
                 let now = driver.now();
                 let result = outcome.as_ref().copied().map_err(write_error);
                 self.wrote_alone(driver, now, id, result);
             }
             WritePurpose::Hint(Hint { id, .. }) => {
-                self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
+                self.handle(driver, Event::HintStored { hint: id, kept: outcome.is_ok() });
             }
             // If the removal failed, the hints are still in the store, and are delivered again.
             WritePurpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
-                    self.shared.transfer.hints.found(peer, hints, bytes);
+                    self.shared.transfer.hints.count_found(peer, hints, bytes);
                 }
             }
             WritePurpose::Task(call) => {
@@ -203,7 +208,7 @@ impl Loop {
                     WriteError::Store(_) => FailureKind::Failed,
                 };
                 let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
-                driver.send_to_task(BackgroundEvent::Returned { call, result }.into());
+                driver.send_to_task(BackgroundEvent::CallReturned { call, result }.into());
             }
         }
     }
@@ -273,11 +278,11 @@ impl Loop {
     fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
         match effect {
             Effect::Read { op, key, most, demand } => {
-                self.read(driver, op, Wanted::Record { key, most }, demand);
+                self.read(driver, op, StoreRead::Record { key, most }, demand);
             }
             Effect::Recall { op, key, asked, demand } => {
                 let name = idempotency::name(&key, asked.id);
-                self.read(driver, op, Wanted::Operation { name, asked }, demand);
+                self.read(driver, op, StoreRead::Operation { name, asked }, demand);
             }
             Effect::Write { op, key, record, via, look, durable, demand } => {
                 let look = if look { KeyCheck::Yes } else { KeyCheck::No };
@@ -294,26 +299,26 @@ impl Loop {
             Effect::Send { peer, message } => driver.send(peer, message),
             Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),
-            Effect::Returned { call, result } => driver.returned(call, result),
+            Effect::ReturnCall { call, result } => driver.returned(call, result),
             Effect::Hint { hint, peer, key, record } => {
                 self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
             }
-            Effect::KeepMissed { op, node } => {
+            Effect::StoreMissed { op, node } => {
                 let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
                 driver.keep(op, batch, keeps);
             }
-            Effect::KeepLayouts { op } => {
+            Effect::StoreLayouts { op } => {
                 let (batch, keeps) = self.identity.keep_layouts(&self.shared);
                 driver.keep(op, batch, keeps);
             }
-            Effect::KeepProof { op, proof } => {
+            Effect::StoreProof { op, proof } => {
                 let (batch, keeps) = self.identity.keep_proof(proof);
                 driver.keep(op, batch, keeps);
             }
         }
     }
 
-    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: Wanted, demand: Demand) {
+    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: StoreRead, demand: Demand) {
         let (space, key) = wanted.place();
         let result = match driver.try_get(space, key) {
             Ok(Lookup::Found(record)) => Ok(Some(record)),
@@ -349,10 +354,10 @@ impl Loop {
         let newer = match look {
             KeyCheck::No => None,
             KeyCheck::Done(newer) => *newer,
-            KeyCheck::Yes => match self.newer(driver, key, record) {
+            KeyCheck::Yes => match self.newer_version_time(driver, key, record) {
                 Ok(newer) => newer,
                 Err(MustWait) => {
-                    driver.read(*op, Wanted::Before(write.clone()), write.demand);
+                    driver.read(*op, StoreRead::Before(write.clone()), write.demand);
                     return Ok(());
                 }
             },
@@ -371,8 +376,8 @@ impl Loop {
         is_durable: bool,
         purpose: impl FnOnce(FencePermit) -> WritePurpose,
     ) -> Outcome {
-        if self.shared.replica.before_writes.are_any() {
-            self.look_before(driver, key, record)?;
+        if self.shared.replica.write_checks.is_any_on() {
+            self.check_before_write(driver, key, record)?;
         }
         let bytes = bytes_of(key, record);
         let proofs = &self.shared.repair.proofs;
@@ -382,9 +387,9 @@ impl Loop {
                 // The version that the write gets next must exceed the repair fence and all records
                 // here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
-                proofs.pass(record.write_time()).map_err(sealed)?
+                proofs.admit(record.write_time()).map_err(sealed)?
             }
-            _ => proofs.pass_any(),
+            _ => proofs.admit_any(),
         };
         let added = driver.write(bytes, purpose(passing), |batch| {
             batch.record(Space::Data, key, record)?;
@@ -395,7 +400,7 @@ impl Loop {
             Ok(())
         });
         if added.is_err() {
-            proofs.passed(passing);
+            proofs.release(passing);
         }
         added
     }
@@ -403,18 +408,23 @@ impl Loop {
     /// Does the checks before a write that only few nodes need: refuses records of keys that the
     /// node is about to drop, and counts the record.
     #[cold]
-    fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
-        if self.shared.is_to_be_emptied_of(key, record.copies()) {
-            return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
+    fn check_before_write<D: Driver>(
+        &self,
+        driver: &mut D,
+        key: &Bytes,
+        record: &Record,
+    ) -> Outcome {
+        if self.shared.must_drop_orphan_of(key, record.copies()) {
+            return Err(WriteError::Store(lsm::Error::Busy { what: BUSY_EMPTYING }));
         }
-        if self.shared.replica.before_writes.count() {
+        if self.shared.replica.write_checks.counts_bytes() {
             driver.accept(key, record);
         }
         Ok(())
     }
 
     /// Returns the version time of a newer record of the key, or an upper bound of it.
-    fn newer<D: Driver>(
+    fn newer_version_time<D: Driver>(
         &self,
         driver: &D,
         key: &[u8],
@@ -446,15 +456,15 @@ impl Loop {
         is_brought: bool,
     ) {
         let shared = &self.shared;
-        let is_to_be_emptied =
-            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies());
-        if items.iter().any(is_to_be_emptied) {
-            let result = Err(StoreError::Busy(EMPTIES));
+        let must_drop_orphans =
+            |(key, record): &(Bytes, Record)| shared.must_drop_orphan_of(key, record.copies());
+        if items.iter().any(must_drop_orphans) {
+            let result = Err(StoreError::Busy(BUSY_EMPTYING));
             return self.events.push_back(Event::Written { op, result });
         }
         // The permit is taken before the repair fence (seal) is read: a fence that is raised after
         // the reading waits for this write.
-        let passing = shared.repair.proofs.pass_any();
+        let passing = shared.repair.proofs.admit_any();
         let is_taken = |(_, record): &&(Bytes, Record)| {
             is_brought || !shared.repair.proofs.refuses(record.rank())
         };
@@ -463,15 +473,15 @@ impl Loop {
         // A joining node does not know yet whether its directory is the first of its name, and so
         // needs no repair fence: the sender retries.
         if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             let result = Err(write_error(&WriteError::Busy));
             return self.events.push_back(Event::Written { op, result });
         }
         if items.is_empty() {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             return self.events.push_back(Event::Written { op, result: Ok(None) });
         }
-        if shared.replica.before_writes.count() {
+        if shared.replica.write_checks.counts_bytes() {
             items.iter().for_each(|(key, record)| driver.accept(key, record));
         }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
@@ -482,7 +492,7 @@ impl Loop {
             })
         });
         if let Err(error) = added {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
         }
     }
@@ -515,24 +525,26 @@ impl Loop {
             hints::put(shared, batch, &hint, record)
         });
         if added.is_err() {
-            self.events.push_back(Event::Hinted { hint: hint.id, kept: false });
+            self.events.push_back(Event::HintStored { hint: hint.id, kept: false });
         }
     }
 }
 
 /// Returns the event for the result of a store read.
-fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
+fn read_event(op: OpId, wanted: &StoreRead, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
-        (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
-            Event::Outlined { op, outline: record.summary() }
+        (StoreRead::Record { most, .. }, Ok(Some(record)))
+            if record.byte_len() > *most as usize =>
+        {
+            Event::ReadTooLong { op, outline: record.outline() }
         }
-        (Wanted::Record { .. }, result) => Event::Read { op, result },
-        (Wanted::Operation { asked, .. }, result) => {
+        (StoreRead::Record { .. }, result) => Event::Read { op, result },
+        (StoreRead::Operation { asked, .. }, result) => {
             let parse = |entry: Record| idempotency::parse(*asked, &entry);
             let result = result.and_then(|entry| entry.map(parse).transpose());
             Event::Recalled { op, result }
         }
-        (Wanted::Before(_), _) => unreachable!("a write goes on with it"),
+        (StoreRead::Before(_), _) => unreachable!("a write goes on with it"),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::store::Store;
 
 /// Prefix of a missed-write mark for one partition, as `repair-clock` writes it; the next start
 /// converts the mark.
-const LEFT_MARKS: &[u8] = b"missed/";
+const REPAIR_CLOCK_MARKS: &[u8] = b"missed/";
 
 /// Bytes of a batch that removes hints of departed nodes; writing one delays the start for a
 /// moment.
@@ -118,7 +118,7 @@ pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> 
             true
         })
         .map_err(|source| StartError::Store { what: "hints", source })?;
-        shared.transfer.hints.found(peer, hints, bytes);
+        shared.transfer.hints.count_found(peer, hints, bytes);
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ fn walk(
 
 /// Removes the hints of nodes that have left the cluster: no code delivers or counts them. Hints
 /// that can't be removed now are left to the next start.
-pub(crate) fn forget_who_left<S: Store>(store: &S, shared: &Shared) {
+pub(crate) fn remove_hints_of_leavers<S: Store>(store: &S, shared: &Shared) {
     let removed = remove_of_who_left(store, shared);
     if let Err(error) = removed {
         tracing::warn!(%error, "hints for nodes that have left could not be removed yet");
@@ -201,18 +201,18 @@ fn split(hint: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Returns the key of the missed-write mark for a hint's partition; `None` = malformed hint key.
 pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
     let (prefix, key) = split(hint)?;
-    Some([LEFT_MARKS, prefix, &protocol::partition_of(key).to_be_bytes()].concat())
+    Some([REPAIR_CLOCK_MARKS, prefix, &protocol::partition_of(key).to_be_bytes()].concat())
 }
 
 /// Converts the missed-write marks that `repair-clock` left, one per partition.
-pub(crate) fn adopt_marks<S: Store>(
+pub(crate) fn convert_old_marks<S: Store>(
     store: &S,
     identity: &Identity,
     shared: &Shared,
 ) -> Result<(), StartError> {
     let failed = |source| StartError::Store { what: "marks", source };
     for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
-        let prefix = [LEFT_MARKS, &prefix(shared, peer)].concat();
+        let prefix = [REPAIR_CLOCK_MARKS, &prefix(shared, peer)].concat();
         let mut taken_over = Batch::new();
         let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);
         while let Some((key, record)) = scan.next().map_err(failed)? {

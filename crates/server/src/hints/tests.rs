@@ -75,7 +75,7 @@ fn hints_for_who_has_left_go_with_the_next_start() {
     let kept = |shared: &Shared| {
         nodes.map(|peer| read(&stage.engine, shared, peer, None, 10_000).unwrap().len())
     };
-    forget_who_left(&stage.engine, &stage.shared);
+    remove_hints_of_leavers(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [4, 4, 4], "a list has nobody who has left");
     let left = |names: &[&str]| {
         let all = stage.shared.view().topology.clone();
@@ -84,12 +84,12 @@ fn hints_for_who_has_left_go_with_the_next_start() {
     };
     let view = View::moving(2, 2, left(&["a", "b"]), left(&["a", "b", "c"]));
     stage.shared.membership.views.install(view);
-    forget_who_left(&stage.engine, &stage.shared);
+    remove_hints_of_leavers(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [4, 0, 4], "c is about to go, or to come");
     count(&stage.engine, &stage.shared).unwrap();
     assert_eq!(nodes.map(|peer| stage.shared.transfer.hints.waiting(peer).0), [4, 0, 4]);
     stage.shared.membership.views.install(View::settled(3, 3, left(&["a"])));
-    forget_who_left(&stage.engine, &stage.shared);
+    remove_hints_of_leavers(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [0, 0, 0]);
 }
 
@@ -101,17 +101,17 @@ fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
     let mut batch = Batch::new();
     batch.put(Space::Node, &mark, lsm::Version { time: 1, origin: 0 }, &[]).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
-    adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
+    convert_old_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
     let partition = Some(protocol::partition_of(b"k"));
     let marks = stage.shared.transfer.missed.of(c);
     let marks: Vec<_> = marks.iter().map(|numbered| numbered.mark).collect();
     assert_eq!(marks, [Mark { partition, since: 0 }]);
-    assert!(!stage.shared.transfer.missed.is_unkept(c), "they are kept as this release does");
+    assert!(!stage.shared.transfer.missed.is_unsaved(c), "they are kept as this release does");
     let again = TestNode::new();
     stage.identity.load_missed(&stage.engine, &again.shared).unwrap();
     assert_eq!(again.shared.transfer.missed.partitions(c), 1);
-    stage.shared.transfer.missed.done(c, partition, u64::MAX);
-    adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
+    stage.shared.transfer.missed.drop_mark(c, partition, u64::MAX);
+    convert_old_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
     assert_eq!(stage.shared.transfer.missed.partitions(c), 0, "and gone in the earlier form");
     assert_eq!(mark_of(b"\x05ab"), None);
 }

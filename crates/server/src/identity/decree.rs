@@ -2,15 +2,15 @@
 //! quorum.
 //!
 //! ```text
-//!   directory ─▶ Survivor::look ─▶ the operator confirms ─▶ decide: the forced layout is stored
-//!                    │                                        ─▶ the next start uses it, and sends
-//!                    │                                           it to the other nodes
+//!   directory ─▶ SurvivingDirectory::read ─▶ the operator confirms
+//!                    │                     ─▶ store_decree: the forced layout is stored
+//!                    │                     ─▶ the next start uses it, and sends it to other nodes
 //!                    └─ refuses a copied directory whose node has not started since the copy
 //! ```
 
 use lsm::{Batch, Engine, Space, Version};
 use protocol::LayoutsRecord;
-use protocol::layout::{Layout, NoDecree, VoterId};
+use protocol::layout::{DecreeError, Layout, VoterId};
 use protocol::{ClusterId, MembershipState, NodeId};
 
 use super::marker::Directory;
@@ -20,16 +20,16 @@ use crate::store::Store;
 
 /// The surviving directory of a stopped node.
 #[derive(Debug)]
-pub struct Survivor {
+pub struct SurvivingDirectory {
     name: String,
     state: MembershipState,
     cluster: Option<ClusterId>,
     record: LayoutsRecord,
 }
 
-impl Survivor {
+impl SurvivingDirectory {
     /// Reads the node's identity and layouts from its directory.
-    pub fn look<D: Directory>(engine: &Engine, directory: &D) -> Result<Self, StartError> {
+    pub fn read<D: Directory>(engine: &Engine, directory: &D) -> Result<Self, StartError> {
         let another = |what: &str| StartError::Another(what.to_owned());
         let Some((kept, _)) = read(engine)? else {
             return Err(another("it belongs to no node of a cluster yet"));
@@ -92,18 +92,18 @@ impl Survivor {
 
     /// Returns the layout that the node would force, with `voter` as its new voter id. `lost` are
     /// the nodes whose disks are gone.
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.record.decreed(voter, lost)
     }
 
     /// Stores the forced layout and the new voter id; the next start uses them. Durable on return.
-    pub fn decide<S: Store>(
+    pub fn store_decree<S: Store>(
         &self,
         store: &S,
         layout: Layout,
         voter: VoterId,
     ) -> Result<(), StartError> {
-        let record = self.record.going_by(layout, voter);
+        let record = self.record.with_adopted_layout(layout, voter);
         let origin = protocol::origin_of(&self.name);
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();

@@ -3,11 +3,14 @@
 use protocol::difference;
 use protocol::layout::Layout;
 
-use super::Named;
+use super::NodeSettings;
 use super::format::StoredIdentity;
 
 /// Returns why the node can't use this directory; `None` = it can.
-pub(super) fn differs(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
+pub(super) fn identity_difference(
+    kept: &StoredIdentity,
+    named: NodeSettings<'_>,
+) -> Option<String> {
     const WHOSE: &str = "the data directory's";
     let (own, theirs) = (named.name(), &kept.name);
     let alone = named.topology.nodes() == 1 && kept.is_alone();
@@ -25,14 +28,17 @@ pub(super) fn differs(kept: &StoredIdentity, named: Named<'_>) -> Option<String>
 
 /// Returns why the node can't use a directory whose stored layout is in force: the settings name
 /// another node. `None` = it can.
-pub(super) fn is_another(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
+pub(super) fn other_node_difference(
+    kept: &StoredIdentity,
+    named: NodeSettings<'_>,
+) -> Option<String> {
     let (own, theirs) = (named.name(), &kept.name);
     (named.named && own != theirs)
         .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
 }
 
 /// Logs the differences between the settings' list and the layout in force.
-pub(super) fn note_difference(named: Named<'_>, layout: &Layout) {
+pub(super) fn log_difference(named: NodeSettings<'_>, layout: &Layout) {
     if !named.named {
         return;
     }

@@ -2,8 +2,8 @@
 //! `docs/formats/files.md`.
 
 use protocol::{
-    Boot, BootHistory, BootId, Claim, ClusterId, Incarnation, LogPosition, MembershipState, NodeId,
-    Proof, Reported, RoundId, Unreadable,
+    Boot, BootHistory, BootId, Claim, ClusterId, FormerDisks, Incarnation, LogPosition,
+    MembershipState, NodeId, Proof, Reported, RoundId, Unreadable,
 };
 
 use super::marker::Marker;
@@ -19,6 +19,9 @@ const LIVES_FORMAT: u8 = 1;
 
 /// Format of the repair proofs record.
 const PROOF_FORMAT: u8 = 1;
+
+/// Format of the record of former disks.
+const FORMER_FORMAT: u8 = 1;
 
 /// Format of a version time record.
 const TIME_FORMAT: u8 = 1;
@@ -124,6 +127,16 @@ pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Boot>), Unreadab
     Ok((Marker::decode(*marker), BootHistory::decode(lives).ok_or_else(damaged)?))
 }
 
+pub(super) fn encode_former(former: &FormerDisks) -> Vec<u8> {
+    std::iter::once(FORMER_FORMAT).chain(former.encode()).collect()
+}
+
+pub(super) fn decode_former(bytes: &[u8]) -> Result<FormerDisks, Unreadable> {
+    check_format(bytes, FORMER_FORMAT)?;
+    let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
+    FormerDisks::decode(&bytes[1..]).ok_or_else(damaged)
+}
+
 pub(super) fn encode_time(time: u64) -> Vec<u8> {
     std::iter::once(TIME_FORMAT).chain(time.to_le_bytes()).collect()
 }
@@ -165,7 +178,7 @@ pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, Unreadable> {
 fn check_format(bytes: &[u8], known: u8) -> Result<(), Unreadable> {
     match bytes.first() {
         Some(format) if *format == known => Ok(()),
-        Some(later) => Err(Unreadable::Later(*later)),
+        Some(later) => Err(Unreadable::LaterFormat(*later)),
         None => Err("no bytes: damaged".into()),
     }
 }

@@ -16,7 +16,7 @@ use protocol::{
 };
 
 use super::format::{self, StoredIdentity};
-use super::{KEY, PROOF, data_of_nobody, in_store, layouts, newest, read, unreadable};
+use super::{KEY, PROOF, data_without_identity, in_store, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -38,7 +38,7 @@ pub struct Candidate {
 
 /// The membership that a candidate is given.
 #[derive(Debug, Clone)]
-pub struct Placed {
+pub struct GrantedMembership {
     /// The cluster's id; `None` = the cluster has none yet.
     pub cluster: Option<ClusterId>,
     /// The id assigned to the node.
@@ -52,7 +52,7 @@ impl Candidate {
     /// the directory is already that of a member.
     pub fn of<S: Store>(store: &S, new: Self) -> Result<Option<Self>, StartError> {
         let engine = store.engine();
-        if layouts::rules(engine)?.is_some() {
+        if layouts::layout_in_force(engine)?.is_some() {
             return Ok(None);
         }
         if let Some((kept, _)) = read(engine)? {
@@ -62,7 +62,7 @@ impl Candidate {
                  takes an empty one"
             )));
         }
-        if let Some(why) = data_of_nobody(engine)? {
+        if let Some(why) = data_without_identity(engine)? {
             return Err(StartError::Another(format!("{why}, and --join takes an empty one")));
         }
         if let Some(known) = stored(engine)? {
@@ -81,14 +81,14 @@ impl Candidate {
 
     /// Makes the candidate a member. The change is durable on return: the next start is that of a
     /// member. `wall` and `max_skew` are in microseconds.
-    pub fn takes<S: Store>(
+    pub fn become_member<S: Store>(
         self,
         store: &S,
-        placed: Placed,
+        placed: GrantedMembership,
         wall: u64,
         max_skew: u64,
     ) -> Result<(), StartError> {
-        let Placed { cluster, own, layout } = placed;
+        let GrantedMembership { cluster, own, layout } = placed;
         let node = layout.node(own).expect("who gave it the place looked");
         let name = node.member.name.clone();
         let topology = layout.topology().expect("a layout is checked when it arrives");
@@ -124,7 +124,7 @@ impl Candidate {
 }
 
 /// Returns true if the directory waits to join a cluster.
-pub(super) fn waits(engine: &Engine) -> Result<bool, StartError> {
+pub(super) fn is_candidate(engine: &Engine) -> Result<bool, StartError> {
     Ok(stored(engine)?.is_some())
 }
 

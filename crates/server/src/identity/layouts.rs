@@ -2,9 +2,9 @@
 
 use lsm::{Batch, Engine, PurgeRule, Space};
 use protocol::layout::{Layout, Voter};
-use protocol::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
+use protocol::{EncodedLayouts, Layouts, Logs, MembershipState, NodeId, Shared};
 
-use super::{Identity, Named, OwnRecords, in_store, unreadable};
+use super::{Identity, NodeSettings, OwnRecords, in_store, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -17,7 +17,7 @@ impl Identity {
     pub(crate) fn open_layouts<S: Store>(
         &self,
         store: &S,
-        named: Named<'_>,
+        named: NodeSettings<'_>,
         logs: &Logs,
         state: MembershipState,
     ) -> Result<Layouts, StartError> {
@@ -34,7 +34,7 @@ impl Identity {
             }
         };
         if !layouts.has_votes() {
-            layouts.loses_votes(logs.voter());
+            layouts.renew_voter(logs.voter());
         }
         let (record, _) = layouts.encode();
         if stored.is_none_or(|stored| stored.value() != record) {
@@ -65,36 +65,36 @@ pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartErr
 }
 
 /// Returns the node id and layout stored in a directory, if that layout is in force.
-pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
+pub(super) fn layout_in_force(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
-    let rules = Layouts::rules(&record.value());
+    let rules = Layouts::overriding_layout(&record.value());
     rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
 /// Returns the layouts record of a single node that the settings do not name, updated with what the
 /// settings say of the node, and its layout. `None` = nothing changes, or a change of the layout is
 /// under way.
-pub(super) fn of_single(
+pub(super) fn of_single_node(
     engine: &Engine,
-    named: Named<'_>,
+    named: NodeSettings<'_>,
 ) -> Result<Option<(Vec<u8>, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
-    let changed = Layouts::of_single(&record.value(), &named.first_layout())
+    let changed = Layouts::of_single_node(&record.value(), &named.first_layout())
         .map_err(|why| unreadable("the cluster's layout", why))?;
     Ok(changed.filter(|(changed, _)| *changed != record.value()))
 }
 
 /// Enters a later layout now that its record is durable.
-pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
+pub(super) fn enter(shared: &Shared, kept: &EncodedLayouts, purge: &PurgeRule) {
     // Purging by age ends before any node can write to the new members. A node that is alone again
     // purges by age only from its next start on.
     if kept.has_others() {
         purge.holds_only_replica(false);
     }
     if shared.install_layout(kept) {
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
         log_if_removed(shared);
     }
@@ -113,7 +113,7 @@ pub(crate) fn log_if_removed(shared: &Shared) {
     }
 }
 
-impl Named<'_> {
+impl NodeSettings<'_> {
     /// Returns the layout of a list of nodes that never changed.
     pub(crate) fn first_layout(&self) -> Layout {
         let url = |id: NodeId| self.urls.get(usize::from(id.0)).cloned();

@@ -34,6 +34,7 @@ mod format;
 mod join;
 mod layouts;
 mod marker;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -44,20 +45,21 @@ use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 use protocol::{
-    Boot, BootHistory, BootId, Claim, Clock, ClusterId, Incarnation, LayoutsKept, LogPosition,
-    MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
+    Boot, BootHistory, BootId, Claim, Clock, ClusterId, EncodedLayouts, FormerDisks, Incarnation,
+    LogPosition, MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
 };
 
 use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
-pub use decree::Survivor;
-use difference::{differs, is_another, note_difference};
+pub use decree::SurvivingDirectory;
+use difference::{identity_difference, log_difference, other_node_difference};
 use format::StoredIdentity;
-pub use join::{Candidate, Placed};
+pub use join::{Candidate, GrantedMembership};
 use layouts::enter;
 pub(crate) use layouts::log_if_removed;
 pub use marker::{Directory, Marker};
+use stored::{former_disks, idempotency_recovered_until, newest, peers, proof, read};
 
 /// Key of the identity record.
 const KEY: &[u8] = b"identity";
@@ -66,13 +68,16 @@ const KEY: &[u8] = b"identity";
 const LIVES: &[u8] = b"lives";
 
 /// Key prefix of the missed-write marks; the name of the marked node follows.
-const LACKS: &[u8] = b"lacks/";
+const MISSED_MARKS: &[u8] = b"lacks/";
 
 /// Key of the repair proofs.
 const PROOF: &[u8] = b"proof";
 
 /// Key of the time up to which this node has recovered idempotency-key records from its peers.
 const RECOVERED_WORDS: &[u8] = b"recovered-words";
+
+/// Key of the former disks of this node, and whether a rebuild has made up for each.
+const FORMER_DISKS: &[u8] = b"former-disks";
 
 /// Key prefix of the record of a peer; the peer's name follows.
 const PEER: &[u8] = b"peer/";
@@ -84,7 +89,7 @@ const FIRST: &[u8] = b"first/";
 
 /// The cluster and this node's place in it, from the settings.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct NodeSettings<'a> {
     /// Members of the cluster.
     pub topology: &'a Topology,
     /// The id of this node.
@@ -96,7 +101,7 @@ pub struct Named<'a> {
     pub urls: &'a [String],
 }
 
-impl Named<'_> {
+impl NodeSettings<'_> {
     /// Returns the id and name of every node.
     pub(crate) fn members(&self) -> Vec<(NodeId, String)> {
         let member = |id| (id, self.topology.member(id).name.clone());
@@ -127,8 +132,10 @@ pub struct Identity {
     name: String,
     /// The layout in force at the start, if it was not the first one.
     rules: Option<Layout>,
-    /// The value of [`Identity::recovered_words`] at the start.
-    recovered_words: u64,
+    /// The value of [`Identity::idempotency_recovered_until`] at the start.
+    idempotency_recovered_until: u64,
+    /// The former disks at the start.
+    former_disks: FormerDisks,
     /// The store's rule for dropping tombstones: by age only while the node is alone.
     purge: Arc<PurgeRule>,
     state: Mutex<IdentityState>,
@@ -188,7 +195,7 @@ pub enum OwnRecords {
         /// The change count of the node's own missed-write marks in the same batch.
         changes: u64,
         /// The layout state in the same batch.
-        layouts: LayoutsKept,
+        layouts: EncodedLayouts,
     },
     /// The id of the cluster that the node belongs to.
     ClusterId(ClusterId),
@@ -197,17 +204,17 @@ pub enum OwnRecords {
     /// The node's repair proofs.
     Proof(Proof),
     /// The layout that the node goes by, and its vote.
-    Layouts(LayoutsKept),
+    Layouts(EncodedLayouts),
 }
 
 /// The state of a recovered store before the node writes to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredStore {
     sequence: u64,
     newest: u64,
 }
 
-impl Recovered {
+impl RecoveredStore {
     /// Reads the state. Must be called before the first write.
     pub(crate) fn of(engine: &Engine) -> Self {
         Self { sequence: engine.sequence(), newest: engine.greatest_time() }
@@ -219,23 +226,24 @@ pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
     Ok(read(engine)?.map(|(kept, _)| kept.name))
 }
 
-/// Returns the layout stored in the data directory, if it is in force: see [`Identity::rules`].
+/// Returns the layout stored in the data directory, if it is in force: see
+/// [`Identity::layout_in_force`].
 pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
-    Ok(layouts::rules(engine)?.map(|(_, layout)| layout))
+    Ok(layouts::layout_in_force(engine)?.map(|(_, layout)| layout))
 }
 
 /// Returns true if a directory belongs to a single-node cluster, or to no node.
 pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
-    let rules = layouts::rules(engine)?;
+    let rules = layouts::layout_in_force(engine)?;
     let kept = read(engine)?.map(|(kept, _)| kept);
-    Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
+    Ok(kept.is_none_or(|kept| is_single_node(&kept, rules.as_ref().map(|(_, layout)| layout))))
 }
 
 /// Returns, from a stopped node's directory, the version time up to which all replicas were proven
 /// to hold the same records, provided that the other nodes still hold them. 0 = nothing is proven,
 /// or keys have a single replica.
-pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
-    let rules = layouts::rules(engine)?;
+pub(crate) fn proven_until(engine: &Engine) -> Result<u64, StartError> {
+    let rules = layouts::layout_in_force(engine)?;
     let has_one_copy = match (rules, read(engine)?) {
         (Some((_, layout)), _) => layout.replicas == 1,
         (None, Some((kept, _))) => kept.has_one_copy(),
@@ -248,7 +256,7 @@ pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
 /// Marks a stopped node's directory as having lost records with timestamps up to `lost_before`.
 /// From the next start on, the node is treated like one with a replaced disk, until the other nodes
 /// have streamed back the records that belong to its replicas.
-pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
+pub(crate) fn mark_records_lost<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
     let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
     let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
@@ -262,12 +270,36 @@ pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartErr
     written.map_err(in_store)
 }
 
+/// Stores what the opening of an identity has changed, durably.
+fn store_opened<S: Store>(
+    store: &S,
+    state: &mut IdentityState,
+    stored: Option<&StoredIdentity>,
+    single: Option<&[u8]>,
+) -> Result<(), StartError> {
+    let encoded = state.kept.encode();
+    let proof = format::encode_proof(&state.proof);
+    let mut records = Vec::new();
+    if stored != Some(&state.kept) {
+        records.extend([(KEY, &encoded[..]), (PROOF, &proof)]);
+    }
+    if let Some(record) = single {
+        records.push((layouts::KEY, record));
+    }
+    if records.is_empty() {
+        return Ok(());
+    }
+    let mut batch = state.batch(&records);
+    batch.make_durable();
+    store.commit(batch).map_err(in_store)
+}
+
 impl Identity {
     /// Opens the identity of the directory that `store` is in, and creates it if there is none. An
     /// error is one line and leaves the directory unchanged.
     pub(crate) fn open<S: Store>(
         store: &S,
-        named: Named<'_>,
+        named: NodeSettings<'_>,
         new: NewIdentity,
     ) -> Result<Self, StartError> {
         let engine = store.engine();
@@ -277,7 +309,7 @@ impl Identity {
             None => (None, Version { time: 0, origin }),
         };
         let mut rules = match &stored {
-            Some(_) => layouts::rules(engine)?,
+            Some(_) => layouts::layout_in_force(engine)?,
             None => None,
         };
         // While the settings do not name a single node, they also describe it, even if a change of
@@ -287,15 +319,15 @@ impl Identity {
             && !kept.named
             && layout.is_alone()
             && named.topology.nodes() == 1
-            && let Some((record, changed)) = layouts::of_single(engine, named)?
+            && let Some((record, changed)) = layouts::of_single_node(engine, named)?
         {
             single = Some(record);
             *layout = changed;
         }
         let differs = match (&stored, &rules) {
             (Some(_), Some(_)) if single.is_some() => None,
-            (Some(kept), Some(_)) => is_another(kept, named),
-            (Some(kept), None) => differs(kept, named),
+            (Some(kept), Some(_)) => other_node_difference(kept, named),
+            (Some(kept), None) => identity_difference(kept, named),
             (None, _) => has_no_identity(engine)?,
         };
         if let Some(differs) = differs {
@@ -305,10 +337,10 @@ impl Identity {
         version.time = version.time.max(newest(engine)?);
         let kept = match (&stored, &rules) {
             (Some(kept), Some((_, layout))) if single.is_none() => {
-                note_difference(named, layout);
+                log_difference(named, layout);
                 kept.clone()
             }
-            _ => agreed(stored.as_ref(), named, new),
+            _ => updated_identity(stored.as_ref(), named, new),
         };
         let (incarnation, name) = (kept.incarnation, kept.name.clone());
         let is_new = stored.is_none() && !kept.is_alone();
@@ -318,25 +350,22 @@ impl Identity {
             None => Proof::default(),
         };
         let mut state = IdentityState { made: kept.clone(), kept, version, peers, proof };
-        let encoded = state.kept.encode();
-        let proof = format::encode_proof(&state.proof);
-        let mut records = Vec::new();
-        if stored.as_ref() != Some(&state.kept) {
-            records.extend([(KEY, &encoded[..]), (PROOF, &proof)]);
-        }
-        if let Some(record) = &single {
-            records.push((layouts::KEY, record));
-        }
-        if !records.is_empty() {
-            let mut batch = state.batch(&records);
-            batch.make_durable();
-            store.commit(batch).map_err(in_store)?;
-        }
+        store_opened(store, &mut state, stored.as_ref(), single.as_deref())?;
         let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
-        let recovered_words = recovered_words(engine)?;
-        Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
+        let idempotency_recovered_until = idempotency_recovered_until(engine)?;
+        let former_disks = former_disks(engine)?;
+        Ok(Self {
+            incarnation,
+            own,
+            name,
+            rules,
+            idempotency_recovered_until,
+            former_disks,
+            purge,
+            state,
+        })
     }
 
     /// Returns the node's id.
@@ -350,7 +379,7 @@ impl Identity {
     }
 
     /// Returns the layout in force at the start; `None` = the settings' list was in force.
-    pub fn rules(&self) -> Option<&Layout> {
+    pub fn layout_in_force(&self) -> Option<&Layout> {
         self.rules.as_ref()
     }
 
@@ -376,7 +405,7 @@ impl Identity {
     }
 
     /// Returns true if the known incarnation of this peer is the only one that the peer ever had.
-    pub(crate) fn knows_first(&self, peer: &str) -> bool {
+    pub(crate) fn has_only_incarnation(&self, peer: &str) -> bool {
         let state = self.lock();
         let known = state.peers.get(peer);
         known.is_some_and(|known| {
@@ -393,8 +422,13 @@ impl Identity {
 
     /// Returns the version time up to which the node had, at its start, recovered the
     /// idempotency-key records of a previous incarnation from its peers; 0 = it never did.
-    pub(crate) fn recovered_words(&self) -> u64 {
-        self.recovered_words
+    pub(crate) fn idempotency_recovered_until(&self) -> u64 {
+        self.idempotency_recovered_until
+    }
+
+    /// Returns the former disks of the node at its start.
+    pub(crate) fn former_disks(&self) -> &FormerDisks {
+        &self.former_disks
     }
 
     /// Returns the node's membership state.
@@ -431,21 +465,29 @@ impl Identity {
         let kept = StoredIdentity { state, lost_before, ..held.made.clone() };
         held.made = kept.clone();
         let (lacks, changes) = shared.transfer.missed.encode(shared.own);
-        let lacks_key = [LACKS, kept.name.as_bytes()].concat();
+        let lacks_key = [MISSED_MARKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
             held.proof = held.proof.of_first();
-            shared.membership.layouts.has_no_former_life();
+            shared.membership.layouts.mark_no_former_boot();
         }
         // The layouts are in the same batch, because other nodes may now forget a previous
         // incarnation, whose votes are lost.
         let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
-        let recovered_words = format::encode_time(shared.membership.state.recovered_words());
-        let items: [(&[u8], &[u8]); 5] = [
+        let idempotency_recovered_until =
+            format::encode_time(shared.membership.state.idempotency_recovered_until());
+        let is_member = state == MembershipState::Member;
+        let logs = &shared.membership.logs;
+        if !is_member {
+            logs.begin_former();
+        }
+        let former = format::encode_former(&logs.former_disks(is_member));
+        let items: [(&[u8], &[u8]); 6] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
             (PROOF, &proof),
-            (RECOVERED_WORDS, &recovered_words),
+            (RECOVERED_WORDS, &idempotency_recovered_until),
+            (FORMER_DISKS, &former),
             (layouts::KEY, &layouts),
         ];
         let mut batch = held.batch(&items);
@@ -474,7 +516,8 @@ impl Identity {
         let key = [PEER, name.as_bytes()].concat();
         let mut state = self.lock();
         let first_key = [FIRST, name.as_bytes()].concat();
-        let first = Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another(peer));
+        let first =
+            Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another_disk(peer));
         let known = state.peers.entry(name.clone()).or_default();
         let is_news = std::mem::replace(&mut known.first, first) != first;
         let first = first.map_or(0, |disk| disk.0).to_le_bytes();
@@ -493,7 +536,7 @@ impl Identity {
     /// Returns a batch that stores the missed-write marks of a node.
     pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, OwnRecords) {
         let name = shared.name_of(node);
-        let key = [LACKS, name.as_bytes()].concat();
+        let key = [MISSED_MARKS, name.as_bytes()].concat();
         // Encoded under the lock, so that the newest batch has the latest marks.
         let mut state = self.lock();
         let (lacks, changes) = shared.transfer.missed.encode(node);
@@ -505,7 +548,7 @@ impl Identity {
     pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, OwnRecords) {
         let mut state = self.lock();
         // Of two batches in flight, a restart finds the newer one, so it merges the proofs of both.
-        state.proof = state.proof.and(proof);
+        state.proof = state.proof.merge(proof);
         let proof = state.proof;
         let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
         batch.make_durable();
@@ -542,7 +585,7 @@ impl Identity {
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
                     shared.repair.proofs.mark_first();
-                    shared.membership.state.has_no_former_life();
+                    shared.membership.state.mark_no_former_boot();
                 }
             }
             OwnRecords::ClusterId(cluster) => {
@@ -560,10 +603,10 @@ impl Identity {
         let view = shared.view();
         for node in view.ids() {
             let name = shared.name_of(node);
-            let key = [LACKS, name.as_bytes()].concat();
+            let key = [MISSED_MARKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
-                let found = shared.transfer.missed.found(node, &record.value());
+                let found = shared.transfer.missed.load(node, &record.value());
                 found
                     .map_err(|why| unreadable(format!("missed-write marks of node {name}"), why))?;
             }
@@ -576,11 +619,11 @@ impl Identity {
     /// are other nodes to ask, a member becomes *verifying*, and a node in any state loses its
     /// votes. The start's id comes from the wall clock, because the node's own clock may begin
     /// ahead of it, at its bound.
-    pub(crate) fn begin_life<S: Store, D: Directory>(
+    pub(crate) fn record_boot<S: Store, D: Directory>(
         &self,
         store: &S,
         directory: &D,
-        recovered: Recovered,
+        recovered: RecoveredStore,
         wall: u64,
         number: u64,
     ) -> Result<BootHistory, StartError> {
@@ -592,9 +635,9 @@ impl Identity {
         let mut state = self.lock();
         if let Some((marker, _)) = &stored
             && !directory.holds(marker).map_err(StartError::Unreadable)?
-            && !is_alone_by(&state.kept, self.rules.as_ref())
+            && !is_single_node(&state.kept, self.rules.as_ref())
         {
-            let kept = copied(&state.kept);
+            let kept = identity_of_copy(&state.kept);
             let identity = kept.encode();
             let layouts = layouts::without_votes(store.engine())?;
             let layouts = layouts.iter().map(|record| (layouts::KEY, &record[..]));
@@ -608,7 +651,7 @@ impl Identity {
         let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
         let last = earlier.last().map(|last: &Boot| last.id);
         let id = BootId::begun(Clock::time_of(wall), last);
-        let Recovered { sequence, newest } = recovered;
+        let RecoveredStore { sequence, newest } = recovered;
         let begins = LogPosition(sequence);
         let lineage = BootHistory::new(earlier, Boot { id, begins, newest });
         let marker = directory.make_next(number).map_err(StartError::Directory)?;
@@ -626,18 +669,22 @@ impl Identity {
 /// Returns the id of a new cluster if it has one node: the founder has no other node to ask. The
 /// nodes of a longer list agree on an id once all of them run.
 fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
-    (names.len() == 1).then(|| ClusterId::born(names, incarnation))
+    (names.len() == 1).then(|| ClusterId::derive(names, incarnation))
 }
 
 /// Returns true if a directory belongs to a single-node cluster.
-fn is_alone_by(kept: &StoredIdentity, rules: Option<&Layout>) -> bool {
+fn is_single_node(kept: &StoredIdentity, rules: Option<&Layout>) -> bool {
     rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
 }
 
 /// Returns the identity to store: the directory's, updated with the current settings of a single
 /// node.
-fn agreed(stored: Option<&StoredIdentity>, named: Named<'_>, new: NewIdentity) -> StoredIdentity {
-    let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
+fn updated_identity(
+    stored: Option<&StoredIdentity>,
+    named: NodeSettings<'_>,
+    new: NewIdentity,
+) -> StoredIdentity {
+    let mut kept = stored.cloned().unwrap_or_else(|| new_identity(named, new));
     kept.named |= named.named;
     kept.digest = named.topology.digest();
     kept.description = named.topology.describe();
@@ -646,7 +693,7 @@ fn agreed(stored: Option<&StoredIdentity>, named: Named<'_>, new: NewIdentity) -
 }
 
 /// Returns the identity to store in a copy of a directory.
-fn copied(kept: &StoredIdentity) -> StoredIdentity {
+fn identity_of_copy(kept: &StoredIdentity) -> StoredIdentity {
     let state = match kept.state {
         MembershipState::Member => MembershipState::Verifying,
         state => state,
@@ -654,7 +701,7 @@ fn copied(kept: &StoredIdentity) -> StoredIdentity {
     StoredIdentity { state, ..kept.clone() }
 }
 
-fn made(named: Named<'_>, new: NewIdentity) -> StoredIdentity {
+fn new_identity(named: NodeSettings<'_>, new: NewIdentity) -> StoredIdentity {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     let incarnation = new.incarnation.max(Incarnation(1));
@@ -679,14 +726,14 @@ fn made(named: Named<'_>, new: NewIdentity) -> StoredIdentity {
 /// Returns why the node can't use a directory without an identity: it waits to join a cluster, or
 /// has data, which only a node with an identity writes. `None` = it can.
 fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
-    if join::waits(engine)? {
+    if join::is_candidate(engine)? {
         return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
     }
-    Ok(data_of_nobody(engine)?.map(str::to_owned))
+    Ok(data_without_identity(engine)?.map(str::to_owned))
 }
 
 /// Returns a message if a directory has data and no identity.
-fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
+fn data_without_identity(engine: &Engine) -> Result<Option<&'static str>, StartError> {
     let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
     Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
 }
@@ -698,60 +745,7 @@ fn in_store(source: lsm::Error) -> StartError {
 fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
     let what = what.into();
     match why {
-        Unreadable::Later(format) => StartError::LaterFormat { what, format },
+        Unreadable::LaterFormat(format) => StartError::LaterFormat { what, format },
         Unreadable::Damaged(why) => StartError::Damaged { what, why },
     }
-}
-
-/// Reads the directory's identity and the version of its record.
-fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError> {
-    let record = engine.read(Space::Node, KEY).map_err(in_store)?;
-    let Some(record) = record else { return Ok(None) };
-    let kept = StoredIdentity::decode(&record.value());
-    let kept = kept.map_err(|why| unreadable("the node's identity", why))?;
-    Ok(Some((kept, record.view().version())))
-}
-
-/// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
-fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
-    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
-    let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
-    let what = "what the node has learned anew of idempotency keys (recovered-words)";
-    stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
-}
-
-fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
-    let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
-    let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
-    proof.map_err(|why| unreadable("the repair seal and watermark (proof)", why))
-}
-
-/// Reads the records of all peers.
-fn peers(engine: &Engine) -> Result<BTreeMap<String, PeerRecord>, StartError> {
-    let mut peers = BTreeMap::new();
-    let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
-    while let Some((key, record)) = scan.next().map_err(in_store)? {
-        let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
-        let claim = format::decode_peer(record.value()).map_err(|why| {
-            unreadable(format!("persisted state of node {}", name.escape_debug()), why)
-        })?;
-        let first = engine.read(Space::Node, &[FIRST, name.as_bytes()].concat());
-        let first = first.map_err(in_store)?.and_then(|record| {
-            let value = record.value();
-            let number = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-            number.and_then(Incarnation::of_number)
-        });
-        peers.insert(name, PeerRecord { claim: Some(claim), first, ..PeerRecord::default() });
-    }
-    Ok(peers)
-}
-
-/// Returns the greatest version time in the node's own space, [`Space::Node`].
-fn newest(engine: &Engine) -> Result<u64, StartError> {
-    let mut newest = 0;
-    let mut scan = engine.snapshot().scan(Space::Node, &[], None);
-    while let Some((_, record)) = scan.next().map_err(in_store)? {
-        newest = newest.max(record.version().time);
-    }
-    Ok(newest)
 }

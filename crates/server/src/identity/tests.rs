@@ -37,8 +37,8 @@ impl List {
         Self { named: false, ..Self::new(&[(name, "", 1)], 3, name) }
     }
 
-    fn named(&self) -> Named<'_> {
-        Named { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
+    fn named(&self) -> NodeSettings<'_> {
+        NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
 
@@ -99,7 +99,7 @@ fn keep(
 }
 
 #[test]
-fn what_is_made_once_stays() {
+fn an_identity_is_created_once_and_kept() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
@@ -116,7 +116,7 @@ fn what_is_made_once_stays() {
     shared.transfer.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
     keep(first.keep_state(&shared, MembershipState::Rebuilding));
     keep(first.keep_state(&shared, MembershipState::Member));
-    assert!(!shared.transfer.missed.is_unkept(list.own));
+    assert!(!shared.transfer.missed.is_unsaved(list.own));
     engine.close().unwrap();
     let cluster = first.cluster();
     drop(engine);
@@ -132,7 +132,7 @@ fn what_is_made_once_stays() {
 }
 
 #[test]
-fn what_was_said_last_is_kept_whatever_is_committed_last() {
+fn the_last_batch_made_wins_whichever_is_committed_last() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
@@ -143,14 +143,14 @@ fn what_was_said_last_is_kept_whatever_is_committed_last() {
     for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
         keep(&engine, &identity, &shared, (batch, keeps));
     }
-    assert!(!shared.transfer.missed.is_unkept(c));
+    assert!(!shared.transfer.missed.is_unsaved(c));
     let fresh = self::shared(&list);
     identity.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.transfer.missed.partitions(c), 1);
 }
 
 #[test]
-fn what_could_not_be_kept_does_not_hold() {
+fn a_record_that_could_not_be_stored_takes_no_effect() {
     let (engine, list) = (engine(&MemDisk::new()), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
     drop(identity.keep_state(&shared, MembershipState::Member));
@@ -197,15 +197,15 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
     let b = NodeId(1);
-    let knows_first = || open(&engine, &list, 9, 77).unwrap().knows_first("b");
+    let knows_first = || open(&engine, &list, 9, 77).unwrap().has_only_incarnation("b");
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), BootId(1));
+    shared.membership.logs.note_boot(b, Incarnation(5), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(knows_first());
-    shared.membership.logs.saw(b, Incarnation(6), BootId(1));
+    shared.membership.logs.note_boot(b, Incarnation(6), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(6)));
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), BootId(2));
+    shared.membership.logs.note_boot(b, Incarnation(5), BootId(2));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(!knows_first(), "it is back, and another one was there meanwhile");
 }
@@ -257,7 +257,7 @@ fn a_node_alone_may_move_and_change_its_copies() {
 }
 
 #[test]
-fn data_without_an_identity_is_nobodys() {
+fn data_without_an_identity_is_refused() {
     for list in [List::unnamed("x"), three()] {
         let engine = engine(&MemDisk::new());
         let mut batch = Batch::new();
@@ -305,8 +305,8 @@ impl Directory for Files {
 
 fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, BootHistory) {
     let identity = open(engine, &three(), 9, 0).unwrap();
-    let recovered = Recovered::of(engine);
-    let lineage = identity.begin_life(engine, files, recovered, wall, wall).unwrap();
+    let recovered = RecoveredStore::of(engine);
+    let lineage = identity.record_boot(engine, files, recovered, wall, wall).unwrap();
     (identity, lineage)
 }
 
@@ -392,7 +392,7 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let (identity, lineage) = begin(&engine, &files, 100);
     let logs = Logs::new(identity.incarnation(), lineage, &[]);
     let open = |urls: &[String]| {
-        let named = Named { urls, ..list.named() };
+        let named = NodeSettings { urls, ..list.named() };
         identity.open_layouts(&engine, named, &logs, MembershipState::Member).unwrap()
     };
     let [before, after] =
@@ -404,8 +404,8 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let next = Arc::new(base.planned(&change, |_| Some(VoterId(7))).unwrap());
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
-    assert_eq!(was.asked(&prepare), (VoteReply::Promise(None), true));
-    assert_eq!(was.asked(&accept), (VoteReply::Accepted, true));
+    assert_eq!(was.handle_request(&prepare), (VoteReply::Promise(None), true));
+    assert_eq!(was.handle_request(&accept), (VoteReply::Accepted, true));
     let view = was.view_after(&base, &View::first(list.topology.clone()));
     let shared = Shared::of(
         (list.own, "a".to_owned()),
@@ -421,9 +421,16 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     assert_eq!(is.known().nodes[0].url, "http://i:1");
     assert_eq!(is.known().id(), base.id());
     let prepare = VoteRequest::Prepare { base: is.known(), ballot: 4 };
-    assert_eq!(is.asked(&prepare), (VoteReply::Promise(Some((3, Arc::clone(&next)))), true));
+    assert_eq!(
+        is.handle_request(&prepare),
+        (VoteReply::Promise(Some((3, Arc::clone(&next)))), true)
+    );
     let accept = VoteRequest::Accept { ballot: 4, layout: next };
-    assert_eq!(is.asked(&accept), (VoteReply::Accepted, true), "whoever made it has others' URLs");
+    assert_eq!(
+        is.handle_request(&accept),
+        (VoteReply::Accepted, true),
+        "whoever made it has others' URLs"
+    );
 }
 
 #[test]
@@ -434,8 +441,8 @@ fn a_start_that_broke_off_is_no_copy() {
     // The store knows the new file, which is not renamed yet.
     let marker = files.make_next(7).unwrap();
     files.fails.set(true);
-    let recovered = Recovered::of(&engine);
-    assert!(identity.begin_life(&engine, &files, recovered, 110, 8).is_err());
+    let recovered = RecoveredStore::of(&engine);
+    assert!(identity.record_boot(&engine, &files, recovered, 110, 8).is_err());
     files.fails.set(false);
     assert!(files.holds(&marker).unwrap());
     let (identity, _) = begin(&engine, &files, 120);
@@ -448,8 +455,8 @@ fn a_file_that_can_not_be_read_makes_no_copy() {
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     files.unreadable.set(true);
-    let recovered = Recovered::of(&engine);
-    let refused = identity.begin_life(&engine, &files, recovered, 110, 8).unwrap_err();
+    let recovered = RecoveredStore::of(&engine);
+    let refused = identity.record_boot(&engine, &files, recovered, 110, 8).unwrap_err();
     assert!(refused.to_string().starts_with("cannot read LIFE, "), "{refused}");
     files.unreadable.set(false);
     let (identity, _) = begin(&engine, &files, 120);
@@ -457,7 +464,7 @@ fn a_file_that_can_not_be_read_makes_no_copy() {
 }
 
 #[test]
-fn the_bytes_are_pinned() {
+fn the_encoded_bytes_are_fixed() {
     let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
         named: true,
@@ -510,9 +517,9 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
         assert!(matches!(format::decode_peer(damaged), Err(Unreadable::Damaged(_))));
     }
     assert!(matches!(format::decode_time(&[1; 8]), Err(Unreadable::Damaged(_))));
-    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::Later(2)));
-    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::Later(2)));
-    assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
+    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::LaterFormat(2)));
+    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::LaterFormat(2)));
+    assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::LaterFormat(3)));
 }
 
 /// The record is durable whatever the settings' sync mode: a node reports a round as ready only

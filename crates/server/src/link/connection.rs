@@ -13,13 +13,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use protocol::handshake::PeerSeen;
 use protocol::wire::{
-    Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
+    Item, LongKind, Malformed, PieceHeader, WHOLE_MAX, WINDOW, message_len, message_of,
 };
 use protocol::{Body, BootId, Event, Incarnation, Message, NodeId, Now, Reply, ViewId};
 
-use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
+use super::incoming::{Incoming, KEPT_BYTES, LongMessage, reply_state};
 use super::outgoing::Outgoing;
-use super::{ConnectionInput, Direction, Host, PeerTable, Room};
+use super::{ConnectionInput, Direction, Host, MessageReservation, PeerTable};
 
 /// Unanswered pings in a row after which a dialed connection is closed.
 const MISSED_PINGS: u32 = 2;
@@ -76,7 +76,7 @@ impl<R> Drop for Connection<R> {
     }
 }
 
-impl<R: Room> Connection<R> {
+impl<R: MessageReservation> Connection<R> {
     /// Creates the connection after both nodes have proved their identity. A dialed connection
     /// begins with a ping, so that clocks are compared before anything is answered: see
     /// [`Clock::compared`](protocol::Clock::compared).
@@ -109,7 +109,7 @@ impl<R: Room> Connection<R> {
     }
 
     /// Returns the side that opened the connection.
-    pub fn way(&self) -> Direction {
+    pub fn direction(&self) -> Direction {
         self.way
     }
 
@@ -153,13 +153,13 @@ impl<R: Room> Connection<R> {
         let encoded = out.writer.len();
         if length > WHOLE_MAX {
             let mono = now().mono;
-            out.long.forget_late(mono);
+            out.long.drop_expired(mono);
             out.long.push(message, mono);
         } else if encoded > 0 && encoded + length > self.table.encoded_bytes()
             || !out.short.is_empty()
         {
             let mono = now().mono;
-            out.short.forget_late(mono);
+            out.short.drop_expired(mono);
             out.short.push(message, mono);
         } else {
             out.writer.message(&message);
@@ -191,7 +191,7 @@ impl<R: Room> Connection<R> {
     /// Returns the bytes to write next: whole envelopes, or the rest of one.
     pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
         if self.outgoing.writer.sealed().is_empty() && self.outgoing.waiting() > 0 {
-            self.outgoing.add_short(self.table.encoded_bytes(), &now);
+            self.outgoing.encode_short(self.table.encoded_bytes(), &now);
             self.outgoing.add_pieces(&now);
             self.seal(&now);
         }
@@ -227,8 +227,8 @@ impl<R: Room> Connection<R> {
         if self.silent_pings >= most {
             self.close("no ping answered");
         } else if dialed {
-            self.outgoing.short.forget_late(now.mono);
-            self.outgoing.long.forget_late(now.mono);
+            self.outgoing.short.drop_expired(now.mono);
+            self.outgoing.long.drop_expired(now.mono);
             self.outgoing.writer.ping(now.mono);
         }
     }
@@ -254,7 +254,7 @@ impl<R: Room> Connection<R> {
     pub fn receive(
         &mut self,
         input: &mut &[u8],
-        host: &mut impl Host<Room = R>,
+        host: &mut impl Host<Reservation = R>,
     ) -> Result<Option<ConnectionInput>, Malformed> {
         self.received_any |= !input.is_empty();
         while self.closed.is_none() {
@@ -266,7 +266,7 @@ impl<R: Room> Connection<R> {
                 self.traffic.envelopes_received += 1;
                 if !self.table.received(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
-                } else if self.table.learns_of_later(self.peer, sender.view.epoch) {
+                } else if self.table.notices_later_epoch(self.peer, sender.view.epoch) {
                     return Ok(Some(ConnectionInput::Later));
                 }
             } else {
@@ -279,7 +279,7 @@ impl<R: Room> Connection<R> {
     fn item(
         &mut self,
         item: Item,
-        host: &mut impl Host<Room = R>,
+        host: &mut impl Host<Reservation = R>,
     ) -> Result<Option<ConnectionInput>, Malformed> {
         match item {
             Item::Message(message) => return self.message(message, self.incoming.under, host),
@@ -306,18 +306,18 @@ impl<R: Room> Connection<R> {
     /// Takes pieces as long as their message has a reservation or is discarded.
     fn gather(
         &mut self,
-        host: &mut impl Host<Room = R>,
+        host: &mut impl Host<Reservation = R>,
     ) -> Result<Option<ConnectionInput>, Malformed> {
         while let Some((piece, _)) = self.incoming.pieces.front() {
-            if matches!(self.incoming.long, Long::No) {
-                self.incoming.long = self.begin(Announced::by(piece)?, host);
+            if matches!(self.incoming.long, LongMessage::No) {
+                self.incoming.long = self.begin(PieceHeader::parse(piece)?, host);
             }
-            if let Long::Waits(what) = self.incoming.long {
-                let Some(room) = host.room_for_request(what.bytes) else { break };
-                self.incoming.long = Long::Comes(Some(room));
+            if let LongMessage::Waits(what) = self.incoming.long {
+                let Some(room) = host.reserve_for_request(what.bytes) else { break };
+                self.incoming.long = LongMessage::Assembling(Some(room));
             }
             if let Some((long, whole)) = self.incoming.take_piece()?
-                && let Some(came) = self.take_long(long, whole, host)?
+                && let Some(came) = self.finish_long_message(long, whole, host)?
             {
                 return Ok(Some(came));
             }
@@ -330,24 +330,24 @@ impl<R: Room> Connection<R> {
     }
 
     /// Returns the initial state of a long message.
-    fn begin(&self, what: Announced, host: &mut impl Host<Room = R>) -> Long<R> {
+    fn begin(&self, what: PieceHeader, host: &mut impl Host<Reservation = R>) -> LongMessage<R> {
         match what.kind {
-            LongKind::Request => Long::Waits(what),
-            LongKind::Found => room_for(what, host.room_for_reply(self.peer, what.id)),
+            LongKind::Request => LongMessage::Waits(what),
+            LongKind::Found => reply_state(what, host.take_reply_reservation(self.peer, what.id)),
             // The reader of a range has a reservation for its pages.
-            LongKind::Page => Long::Comes(None),
+            LongKind::Page => LongMessage::Assembling(None),
         }
     }
 
     /// Handles a long message after its last piece.
-    fn take_long(
+    fn finish_long_message(
         &mut self,
-        long: Long<R>,
+        long: LongMessage<R>,
         whole: Option<Bytes>,
-        host: &mut impl Host<Room = R>,
+        host: &mut impl Host<Reservation = R>,
     ) -> Result<Option<ConnectionInput>, Malformed> {
         match (long, whole) {
-            (Long::Comes(room), Some(bytes)) => {
+            (LongMessage::Assembling(room), Some(bytes)) => {
                 let bytes = match room {
                     Some(room) => room.keep(bytes),
                     None => bytes,
@@ -356,7 +356,7 @@ impl<R: Room> Connection<R> {
                 self.message(message, self.incoming.long_under, host)
             }
             // The message had no reservation.
-            (Long::Skipped(what), _) if self.way == Direction::Dialed => {
+            (LongMessage::Skipped(what), _) if self.way == Direction::Dialed => {
                 let (peer, id, reply) = (self.peer, what.id, Reply::Busy);
                 Ok(Some(ConnectionInput::Event(Event::Reply { peer, id, reply })))
             }
@@ -368,7 +368,7 @@ impl<R: Room> Connection<R> {
         &mut self,
         message: Message,
         under: ViewId,
-        host: &mut impl Host<Room = R>,
+        host: &mut impl Host<Reservation = R>,
     ) -> Result<Option<ConnectionInput>, Malformed> {
         let Message { id, body } = message;
         let peer = self.peer;
@@ -378,7 +378,7 @@ impl<R: Room> Connection<R> {
                 // A long message got its reservation with its announcement; a record just above the
                 // bound gets its own here.
                 if let Reply::Found { record, .. } = &mut reply
-                    && let Some(room) = host.room_for_reply(peer, id)
+                    && let Some(room) = host.take_reply_reservation(peer, id)
                 {
                     *record = record.view().to_record().held_by(|bytes| room.keep(bytes));
                 }

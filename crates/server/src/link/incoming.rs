@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use protocol::ViewId;
 use protocol::wire::{
-    Announced, Assembly, Envelope, ITEM_HEAD, Item, Malformed, Sender, WINDOW, envelope_len,
+    Assembly, Envelope, ITEM_HEAD, Item, Malformed, PieceHeader, Sender, WINDOW, envelope_len,
 };
 
-use super::Room;
+use super::MessageReservation;
 
 /// Overhead of a message with a record, in bytes.
 const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
@@ -26,16 +26,16 @@ pub(super) const KEPT_BYTES: usize = 64 << 10;
 const LENGTH_KNOWN: usize = 12;
 
 /// State of the incoming long message.
-pub(super) enum Long<R> {
+pub(super) enum LongMessage<R> {
     /// No long message is coming in.
     No,
     /// The message waits for a reservation.
-    Waits(Announced),
+    Waits(PieceHeader),
     /// The message is being assembled in this reservation; `None` = the requester has one of its
     /// own.
-    Comes(Option<R>),
+    Assembling(Option<R>),
     /// The message is discarded.
-    Skipped(Announced),
+    Skipped(PieceHeader),
 }
 
 /// The receiving half of a connection; see the module.
@@ -48,14 +48,14 @@ pub(super) struct Incoming<R> {
     piece_bytes: usize,
     /// Bytes of pieces taken since credit was last given.
     taken: usize,
-    pub(super) long: Long<R>,
+    pub(super) long: LongMessage<R>,
     assembly: Assembly,
     /// The peer's view, from the open envelope, and from the last envelope with a piece.
     pub(super) under: ViewId,
     pub(super) long_under: ViewId,
 }
 
-impl<R: Room> Incoming<R> {
+impl<R: MessageReservation> Incoming<R> {
     pub(super) fn new() -> Self {
         Self {
             rest: Vec::new(),
@@ -63,7 +63,7 @@ impl<R: Room> Incoming<R> {
             pieces: VecDeque::new(),
             piece_bytes: 0,
             taken: 0,
-            long: Long::No,
+            long: LongMessage::No,
             assembly: Assembly::default(),
             under: ViewId::default(),
             long_under: ViewId::default(),
@@ -129,16 +129,18 @@ impl<R: Room> Incoming<R> {
 
     /// Takes the front piece, which has a reservation or is discarded. After the last piece,
     /// returns the message's state and, unless discarded, its bytes.
-    pub(super) fn take_piece(&mut self) -> Result<Option<(Long<R>, Option<Bytes>)>, Malformed> {
+    pub(super) fn take_piece(
+        &mut self,
+    ) -> Result<Option<(LongMessage<R>, Option<Bytes>)>, Malformed> {
         let Some((piece, last)) = self.pieces.pop_front() else { return Ok(None) };
         assert!(self.piece_bytes >= piece.len(), "each piece was counted when it came");
         self.piece_bytes -= piece.len();
         self.taken += piece.len();
         let whole = match self.long {
-            Long::Comes(_) => self.assembly.add(&piece, last)?,
+            LongMessage::Assembling(_) => self.assembly.add(&piece, last)?,
             _ => None,
         };
-        Ok(last.then(|| (std::mem::replace(&mut self.long, Long::No), whole)))
+        Ok(last.then(|| (std::mem::replace(&mut self.long, LongMessage::No), whole)))
     }
 
     /// Takes the number of bytes of pieces taken since the last call, to be given as credit.
@@ -149,9 +151,14 @@ impl<R: Room> Incoming<R> {
 
 /// Returns the state of a reply with a record: assembled in its reservation if that is large
 /// enough, discarded otherwise.
-pub(super) fn room_for<R: Room>(what: Announced, room: Option<R>) -> Long<R> {
+pub(super) fn reply_state<R: MessageReservation>(
+    what: PieceHeader,
+    room: Option<R>,
+) -> LongMessage<R> {
     match room {
-        Some(room) if what.bytes <= room.bytes() + FOUND_HEAD => Long::Comes(Some(room)),
-        _ => Long::Skipped(what),
+        Some(room) if what.bytes <= room.bytes() + FOUND_HEAD => {
+            LongMessage::Assembling(Some(room))
+        }
+        _ => LongMessage::Skipped(what),
     }
 }

@@ -34,7 +34,7 @@ use protocol::{ConnectionId, Event, NodeId, Now};
 pub use connection::{Connection, Traffic};
 pub use redialer::{Pings, Redialer, Round};
 pub use table::{LinkBounds, PeerTable, Seen};
-pub use to_peer::{Attempt, DialStage, Fallen, Link};
+pub use to_peer::{Attempt, DialStage, FallenLink, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
 
 /// Microseconds between two pings on every dialed connection. A connection that receives nothing in
@@ -70,7 +70,7 @@ pub enum ConnectionInput {
 }
 
 /// A memory reservation for a long message, released on drop.
-pub trait Room: Send + Sized + 'static {
+pub trait MessageReservation: Send + Sized + 'static {
     /// Returns the size of the reservation, in bytes.
     fn bytes(&self) -> usize;
 
@@ -95,7 +95,7 @@ impl<R> AsRef<[u8]> for PendingRequest<R> {
 /// The services that a connection needs from its driver.
 pub trait Host {
     /// Reservation for a long message.
-    type Room: Room;
+    type Reservation: MessageReservation;
 
     /// Returns the current time; called only where it is needed.
     fn now(&self) -> Now;
@@ -103,9 +103,9 @@ pub trait Host {
     /// Reserves memory for a long request of the peer. `None` = no memory is free now: the
     /// connection gives no more credit, and asks again with the next call of
     /// [`Connection::receive`].
-    fn room_for_request(&mut self, bytes: usize) -> Option<Self::Room>;
+    fn reserve_for_request(&mut self, bytes: usize) -> Option<Self::Reservation>;
 
     /// Takes the reservation for the reply to a request of this node, if the reservation still
     /// exists.
-    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Self::Room>;
+    fn take_reply_reservation(&mut self, peer: NodeId, id: u64) -> Option<Self::Reservation>;
 }

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use protocol::wire::{Cut, PIECE_MAX, WINDOW, Writer, message_len};
+use protocol::wire::{OutgoingPieces, PIECE_MAX, WINDOW, Writer, message_len};
 use protocol::{Body, Message, Now};
 
 /// The sending half of a connection; see the module.
@@ -20,7 +20,7 @@ pub(super) struct Outgoing {
     pub(super) writer: Writer,
     pub(super) short: Queue,
     pub(super) long: Queue,
-    cut: Option<Cut>,
+    cut: Option<OutgoingPieces>,
     /// Bytes of pieces that the peer's credit allows.
     pub(super) credit: usize,
 }
@@ -43,7 +43,7 @@ impl Queue {
     }
 
     /// Removes the first message, expired or not.
-    fn pop_any(&mut self) -> Option<(Message, u64)> {
+    fn pop_first(&mut self) -> Option<(Message, u64)> {
         let (message, since) = self.messages.pop_front()?;
         let bytes = message_len(&message);
         assert!(self.bytes >= bytes, "what waits was counted");
@@ -54,8 +54,8 @@ impl Queue {
 
     /// Removes the first message that has not expired, and updates its remaining time.
     fn pop(&mut self, now: &impl Fn() -> Now) -> Option<Message> {
-        while let Some((mut message, since)) = self.pop_any() {
-            if shorten(&mut message, since, now().mono) {
+        while let Some((mut message, since)) = self.pop_first() {
+            if deduct_queueing_time(&mut message, since, now().mono) {
                 return Some(message);
             }
         }
@@ -63,12 +63,12 @@ impl Queue {
     }
 
     /// Drops expired messages at the front, which releases their records.
-    pub(super) fn forget_late(&mut self, mono: u64) {
+    pub(super) fn drop_expired(&mut self, mono: u64) {
         while let Some((message, since)) = self.messages.front() {
-            if left_of(message, *since, mono) != Some(0) {
+            if remaining_time_ms(message, *since, mono) != Some(0) {
                 return;
             }
-            self.pop_any();
+            self.pop_first();
         }
     }
 }
@@ -80,12 +80,12 @@ impl Outgoing {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        let cut = self.cut.as_ref().map_or(0, Cut::left);
+        let cut = self.cut.as_ref().map_or(0, OutgoingPieces::left);
         self.writer.len() + self.short.bytes + self.long.bytes + cut
     }
 
     /// Encodes queued short messages until `bytes` are encoded.
-    pub(super) fn add_short(&mut self, bytes: usize, now: &impl Fn() -> Now) {
+    pub(super) fn encode_short(&mut self, bytes: usize, now: &impl Fn() -> Now) {
         while self.writer.len() < bytes {
             let Some(message) = self.short.pop(now) else { return };
             self.writer.message(&message);
@@ -101,7 +101,7 @@ impl Outgoing {
         while self.writer.len() < PIECE_MAX {
             if self.cut.is_none() {
                 let Some(message) = self.long.pop(now) else { return };
-                self.cut = Some(Cut::new(&message));
+                self.cut = Some(OutgoingPieces::new(&message));
             }
             let Some(cut) = &mut self.cut else { return };
             let added = cut.next(self.credit, &mut self.writer);
@@ -117,15 +117,15 @@ impl Outgoing {
 }
 
 /// Returns the milliseconds for which the requester still waits; `None` = the message is a reply.
-fn left_of(message: &Message, since: u64, mono: u64) -> Option<u32> {
+fn remaining_time_ms(message: &Message, since: u64, mono: u64) -> Option<u32> {
     let Body::Request { remaining_ms, .. } = &message.body else { return None };
     let waited = u32::try_from(mono.saturating_sub(since) / 1000).unwrap_or(u32::MAX);
     Some(remaining_ms.saturating_sub(waited))
 }
 
 /// Deducts a request's queueing time from its remaining time; returns false if it has expired.
-pub(super) fn shorten(message: &mut Message, since: u64, mono: u64) -> bool {
-    let left = left_of(message, since, mono);
+pub(super) fn deduct_queueing_time(message: &mut Message, since: u64, mono: u64) -> bool {
+    let left = remaining_time_ms(message, since, mono);
     if let (Body::Request { remaining_ms, .. }, Some(left)) = (&mut message.body, left) {
         *remaining_ms = left;
     }

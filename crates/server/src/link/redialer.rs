@@ -71,7 +71,7 @@ impl Redialer {
                 continue;
             }
             let late = attempts.next.is_none_or(|next| mono >= next);
-            if due.len() == DIALED_AT_ONCE || !(late || seen.take_knock()) {
+            if due.len() == DIALED_AT_ONCE || !(late || seen.take_dialed()) {
                 continue;
             }
             attempts.next = Some(mono + pause(attempts.failed));

@@ -158,12 +158,12 @@ impl PeerTable {
         sender: Sender,
         now: Now,
     ) -> bool {
-        self.shared.clock.hear(sender.clock, now, self.max_skew_micros);
+        self.shared.clock.merge_received(sender.clock, now, self.max_skew_micros);
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 
     /// Returns true if a node's layout epoch is later than this node's, and was not known before.
-    pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
+    pub(super) fn notices_later_epoch(&self, peer: NodeId, epoch: u64) -> bool {
         epoch > self.shared.membership.views.epoch()
             && self.shared.membership.layouts.received_epoch(peer, epoch)
     }
@@ -176,14 +176,14 @@ impl PeerTable {
             seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
-        self.shared.membership.logs.saw(*node, *incarnation, *life);
+        self.shared.membership.logs.note_boot(*node, *incarnation, *life);
         self.shared.membership.known_disk.connected(*node);
         if self.shared.membership.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.state.mark_doubted();
             self.shared.membership.logs.mark_doubted(*node);
             self.shared.membership.known_disk.set_waiting(true);
         }
-        self.shared.seen_with_proof(*node, *proven);
+        self.shared.note_proof_seen(*node, *proven);
     }
 
     /// Records a handshake that was refused, either begun by this node with `peer` or requested by
@@ -228,19 +228,29 @@ impl PeerTable {
     }
 
     /// Compares this node's clock with those of the nodes with known clocks, to find the limit
-    /// above which more than half of them refuse versions.
+    /// above which more than half of them refuse versions, and the time that more than half of them
+    /// have reached.
     fn compare(&self) {
         // Of two loops that compare one after the other, the second sees the observations of both.
         let _alone = self.comparing.lock();
         let own = self.own();
-        let mut limits: Vec<i64> = self.shared.membership.views.with(|view| {
-            let others = view.ids().filter(|node| *node != own);
-            let latest = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
-            latest.map(|latest| latest.saturating_add_unsigned(self.max_skew_micros)).collect()
-        });
+        let (mut limits, mut earliest): (Vec<i64>, Vec<i64>) =
+            self.shared.membership.views.with(|view| {
+                let others = view.ids().filter(|node| *node != own);
+                let seen = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
+                let tolerance = self.max_skew_micros / COMPARED_TO;
+                let bounds = |(latest, rtt): (i64, u64)| {
+                    let earliest = latest.saturating_sub_unsigned(rtt + tolerance);
+                    (latest.saturating_add_unsigned(self.max_skew_micros), earliest)
+                };
+                seen.map(bounds).unzip()
+            });
         limits.sort_unstable();
+        earliest.sort_unstable();
         let limit = limits.get(limits.len() / 2).copied();
+        let reached = earliest.get(earliest.len().saturating_sub(1) / 2).copied();
         self.shared.clock.compared(limit, limits.len());
+        self.shared.clock.reached(reached);
     }
 
     /// Returns the lead of a node's wall clock over this node's, in microseconds, within half of
@@ -274,7 +284,7 @@ pub struct Seen {
     latest_at_zero: AtomicI64,
     /// The value of `latest_at_zero` that this node's clock was last compared with.
     compared_at_zero: AtomicI64,
-    /// True if the peer has dialed this node since the last call of `take_knock`.
+    /// True if the peer has dialed this node since the last call of `take_dialed`.
     knocked: AtomicBool,
 }
 
@@ -306,19 +316,20 @@ impl Seen {
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// Returns the value of `latest_at_zero` at the last comparison; `None` if `latest_at_zero` is
-    /// unknown.
-    fn compared_at_zero(&self) -> Option<i64> {
-        self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
+    /// Returns the value of `latest_at_zero` at the last comparison, and the round trip of the last
+    /// ping; `None` if `latest_at_zero` is unknown.
+    fn compared_at_zero(&self) -> Option<(i64, u64)> {
+        self.latest_at_zero()
+            .map(|_| (self.compared_at_zero.load(Ordering::Relaxed), self.rtt_micros()))
     }
 
     /// Records that the peer has dialed this node: the peer is up, and may be dialed.
-    pub fn knock(&self) {
+    pub fn note_dialed(&self) {
         self.knocked.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the peer has dialed this node since the last call.
-    pub(super) fn take_knock(&self) -> bool {
+    pub(super) fn take_dialed(&self) -> bool {
         self.knocked.swap(false, Ordering::Relaxed)
     }
 

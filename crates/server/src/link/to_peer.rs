@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   down ─▶ dialing    at the first message, or when the redialer dials
-//!   dialing ─▶ up      after the handshake; event `Up`
-//!   up ─▶ down         when a connection is lost, or the peer is silent; event `Lost`
+//!   dialing ─▶ up      after the handshake; event `LinkUp`
+//!   up ─▶ down         when a connection is lost, or the peer is silent; event `LinkLost`
 //!   dialing ─▶ down    when the dial or the handshake fails; event `Unreachable`
 //! ```
 //!
 //! A link has a small connection for short requests, and a bulk connection for long requests, hints
 //! and page requests, which is dialed with the first of these. The link is up or down as a whole:
-//! when either connection is lost, both are closed, and there is one [`Event::Lost`] for all
+//! when either connection is lost, both are closed, and there is one [`Event::LinkLost`] for all
 //! unanswered requests.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use protocol::handshake::ConnectionKind;
 use protocol::wire::{WHOLE_MAX, message_len};
 use protocol::{Body, Event, Message, NodeId, Request};
 
-use super::outgoing::shorten;
+use super::outgoing::deduct_queueing_time;
 
 /// Least time between a failed dial and the next, in microseconds. Messages sent in between wait
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
@@ -73,7 +73,7 @@ pub struct Attempt {
 
 /// A link that has just fallen.
 #[derive(Debug)]
-pub struct Fallen<D, C> {
+pub struct FallenLink<D, C> {
     /// States of the connections, small and bulk. The driver must close them.
     pub stages: [DialStage<D, C>; 2],
     /// True if the peer had said goodbye.
@@ -94,7 +94,7 @@ impl<D, C> Default for Slot<D, C> {
     }
 }
 
-impl<D, C> Fallen<D, C> {
+impl<D, C> FallenLink<D, C> {
     /// True if the link counted as up.
     pub fn was_up(&self) -> bool {
         matches!(self.stages[0], DialStage::Up(_))
@@ -183,7 +183,7 @@ impl<D, C> Link<D, C> {
         slot.bytes = 0;
         slot.stage = DialStage::Up(connection);
         let waiting = slot.waiting.drain(..).filter_map(|(mut message, since)| {
-            shorten(&mut message, since, mono).then_some(message)
+            deduct_queueing_time(&mut message, since, mono).then_some(message)
         });
         Some(waiting.collect())
     }
@@ -201,7 +201,7 @@ impl<D, C> Link<D, C> {
         falls: u64,
         refused: bool,
         mono: u64,
-    ) -> Option<Fallen<D, C>> {
+    ) -> Option<FallenLink<D, C>> {
         if self.falls != falls {
             return None;
         }
@@ -212,8 +212,8 @@ impl<D, C> Link<D, C> {
         // The node may have carried out requests sent over a bulk connection, with or without a
         // small one.
         let sent = stages.iter().any(|stage| matches!(stage, DialStage::Up(_)));
-        let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
-        Some(Fallen { stages, left, event })
+        let event = if sent { Event::LinkLost(peer) } else { Event::Unreachable(peer) };
+        Some(FallenLink { stages, left, event })
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_waits_than_may() {
+    fn the_queue_of_a_link_is_bounded() {
         let mut link = Tested::default();
         let taken = (0..100).take_while(|id| send(&mut link, ping(*id)).2).count();
         assert_eq!(taken, QUEUE / message_len(&ping(0)));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_as_a_whole_and_once() {
+    fn a_link_falls_with_all_its_connections_and_once() {
         let mut link = Tested::default();
         send(&mut link, hints(1));
         let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
@@ -305,14 +305,14 @@ mod tests {
 
         assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
         let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
-        assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
+        assert!(matches!(fallen.event, Event::LinkLost(PEER)), "it may have been done");
         assert!(!fallen.was_up(), "it never counted as up");
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         assert_eq!((attempts[1].falls, attempts[1].not_before), (2, Some(55_000)), "refused");
     }
 
     #[test]
-    fn who_leaves_is_asked_nothing_until_it_is_back() {
+    fn a_leaving_peer_gets_no_requests_until_it_is_back() {
         let mut link = Tested::default();
         link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
         link.leave();

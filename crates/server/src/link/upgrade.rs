@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_node_is_told_by_its_first_words() {
+    fn a_server_that_is_no_node_is_recognized_by_its_first_bytes() {
         let refused = |answer: &[u8]| Upgrade::default().receive(answer).unwrap_err().0;
         assert_eq!(refused(b"HTTP/1.1 404 Not Found\r\n\r\n"), "HTTP/1.1 404 Not Found");
         assert_eq!(refused(&[b'x'; 5000]), "a response header without end");

@@ -66,12 +66,12 @@ impl Part {
         Arc::new(Self { free: AtomicUsize::new(total), total })
     }
 
-    fn take(self: &Arc<Self>, bytes: usize) -> Option<PageRoom> {
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<PageReservation> {
         let bytes = bytes.min(self.total);
         let rest = |free: usize| free.checked_sub(bytes);
         // Relaxed: the counter guards no other memory.
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
-        Some(PageRoom { part: Arc::clone(self), bytes })
+        Some(PageReservation { part: Arc::clone(self), bytes })
     }
 
     fn held(&self) -> usize {
@@ -81,12 +81,12 @@ impl Part {
 
 /// A reservation of memory for pages, released on drop.
 #[derive(Debug)]
-pub(crate) struct PageRoom {
+pub(crate) struct PageReservation {
     part: Arc<Part>,
     bytes: usize,
 }
 
-impl Drop for PageRoom {
+impl Drop for PageReservation {
     fn drop(&mut self) {
         let free = self.part.free.fetch_add(self.bytes, Ordering::Relaxed);
         assert!(free + self.bytes <= self.part.total, "no more is given back than was taken");
@@ -96,7 +96,7 @@ impl Drop for PageRoom {
 /// The bytes of a page with their reservation, which is held until the last item is sent.
 struct Items {
     bytes: BytesMut,
-    _room: Option<PageRoom>,
+    _room: Option<PageReservation>,
 }
 
 impl AsRef<[u8]> for Items {
@@ -114,7 +114,7 @@ impl Pages {
     }
 
     /// Reserves memory for a range that reads from `nodes` nodes; `None` = too little is free.
-    pub(crate) fn for_range(&self, nodes: usize) -> Option<PageRoom> {
+    pub(crate) fn for_range(&self, nodes: usize) -> Option<PageReservation> {
         self.ranges.take(nodes * PAGE_BYTES as usize)
     }
 
@@ -137,8 +137,8 @@ impl Pages {
             OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
-        let (placed_at, view) = (shared.placed_at(), shared.view());
-        let mut filter = PartitionFilter::new(&view, shared.own, placed_at, &request.filter);
+        let (placement_time, view) = (shared.placement_time(), shared.view());
+        let mut filter = PartitionFilter::new(&view, shared.own, placement_time, &request.filter);
         // An absence is authoritative as of a moment before the scan begins.
         let (space, authoritative) = match request.filter {
             Filter::Remembered { .. } => (Space::Idempotency, shared.remembers_all()),
@@ -184,7 +184,7 @@ impl Pages {
 /// Splits a page into its keys and records; dropping the last of them releases the reservation.
 fn items(
     bytes: BytesMut,
-    room: Option<PageRoom>,
+    room: Option<PageReservation>,
     lens: &[(usize, usize)],
 ) -> Vec<(Bytes, protocol::Record)> {
     let mut rest = Bytes::from_owner(Items { bytes, _room: room });

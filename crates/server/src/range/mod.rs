@@ -2,7 +2,7 @@
 //! and a driver fetches them.
 //!
 //! ```text
-//!  Range ─┬─ Ask ─▶ the driver calls the node ─▶ PageAsked ─▶ Range::take (if Busy, after a pause)
+//!  Range ─┬─ Ask ─▶ the driver calls the node ─▶ PageResult ─▶ Range::take (if Busy, later)
 //!         └─ Item, End, OutOfReach ─▶ the reader
 //! ```
 
@@ -15,7 +15,7 @@ use protocol::{
     AskedQuorum, FailureKind, NodeId, Page, PageRequest, Reply, Scan, ScanStep, Shared,
 };
 
-use crate::pages::{PageRoom, Pages};
+use crate::pages::{PageReservation, Pages};
 
 /// Pause before a busy node is asked for its page again, in microseconds.
 pub const RETRY_MICROS: u64 = 50_000;
@@ -47,7 +47,7 @@ pub enum RangeStep {
 
 /// Result of asking a node for a page.
 #[derive(Debug)]
-pub enum PageAsked {
+pub enum PageResult {
     /// The page that was asked for.
     Page(Page),
     /// The node is busy: pass this in after [`RETRY_MICROS`].
@@ -66,9 +66,9 @@ pub struct Range {
     /// True if the last node that failed was this one: its store failed.
     store_failed: bool,
     /// Memory reserved for a page of each node.
-    _room: PageRoom,
+    _room: PageReservation,
     /// Memory reserved for one more page of items, which the reader gathers.
-    gathered: Option<PageRoom>,
+    gathered: Option<PageReservation>,
 }
 
 impl Range {
@@ -97,7 +97,7 @@ impl Range {
         Some(Self::of(shared, scan, room))
     }
 
-    fn of(shared: Arc<Shared>, scan: Scan, room: PageRoom) -> Self {
+    fn of(shared: Arc<Shared>, scan: Scan, room: PageReservation) -> Self {
         let (retries, store_failed) = (BTreeMap::new(), false);
         Self { shared, scan, retries, store_failed, _room: room, gathered: None }
     }
@@ -138,47 +138,53 @@ impl Range {
     }
 
     /// Converts the result of a call for a page of `node`.
-    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, FailureKind>) -> PageAsked {
+    pub fn page_result(
+        shared: &Shared,
+        node: NodeId,
+        result: Result<Reply, FailureKind>,
+    ) -> PageResult {
         match result {
             Ok(Reply::Page(page)) => {
                 // The engine verified this node's own records while reading.
                 let own = node == shared.own;
-                if own || page.items.iter().all(|(key, record)| record.verifies(key)) {
-                    PageAsked::Page(page)
+                if own || page.items.iter().all(|(key, record)| record.is_intact(key)) {
+                    PageResult::Page(page)
                 } else {
-                    PageAsked::Failed
+                    PageResult::Failed
                 }
             }
-            Ok(Reply::Busy) | Err(FailureKind::Busy) => PageAsked::Busy,
-            Ok(_) | Err(_) => PageAsked::Failed,
+            Ok(Reply::Busy) | Err(FailureKind::Busy) => PageResult::Busy,
+            Ok(_) | Err(_) => PageResult::Failed,
         }
     }
 
     /// Takes the result of asking a node. `true` = all other outstanding requests are void, and
     /// their results must not be passed in.
     #[must_use]
-    pub fn take(&mut self, node: NodeId, asked: PageAsked) -> bool {
+    pub fn take(&mut self, node: NodeId, asked: PageResult) -> bool {
         match asked {
-            PageAsked::Page(page) => {
+            PageResult::Page(page) => {
                 self.retries.remove(&node);
                 self.scan.page(node, page);
             }
-            PageAsked::Busy if self.retries.get(&node).is_none_or(|retries| *retries < RETRIES) => {
+            PageResult::Busy
+                if self.retries.get(&node).is_none_or(|retries| *retries < RETRIES) =>
+            {
                 let retries = self.retries.entry(node).or_default();
                 *retries += 1;
                 if retries.is_multiple_of(HOLDING_RETRIES) {
-                    self.scan.anew();
+                    self.scan.restart_without_pages();
                 } else {
                     self.scan.retry(node);
                 }
             }
-            PageAsked::Busy | PageAsked::Failed => {
+            PageResult::Busy | PageResult::Failed => {
                 self.retries.remove(&node);
                 self.store_failed = node == self.shared.own;
                 self.scan.failed(node);
             }
         }
-        self.scan.begins_anew()
+        self.scan.take_restarted()
     }
 
     /// True if a busy node is being retried.
@@ -187,7 +193,7 @@ impl Range {
     }
 
     /// Resets the count of retries.
-    pub fn forgive(&mut self) {
+    pub fn reset_retries(&mut self) {
         self.retries.clear();
     }
 
@@ -197,7 +203,7 @@ impl Range {
     }
 
     /// True if this node is alone and its store has failed.
-    pub fn is_stores_fault(&self) -> bool {
+    pub fn has_store_failed(&self) -> bool {
         self.shared.is_alone() && self.store_failed
     }
 }

@@ -37,13 +37,13 @@ fn a_busy_node_is_asked_again_and_every_fourth_time_all_pages_are_given_back() {
     let asked = asks(&mut range);
     assert!(asked.len() >= 2, "{asked:?}");
     for retry in 1..=8 {
-        let anew = range.take(NodeId(asked[0]), PageAsked::Busy);
+        let anew = range.take(NodeId(asked[0]), PageResult::Busy);
         assert_eq!(anew, retry % HOLDING_RETRIES == 0);
         let again = asks(&mut range);
         assert_eq!(again, if anew { asked.clone() } else { vec![asked[0]] });
     }
     assert!(range.is_retrying());
-    assert!(!range.take(NodeId(asked[0]), PageAsked::Page(page(Vec::new()))));
+    assert!(!range.take(NodeId(asked[0]), PageResult::Page(page(Vec::new()))));
     assert!(!range.is_retrying());
 }
 
@@ -53,10 +53,10 @@ fn one_that_stays_busy_is_replaced_in_the_end() {
     let mut range = range(&stage);
     let busy = NodeId(asks(&mut range)[0]);
     for _ in 0..RETRIES {
-        let _ = range.take(busy, PageAsked::Busy);
+        let _ = range.take(busy, PageResult::Busy);
     }
     asks(&mut range);
-    assert!(range.take(busy, PageAsked::Busy), "others are asked, from where it is");
+    assert!(range.take(busy, PageResult::Busy), "others are asked, from where it is");
     assert!(!asks(&mut range).contains(&busy.0));
 }
 
@@ -70,29 +70,30 @@ fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
     let mut open = asked;
     for _ in 0..RETRIES {
         for node in open.drain(..).map(NodeId).filter(|node| *node != busy) {
-            assert!(!range.take(node, PageAsked::Page(page(Vec::new()))));
+            assert!(!range.take(node, PageResult::Page(page(Vec::new()))));
         }
-        let _ = range.take(busy, PageAsked::Busy);
+        let _ = range.take(busy, PageResult::Busy);
         open = asks(&mut range);
     }
-    assert!(range.take(busy, PageAsked::Busy), "others are asked");
+    assert!(range.take(busy, PageResult::Busy), "others are asked");
     assert!(!asks(&mut range).contains(&busy.0));
 }
 
 #[test]
-fn a_page_that_came_damaged_is_none() {
+fn a_damaged_page_counts_as_failed() {
     let stage = TestNode::new();
     let item = |key: &'static [u8]| (Bytes::from_static(key), value(b"k", 10, 1));
-    let asked =
-        |node, item| Range::asked(&stage.shared, NodeId(node), Ok(Reply::Page(page(vec![item]))));
-    assert!(matches!(asked(1, item(b"k")), PageAsked::Page(_)));
-    assert!(matches!(asked(1, item(b"other")), PageAsked::Failed));
-    assert!(matches!(asked(0, item(b"other")), PageAsked::Page(_)), "its own it has verified");
-    let said = |result| Range::asked(&stage.shared, NodeId(1), result);
-    assert!(matches!(said(Ok(Reply::Busy)), PageAsked::Busy));
-    assert!(matches!(said(Err(FailureKind::Busy)), PageAsked::Busy));
-    assert!(matches!(said(Ok(Reply::Failed)), PageAsked::Failed));
-    assert!(matches!(said(Err(FailureKind::TooFew)), PageAsked::Failed));
+    let asked = |node, item| {
+        Range::page_result(&stage.shared, NodeId(node), Ok(Reply::Page(page(vec![item]))))
+    };
+    assert!(matches!(asked(1, item(b"k")), PageResult::Page(_)));
+    assert!(matches!(asked(1, item(b"other")), PageResult::Failed));
+    assert!(matches!(asked(0, item(b"other")), PageResult::Page(_)), "its own it has verified");
+    let said = |result| Range::page_result(&stage.shared, NodeId(1), result);
+    assert!(matches!(said(Ok(Reply::Busy)), PageResult::Busy));
+    assert!(matches!(said(Err(FailureKind::Busy)), PageResult::Busy));
+    assert!(matches!(said(Ok(Reply::Failed)), PageResult::Failed));
+    assert!(matches!(said(Err(FailureKind::TooFew)), PageResult::Failed));
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn what_has_expired_is_passed_over() {
         (Bytes::copy_from_slice(key), Record::new(key, &fields, b"v"))
     };
     let items = vec![record(b"k", WALL / 1000), record(b"l", WALL / 1000 + 1), record(b"m", 0)];
-    assert!(!range.take(NodeId(0), PageAsked::Page(page(items))));
+    assert!(!range.take(NodeId(0), PageResult::Page(page(items))));
     for expected in [b"l", b"m"] {
         match range.step(|| WALL) {
             RangeStep::Item(key, record) => {
@@ -119,7 +120,7 @@ fn what_has_expired_is_passed_over() {
 }
 
 #[test]
-fn without_room_for_its_pages_there_is_no_range() {
+fn a_range_without_memory_for_its_pages_is_refused() {
     let (stage, pages) = (TestNode::new(), pages());
     let new = || {
         let quorum = Quorum { ack: 2, from: 3 };
@@ -140,9 +141,9 @@ fn a_node_alone_whose_store_fails_says_so() {
         let mut range =
             Range::local(Arc::clone(&stage.shared), &pages(), Bytes::new(), None).unwrap();
         asks(&mut range);
-        assert!(range.take(NodeId(0), PageAsked::Failed));
+        assert!(range.take(NodeId(0), PageResult::Failed));
         assert!(matches!(range.step(|| WALL), RangeStep::OutOfReach));
-        assert_eq!(range.is_stores_fault(), own_fault);
+        assert_eq!(range.has_store_failed(), own_fault);
     }
 }
 
@@ -156,7 +157,7 @@ fn a_range_knows_where_it_goes_on() {
     assert_eq!(at(&range), Some(b"b".to_vec()), "nothing came yet");
     asks(&mut range);
     let empty = Page { next: Some(Bytes::from_static(b"m")), ..page(Vec::new()) };
-    assert!(!range.take(NodeId(0), PageAsked::Page(empty)));
+    assert!(!range.take(NodeId(0), PageResult::Page(empty)));
     assert_eq!(at(&range), Some(b"m".to_vec()), "a page of tombstones was passed");
     asks(&mut range);
     let version = Version { time: Clock::time_of(WALL), origin: 7 };
@@ -164,7 +165,7 @@ fn a_range_knows_where_it_goes_on() {
         let record = Record::new(key, &Fields::new(Kind::Value, version), b"v");
         (Bytes::from_static(key), record)
     };
-    assert!(!range.take(NodeId(0), PageAsked::Page(page(vec![record(b"n"), record(b"p")]))));
+    assert!(!range.take(NodeId(0), PageResult::Page(page(vec![record(b"n"), record(b"p")]))));
     assert_eq!(at(&range), Some(b"n".to_vec()));
     assert!(matches!(range.step(|| WALL), RangeStep::Item(..)));
     assert_eq!(at(&range), Some(b"p".to_vec()));

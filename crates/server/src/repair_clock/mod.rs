@@ -50,11 +50,11 @@ pub struct Ahead {
 impl Ahead {
     /// Looks for records with a timestamp above `limit`. `None` = the node is alone: no peer
     /// refuses its writes, and no peer could restore lost records.
-    pub fn look(engine: &Engine, limit: u64) -> Result<Option<Self>, StartError> {
+    pub fn find(engine: &Engine, limit: u64) -> Result<Option<Self>, StartError> {
         if identity::is_alone(engine)? {
             return Ok(None);
         }
-        let bound = clock::kept_bound(engine)?;
+        let bound = clock::stored_bound(engine)?;
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
         let above = Above { time: limit, spaces: VERSIONED, proven: 0 };
@@ -79,7 +79,7 @@ impl Ahead {
     /// Removes the records and hints from the store, and lowers the clock's bound.
     pub fn remove(self, engine: &Engine) -> Result<(), StartError> {
         if self.records > 0 {
-            identity::lose(engine, self.limit)?;
+            identity::mark_records_lost(engine, self.limit)?;
         }
         let mut batch = Batch::new();
         for mark in &self.marks {
@@ -87,7 +87,7 @@ impl Ahead {
             batch.put(Space::Node, mark, version, &[]).map_err(failed)?;
         }
         Store::commit(engine, batch).map_err(failed)?;
-        let proven = identity::proven_elsewhere(engine)?;
+        let proven = identity::proven_until(engine)?;
         let above = Above { time: self.limit, spaces: VERSIONED, proven };
         engine.remove_above(above).map_err(failed)?;
         // All remaining versions of this node are at or below the limit.

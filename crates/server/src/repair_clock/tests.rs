@@ -2,7 +2,7 @@ use bytes::Bytes;
 use protocol::{Clock, Incarnation, MembershipState, NodeId};
 
 use super::*;
-use crate::identity::{Identity, Named, NewIdentity};
+use crate::identity::{Identity, NewIdentity, NodeSettings};
 use crate::test_node::{TestNode, WALL, conditional, value};
 
 /// Returns a record `ahead` microseconds above the limit.
@@ -25,24 +25,24 @@ fn put_hint(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &protoco
 }
 
 #[test]
-fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
+fn future_records_are_removed_and_what_they_hid_is_streamed_back() {
     let (stage, limit) = (TestNode::new(), Clock::time_of(WALL));
     put(&stage, b"old", &value(b"old", 10, 1));
-    let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
+    let found = Ahead::find(&stage.engine, limit).unwrap().unwrap();
     assert!(!found.is_any());
     put(&stage, b"new", &future(b"new", 5));
     put_hint(&stage, NodeId(2), b"k", &future(b"k", 7));
     put_hint(&stage, NodeId(2), b"l", &value(b"l", 10, 1));
-    let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
+    let found = Ahead::find(&stage.engine, limit).unwrap().unwrap();
     assert_eq!((found.records, found.hints), (1, 1));
     assert_eq!(found.furthest, Clock::time_of(WALL + 7));
     found.remove(&stage.engine).unwrap();
 
-    assert!(!Ahead::look(&stage.engine, limit).unwrap().unwrap().is_any());
+    assert!(!Ahead::find(&stage.engine, limit).unwrap().unwrap().is_any());
     assert!(stage.engine.read(Space::Data, b"old").unwrap().is_some());
     assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
     let view = stage.shared.view();
-    let named = Named { topology: &view.topology, own: NodeId(0), named: true, urls: &[] };
+    let named = NodeSettings { topology: &view.topology, own: NodeId(0), named: true, urls: &[] };
     let new = NewIdentity {
         incarnation: Incarnation(1),
         state: MembershipState::Joining,
@@ -50,7 +50,7 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     };
     let identity = Identity::open(&stage.engine, named, new).unwrap();
     assert_eq!((identity.state(), identity.lost_before()), (MembershipState::Rebuilding, limit));
-    hints::adopt_marks(&stage.engine, &identity, &stage.shared).unwrap();
+    hints::convert_old_marks(&stage.engine, &identity, &stage.shared).unwrap();
     assert_eq!(stage.shared.transfer.missed.partitions(NodeId(2)), 1, "the hint's");
     let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();
     assert_eq!(hints.len(), 1, "one of the present stays");
@@ -64,10 +64,10 @@ fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
     put(&stage, b"new", &conditional(b"new", 10, limit + 5));
     put_hint(&stage, NodeId(2), b"k", &conditional(b"k", 10, limit + 7));
     put_hint(&stage, NodeId(2), b"l", &conditional(b"l", 10, limit));
-    let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
+    let found = Ahead::find(&stage.engine, limit).unwrap().unwrap();
     assert_eq!((found.records, found.hints, found.furthest), (1, 1, limit + 7));
     found.remove(&stage.engine).unwrap();
-    assert!(!Ahead::look(&stage.engine, limit).unwrap().unwrap().is_any());
+    assert!(!Ahead::find(&stage.engine, limit).unwrap().unwrap().is_any());
     assert!(stage.engine.read(Space::Data, b"old").unwrap().is_some());
     assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
     let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();
@@ -77,5 +77,5 @@ fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
 #[test]
 fn a_node_alone_is_left_as_it_is() {
     let stage = TestNode::of(&["a"]);
-    assert!(Ahead::look(&stage.engine, 0).unwrap().is_none());
+    assert!(Ahead::find(&stage.engine, 0).unwrap().is_none());
 }

@@ -1,9 +1,9 @@
 //! The start of a node on a recovered store.
 //!
 //! ```text
-//!  store recovered ─▶ Starting::open: opens the identity, and a clock above all issued versions
+//!  store recovered ─▶ StartingNode::open: opens the identity, a clock above all issued versions
 //!                  ─▶ the driver waits until peers accept the clock's lead over the wall clock
-//!                  ─▶ Starting::begin: notes a new process start (boot)
+//!                  ─▶ StartingNode::begin: notes a new process start (boot)
 //! ```
 
 use std::sync::Arc;
@@ -14,23 +14,25 @@ use protocol::{
 
 use crate::clock::BoundedClock;
 use crate::hints;
-use crate::identity::{Directory, Identity, Named, NewIdentity, Recovered, log_if_removed};
+use crate::identity::{
+    Directory, Identity, NewIdentity, NodeSettings, RecoveredStore, log_if_removed,
+};
 use crate::start_error::StartError;
 use crate::store::Store;
 
 /// A node between the recovery of its store and its first request.
 #[derive(Debug)]
-pub struct Starting {
+pub struct StartingNode {
     identity: Identity,
     clock: BoundedClock,
-    recovered: Recovered,
+    recovered: RecoveredStore,
     max_skew: u64,
     nodes: usize,
 }
 
 /// A node after its start, ready to run.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedNode {
     /// The state that the protocol state machines of all loops share.
     pub shared: Arc<Shared>,
     /// The node's persistent identity.
@@ -39,24 +41,26 @@ pub struct Started {
     pub clock: BoundedClock,
 }
 
-impl Starting {
+impl StartingNode {
     /// Opens the node of the directory that `store` is in; the store must not have been written to
     /// since it was opened. A directory without an identity gets this `incarnation` and membership
     /// `state`. `wall` and `max_skew` are in microseconds, here and below.
     pub fn open<S: Store>(
         store: &S,
-        named: Named<'_>,
+        named: NodeSettings<'_>,
         incarnation: Incarnation,
         state: MembershipState,
         wall: u64,
         max_skew: u64,
     ) -> Result<Self, StartError> {
-        let recovered = Recovered::of(store.engine());
+        let recovered = RecoveredStore::of(store.engine());
         // A previous incarnation of this node may have acknowledged versions this far ahead of its
         // clock.
         let new = NewIdentity { incarnation, state, lost_before: Clock::limit(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
-        let nodes = identity.rules().map_or(named.topology.nodes(), |layout| layout.all().count());
+        let nodes = identity
+            .layout_in_force()
+            .map_or(named.topology.nodes(), |layout| layout.all().count());
         let clock = BoundedClock::open(store, identity.name(), nodes, wall, max_skew)?;
         Ok(Self { identity, clock, recovered, max_skew, nodes })
     }
@@ -66,7 +70,7 @@ impl Starting {
         self.nodes
     }
 
-    /// Returns the microseconds to wait before `Starting::begin`: see
+    /// Returns the microseconds to wait before `StartingNode::begin`: see
     /// [`BoundedClock::wait_for_wall`].
     pub fn wait_for_wall(&self, wall: u64) -> u64 {
         self.clock.wait_for_wall(self.nodes, wall, self.max_skew)
@@ -83,21 +87,22 @@ impl Starting {
         self,
         store: &S,
         directory: &D,
-        named: Named<'_>,
+        named: NodeSettings<'_>,
         wall: u64,
         number: u64,
-    ) -> Result<Started, StartError> {
+    ) -> Result<StartedNode, StartError> {
         let Self { identity, clock, recovered, max_skew, .. } = self;
-        let lineage = identity.begin_life(store, directory, recovered, wall, number)?;
-        let members = match identity.rules() {
+        let lineage = identity.record_boot(store, directory, recovered, wall, number)?;
+        let members = match identity.layout_in_force() {
             Some(layout) => layout.all().map(|node| (node.id, node.member.name.clone())).collect(),
             None => named.members(),
         };
         let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
         let claims: Vec<_> = members.iter().filter_map(claim).collect();
-        let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
-        for (node, _) in members.iter().filter(|(_, name)| identity.knows_first(name)) {
-            logs.note_first(*node);
+        let logs = Logs::new(identity.incarnation(), lineage, &claims);
+        let logs = Arc::new(logs.with_former(identity.former_disks().clone()));
+        for (node, _) in members.iter().filter(|(_, name)| identity.has_only_incarnation(name)) {
+            logs.mark_only_disk(*node);
         }
         let own = (identity.own(), identity.name().to_owned());
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);
@@ -106,7 +111,8 @@ impl Starting {
         // Until the peers have answered, this node may lack any write from before this start.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
-        let membership = membership.with_words_recovered_until(identity.recovered_words());
+        let membership =
+            membership.with_idempotency_recovered_until(identity.idempotency_recovered_until());
         // In an outdated copy of the directory, the stored promises are older than the peers'
         // records.
         let membership = match state {
@@ -124,11 +130,11 @@ impl Starting {
         store.engine().purge_rule().raise(identity.proof().proven.time);
         identity.purges_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;
-        hints::adopt_marks(store, &identity, &shared)?;
-        hints::forget_who_left(store, &shared);
+        hints::convert_old_marks(store, &identity, &shared)?;
+        hints::remove_hints_of_leavers(store, &shared);
         hints::count(store.engine(), &shared)?;
         log_if_removed(&shared);
-        Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
+        Ok(StartedNode { shared: Arc::new(shared), identity: Arc::new(identity), clock })
     }
 }
 

@@ -50,25 +50,25 @@ fn list(names: &[&str]) -> Topology {
 }
 
 /// Returns node `own` of a list.
-fn named<'a>(topology: &'a Topology, own: &str) -> Named<'a> {
-    Named { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
+fn named<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
+    NodeSettings { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
 }
 
 /// Returns a single node that no setting names.
-fn alone(topology: &Topology) -> Named<'_> {
-    Named { topology, own: NodeId(0), named: false, urls: &[] }
+fn alone(topology: &Topology) -> NodeSettings<'_> {
+    NodeSettings { topology, own: NodeId(0), named: false, urls: &[] }
 }
 
-fn open(store: &Engine, named: Named<'_>) -> Result<Starting, StartError> {
-    Starting::open(store, named, Incarnation(9), MembershipState::Joining, WALL, SKEW)
+fn open(store: &Engine, named: NodeSettings<'_>) -> Result<StartingNode, StartError> {
+    StartingNode::open(store, named, Incarnation(9), MembershipState::Joining, WALL, SKEW)
 }
 
-fn start(store: &Engine, files: &Files, named: Named<'_>, number: u64) -> Started {
+fn start(store: &Engine, files: &Files, named: NodeSettings<'_>, number: u64) -> StartedNode {
     open(store, named).unwrap().begin(store, files, named, WALL, number).unwrap()
 }
 
 /// Has the node store a decided layout.
-fn learn(store: &Engine, started: &Started, layout: Layout) {
+fn learn(store: &Engine, started: &StartedNode, layout: Layout) {
     assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
     let (batch, keeps) = started.identity.keep_layouts(&started.shared);
     Store::commit(store, batch).unwrap();
@@ -122,7 +122,7 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert_eq!(starting.nodes(), 2, "its settings say nothing of the other one");
     let started = starting.begin(&engine, &files, alone(&one), WALL, 2).unwrap();
     assert!(!forgets(&engine) && !started.shared.is_alone());
-    assert_eq!(started.shared.membership.layouts.entered().id(), joins.id());
+    assert_eq!(started.shared.membership.layouts.active_layout().id(), joins.id());
     assert!(!started.shared.membership.state.is_confirmed(), "there is somebody to ask");
 
     learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());

@@ -17,7 +17,7 @@ use protocol::{
     Shared, Waits, hint_bytes,
 };
 
-use crate::driver::{Delivered, HintsWanted, TaskDriver, WritePurpose};
+use crate::driver::{Delivered, HintQuery, TaskDriver, WritePurpose};
 use crate::hints;
 use crate::idempotency::{OPERATION_BYTES, put_entry};
 use crate::identity::{Identity, OwnRecords};
@@ -32,9 +32,9 @@ pub enum TaskEvent {
     /// An event for the protocol's part.
     Node(BackgroundEvent),
     /// A hint read is to be retried.
-    ReadHints(HintsWanted),
+    ReadHints(HintQuery),
     /// A hint read completed or failed.
-    HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
+    HintsRead(HintQuery, Result<Vec<(Bytes, Record)>, lsm::Error>),
     /// A full compaction, which drops orphaned records (leftovers), may have ended.
     Compacted(u64),
     /// One of the node's own records was stored, or failed.
@@ -80,17 +80,17 @@ impl Task {
         match event {
             TaskEvent::Node(event) => {
                 if matches!(event, BackgroundEvent::Tick)
-                    && let Some(micros) = self.agreed(driver.now())
+                    && let Some(micros) = self.idempotency_time(driver.now())
                 {
                     driver.purge_rule().agree(micros);
                 }
                 self.dispatch(driver, event);
             }
             TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
-            TaskEvent::HintsRead(HintsWanted { call, .. }, Ok(items)) => {
+            TaskEvent::HintsRead(HintQuery { call, .. }, Ok(items)) => {
                 let page = Page { items, next: None, authoritative: true };
                 let result = Ok(Reply::Page(page));
-                self.dispatch(driver, BackgroundEvent::Returned { call, result });
+                self.dispatch(driver, BackgroundEvent::CallReturned { call, result });
             }
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
@@ -104,11 +104,11 @@ impl Task {
 
     /// Returns the time by which idempotency keys age, in microseconds since 1970; `None` = unknown
     /// yet.
-    fn agreed(&mut self, now: Now) -> Option<u64> {
+    fn idempotency_time(&mut self, now: Now) -> Option<u64> {
         let began = *self.began.get_or_insert(now.mono);
         let clock = &self.shared.clock;
         if self.shared.is_alone() {
-            return Some(clock.certain(now.mono - began, now.wall));
+            return Some(clock.certain_time(now.mono - began, now.wall));
         }
         clock.agreed(now)
     }
@@ -132,7 +132,7 @@ impl Task {
         let shared = &self.shared;
         let (batch, keeps) = match effect {
             BackgroundEffect::ReadHints { call, peer, after, max_bytes } => {
-                driver.read_hints(HintsWanted { call, peer, after, max_bytes });
+                driver.read_hints(HintQuery { call, peer, after, max_bytes });
                 return None;
             }
             BackgroundEffect::DropHints { peer, items } => {
@@ -142,11 +142,11 @@ impl Task {
                 driver.call(call, node, class, request);
                 return None;
             }
-            BackgroundEffect::KeepRemembered { call, remembered } => {
+            BackgroundEffect::StoreRemembered { call, remembered } => {
                 keep_remembered(driver, call, &remembered);
                 return None;
             }
-            BackgroundEffect::DropLeftovers => {
+            BackgroundEffect::DropOrphans => {
                 self.drop_leftovers(driver);
                 return None;
             }
@@ -155,25 +155,25 @@ impl Task {
                 return None;
             }
             BackgroundEffect::RoundEnded(report) => {
-                self.note_round(&report);
+                self.log_repair_round(&report);
                 return None;
             }
             BackgroundEffect::Waits(waits) => {
-                self.note_waits(waits, driver.now().wall);
+                self.log_stuck_change(waits, driver.now().wall);
                 return None;
             }
-            BackgroundEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
+            BackgroundEffect::StoreClaim { peer, claim } if self.is_known(peer, &claim) => {
                 shared.membership.logs.know(peer, claim.incarnation);
                 shared.membership.logs.kept(peer, &claim);
                 return None;
             }
-            BackgroundEffect::Remember { peer, claim } => {
+            BackgroundEffect::StoreClaim { peer, claim } => {
                 self.identity.keep_claim(shared, peer, claim)
             }
             BackgroundEffect::StoreState(state) => self.identity.keep_state(shared, state),
-            BackgroundEffect::KeepClusterId(id) => self.identity.keep_cluster(id),
-            BackgroundEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
-            BackgroundEffect::KeepLayouts => self.identity.keep_layouts(shared),
+            BackgroundEffect::StoreClusterId(id) => self.identity.keep_cluster(id),
+            BackgroundEffect::StoreMissed { node } => self.identity.keep_missed(shared, node),
+            BackgroundEffect::StoreLayouts => self.identity.keep_layouts(shared),
         };
         driver.keep(batch, keeps);
         None
@@ -198,13 +198,13 @@ impl Task {
                 "cannot drop records that now belong on other nodes only, will retry: the \
                  compaction failed; `kvorum compact --wait` says why"
             );
-            return self.dispatch(driver, BackgroundEvent::LeftoversDropped { done: false });
+            return self.dispatch(driver, BackgroundEvent::OrphansDropped { done: false });
         }
         if ended == Some(true) {
             driver.purge_rule().stop_dropping();
             if !driver.purge_rule().is_dropping() {
                 tracing::info!("dropped records that now belong on other nodes only");
-                return self.dispatch(driver, BackgroundEvent::LeftoversDropped { done: true });
+                return self.dispatch(driver, BackgroundEvent::OrphansDropped { done: true });
             }
         }
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
@@ -230,7 +230,7 @@ impl Task {
             driver.write(written, purpose, |batch| hints::remove(&self.shared, batch, peer, items));
         let refusal = added.err().filter(|refusal| !refusal.is_final())?;
         tracing::debug!(peer = peer.0, ?refusal, "cannot delete delivered hints yet");
-        Some(BackgroundEvent::HintsStay { peer, hints, bytes })
+        Some(BackgroundEvent::HintRemovalFailed { peer, hints, bytes })
     }
 
     /// Handles the result of storing one of the node's own records. Only durable content takes
@@ -246,21 +246,21 @@ impl Task {
             self.identity.kept(&self.shared, keeps);
         }
         if let Err(error) = result {
-            self.note_unkept(keeps, &error);
+            self.log_store_failure(keeps, &error);
         }
         match *keeps {
             OwnRecords::Claim(..) | OwnRecords::Proof(_) => {}
             OwnRecords::MembershipState { state, .. } => {
                 let event = BackgroundEvent::StateStored { state, kept };
                 if kept {
-                    note_state(state);
+                    log_state(state);
                     self.dispatch(driver, event);
                 } else {
                     driver.after(AGAIN_MICROS, event.into());
                 }
             }
             OwnRecords::ClusterId(id) => {
-                let event = BackgroundEvent::ClusterIdKept { id, kept };
+                let event = BackgroundEvent::ClusterIdStored { id, kept };
                 if kept {
                     tracing::info!(cluster = %id, "this node belongs to the cluster of this id");
                     self.dispatch(driver, event);
@@ -269,13 +269,15 @@ impl Task {
                 }
             }
             OwnRecords::Missed(node, _) => {
-                self.dispatch(driver, BackgroundEvent::MissedKept { node, kept })
+                self.dispatch(driver, BackgroundEvent::MissedStored { node, kept })
             }
-            OwnRecords::Layouts(_) => self.dispatch(driver, BackgroundEvent::LayoutsKept { kept }),
+            OwnRecords::Layouts(_) => {
+                self.dispatch(driver, BackgroundEvent::LayoutsStored { kept })
+            }
         }
     }
 
-    fn note_unkept(&self, keeps: &OwnRecords, error: &lsm::Error) {
+    fn log_store_failure(&self, keeps: &OwnRecords, error: &lsm::Error) {
         match keeps {
             OwnRecords::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
@@ -299,7 +301,7 @@ impl Task {
         }
     }
 
-    fn note_round(&self, report: &RoundReport) {
+    fn log_repair_round(&self, report: &RoundReport) {
         let RoundReport { records, differing, repaired, failed, damaged, healed, .. } = *report;
         let kind = if report.full { "full" } else { "incremental" };
         let seconds = report.ended.unwrap_or(0).saturating_sub(report.began) / 1_000_000;
@@ -341,7 +343,7 @@ impl Task {
     }
 
     /// Logs why a membership change is stuck, for the operator.
-    fn note_waits(&self, Waits { source, until }: Waits, wall: u64) {
+    fn log_stuck_change(&self, Waits { source, until }: Waits, wall: u64) {
         let peer = self.name(source);
         let seconds = until.saturating_sub(wall).div_ceil(1_000_000);
         tracing::warn!(
@@ -369,11 +371,11 @@ fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Re
     if let Err(refusal) = added {
         tracing::debug!(?refusal, "cannot store yet what others remember of writes");
         let result = Err(FailureKind::Busy);
-        driver.after(NODE_TICK_MICROS, BackgroundEvent::Returned { call, result }.into());
+        driver.after(NODE_TICK_MICROS, BackgroundEvent::CallReturned { call, result }.into());
     }
 }
 
-fn note_state(state: MembershipState) {
+fn log_state(state: MembershipState) {
     match state {
         MembershipState::Joining | MembershipState::Verifying => {}
         MembershipState::Member => tracing::info!("rebuild complete: node is a full member"),

@@ -42,7 +42,7 @@ fn hints_that_could_not_be_read_are_read_again() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let (call, after) = (CallId(4), Some(Bytes::from_static(b"k")));
-    let wanted = HintsWanted { call, peer: B, after, max_bytes: 9 };
+    let wanted = HintQuery { call, peer: B, after, max_bytes: 9 };
     task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(failed())));
     let Some(Done::After(AGAIN_MICROS, again)) = stage.take().pop() else { panic!() };
     task.handle(&mut stage, again);
@@ -51,7 +51,7 @@ fn hints_that_could_not_be_read_are_read_again() {
 }
 
 #[test]
-fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
+fn a_membership_state_holds_once_it_is_durable_and_is_retried() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let stand = || BackgroundEffect::StoreState(MembershipState::Rebuilding);
@@ -87,7 +87,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let claim = claim(5, 2);
-    let remember = || BackgroundEffect::Remember { peer: B, claim };
+    let remember = || BackgroundEffect::StoreClaim { peer: B, claim };
     let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
     assert_eq!(stage.shared.membership.logs.incarnation(B), None);
@@ -108,7 +108,7 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
         let kept: Vec<_> = claims
             .iter()
             .filter_map(|claim| {
-                kept_by(&mut stage, &task, BackgroundEffect::Remember { peer: B, claim: *claim })
+                kept_by(&mut stage, &task, BackgroundEffect::StoreClaim { peer: B, claim: *claim })
             })
             .collect();
         for at in order {
@@ -119,7 +119,7 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
         assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
         assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
         let again =
-            kept_by(&mut stage, &task, BackgroundEffect::Remember { peer: B, claim: claims[1] });
+            kept_by(&mut stage, &task, BackgroundEffect::StoreClaim { peer: B, claim: claims[1] });
         assert!(again.is_none(), "{order:?}");
     }
 }
@@ -129,7 +129,7 @@ fn keep(stage: &mut TestNode, key: &'static [u8], age: u64) {
     let record = value(key, age, 1);
     let hint = hints::Hint::of(protocol::HintId(0), B, Bytes::from_static(key), &record);
     let shared = Arc::clone(&stage.shared);
-    shared.transfer.hints.found(B, 1, hint_bytes(key, &record));
+    shared.transfer.hints.count_found(B, 1, hint_bytes(key, &record));
     let put = |batch: &mut lsm::Batch| hints::put(&shared, batch, &hint, &record);
     crate::WriteBatcher::write(stage, 0, WritePurpose::Hint(hint.clone()), put).unwrap();
     stage.commit();
@@ -168,7 +168,7 @@ fn deliver(stage: &mut TestNode, task: &mut Task) -> bool {
         task.handle(stage, TaskEvent::HintsRead(wanted, read));
         if let Some(Done::Call(call)) = stage.take().pop() {
             let result = Ok(protocol::Reply::Stored);
-            task.handle(stage, BackgroundEvent::Returned { call, result }.into());
+            task.handle(stage, BackgroundEvent::CallReturned { call, result }.into());
             stage.commit();
         }
         next = stage.take().into_iter().find_map(|done| match done {
@@ -221,12 +221,14 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     let (call, remembered) = (CallId(3), vec![entry]);
     let returned = |stage: &mut TestNode| match stage.take().pop() {
         Some(Done::ToTask(event) | Done::After(_, event)) => match event {
-            TaskEvent::Node(BackgroundEvent::Returned { call: CallId(3), result }) => Some(result),
+            TaskEvent::Node(BackgroundEvent::CallReturned { call: CallId(3), result }) => {
+                Some(result)
+            }
             other => panic!("{other:?}"),
         },
         _ => None,
     };
-    let effect = BackgroundEffect::KeepRemembered { call, remembered };
+    let effect = BackgroundEffect::StoreRemembered { call, remembered };
     stage.refusal = Some(WriteError::Busy);
     task.perform(&mut stage, effect.clone());
     assert_eq!(returned(&mut stage), Some(Err(FailureKind::Busy)));
@@ -336,7 +338,7 @@ fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
 fn idempotency_keys_age_by_what_most_other_clocks_show() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let time = Clock::time_of(WALL - protocol::REMEMBERED_MICROS - 2_000_000);
+    let time = Clock::time_of(WALL - protocol::IDEMPOTENCY_RETENTION_MICROS - 2_000_000);
     let fields = lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 0 });
     let entry = lsm::Record::new(b"k", &fields, b"");
     let mut may_go = |limit: Option<u64>| {

@@ -88,8 +88,9 @@ impl World {
             let Some(process) = &machine.process else { continue };
             let present = process.shared.membership.logs.life();
             let next = BootId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
-            let is_outlived = machine.last_life.is_some_and(|last| present < last && last < next);
-            if is_outlived && process.shared.membership.state.is_fenced() {
+            let has_later_boot =
+                machine.last_life.is_some_and(|last| present < last && last < next);
+            if has_later_boot && process.shared.membership.state.is_fenced() {
                 self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));
                 self.end_process(node, ProcessEnd::Kill);
                 self.agenda.put(self.now + 1_000, DueEvent::Start(node));
@@ -118,13 +119,13 @@ impl World {
         // By then all records are old enough to be compared by any coordinator of a round.
         let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
         self.run_until(self.now + settled);
-        let mut number = shared.repair.rounds.ask(true, 0);
+        let mut number = shared.repair.rounds.request_round(true, 0);
         for _ in 0..MOST_SECONDS * 100 {
             self.run_until(self.now + 10_000);
             let last = shared.repair.rounds.status().last.filter(|last| last.number >= number);
             let Some(last) = last else { continue };
             if last.stopped == Some("another node drives a round") {
-                number = shared.repair.rounds.ask(true, 0);
+                number = shared.repair.rounds.request_round(true, 0);
                 continue;
             }
             if !last.is_equal() {

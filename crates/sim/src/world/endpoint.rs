@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use protocol::handshake::Handshake;
 use protocol::{NodeId, Now};
-use server::link::{Attempt, Connection, Host, Room};
+use server::link::{Attempt, Connection, Host, MessageReservation};
 
 /// Memory of a process for long requests, in bytes. A request longer than this is accepted once all
 /// of the memory is free.
@@ -64,7 +64,7 @@ impl Drop for Reservation {
     }
 }
 
-impl Room for Reservation {
+impl MessageReservation for Reservation {
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -81,20 +81,20 @@ pub(crate) struct Lent<'a> {
 }
 
 impl Host for Lent<'_> {
-    type Room = Reservation;
+    type Reservation = Reservation;
 
     fn now(&self) -> Now {
         self.now
     }
 
-    fn room_for_request(&mut self, bytes: usize) -> Option<Reservation> {
+    fn reserve_for_request(&mut self, bytes: usize) -> Option<Reservation> {
         let held = self.memory.take(bytes);
         self.waits = held.is_none();
         held
     }
 
     /// Accepts the reply with a requested long record, whatever its length.
-    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Reservation> {
+    fn take_reply_reservation(&mut self, peer: NodeId, id: u64) -> Option<Reservation> {
         if !self.fetching.remove(&(peer, id)) {
             return None;
         }

@@ -42,7 +42,7 @@ impl World {
         if asked.ttl_ms == 0 {
             return 0;
         }
-        let now = process.shared.clock.base_of_expiries(now);
+        let now = process.shared.clock.ttl_base_time(now);
         let expiry_ms = now.div_ceil(1000) + asked.ttl_ms;
         self.ledger.expires(&asked.key, number, expiry_ms);
         expiry_ms

@@ -174,7 +174,7 @@ impl World {
     pub(super) fn look_at_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
         let shared = Arc::clone(&process.shared);
-        let (layout, view) = (shared.membership.layouts.entered(), shared.view());
+        let (layout, view) = (shared.membership.layouts.active_layout(), shared.view());
         if view.epoch != layout.epoch {
             let what = format!("node {node} entered {} and does not go by it", layout.epoch);
             self.ledger.accuse(self.now, what);
@@ -253,7 +253,8 @@ impl World {
             let process = self.machines[node].process.as_ref();
             process.is_some_and(|process| {
                 let layouts = &process.shared.membership.layouts;
-                let is_last = last.is_some_and(|(epoch, _)| *epoch == layouts.entered().epoch);
+                let is_last =
+                    last.is_some_and(|(epoch, _)| *epoch == layouts.active_layout().epoch);
                 is_last && !layouts.has_orphans()
             })
         };
@@ -276,7 +277,7 @@ impl World {
     pub(super) fn unsettled_layouts(&self) -> Option<String> {
         let entered = |node: usize| {
             let process = self.machines[node].process.as_ref()?;
-            let layout = process.shared.membership.layouts.entered();
+            let layout = process.shared.membership.layouts.active_layout();
             Some((layout.epoch, layout.stage))
         };
         let entered: Vec<_> = self.members().into_iter().map(entered).collect();

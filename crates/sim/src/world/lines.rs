@@ -31,7 +31,7 @@ pub(super) fn brief(event: &Event) -> String {
             let held = result.as_ref().map(|r| r.as_ref().map(|r| rank_line(&r.rank())));
             format!("read {op:?} {held:?}")
         }
-        Event::Paged { op, result } => {
+        Event::PageRead { op, result } => {
             format!("paged {op:?} {:?}", result.as_ref().map(|page| page.items.len()))
         }
         other => format!("{other:?}"),

@@ -22,7 +22,7 @@ impl World {
         if !process.table.has(NodeId(peer as u16)) {
             // The peer has left the cluster, so the message fails as if the queue were full.
             let (peer, id) = (NodeId(peer as u16), message.id);
-            return self.input(place, Input::Event(protocol::Event::Overflow { peer, id }));
+            return self.input(place, Input::Event(protocol::Event::MessageDropped { peer, id }));
         }
         let Loop { links, endpoints, dirty, .. } = &mut process.loops[place.index];
         let (id, mut attempts) = (message.id, Vec::new());
@@ -39,7 +39,7 @@ impl World {
         }
         if !sent {
             let peer = NodeId(peer as u16);
-            self.input(place, Input::Event(protocol::Event::Overflow { peer, id }));
+            self.input(place, Input::Event(protocol::Event::MessageDropped { peer, id }));
         }
     }
 

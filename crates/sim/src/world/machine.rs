@@ -10,7 +10,7 @@ use protocol::{
 };
 use server::identity::OwnRecords;
 use server::link::{Attempt, Link, PeerTable, Pings, Redialer};
-use server::{BoundedClock, Outcome, Pages, Starting, Task, Wanted, WritePurpose};
+use server::{BoundedClock, Outcome, Pages, StartingNode, StoreRead, Task, WritePurpose};
 
 use super::DueEvent;
 use super::endpoint::{Endpoint, Memory};
@@ -28,8 +28,8 @@ pub(crate) enum Input {
     Event(Event),
     /// Bytes have arrived at this loop's end of a connection, or the connection accepts more.
     Ready { connection: u64, end: usize },
-    /// A read that had to wait is done. `Wanted` limits the bytes of the record that are used.
-    Read(OpId, Wanted, Result<Option<Record>, StoreError>),
+    /// A read that had to wait is done. `StoreRead` limits the bytes of the record that are used.
+    Read(OpId, StoreRead, Result<Option<Record>, StoreError>),
     /// A write has taken effect, or certainly will have no effect.
     Written(WritePurpose, Outcome),
     /// Records of the node itself were stored, or could not be stored.
@@ -130,7 +130,7 @@ pub(crate) struct Machine {
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
     /// State recovered by a process that does not serve requests yet.
-    pub(crate) opened: Option<Box<(Store, Starting)>>,
+    pub(crate) opened: Option<Box<(Store, StartingNode)>>,
     /// True while the machine has no power. Connections of the ended process then get no reset.
     pub(crate) dark: bool,
     /// True if the disk has faults and was not replaced.

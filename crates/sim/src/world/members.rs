@@ -12,7 +12,7 @@ use lsm::{Engine, MemDisk};
 use protocol::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
 use protocol::{Incarnation, Member, NodeId, Topology};
 use server::StartError;
-use server::identity::{Candidate, Named, Placed};
+use server::identity::{Candidate, GrantedMembership, NodeSettings};
 
 use super::machine::{Machine, Role};
 use super::power::ProcessEnd;
@@ -66,8 +66,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn named(&self) -> Named<'_> {
-        Named { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
+    pub(super) fn named(&self) -> NodeSettings<'_> {
+        NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
 
@@ -331,7 +331,7 @@ impl World {
         if wall > machine.wall.wall(self.now) + self.plan.max_skew_micros {
             return JoinReply::Refused;
         }
-        let layout = process.shared.membership.layouts.entered();
+        let layout = process.shared.membership.layouts.active_layout();
         let placed = layout.all().find(|node| node.member.name == name);
         let Some(id) = placed.map(|node| node.id) else { return JoinReply::Waits };
         let seen = process.table.incarnation(id);
@@ -373,8 +373,8 @@ impl World {
                 let processes = self.nodes.iter().map(|node| self.machines[*node].process.as_ref());
                 let cluster =
                     processes.flatten().find_map(|process| process.shared.membership.cluster.id());
-                let placed = Placed { cluster, own, layout };
-                numbers.takes(engine, placed, wall, skew)?;
+                let placed = GrantedMembership { cluster, own, layout };
+                numbers.become_member(engine, placed, wall, skew)?;
                 if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
                     return Ok(true);
                 }
@@ -472,7 +472,7 @@ impl World {
     pub(super) fn knows_that_it_was_removed(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {
-            let layout = process.shared.membership.layouts.entered();
+            let layout = process.shared.membership.layouts.active_layout();
             layout.is_retired(process.shared.own)
         })
     }

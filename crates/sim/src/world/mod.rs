@@ -36,7 +36,7 @@ use std::sync::Arc;
 use protocol::layout::Layout;
 use protocol::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Rank, Topology};
 use server::link::Attempt;
-use server::{HintsWanted, TaskEvent, Wanted};
+use server::{HintQuery, StoreRead, TaskEvent};
 
 use crate::Report;
 use crate::agenda::EventQueue;
@@ -73,7 +73,7 @@ pub(crate) enum DueEvent {
     Read {
         place: LoopId,
         op: OpId,
-        wanted: Wanted,
+        wanted: StoreRead,
         demand: Demand,
     },
     /// A pool thread has read a page of a range.
@@ -120,7 +120,7 @@ pub(crate) enum DueEvent {
     Hints {
         node: usize,
         life: u32,
-        wanted: HintsWanted,
+        wanted: HintQuery,
     },
     /// The pause is over after which a range asks a busy node again.
     Busy {

@@ -9,7 +9,7 @@ use protocol::{
 };
 use server::hints::{self, Hint};
 use server::identity::OwnRecords;
-use server::{HintsWanted, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpose};
+use server::{HintQuery, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpose};
 
 use super::machine::Input;
 use super::{DueEvent, LoopId, World};
@@ -66,7 +66,7 @@ impl TaskDriver for InTask<'_> {
         self.world.input(place, Input::Event(event));
     }
 
-    fn read_hints(&mut self, wanted: HintsWanted) {
+    fn read_hints(&mut self, wanted: HintQuery) {
         let at = self.world.now + self.world.disk_micros(self.node);
         let (node, life) = (self.node, self.life);
         self.world.agenda.put(at, DueEvent::Hints { node, life, wanted });
@@ -130,7 +130,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
-            || shared.forgot_words_before() > 0
+            || shared.idempotency_forgotten_before() > 0
             || shared.view().joint.is_some();
         if may_have_forgotten {
             self.ledger.forgetful_at = self.now;
@@ -151,9 +151,9 @@ impl World {
         self.look_at_layout(node);
     }
 
-    pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintsWanted) {
+    pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintQuery) {
         let Some(process) = self.process(LoopId { node, life, index: 0 }) else { return };
-        let HintsWanted { peer, after, max_bytes, .. } = &wanted;
+        let HintQuery { peer, after, max_bytes, .. } = &wanted;
         let (engine, shared) = (process.store.engine(), &process.shared);
         let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
         self.node_event(node, life, TaskEvent::HintsRead(wanted, read));
@@ -166,7 +166,7 @@ impl World {
         call: CallId,
         result: Result<Reply, FailureKind>,
     ) {
-        self.send_to_task(place, BackgroundEvent::Returned { call, result }.into());
+        self.send_to_task(place, BackgroundEvent::CallReturned { call, result }.into());
     }
 
     /// Passes an event of a loop to the node's task.
@@ -265,7 +265,7 @@ fn node_line(event: &TaskEvent) -> String {
             let id = ClusterId::number(*cluster);
             format!("met n{} {disk:x} of {id:x}, who knows it as {knows_us:x?}{another}", peer.0)
         }
-        BackgroundEvent::Returned { call, result } => match result {
+        BackgroundEvent::CallReturned { call, result } => match result {
             Ok(Reply::Page(page)) => format!("call {}: page of {}", call.0, page.items.len()),
             other => format!("call {}: {other:?}", call.0),
         },

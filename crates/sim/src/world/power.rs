@@ -9,7 +9,7 @@ use protocol::{
     BackgroundConfig, ClusterId, Config, Incarnation, MembershipState, Shared, handshake, origin_of,
 };
 use server::link::{LinkBounds, PING_MICROS, PeerTable, Pings, Redialer};
-use server::{PageWork, Pages, StartError, Started, Starting, Task};
+use server::{PageWork, Pages, StartError, StartedNode, StartingNode, Task};
 
 use super::endpoint::Memory;
 use super::life::LifeFile;
@@ -75,7 +75,7 @@ impl World {
 
     /// Recovers the store and the node's state. Returns `None` if the process must not start yet,
     /// because its clock is ahead or it has not joined.
-    fn open(&mut self, node: usize) -> Result<Option<(Store, Starting)>, StartError> {
+    fn open(&mut self, node: usize) -> Result<Option<(Store, StartingNode)>, StartError> {
         let machine = &self.machines[node];
         let store_id = u64::from(origin_of(&machine.name)) + 1;
         let store = Store::open(&machine.disk, store_id, &self.plan);
@@ -91,7 +91,7 @@ impl World {
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
         let (incarnation, wall) = (Incarnation(self.random.number()), machine.wall.wall(self.now));
         let skew = self.plan.max_skew_micros;
-        match Starting::open(store.engine(), named, incarnation, state, wall, skew) {
+        match StartingNode::open(store.engine(), named, incarnation, state, wall, skew) {
             Ok(starting) => Ok(Some((store, starting))),
             Err(StartError::Ahead { .. }) => self.started_ahead(node, &store).map(|()| None),
             Err(error) => Err(error),
@@ -123,8 +123,8 @@ impl World {
         }
     }
 
-    fn run_process(&mut self, node: usize, life: u32, store: Store, started: Started) {
-        let Started { shared, identity, clock } = started;
+    fn run_process(&mut self, node: usize, life: u32, store: Store, started: StartedNode) {
+        let StartedNode { shared, identity, clock } = started;
         self.note_cluster(node, shared.membership.cluster.id());
         let last_life = &mut self.machines[node].last_life;
         *last_life = (*last_life).max(Some(shared.membership.logs.life()));
@@ -326,7 +326,7 @@ impl World {
             process.synced_at = now;
         }
         if process.bound_asked_at.is_none()
-            && let Some((bound, batch)) = process.clock.wanted(times)
+            && let Some((bound, batch)) = process.clock.next_bound(times)
         {
             process.bound_asked_at = Some(now);
             self.submit(place, BatchOwner::Clock(bound), batch);
@@ -358,6 +358,6 @@ impl World {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let Some(asked) = process.bound_asked_at.take() else { return };
-        process.clock.kept(bound, now - asked, result);
+        process.clock.bound_stored(bound, now - asked, result);
     }
 }

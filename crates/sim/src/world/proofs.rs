@@ -99,7 +99,7 @@ impl World {
         let process = self.machines[node].process.as_ref();
         let holds_others = process.is_some_and(|process| {
             let layouts = &process.shared.membership.layouts;
-            layouts.has_orphans() || layouts.entered().stage != Stage::Settled
+            layouts.has_orphans() || layouts.active_layout().stage != Stage::Settled
         });
         !holds_others || self.is_replica(node, key, record)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use protocol::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, Reply, Request};
-use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
+use server::{PageResult, RETRY_MICROS, Range, RangeStep};
 
 use super::machine::{Input, Outbox};
 use super::{DueEvent, LoopId, World};
@@ -108,8 +108,8 @@ impl World {
         let asking = |walk: &RangeRead| walk.asking.get(&call).copied();
         // The call is void if the range failed at another node meanwhile.
         let node = process.walks.walks.values().find_map(asking)?;
-        match Range::asked(&process.shared, node, result) {
-            PageAsked::Busy => {
+        match Range::page_result(&process.shared, node, result) {
+            PageResult::Busy => {
                 self.agenda.put(self.now + RETRY_MICROS, DueEvent::Busy { place, call })
             }
             asked => self.take_page(place, call, asked, out),
@@ -126,7 +126,7 @@ impl World {
         &mut self,
         place: LoopId,
         call: CallId,
-        asked: PageAsked,
+        asked: PageResult,
         out: &mut Outbox,
     ) {
         let Some(process) = self.process(place) else { return };

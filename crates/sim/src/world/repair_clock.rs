@@ -34,7 +34,7 @@ impl World {
     fn repair_clock(&mut self, node: usize, store: &Store) -> Result<(), StartError> {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
         let engine = store.engine();
-        let Some(found) = Ahead::look(engine, limit)? else { return Ok(()) };
+        let Some(found) = Ahead::find(engine, limit)? else { return Ok(()) };
         // For promises that the node's disk holds, the removal counts as a lost disk, unless other
         // nodes have the records. So does a removal that a disk error interrupts.
         self.note_lost_disk(node);

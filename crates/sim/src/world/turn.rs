@@ -4,12 +4,12 @@
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use protocol::{
     Answer, Body, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
-    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailure,
 };
 use server::identity::OwnRecords;
 use server::{
-    Driver, Loop, Outcome, PageAsked, TaskEvent, Wanted, WriteBatcher, WriteError, WritePurpose,
-    store_error,
+    Driver, Loop, Outcome, PageResult, StoreRead, TaskEvent, WriteBatcher, WriteError,
+    WritePurpose, store_error,
 };
 
 use super::lines::{answer_line, brief};
@@ -60,7 +60,7 @@ impl Driver for InTurn<'_> {
         self.engine().get(space, key, lsm::ReadMode::NonBlocking)
     }
 
-    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {
+    fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.disk_micros(place.node);
         world.agenda.put(at, DueEvent::Read { place, op, wanted, demand });
@@ -172,7 +172,7 @@ impl World {
             }
             Input::Wake => self.drive(place, out, |own, driver| own.wake(driver)),
             Input::Busy(call) => {
-                self.take_page(place, call, PageAsked::Busy, out);
+                self.take_page(place, call, PageResult::Busy, out);
                 self.drive(place, out, |_, _| {});
             }
             Input::Ready { connection, end } => self.take_ready(place, connection, end, out),
@@ -278,7 +278,7 @@ impl World {
         self.times(place.node).mono >= demand.until
     }
 
-    pub(super) fn was_read(&mut self, place: LoopId, op: OpId, wanted: Wanted, demand: Demand) {
+    pub(super) fn was_read(&mut self, place: LoopId, op: OpId, wanted: StoreRead, demand: Demand) {
         if self.is_over(place, demand) {
             return;
         }
@@ -301,7 +301,7 @@ impl World {
         }
         let Some(process) = self.process(place) else { return };
         let result = process.pages.read(process.store.engine(), &process.shared, op, request);
-        self.input(place, Input::Event(Event::Paged { op, result }));
+        self.input(place, Input::Event(Event::PageRead { op, result }));
     }
 
     pub(super) fn was_compared(
@@ -367,12 +367,12 @@ impl World {
         };
         let Ok(version) = process.clock.issue(now) else {
             let quorum =
-                process.shared.membership.views.with(|view| asked.quorum.by(&view.topology));
+                process.shared.membership.views.with(|view| asked.quorum.resolve(&view.topology));
             let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
             let (parts, since) = (Vec::new(), now.mono);
             let failed =
-                RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+                RequestFailure { failure, acked, parts, since, quorum, is_write, unknown, detail };
             self.answer(place, client, Answer::Failed(failed));
             return;
         };

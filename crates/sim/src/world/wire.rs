@@ -102,7 +102,8 @@ impl World {
         match handshake.receive(bytes, &mut endpoint.said) {
             Ok(None) => {}
             Ok(Some(seen)) => {
-                let rest = opening.take().map_or(Vec::new(), |handshake| handshake.rest());
+                let rest =
+                    opening.take().map_or(Vec::new(), |handshake| handshake.remaining_bytes());
                 if self.rise(place, id, &seen, out) {
                     self.take_in(place, id, &rest, out);
                 }
@@ -140,14 +141,14 @@ impl World {
             for message in waited {
                 let id = message.id;
                 if !connection.push(message, || now) {
-                    overflown.push(Event::Overflow { peer: seen.node, id });
+                    overflown.push(Event::MessageDropped { peer: seen.node, id });
                 }
             }
             if seen.connection == ConnectionKind::Small {
                 table.link_up(seen.node);
             }
         } else {
-            table.seen(seen.node).knock();
+            table.seen(seen.node).note_dialed();
         }
         endpoint.stage = Stage::Open(Box::new(connection));
         table.saw(seen);
@@ -160,7 +161,7 @@ impl World {
         let event = event.into();
         self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
         if dialed.is_some() && seen.connection == ConnectionKind::Small {
-            self.handle(place, Event::Up(peer), out);
+            self.handle(place, Event::LinkUp(peer), out);
         }
         true
     }

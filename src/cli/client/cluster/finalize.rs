@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::super::admin::Worker;
+use super::super::admin::AdminClient;
 use super::super::{CommandFailure, print_done};
 use crate::cli::client::ConnectionArgs;
 use crate::finalize::status::{Finalized, StoreFormats};
@@ -11,7 +11,7 @@ use crate::operations::status::{Cluster, Row};
 
 /// Runs the command.
 pub(super) fn finalize(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
-    let done: Finalized = Worker::new(ask)?.change("/admin/finalize", 200)?;
+    let done: Finalized = AdminClient::new(ask)?.request_change("/admin/finalize", 200)?;
     let what = match done.raised.is_empty() {
         true => "nothing was changed",
         false => "the stores were raised",

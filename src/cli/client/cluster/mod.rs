@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
-use super::admin::{Worker, show};
+use super::admin::{AdminClient, show};
 use super::args::ConnectionArgs;
 use super::bytes::percent;
 use super::status::{NOT_ASKED, OTHER_CLUSTER, has_lost_majority, lost_votes, problems, silent};
@@ -29,8 +29,8 @@ use crate::layout::status::{
     ChangeProgress, ChangeStatus, LayoutPlan, LayoutStage, LayoutStatus, PlannedNode,
 };
 use crate::operations::status::Cluster;
-use progress::{PATIENCE, held_up};
-pub(super) use progress::{come_to_rest, settled};
+use progress::{PATIENCE, holdups_text};
+pub(super) use progress::{wait_for_plan, wait_until_settled};
 
 /// Everything after `cluster`.
 #[derive(Debug, Args)]
@@ -163,9 +163,9 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), CommandFailure> {
 }
 
 fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
-    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
-    let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
+    let cluster: Cluster = client.request("GET", "/v0/cluster", 200)?;
     let epoch_of = |name: &str| {
         let row = cluster.nodes.iter().find(|row| row.name == name)?;
         Some(row.status.as_ref()?.epoch)
@@ -181,7 +181,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
     } else {
         let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
         let votes = lost_votes(&cluster, &args.ask.flags());
-        let held_up = held_up(&layout, &cluster, &args.ask.flags());
+        let held_up = holdups_text(&layout, &cluster, &args.ask.flags());
         let formats = finalize::formats_text(&cluster, &args.ask.flags());
         let notes = formats.into_iter().chain(held_up).chain(problems).chain(votes);
         let notes: String = notes.map(|line| line + "\n").collect();
@@ -197,7 +197,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
         };
         print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
     }
-    let differs = differing(&layout, epoch_of);
+    let differs = differing_members(&layout, epoch_of);
     if differs.is_empty() {
         return Ok(());
     }
@@ -206,7 +206,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
 }
 
 /// Lists the members that are down or in another epoch than the asked node.
-fn differing(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
+fn differing_members(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
     let differs = |name: &str| match epoch_of(name) {
         Some(epoch) if epoch == layout.epoch => None,
         Some(epoch) => Some(format!("{name} goes by epoch {epoch}")),
@@ -258,7 +258,7 @@ fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &
 }
 
 fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
+    let mut client = AdminClient::new(&args.ask)?;
     let lists = [
         ("add", &args.add),
         ("remove", &args.remove),
@@ -266,7 +266,7 @@ fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
         ("weight", &args.weight),
         ("council", &args.council),
     ];
-    let plan = planned(&mut worker, &lists, args.replicas)?;
+    let plan = request_plan(&mut client, &lists, args.replicas)?;
     if args.ask.json {
         let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
         return print(&(json + "\n"));
@@ -281,8 +281,8 @@ fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
 }
 
 /// Has the node plan a change. `lists` are query parameters, each with its node names.
-pub(super) fn planned(
-    worker: &mut Worker<'_>,
+pub(super) fn request_plan(
+    client: &mut AdminClient<'_>,
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
 ) -> Result<LayoutPlan, CommandFailure> {
@@ -293,7 +293,7 @@ pub(super) fn planned(
         }
     }
     query.extend(replicas.map(|replicas| format!("replicas={replicas}")));
-    worker.exchange("POST", &format!("/admin/layout/plan?{}", query.join("&")), 200)
+    client.request("POST", &format!("/admin/layout/plan?{}", query.join("&")), 200)
 }
 
 /// Formats the effects of a plan.
@@ -331,14 +331,17 @@ pub(super) fn plan_text(plan: &LayoutPlan) -> String {
 
 /// Has the node propose a plan to the council. The returned layout is the one before the decision;
 /// later layouts show the outcome.
-pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, CommandFailure> {
+pub(super) fn request_apply(
+    client: &mut AdminClient<'_>,
+    plan: &str,
+) -> Result<LayoutStatus, CommandFailure> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
-    worker.change(&target, 202)
+    client.request_change(&target, 202)
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
-    let asked = applied(&mut worker, &args.plan)?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let asked = request_apply(&mut client, &args.plan)?;
     if !args.wait && args.ask.json {
         return print_done(&layout_json(&asked), ASKED);
     }
@@ -352,7 +355,7 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
             ASKED,
         );
     }
-    let epoch = settled(&mut worker, &args.plan)?;
+    let epoch = wait_for_plan(&mut client, &args.plan)?;
     let done = format_args!("the change is done: epoch {epoch}");
     if args.ask.json {
         print_done(&format!("{{\"epoch\":{epoch}}}\n"), done)
@@ -362,10 +365,10 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
 }
 
 fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
+    let mut client = AdminClient::new(&args.ask)?;
     let until = Instant::now() + PATIENCE;
     let ended = loop {
-        let asked: LayoutStatus = worker.change("/admin/layout/abort", 202)?;
+        let asked: LayoutStatus = client.request_change("/admin/layout/abort", 202)?;
         if !args.wait && args.ask.json {
             return print_done(&layout_json(&asked), ASKED);
         }
@@ -378,7 +381,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                 ASKED,
             );
         }
-        let ended = worker.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
+        let ended = client.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
             show(bar, 0, None, "asking the council".to_owned());
             match layout.stage {
                 LayoutStage::Settled if layout.epoch == asked.epoch + 1 => {
@@ -388,12 +391,12 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                 LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
                     Some(Ok(None))
                 }
-                _ if layout.epoch > asked.epoch => Some(Err(NotDone::GoesForward)),
-                _ if Instant::now() > until => Some(Err(NotDone::NoMajority {
+                _ if layout.epoch > asked.epoch => Some(Err(ChangeFailure::GoesForward)),
+                _ if Instant::now() > until => Some(Err(ChangeFailure::NoMajority {
                     council: layout.council,
                     without_vote: Vec::new(),
                 })),
-                _ => NotDone::for_want_of_votes(&layout).map(Err),
+                _ => ChangeFailure::from_missing_votes(&layout).map(Err),
             }
         })?;
         if let Some(ended) = ended.transpose() {
@@ -407,7 +410,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
             print_done(if args.ask.json { &json } else { &text }, text.trim_end())
         }
         Err(why) => {
-            fail(why.told(&args.ask.flags()));
+            fail(why.text_with_command(&args.ask.flags()));
             Err(CommandFailure::No)
         }
     }
@@ -422,7 +425,7 @@ fn layout_json(layout: &LayoutStatus) -> String {
 
 /// Reason why a requested change was not made.
 #[derive(Debug, thiserror::Error)]
-enum NotDone {
+enum ChangeFailure {
     #[error("another change was decided before: plan again")]
     Overtaken,
     #[error("the change was aborted (kvorum cluster abort)")]
@@ -441,9 +444,9 @@ enum NotDone {
     NoVotes { council: Vec<String>, without_vote: Vec<String> },
 }
 
-impl NotDone {
+impl ChangeFailure {
     /// Returns the reason, with the command to continue with. `flags` are the connection's flags.
-    fn told(&self, flags: &str) -> String {
+    fn text_with_command(&self, flags: &str) -> String {
         match self {
             Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),
             Self::NoMajority { .. } => format!("{self}: kvorum cluster status{flags}"),
@@ -455,7 +458,7 @@ impl NotDone {
     /// Returns the reason why the council can never decide the requested change: so many of its
     /// nodes have reported to have no vote that no majority is left. `None` = a majority may have
     /// votes.
-    fn for_want_of_votes(layout: &LayoutStatus) -> Option<Self> {
+    fn from_missing_votes(layout: &LayoutStatus) -> Option<Self> {
         let asks = |change: &&ChangeStatus| change.progress == ChangeProgress::Asking;
         let without_vote = &layout.change.as_ref().filter(asks)?.without_vote;
         has_lost_majority(layout.council.len(), without_vote.len()).then(|| Self::NoVotes {

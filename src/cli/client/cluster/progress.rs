@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 
-use super::NotDone;
-use crate::cli::client::admin::{Worker, show};
+use super::ChangeFailure;
+use crate::cli::client::admin::{AdminClient, show};
 use crate::cli::client::status::{OTHER_CLUSTER, lost_votes, problems};
 use crate::cli::client::{CommandFailure, fail};
 use crate::layout::status::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus};
@@ -38,39 +38,39 @@ const LAYOUTS: u64 = 3;
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits until a plan is carried out; returns the epoch of the final layout.
-pub(in crate::cli::client) fn settled(
-    worker: &mut Worker<'_>,
+pub(in crate::cli::client) fn wait_for_plan(
+    client: &mut AdminClient<'_>,
     plan: &str,
 ) -> Result<u64, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     // The node reports only the last requested change: an abort replaces the plan.
     let planned = Cell::new(None);
-    let ended = wait(worker, |layout| {
+    let ended = wait(client, |layout| {
         let change = layout.change.as_ref().filter(|change| change.plan == plan);
         planned.set(change.map(|change| change.epoch).or(planned.get()));
         let is_settled = layout.stage == LayoutStage::Settled;
         match planned.get() {
             Some(planned) if change.is_none() && is_settled && layout.epoch < planned + LAYOUTS => {
-                Some(Err(NotDone::Aborted))
+                Some(Err(ChangeFailure::Aborted))
             }
-            _ => ended(layout, plan, Instant::now() > until),
+            _ => plan_outcome(layout, plan, Instant::now() > until),
         }
     })?;
     let epoch = ended.map_err(|why| {
-        fail(why.told(&worker.flags()));
+        fail(why.text_with_command(&client.flags()));
         CommandFailure::No
     })?;
-    all_go_by(worker, epoch);
+    wait_for_epoch(client, epoch);
     Ok(epoch)
 }
 
 /// Waits until every member that answers is in epoch `epoch`, so that the next command finds the
 /// members in agreement. The change is already done, so a failure to see the members is ignored.
-fn all_go_by(worker: &mut Worker<'_>, epoch: u64) {
+fn wait_for_epoch(client: &mut AdminClient<'_>, epoch: u64) {
     let until = Instant::now() + HEARD_WITHIN;
     let is_behind = |row: &Row| row.status.as_ref().is_some_and(|status| status.epoch < epoch);
     while Instant::now() < until
-        && let Some(cluster) = worker.look::<Cluster>("/v0/cluster")
+        && let Some(cluster) = client.try_get::<Cluster>("/v0/cluster")
         && cluster.nodes.iter().any(is_behind)
     {
         thread::sleep(LOOK_AGAIN);
@@ -78,22 +78,24 @@ fn all_go_by(worker: &mut Worker<'_>, epoch: u64) {
 }
 
 /// Waits until no keys move.
-pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
-    wait(worker, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
+pub(in crate::cli::client) fn wait_until_settled(
+    client: &mut AdminClient<'_>,
+) -> Result<(), CommandFailure> {
+    wait(client, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
 }
 
 /// Polls the layout until `ended` returns an end, and reports the progress meanwhile.
 fn wait<End>(
-    worker: &mut Worker<'_>,
+    client: &mut AdminClient<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
 ) -> Result<End, CommandFailure> {
     let mut log = Log { stage: LayoutStage::Settled, said: Instant::now() };
-    worker.wait("/admin/layout", |worker, layout: LayoutStatus, bar| {
+    client.wait("/admin/layout", |client, layout: LayoutStatus, bar| {
         if let Some(end) = ended(&layout) {
             return Some(Ok(end));
         }
         if bar.is_hidden() {
-            return log.report(worker, &layout).err().map(Err);
+            return log.report(client, &layout).err().map(Err);
         }
         show_moves(bar, &layout);
         None
@@ -101,27 +103,31 @@ fn wait<End>(
 }
 
 /// Returns the end of a plan: the epoch of the final layout, or the reason why there is none.
-fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64, NotDone>> {
+fn plan_outcome(
+    layout: &LayoutStatus,
+    plan: &str,
+    is_late: bool,
+) -> Option<Result<u64, ChangeFailure>> {
     let change = layout.change.as_ref().filter(|change| change.plan == plan);
     let progress = change.map(|change| (change.epoch, &change.progress));
-    let no_majority = || NotDone::NoMajority {
+    let no_majority = || ChangeFailure::NoMajority {
         council: layout.council.clone(),
         without_vote: change.map(|change| change.without_vote.clone()).unwrap_or_default(),
     };
     let (epoch, is_settled) = (layout.epoch, layout.stage == LayoutStage::Settled);
     match progress {
-        Some((_, ChangeProgress::Overtaken)) => Some(Err(NotDone::Overtaken)),
+        Some((_, ChangeProgress::Overtaken)) => Some(Err(ChangeFailure::Overtaken)),
         Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority())),
         // A change that moves keys takes four layouts, the first of which is the plan's.
         Some((planned, _)) if epoch >= planned && !is_settled => None,
         Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
             // A layout that only changes the tokens does not count as one of the four.
             let aborted = epoch < planned + LAYOUTS || change.is_some_and(|change| change.undone);
-            Some(if aborted { Err(NotDone::Aborted) } else { Ok(epoch) })
+            Some(if aborted { Err(ChangeFailure::Aborted) } else { Ok(epoch) })
         }
         Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
         _ if is_late => Some(Err(no_majority())),
-        _ => change.and_then(|_| NotDone::for_want_of_votes(layout)).map(Err),
+        _ => change.and_then(|_| ChangeFailure::from_missing_votes(layout)).map(Err),
     }
 }
 
@@ -136,7 +142,7 @@ impl Log {
     /// join are down at first, so the report of problems also has to wait for the interval.
     fn report(
         &mut self,
-        worker: &mut Worker<'_>,
+        client: &mut AdminClient<'_>,
         layout: &LayoutStatus,
     ) -> Result<(), CommandFailure> {
         let LayoutStatus { epoch, stage, .. } = layout;
@@ -147,10 +153,10 @@ impl Log {
         if self.said.elapsed() < SAID_EVERY {
             return Ok(());
         }
-        let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
-        let state = held_up(layout, &cluster, &worker.flags());
+        let cluster: Cluster = client.request("GET", "/v0/cluster", 200)?;
+        let state = holdups_text(layout, &cluster, &client.flags());
         let state = state.unwrap_or_else(|| "asking the council".to_owned());
-        let flags = worker.flags();
+        let flags = client.flags();
         let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
         let problems = problems.chain(lost_votes(&cluster, &flags));
         let problems: String = problems.map(|line| format!("; {line}")).collect();
@@ -163,7 +169,11 @@ impl Log {
 /// Describes the nodes that hold up a change: nodes that are down, leaving ones included, and nodes
 /// that have not done their part yet. `None` = no change is under way. `flags` are the connection's
 /// flags for printed commands.
-pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> Option<String> {
+pub(super) fn holdups_text(
+    layout: &LayoutStatus,
+    cluster: &Cluster,
+    flags: &str,
+) -> Option<String> {
     let stage = &layout.stage;
     // A removed node has no current information about the others.
     if *stage == LayoutStage::Settled || cluster.nodes.iter().any(|row| row.not_asked) {
@@ -175,10 +185,10 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> 
     let strange = names(|row| row.other_cluster_id.is_some());
     let down = names(|row| row.status.is_none() && row.other_cluster_id.is_none());
     let is_known = !layout.moves.is_empty() && *stage != LayoutStage::ReadNew;
-    let slow = slow(layout)
+    let slow = awaited_nodes(layout)
         .into_iter()
         .filter(|name| is_known && !down.contains(name) && !strange.contains(name));
-    let slow = slow.map(|name| format!("{name}{}", taken(layout, name)));
+    let slow = slow.map(|name| format!("{name}{}", transfer_progress(layout, name)));
     let strange = strange.iter().map(|name| format!("{name} ({OTHER_CLUSTER})"));
     let waits = slow.chain(down.iter().map(|name| format!("{name} (down)"))).chain(strange);
     let waits: Vec<String> = waits.collect();
@@ -221,7 +231,7 @@ fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
 }
 
 /// Describes the progress of a node that does not hold all its new records yet.
-fn taken(layout: &LayoutStatus, name: &str) -> String {
+fn transfer_progress(layout: &LayoutStatus, name: &str) -> String {
     let of = |status: &&MoveStatus| status.node == name && layout.stage == LayoutStage::ReadOld;
     layout.moves.iter().find(of).map_or(String::new(), |status| {
         let (records, bytes) = (HumanCount(status.records), HumanBytes(status.bytes));
@@ -246,7 +256,7 @@ fn stage_text(stage: &LayoutStage) -> &'static str {
 }
 
 /// Returns the nodes that a stage waits for, as far as the asked node knows.
-fn slow(layout: &LayoutStatus) -> Vec<&str> {
+fn awaited_nodes(layout: &LayoutStatus) -> Vec<&str> {
     let has_all =
         |name: &str| layout.moves.iter().any(|status| status.node == name && status.has_all);
     let names = layout.nodes.iter().map(|node| node.name.as_str());
@@ -271,7 +281,7 @@ fn moves_text(layout: &LayoutStatus) -> String {
         stage => stage_text(stage).to_owned(),
     };
     if [LayoutStage::Prepare, LayoutStage::ReadOld].contains(&layout.stage) {
-        let _ = write!(message, "; not yet all: {}", slow(layout).join(", "));
+        let _ = write!(message, "; not yet all: {}", awaited_nodes(layout).join(", "));
     }
     if let Some(waits) = layout.moves.iter().find_map(|status| status.waits.as_ref()) {
         let source = &waits.source;
@@ -296,14 +306,14 @@ mod tests {
                 "change": change}))
             .unwrap()
         };
-        assert!(ended(&asking(&["b"]), "p", false).is_none(), "two of three may decide");
-        let Some(Err(why)) = ended(&asking(&["b", "c"]), "p", false) else {
+        assert!(plan_outcome(&asking(&["b"]), "p", false).is_none(), "two of three may decide");
+        let Some(Err(why)) = plan_outcome(&asking(&["b", "c"]), "p", false) else {
             panic!("one of three decides nothing")
         };
-        let why = why.told(FLAGS);
+        let why = why.text_with_command(FLAGS);
         assert!(why.starts_with("no majority of the council (a, b, c) has a vote: b, c"), "{why}");
         assert!(why.ends_with("(kvorum cluster status --url http://a:1 says how)"), "{why}");
-        assert!(ended(&asking(&["b", "c"]), "another", false).is_none());
+        assert!(plan_outcome(&asking(&["b", "c"]), "another", false).is_none());
     }
 
     #[test]
@@ -328,32 +338,32 @@ mod tests {
                 "reached_by": 0, "hints": 0}]}"#,
         )
         .unwrap();
-        assert_eq!(held_up(&layout("settled"), &cluster, FLAGS), None);
-        let text = held_up(&layout("read old"), &cluster, FLAGS).unwrap();
+        assert_eq!(holdups_text(&layout("settled"), &cluster, FLAGS), None);
+        let text = holdups_text(&layout("read old"), &cluster, FLAGS).unwrap();
         let (d, c) = ("d (took 1,234 records, 5.00 MiB; all of 1 of 3 nodes)", "c (down)");
         assert!(text.starts_with("read old: keys move; waiting until all nodes hold"), "{text}");
         assert!(text.contains(&format!(": not yet {d}, {c}; if one is gone for good")), "{text}");
-        let text = held_up(&layout("prepare"), &cluster, FLAGS).unwrap();
+        let text = holdups_text(&layout("prepare"), &cluster, FLAGS).unwrap();
         assert!(text.contains("changes left: not yet d, c (down); if one"), "{text}");
-        let text = held_up(&layout("read new"), &cluster, FLAGS).unwrap();
+        let text = holdups_text(&layout("read new"), &cluster, FLAGS).unwrap();
         assert!(text.ends_with("to confirm: not yet c (down)"), "{text}");
         let other = r#"{"asked": "a", "nodes": [{"name": "c", "url": "", "up": false,
             "reached_by": 0, "hints": 0, "other_cluster_id": "1"}]}"#;
         let text =
-            held_up(&layout("prepare"), &serde_json::from_str(other).unwrap(), FLAGS).unwrap();
+            holdups_text(&layout("prepare"), &serde_json::from_str(other).unwrap(), FLAGS).unwrap();
         assert!(text.ends_with("not yet d, c (other cluster ID)"), "no --remove-dead: {text}");
         let mut waits = layout("read old");
         let until =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_hours(50);
         let until_ms = until.as_millis() as u64;
         waits.moves[0].waits = Some(WaitStatus { source: "b".to_owned(), until_ms });
-        let text = held_up(&waits, &cluster, FLAGS).unwrap();
+        let text = holdups_text(&waits, &cluster, FLAGS).unwrap();
         let bar = moves_text(&waits);
         assert!(bar.ends_with("; timestamps of b are ahead: kvorum cluster status"), "{bar}");
         assert!(text.contains("; b holds records with timestamps ahead of d's clock"), "{text}");
         assert!(text.contains("waits 2 days for them. If d's clock is behind"), "{text}");
         assert!(text.ends_with("Or go back: kvorum cluster abort --url http://a:1"), "{text}");
-        let text = held_up(&layout("read both"), &cluster, FLAGS).unwrap();
+        let text = holdups_text(&layout("read both"), &cluster, FLAGS).unwrap();
         assert!(text.starts_with("read both: a stage that only a later release"), "{text}");
     }
 }

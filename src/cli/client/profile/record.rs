@@ -72,7 +72,7 @@ fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Com
     let head = connection.request("GET", &target, None, |_| {}).map_err(|error| lost(&error))?;
     let body = connection.body(&head).map_err(|error| lost(&error))?;
     if head.status != 200 {
-        return Err(ProblemDetails::report_from(head.status, &body, url));
+        return Err(ProblemDetails::report_node(head.status, &body, url));
     }
     let profile = Profile::from_json(&body);
     profile.map_err(|why| fail(format!("{url}: the response is not a profile: {why}")))

@@ -15,7 +15,7 @@ const PIECE: usize = 15 << 10;
 
 /// An item of a range.
 #[derive(Debug)]
-pub(in crate::http) struct Found {
+pub(in crate::http) struct RangeItem {
     pub(super) key: Bytes,
     pub(super) value: Bytes,
     pub(super) tag: Tag,
@@ -30,12 +30,12 @@ pub(super) struct Encoder {
     /// True if values are sent.
     values: bool,
     has_begun: bool,
-    rest: Option<Rest>,
+    rest: Option<UnsentLine>,
 }
 
 /// The unsent rest of a line.
 #[derive(Debug)]
-struct Rest {
+struct UnsentLine {
     value: Bytes,
     is_text: bool,
     /// Bytes that follow the value.
@@ -53,8 +53,8 @@ impl Encoder {
     }
 
     /// Encodes an item, or its first piece; [`Self::more`] returns the others.
-    pub(super) fn item(&mut self, found: Found) -> Item {
-        let Found { key, value, tag, expiry_ms } = found;
+    pub(super) fn item(&mut self, found: RangeItem) -> Item {
+        let RangeItem { key, value, tag, expiry_ms } = found;
         match self.form {
             Form::Chunks => {
                 let mut line = BytesMut::with_capacity(key.len() + 1);
@@ -138,12 +138,12 @@ impl Encoder {
         }
         let is_text = str::from_utf8(&value).is_ok();
         line.put_slice(if is_text { b"\",\"value\":\"" } else { b"\",\"value_base64\":\"" });
-        self.put_value(&mut line, Rest { value, is_text, tail });
+        self.put_value(&mut line, UnsentLine { value, is_text, tail });
         whole(line)
     }
 
     /// Writes the next piece of a value, and the tail after the last; keeps the rest.
-    fn put_value(&mut self, out: &mut BytesMut, mut rest: Rest) {
+    fn put_value(&mut self, out: &mut BytesMut, mut rest: UnsentLine) {
         let mut len = rest.value.len().min(PIECE);
         if rest.is_text {
             // A character is not cut; it has four bytes at most.
@@ -201,7 +201,8 @@ mod tests {
         for (key, value, expiry_ms) in items {
             let tag = Tag { version: Version { time: 5, origin: 7 }, last: Some((1, 2)) };
             let (key, value) = (Bytes::from(key.clone()), Bytes::from(value.clone()));
-            let mut piece = Some(encoder.item(Found { key, value, tag, expiry_ms: *expiry_ms }));
+            let mut piece =
+                Some(encoder.item(RangeItem { key, value, tag, expiry_ms: *expiry_ms }));
             while let Some(mut bytes) = piece {
                 let most = 6 * PIECE + 8 * 1024;
                 assert!(form == Form::Frames || bytes.remaining() < most, "a piece is bounded");
@@ -281,7 +282,7 @@ mod tests {
             for (key, value, expires_ms) in items {
                 let etag = b"\"0000000000000005-00000007-1-0000000000000002\"".to_vec();
                 let value = values.then_some(value);
-                let expected = frames::Frame::Item { etag, key, value, expires_ms };
+                let expected = frames::Frame::Item(frames::Item { etag, key, value, expires_ms });
                 prop_assert_eq!(frames.read().unwrap(), expected);
             }
             prop_assert_eq!(frames.read().unwrap(), frames::Frame::End);

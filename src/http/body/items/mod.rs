@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use protocol::{NodeId, PAGE_BYTES, Tag};
-use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
+use server::{PageResult, RETRY_MICROS, Range, RangeStep};
 use tokio::time::sleep;
 
 use super::Item;
@@ -27,28 +27,28 @@ use crate::counters::clocks::{mono_nanos, wall_micros};
 use crate::http::connection::{ConnectionState, Open};
 use crate::http::entities::form::Form;
 use crate::node::requests::Requests;
-use crate::tokens::lookup::Remembered;
-use encode::{Encoder, Found};
+use crate::tokens::lookup::CachedToken;
+use encode::{Encoder, RangeItem};
 
 /// An interrupted range read. The connection is reset, because a chunked body that ends in the
 /// middle is the only way left to report it.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the range was interrupted")]
-pub(crate) struct Broken;
+pub(crate) struct RangeInterrupted;
 
-struct Asking {
+struct PendingPage {
     node: NodeId,
-    answer: Pin<Box<dyn Future<Output = PageAsked>>>,
+    answer: Pin<Box<dyn Future<Output = PageResult>>>,
 }
 
 /// Bytes of a gathered item besides its key and value.
-const FOUND_BYTES: usize = 64;
+const ITEM_OVERHEAD: usize = 64;
 
 /// Items gathered before the head is sent: up to a limit, or [`PAGE_BYTES`]. A single item may be
 /// larger.
 #[derive(Debug)]
 pub(in crate::http) struct Page {
-    items: VecDeque<Found>,
+    items: VecDeque<RangeItem>,
     bytes: usize,
     limit: usize,
     /// True if the range continues after the last item.
@@ -71,12 +71,12 @@ impl Page {
     }
 
     /// Adds an item; false if the page is full.
-    fn take(&mut self, found: Found, with_value: bool) -> bool {
-        let Found { key, mut value, tag, expiry_ms } = found;
+    fn take(&mut self, found: RangeItem, with_value: bool) -> bool {
+        let RangeItem { key, mut value, tag, expiry_ms } = found;
         if !with_value {
             value = Bytes::new();
         }
-        let bytes = key.len() + value.len() + FOUND_BYTES;
+        let bytes = key.len() + value.len() + ITEM_OVERHEAD;
         let is_over = self.bytes + bytes > PAGE_BYTES as usize;
         if self.items.len() == self.limit || is_over && !self.items.is_empty() {
             self.has_next = true;
@@ -89,7 +89,7 @@ impl Page {
             value = Bytes::copy_from_slice(&value);
         }
         let key = Bytes::copy_from_slice(&key);
-        self.items.push_back(Found { key, value, tag, expiry_ms });
+        self.items.push_back(RangeItem { key, value, tag, expiry_ms });
         true
     }
 }
@@ -99,15 +99,15 @@ pub(crate) struct Items {
     requests: Rc<Requests>,
     watch: Rc<ConnectionState>,
     range: Range,
-    asking: Vec<Asking>,
+    asking: Vec<PendingPage>,
     /// Items read before the head was sent: the first one, or a page.
-    ready: VecDeque<Found>,
+    ready: VecDeque<RangeItem>,
     encoder: Encoder,
     /// Cursor that the body ends with.
     next: Option<String>,
     has_ended: bool,
     /// Token by which the range is read, checked before each item; `None` = read by another right.
-    token: Option<Rc<Remembered>>,
+    token: Option<Rc<CachedToken>>,
     _open: Open,
 }
 
@@ -117,9 +117,9 @@ impl std::fmt::Debug for Items {
     }
 }
 
-async fn ask(requests: Rc<Requests>, node: NodeId, request: protocol::PageRequest) -> PageAsked {
+async fn ask(requests: Rc<Requests>, node: NodeId, request: protocol::PageRequest) -> PageResult {
     let asked = requests.page(node, request).await;
-    if matches!(asked, PageAsked::Busy) {
+    if matches!(asked, PageResult::Busy) {
         sleep(Duration::from_micros(RETRY_MICROS)).await;
     }
     asked
@@ -148,21 +148,24 @@ impl Items {
     }
 
     /// Waits for the first item, which is then sent first, or for the end of a range without items.
-    pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), Broken> {
+    pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), RangeInterrupted> {
         let first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
         self.ready.extend(first);
-        self.range.forgive();
+        self.range.reset_retries();
         Ok(())
     }
 
     /// Reads items into a page until the page is full or the range ends. The page's contents stay
     /// valid if the future is dropped.
-    pub(in crate::http) async fn gather(&mut self, page: &mut Page) -> Result<(), Broken> {
+    pub(in crate::http) async fn gather(
+        &mut self,
+        page: &mut Page,
+    ) -> Result<(), RangeInterrupted> {
         while let Some(found) = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()? {
             if !page.take(found, self.encoder.sends_values()) {
                 break;
             }
-            self.range.forgive();
+            self.range.reset_retries();
         }
         Ok(())
     }
@@ -175,7 +178,7 @@ impl Items {
     }
 
     /// Makes the body end with a cursor.
-    pub(in crate::http) fn end_with(&mut self, cursor: String) {
+    pub(in crate::http) fn set_next_cursor(&mut self, cursor: String) {
         self.next = Some(cursor);
     }
 
@@ -185,16 +188,19 @@ impl Items {
     }
 
     /// Binds the body to a token, whose validity is checked and whose bytes are counted.
-    pub(in crate::http) fn read_by(&mut self, token: Rc<Remembered>) {
+    pub(in crate::http) fn bind_token(&mut self, token: Rc<CachedToken>) {
         self.token = Some(token);
     }
 
-    fn may_go_on(&self) -> bool {
-        self.token.as_ref().is_none_or(|token| self.requests.still_holds(token))
+    fn is_token_valid(&self) -> bool {
+        self.token.as_ref().is_none_or(|token| self.requests.is_token_valid(token))
     }
 
     /// Polls for the next item, as a chunk of its own, or for a piece of one.
-    pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+    pub(super) fn poll_item(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Item, RangeInterrupted>>> {
         let polled = self.poll_next(cx);
         let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
         if let (Poll::Ready(Some(Ok(item))), Some(token)) = (&polled, metered) {
@@ -204,15 +210,15 @@ impl Items {
         polled
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, RangeInterrupted>>> {
         if let Some(piece) = self.encoder.more() {
             return Poll::Ready(Some(Ok(piece)));
         }
         if self.has_ended {
             return Poll::Ready(None);
         }
-        let polled = if !self.may_go_on() {
-            Poll::Ready(Some(Err(Broken)))
+        let polled = if !self.is_token_valid() {
+            Poll::Ready(Some(Err(RangeInterrupted)))
         } else if let Some(found) = self.ready.pop_front() {
             Poll::Ready(Some(Ok(found)))
         } else {
@@ -220,12 +226,12 @@ impl Items {
         };
         polled.map(|found| match found {
             Some(Ok(found)) => Some(Ok(self.encoder.item(found))),
-            Some(Err(Broken)) => {
+            Some(Err(RangeInterrupted)) => {
                 let why =
-                    if self.may_go_on() { "too few replicas left" } else { "its token ended" };
+                    if self.is_token_valid() { "too few replicas left" } else { "its token ended" };
                 tracing::warn!("range read aborted: {why}");
-                self.watch.break_off();
-                Some(Err(Broken))
+                self.watch.mark_incomplete();
+                Some(Err(RangeInterrupted))
             }
             None => {
                 self.has_ended = true;
@@ -234,20 +240,23 @@ impl Items {
         })
     }
 
-    fn poll_range(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found, Broken>>> {
+    fn poll_range(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<RangeItem, RangeInterrupted>>> {
         loop {
             match self.range.step(wall_micros) {
                 RangeStep::Item(key, record) => {
                     let tag = Tag::of(&record);
                     let (value, expiry_ms) = (record.value(), record.view().expiry_ms());
-                    return Poll::Ready(Some(Ok(Found { key, value, tag, expiry_ms })));
+                    return Poll::Ready(Some(Ok(RangeItem { key, value, tag, expiry_ms })));
                 }
                 RangeStep::Ask(node, request) => {
                     let answer = Box::pin(ask(Rc::clone(&self.requests), node, request));
-                    self.asking.push(Asking { node, answer });
+                    self.asking.push(PendingPage { node, answer });
                 }
                 RangeStep::End => return Poll::Ready(None),
-                RangeStep::OutOfReach => return Poll::Ready(Some(Err(Broken))),
+                RangeStep::OutOfReach => return Poll::Ready(Some(Err(RangeInterrupted))),
                 RangeStep::Wait => {
                     if !self.poll_asking(cx) {
                         return Poll::Pending;

@@ -141,14 +141,14 @@ impl Parent {
         self.moved.set(self.connection.moved());
     }
 
-    fn stirs(&self) {
+    fn note_activity(&self) {
         self.stirred.set(self.connection.now.get());
     }
 
     /// Notes that the stream waits for the client from now on.
     pub(super) fn waiting_begins(&self) {
         self.window_begins();
-        self.stirs();
+        self.note_activity();
     }
 
     /// True if the answer waits for the client.
@@ -201,7 +201,7 @@ impl StreamState {
         let seat = if !streams.is_slot_taken {
             streams.is_slot_taken = true;
             StreamSlot::Connections
-        } else if service.limits().connection_slots.enter_again() {
+        } else if service.limits().connection_slots.acquire_for_stream() {
             StreamSlot::Own
         } else if service.without_slot.get() < MAX_WITHOUT_SLOT {
             service.without_slot.set(service.without_slot.get() + 1);
@@ -211,7 +211,7 @@ impl StreamState {
         };
         streams.open += 1;
         connection.streams.set(Some(streams));
-        connection.says_something();
+        connection.note_request_data();
         connection.phase.set(Phase::Busy);
         let parent = Parent::new(connection, seat);
         let watch =
@@ -238,7 +238,7 @@ impl Drop for StreamState {
         streams.open -= 1;
         match parent.seat.get() {
             StreamSlot::Connections => streams.is_slot_taken = false,
-            StreamSlot::Own => service.limits().connection_slots.leave(ConnectionSlot::Client),
+            StreamSlot::Own => service.limits().connection_slots.release(ConnectionSlot::Client),
             StreamSlot::Spare => service.without_slot.set(service.without_slot.get() - 1),
         }
         connection.streams.set(Some(streams));
@@ -252,9 +252,9 @@ impl Drop for StreamState {
 }
 
 /// A piece of a stream's answer on its way into the connection's write buffer.
-pub(crate) struct Owed(Rc<StreamState>);
+pub(crate) struct UnsentPiece(Rc<StreamState>);
 
-impl Owed {
+impl UnsentPiece {
     pub(crate) fn new(stream: &Rc<StreamState>) -> Self {
         if let Some(parent) = &stream.watch.parent
             && parent.owed.replace(parent.owed.get() + 1) == 0
@@ -265,14 +265,14 @@ impl Owed {
     }
 
     /// Notes that a part of the piece is in the write buffer.
-    pub(crate) fn paid(&self) {
+    pub(crate) fn note_buffered(&self) {
         if let Some(parent) = &self.0.watch.parent {
-            parent.stirs();
+            parent.note_activity();
         }
     }
 }
 
-impl Drop for Owed {
+impl Drop for UnsentPiece {
     fn drop(&mut self) {
         let Some(parent) = &self.0.watch.parent else { return };
         parent.owed.set(parent.owed.get() - 1);
@@ -286,13 +286,13 @@ impl Drop for Owed {
 
 impl ConnectionState {
     /// Notes that the connection speaks HTTP/2.
-    pub(crate) fn speak_http2(&self) {
+    pub(crate) fn mark_http2(&self) {
         self.streams.set(Some(Streams::default()));
     }
 
     /// Notes that the HTTP/2 connection is over, which ends all of its streams.
-    pub(crate) fn streams_end(&self) {
-        self.reaped.set(true);
+    pub(crate) fn end_streams(&self) {
+        self.is_given_up.set(true);
     }
 
     /// Returns the connection's watch: this one, or that of this stream's connection.
@@ -320,13 +320,13 @@ impl ConnectionState {
         let slots = &service.limits().connection_slots;
         let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == StreamSlot::Spare);
         let Some(parent) = parent else {
-            let takes = slots.settle();
+            let takes = slots.move_to_client_slot();
             if takes {
                 self.connection().is_in_reserve.set(false);
             }
             return takes;
         };
-        let takes = if waited { slots.enter_at_last() } else { slots.enter_again() };
+        let takes = if waited { slots.acquire_after_wait() } else { slots.acquire_for_stream() };
         if takes {
             parent.seat.set(StreamSlot::Own);
             service.without_slot.set(service.without_slot.get() - 1);
@@ -340,7 +340,7 @@ impl ConnectionState {
     }
 
     /// Notes that a request or a part of a body came.
-    fn says_something(&self) {
+    fn note_request_data(&self) {
         let Some(streams) = self.streams.get() else { return };
         let (read, written) = (self.read.get(), self.written.get());
         self.streams.set(Some(Streams { read, written, ..streams }));
@@ -348,7 +348,7 @@ impl ConnectionState {
 
     /// True if the client sent more than `most` bytes that neither request anything nor belong to a
     /// body.
-    pub(crate) fn says_nothing(&self, most: u64) -> bool {
+    pub(crate) fn is_flooding(&self, most: u64) -> bool {
         let Some(streams) = self.streams.get() else { return false };
         let taken = (self.written.get() - streams.written) / TALK_SHARE;
         self.read.get() - streams.read > most + taken
@@ -358,10 +358,10 @@ impl ConnectionState {
     pub(crate) fn saw_piece(&self, bytes: usize) {
         if let Some(parent) = &self.parent {
             self.saw_body(bytes);
-            parent.stirs();
+            parent.note_activity();
             let connection = &parent.connection;
             connection.brought.set(connection.brought.get() + bytes as u64);
-            connection.says_something();
+            connection.note_request_data();
         }
     }
 
@@ -373,7 +373,7 @@ impl ConnectionState {
     }
 
     /// Keeps the rest of a body that the stream's answer does not wait for.
-    pub(crate) fn leaves_unread(&self, rest: Option<Incoming>) {
+    pub(crate) fn keep_unread_body(&self, rest: Option<Incoming>) {
         if let Some(parent) = &self.parent {
             parent.unread.replace(rest);
         }
@@ -387,10 +387,10 @@ impl ConnectionState {
         self.enter(Phase::Linger);
         let mut thrown = 0;
         poll_fn(|cx| {
-            self.attend(cx.waker());
+            self.set_waker(cx.waker());
             while self.phase.get() == Phase::Linger
-                && !self.reaped()
-                && !self.connection().reaped()
+                && !self.is_given_up()
+                && !self.connection().is_given_up()
                 && thrown < LINGER_BYTES
             {
                 match Pin::new(&mut rest).poll_frame(cx) {
@@ -409,7 +409,7 @@ impl ConnectionState {
     }
 
     /// Ends a stream's lingering after its time limit, which is short if its connection is to end.
-    pub(super) fn lingers_no_longer(&self, parent: &Parent) {
+    pub(super) fn end_overdue_linger(&self, parent: &Parent) {
         let leaving = parent.connection.leaving.get();
         let most = if leaving { FAREWELL_TICKS } else { LINGER_TICKS };
         let lasted = self.now.get().wrapping_sub(self.since.get());
@@ -421,7 +421,7 @@ impl ConnectionState {
 
     /// True if pieces of the stream's answer are on their way; the caller is then woken once none
     /// are.
-    pub(crate) fn owes(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn has_unsent_pieces(&self, cx: &Context<'_>) -> bool {
         let Some(parent) = &self.parent else { return false };
         if parent.owed.get() > 0 {
             parent.waiting.replace(Some(cx.waker().clone()));

@@ -6,7 +6,7 @@ use super::*;
 fn streams(count: usize) -> (Rc<Cell<u32>>, Rc<ConnectionState>, Vec<Rc<ConnectionState>>) {
     let now = Rc::new(Cell::new(u32::MAX - 20));
     let connection = ConnectionState::new(Rc::clone(&now), ConnectionSlot::Client);
-    connection.speak_http2();
+    connection.mark_http2();
     connection.request_begins();
     let begin = |_| {
         let parent = Parent::new(&connection, StreamSlot::Own);
@@ -34,13 +34,13 @@ fn streams_wait_for_each_other_while_their_connection_moves() {
         pass(&now, WRITE_TICKS - 1);
         passed += WRITE_TICKS - 1;
         connection.saw_write(WRITE_WINDOW_BYTES as usize);
-        streams[0].parent.as_ref().unwrap().stirs();
+        streams[0].parent.as_ref().unwrap().note_activity();
         assert_eq!(swept(&streams), 0);
     }
     pass(&now, WRITE_TICKS - 1);
     connection.saw_write(WRITE_WINDOW_BYTES as usize);
     assert_eq!(swept(&streams), 9, "those of which nothing was taken for far too long");
-    assert!(!streams[0].reaped() && !connection.reaped());
+    assert!(!streams[0].is_given_up() && !connection.is_given_up());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn streams_are_slow_if_hardly_anything_moves() {
     pass(&now, 1);
     assert_eq!(swept(&streams), 3);
     assert_eq!(swept(&streams), 0, "given up once");
-    assert!(!connection.reaped());
+    assert!(!connection.is_given_up());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn while_the_socket_is_full_the_connection_is_judged() {
 #[test]
 fn an_answer_is_unread_by_the_connections_clock() {
     let (now, connection, streams) = streams(2);
-    streams[0].answers_long(true);
+    streams[0].note_long_answer(true);
     let unread = |now: &Cell<u32>, ticks| {
         pass(now, ticks);
         [streams[0].is_unread(), streams[1].is_unread()]
@@ -107,17 +107,17 @@ fn bodies_share_their_connections_pace_too() {
 }
 
 #[test]
-fn who_asks_for_nothing_is_noticed() {
+fn a_client_that_requests_nothing_is_flooding() {
     const MOST: u64 = 1000;
     let (_, connection, streams) = streams(1);
     connection.saw_read(&[0; 1000]);
-    assert!(!connection.says_nothing(MOST));
+    assert!(!connection.is_flooding(MOST));
     connection.saw_read(&[0; 1]);
-    assert!(connection.says_nothing(MOST));
+    assert!(connection.is_flooding(MOST));
     connection.saw_write(16);
-    assert!(!connection.says_nothing(MOST), "it tells what it takes of answers");
+    assert!(!connection.is_flooding(MOST), "it tells what it takes of answers");
     connection.saw_read(&[0; 1]);
-    assert!(connection.says_nothing(MOST));
+    assert!(connection.is_flooding(MOST));
     streams[0].saw_piece(1);
-    assert!(!connection.says_nothing(MOST));
+    assert!(!connection.is_flooding(MOST));
 }

@@ -61,14 +61,17 @@ const fn script(path: &'static str, text: &'static str) -> Asset {
     Asset { path, content_type: "text/javascript; charset=utf-8", headers: &PAGE, text }
 }
 
+const fn style(path: &'static str, text: &'static str) -> Asset {
+    Asset { path, content_type: "text/css; charset=utf-8", headers: &PAGE, text }
+}
+
 static ASSETS: &[Asset] = &[
     page("/ui", include_str!("index.html")),
     page("/ui/", include_str!("index.html")),
     Asset { headers: &SANDBOX, ..page("/ui/frame", include_str!("frame.html")) },
-    Asset {
-        content_type: "text/css; charset=utf-8",
-        ..script("/ui/style.css", include_str!("style.css"))
-    },
+    style("/ui/style.css", include_str!("style.css")),
+    style("/ui/panels.css", include_str!("panels.css")),
+    style("/ui/forms.css", include_str!("forms.css")),
     Asset { content_type: "image/svg+xml", ..script("/ui/icon.svg", include_str!("icon.svg")) },
     script("/ui/app.js", include_str!("app.js")),
     script("/ui/stream.js", include_str!("stream.js")),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   spawn ──────────────▶ ┌───────┐ ─▶ polled: Context::call ─▶ BackgroundEffect::Call ─▶ a node
-//!   Returned (an answer) ▶│ Tasks │ ─▶ polled: the task that made the call         │
+//!   CallReturned ───────▶ │ Tasks │ ─▶ polled: the task that made the call         │
 //!   Tick ───────────────▶ └───────┘ ─▶ polled: all tasks, to test their conditions │
 //!        ▲                                                                        │
 //!        └────────────────────────────────────────────────────────────────────────┘
@@ -103,7 +103,7 @@ impl Tasks {
     }
 
     /// Sets the time of the event that the node handles.
-    pub(crate) fn handles_at(&self, now: Now) {
+    pub(crate) fn set_now(&self, now: Now) {
         self.context.0.now.set(now);
     }
 
@@ -212,8 +212,8 @@ impl Context {
     }
 
     /// Returns the greatest time of a version that this node accepts at present.
-    pub(crate) fn takes_up_to(&self) -> u64 {
-        self.0.shared.clock.takes_up_to(self.now(), self.0.config.max_skew_micros)
+    pub(crate) fn greatest_accepted_time(&self) -> u64 {
+        self.0.shared.clock.greatest_accepted_time(self.now(), self.0.config.max_skew_micros)
     }
 
     /// True if a version's time is too far ahead of this node's clock to be stored.
@@ -233,18 +233,18 @@ impl Context {
     }
 
     /// Stores this node's knowledge of layouts, unless a store is under way.
-    pub(crate) fn keep_layouts(&self) {
+    pub(crate) fn store_layouts(&self) {
         if !self.0.keeps_layouts.replace(true) {
-            self.effect(BackgroundEffect::KeepLayouts);
+            self.effect(BackgroundEffect::StoreLayouts);
         }
     }
 
     /// Notes that the knowledge of layouts was stored, or that storing it failed. A failed store is
     /// tried again with the next tick.
-    pub(crate) fn layouts_kept(&self, kept: bool) {
+    pub(crate) fn on_layouts_stored(&self, kept: bool) {
         self.0.keeps_layouts.set(false);
-        if kept && self.0.shared.membership.layouts.is_unkept() {
-            self.keep_layouts();
+        if kept && self.0.shared.membership.layouts.is_unsaved() {
+            self.store_layouts();
         }
     }
 
@@ -260,18 +260,18 @@ impl Context {
         &self,
         effect: impl FnOnce(CallId) -> BackgroundEffect + 'static,
     ) -> PendingCall {
-        PendingCall { context: self.clone(), state: CallState::Meant(Box::new(effect)) }
+        PendingCall { context: self.clone(), state: CallState::Unsent(Box::new(effect)) }
     }
 
     /// Waits for a number of microseconds, rounded up to the node's tick.
     pub(crate) async fn pause(&self, micros: u64) {
         let until = self.now().mono + micros;
-        self.until(|now| now.mono >= until).await;
+        self.wait_until(|now| now.mono >= until).await;
     }
 
     /// Waits until a condition holds. The condition is checked with each tick, and must become true
     /// eventually.
-    pub(crate) async fn until(&self, condition: impl Fn(Now) -> bool) {
+    pub(crate) async fn wait_until(&self, condition: impl Fn(Now) -> bool) {
         std::future::poll_fn(|_| match condition(self.now()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -290,7 +290,7 @@ pub(crate) struct PendingCall {
 }
 
 enum CallState {
-    Meant(Box<dyn FnOnce(CallId) -> BackgroundEffect>),
+    Unsent(Box<dyn FnOnce(CallId) -> BackgroundEffect>),
     Made(CallId),
     Over,
 }
@@ -301,7 +301,7 @@ impl Future for PendingCall {
     fn poll(mut self: Pin<&mut Self>, _: &mut PollContext<'_>) -> Poll<Self::Output> {
         let context = self.context.clone();
         match std::mem::replace(&mut self.state, CallState::Over) {
-            CallState::Meant(effect) => {
+            CallState::Unsent(effect) => {
                 let call = context.next_call();
                 let waiting = WaitingCall { task: context.0.polled.get(), answer: None };
                 context.0.calls.borrow_mut().insert(call, waiting);
@@ -334,12 +334,12 @@ impl Drop for PendingCall {
 }
 
 /// Calls to several nodes, at most one to each, whose results are taken one at a time.
-pub(crate) struct Asked {
+pub(crate) struct CallSet {
     context: Context,
     calls: Vec<(NodeId, PendingCall)>,
 }
 
-impl Asked {
+impl CallSet {
     pub(crate) fn new(context: &Context) -> Self {
         Self { context: context.clone(), calls: Vec::new() }
     }
@@ -378,13 +378,13 @@ impl Asked {
 }
 
 /// Runs all futures at once, and returns their results in the same order.
-pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let results = bounded(futures.into_iter().map(|future| (0, future)), usize::MAX, u64::MAX);
+pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let results = join_bounded(futures.into_iter().map(|future| (0, future)), usize::MAX, u64::MAX);
     results.await
 }
 
 /// Runs all futures at once, until all are ready or one fails. The first failure drops the others.
-pub(crate) async fn try_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
+pub(crate) async fn try_join_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -409,7 +409,7 @@ where
 /// Runs jobs concurrently, and returns their results in the same order. At most `most` jobs with a
 /// total weight of at most `most_weight` run at once, except that a heavier job runs alone. A job
 /// begins as soon as these limits allow.
-pub(crate) async fn bounded<F: Future>(
+pub(crate) async fn join_bounded<F: Future>(
     jobs: impl IntoIterator<Item = (u64, F)>,
     most: usize,
     most_weight: u64,

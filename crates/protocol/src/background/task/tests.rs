@@ -47,7 +47,7 @@ fn note(notes: &Notes, what: impl Into<String>) {
 }
 
 #[test]
-fn a_task_goes_on_with_the_answer_to_its_own_call() {
+fn a_task_resumes_with_the_answer_to_its_own_call() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     for name in ["first", "second"] {
         let (context, notes) = (tasks.context().clone(), Rc::clone(&notes));
@@ -65,7 +65,7 @@ fn a_task_goes_on_with_the_answer_to_its_own_call() {
 }
 
 #[test]
-fn a_task_that_sleeps_goes_on_with_the_first_tick_after_that() {
+fn a_paused_task_resumes_at_the_first_tick_after_its_pause() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     let id = tasks.spawn("sleeper", async move {
@@ -73,7 +73,7 @@ fn a_task_that_sleeps_goes_on_with_the_first_tick_after_that() {
         note(&told, format!("at {}", context.now().mono));
     });
     for (mono, is_asleep) in [(99, true), (130, false)] {
-        tasks.handles_at(Now { mono, wall: 0 });
+        tasks.set_now(Now { mono, wall: 0 });
         tasks.tick();
         assert_eq!(tasks.is_under_way(id), is_asleep);
     }
@@ -87,7 +87,7 @@ fn a_stopped_task_leaves_nothing() {
     let (context, guard) = (tasks.context().clone(), Rc::clone(&held));
     let id = tasks.spawn("stopped", async move {
         let both = [ask(&context, 1), ask(&context, 2)];
-        all(both).await;
+        join_all(both).await;
         drop(guard);
         unreachable!("it is stopped");
     });
@@ -106,7 +106,7 @@ fn the_first_failure_drops_the_other_calls() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     tasks.spawn("tries", async move {
-        let result = try_all([1, 2, 3].map(|node| ask(&context, node))).await;
+        let result = try_join_all([1, 2, 3].map(|node| ask(&context, node))).await;
         note(&told, format!("{result:?}"));
         assert!(ask(&context, 4).await.is_ok());
     });
@@ -118,14 +118,14 @@ fn the_first_failure_drops_the_other_calls() {
 }
 
 #[test]
-fn jobs_begin_as_there_is_room_for_them() {
+fn jobs_start_within_the_concurrency_limit() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     tasks.spawn("jobs", async move {
         // The second job is heavier than the limit, and runs alone.
         let weights = [3, 100, 4, 4, 4];
         let jobs = weights.iter().zip(1..).map(|(weight, node)| (*weight, ask(&context, node)));
-        let results = bounded(jobs, 2, 10).await;
+        let results = join_bounded(jobs, 2, 10).await;
         note(&told, format!("{}", results.iter().filter(|result| result.is_ok()).count()));
     });
     let mut order = Vec::new();

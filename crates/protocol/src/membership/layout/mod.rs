@@ -26,9 +26,9 @@ mod bytes;
 mod council;
 mod decree;
 mod moved_copies;
-mod placed;
 mod plan;
 mod quota;
+mod topology_cache;
 
 pub use access::{
     Access, AccessError, Kinds, MAX_TOKEN_NAME, MAX_TOKEN_PREFIX, MAX_TOKENS, Methods, Token,
@@ -36,13 +36,13 @@ pub use access::{
 };
 pub use bytes::MAX_BYTES;
 pub use council::{
-    Ballot, Keep, LayoutVoter, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter, VoterId,
+    Ballot, Keep, LayoutVoter, Proposal, ProposalStep, Vote, VoteReply, VoteRequest, Voter, VoterId,
 };
-pub use decree::{Decree, NoDecree};
+pub use decree::{Decree, DecreeError};
 pub use moved_copies::MovedCopies;
-pub(crate) use placed::placed;
 pub use plan::{Joiner, PlanChange, PlanError};
-pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, after_prefix};
+pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, end_of_prefix};
+pub(crate) use topology_cache::cached_topology;
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ pub struct Layout {
     /// The members, sorted by name.
     pub nodes: Vec<Node>,
     /// The nodes and replica count before the transition; `None` while settled.
-    pub before: Option<Before>,
+    pub before: Option<PreviousMembers>,
     /// The metadata quorum that decides the next layout.
     pub council: Vec<Seat>,
     /// The lowest node id that was never assigned.
@@ -132,7 +132,7 @@ pub struct Layout {
 
 /// The members before a transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Before {
+pub struct PreviousMembers {
     /// The nodes, sorted by name.
     pub nodes: Vec<Node>,
     /// Default number of copies of a key.
@@ -216,7 +216,7 @@ impl Layout {
 
     /// Returns the placement once all partitions have moved.
     pub fn topology(&self) -> Result<Topology, TopologyError> {
-        placed(&self.nodes, self.replicas)
+        cached_topology(&self.nodes, self.replicas)
     }
 
     /// Returns the next stage's layout, or `None` if the layout is settled.

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_hands_over_to_who_joins() {
+    fn a_leaving_node_hands_its_copies_to_the_joining_node() {
         let of = |names: &[(u16, &str)]| {
             let member = |(id, name): &(u16, &str)| {
                 (NodeId(*id), Member { name: (*name).into(), zone: String::new(), weight: 1 })
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_leaves_a_replica_copies() {
+    fn without_a_leaving_node_a_replica_sends_the_copy() {
         let (one, three) = (topology(&["a"], 3), topology(&["a", "b", "c"], 3));
         let moves = MovedCopies::between(&one, &three);
         assert_eq!(moves.copies(), 2 * 65_536);

@@ -27,7 +27,7 @@ pub struct Quota {
 }
 
 /// Returns the first key after all keys with the prefix; `None` if no key follows them.
-pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut after = prefix[..=last].to_vec();
     after[last] += 1;

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::membership::layout::{
     Ballot, Layout, LayoutVoter, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter,
-    VoterId, placed,
+    VoterId, cached_topology,
 };
 use crate::node_id::NodeId;
 use crate::placement::topology::Topology;
@@ -31,7 +31,7 @@ pub(crate) use pull_state::{PullNeed, PullStep};
 pub use record::LayoutsRecord;
 
 /// Version of the record's format. Decoding refuses any other.
-const FORM: u8 = 1;
+const FORMAT_VERSION: u8 = 1;
 
 /// The node's adopted layout, its vote and its rebalance progress.
 #[derive(Debug)]
@@ -87,16 +87,16 @@ pub enum Progress {
 
 /// The contents of an encoded record, applied once the record is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LayoutsKept {
+pub struct EncodedLayouts {
     changes: u64,
     layout: Arc<Layout>,
     taking: PullState,
 }
 
-impl LayoutsKept {
+impl EncodedLayouts {
     /// Returns what the node will lack under the record's layout once that layout is active.
     pub(crate) fn lacks(&self, own: NodeId) -> PullNeed {
-        self.taking.lacks_by(&self.layout, own)
+        self.taking.need_under(&self.layout, own)
     }
 
     /// True if the layout has other nodes, counting those that join or leave.
@@ -151,7 +151,7 @@ impl Layouts {
 
     /// Returns the record's node and known layout if that layout is later than the first one and so
     /// takes precedence over the settings.
-    pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
+    pub fn overriding_layout(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
@@ -168,7 +168,7 @@ impl Layouts {
     /// Returns the record of a single node, with the member, URL and number of copies that the
     /// settings give it (`first`), and the record's layout, which no other node knows. `None` = the
     /// node has a change under way, which depends on the layout as it stands.
-    pub fn of_single(
+    pub fn of_single_node(
         mut bytes: &[u8],
         first: &Layout,
     ) -> Result<Option<(Vec<u8>, Layout)>, Unreadable> {
@@ -194,10 +194,10 @@ impl Layouts {
     }
 
     /// Encodes the state as a record, and returns the record's contents with it.
-    pub fn encode(&self) -> (Vec<u8>, LayoutsKept) {
+    pub fn encode(&self) -> (Vec<u8>, EncodedLayouts) {
         let state = self.state();
         let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
-        let mut out = vec![FORM, u8::from(own.is_first)];
+        let mut out = vec![FORMAT_VERSION, u8::from(own.is_first)];
         out.extend(own.node.0.to_le_bytes());
         let (ballot, accepted) = match &vote.accepted {
             Some((ballot, layout)) => (*ballot, layout.to_bytes()),
@@ -211,12 +211,12 @@ impl Layouts {
         }
         state.taking.put(&mut out);
         let (changes, layout, taking) = (state.changes, Arc::clone(known), state.taking.clone());
-        (out, LayoutsKept { changes, layout, taking })
+        (out, EncodedLayouts { changes, layout, taking })
     }
 
     /// Notes that a record is durable, and makes its layout active if that is later than the active
     /// one. Returns true if the active layout changed.
-    pub(crate) fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
+    pub(crate) fn on_stored(&self, kept: &EncodedLayouts, views: &Views) -> bool {
         let mut state = self.state();
         if kept.changes >= state.kept {
             (state.kept, state.taking_kept) = (kept.changes, kept.taking.clone());
@@ -231,7 +231,7 @@ impl Layouts {
     }
 
     /// True if the record's layout places keys differently from the active one.
-    pub(crate) fn is_placed_otherwise(&self, kept: &LayoutsKept) -> bool {
+    pub(crate) fn changes_placement(&self, kept: &EncodedLayouts) -> bool {
         let state = self.state();
         let of = |layout: &Layout| {
             let stage = match layout.stage {
@@ -251,13 +251,13 @@ impl Layouts {
     }
 
     /// True if some change is not durable yet.
-    pub fn is_unkept(&self) -> bool {
+    pub fn is_unsaved(&self) -> bool {
         let state = self.state();
         state.kept < state.changes
     }
 
     /// Returns the layout of the active view.
-    pub fn entered(&self) -> Arc<Layout> {
+    pub fn active_layout(&self) -> Arc<Layout> {
         Arc::clone(&self.state().entered)
     }
 
@@ -287,13 +287,13 @@ impl Layouts {
 
     /// Handles a vote request. Returns the reply, and true if the reply must wait until a record
     /// encoded after this call is durable.
-    pub fn asked(&self, request: &VoteRequest) -> (VoteReply, bool) {
+    pub fn handle_request(&self, request: &VoteRequest) -> (VoteReply, bool) {
         let mut state = self.state();
         let before = Arc::clone(state.council.known());
-        let (reply, keep) = state.council.asked(request);
+        let (reply, keep) = state.council.handle_request(request);
         if keep.layout || keep.vote {
             state.changes += 1;
-            state.learned(&before);
+            state.carry_over(&before);
         }
         // Another thread's latest change may not be durable either.
         (reply, state.kept < state.changes)
@@ -306,8 +306,8 @@ impl Layouts {
         let is_news = state.council.learn(layout);
         if is_news {
             state.changes += 1;
-            state.learned(&before);
-        } else if !before.is_of_one_line(layout) {
+            state.carry_over(&before);
+        } else if !before.shares_lineage_with(layout) {
             state.forked = state.forked.max(layout.epoch);
         }
         is_news
@@ -315,7 +315,7 @@ impl Layouts {
 
     /// Gives this node a new voter id, because it may have lost votes. Returns true if the id is
     /// new.
-    pub fn loses_votes(&self, id: VoterId) -> bool {
+    pub fn renew_voter(&self, id: VoterId) -> bool {
         let mut state = self.state();
         let is_news = state.council.own().id != Some(id);
         if is_news {
@@ -326,7 +326,7 @@ impl Layouts {
     }
 
     /// Notes that no peer knows an earlier boot of this node.
-    pub fn has_no_former_life(&self) {
+    pub fn mark_no_former_boot(&self) {
         let mut state = self.state();
         if !state.council.own().is_first {
             state.council.mark_first();
@@ -357,7 +357,7 @@ impl Layouts {
     }
 
     /// Returns a node that has adopted a later layout than this node knows.
-    pub(crate) fn ahead(&self) -> Option<NodeId> {
+    pub(crate) fn node_ahead(&self) -> Option<NodeId> {
         let state = self.state();
         let known = state.council.known().epoch;
         state.reported.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
@@ -365,7 +365,7 @@ impl Layouts {
 
     /// Forgets the report of a node that could not be asked; the next node that reports a later
     /// epoch is asked instead.
-    pub(crate) fn is_not_reached(&self, node: NodeId) {
+    pub(crate) fn mark_unreached(&self, node: NodeId) {
         let mut state = self.state();
         state.reported = state.reported.filter(|(_, reported)| *reported != node);
     }
@@ -377,7 +377,7 @@ impl Layouts {
 
     /// Notes that this node is about to propose a layout that changes only tokens or quotas; its
     /// outcome is reported by `Layouts::access_change`, apart from changes of the members.
-    pub fn proposes_access(&self, id: u128) {
+    pub fn note_access_proposal(&self, id: u128) {
         self.state().access = Some((id, None));
     }
 
@@ -387,7 +387,7 @@ impl Layouts {
         self.state().access.as_ref()?.1.as_ref().map(|report| report.progress)
     }
 
-    pub(crate) fn changes(&self, report: ChangeReport) {
+    pub(crate) fn set_change_report(&self, report: ChangeReport) {
         let mut state = self.state();
         match &mut state.access {
             Some((id, stored)) if *id == report.layout.id() => *stored = Some(report),
@@ -403,8 +403,8 @@ impl Layouts {
 fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, PullState), Unreadable> {
     let short = |_| "it ends early: damaged";
     let form = bytes.try_get_u8().map_err(short)?;
-    if form != FORM {
-        return Err(Unreadable::Later(form));
+    if form != FORMAT_VERSION {
+        return Err(Unreadable::LaterFormat(form));
     }
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
     let node = NodeId(bytes.try_get_u16_le().map_err(short)?);
@@ -447,7 +447,8 @@ fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
 }
 
 fn place(nodes: &[Node], replicas: u8) -> Topology {
-    placed(nodes, replicas).expect("a layout is checked when it is made, and when it arrives")
+    cached_topology(nodes, replicas)
+        .expect("a layout is checked when it is made, and when it arrives")
 }
 
 fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {

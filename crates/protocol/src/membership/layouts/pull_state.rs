@@ -19,7 +19,7 @@ use super::{Layouts, LayoutsState};
 use crate::clock::Clock;
 use crate::membership::layout::{Layout, Stage};
 use crate::node_id::NodeId;
-use crate::paxos::operation::REMEMBERED_MICROS;
+use crate::paxos::operation::IDEMPOTENCY_RETENTION_MICROS;
 use crate::placement::topology::PARTITIONS;
 use crate::placement::view::FIRST_EPOCH;
 
@@ -31,11 +31,11 @@ const PARTITIONS_LEN: usize = PARTITIONS / 8;
 pub(crate) enum PullStep {
     /// Nothing is done yet.
     #[default]
-    Begins,
+    NotStarted,
     /// Pulling: orphaned records are dropped, and the repair fence is set.
-    Takes,
+    Pulling,
     /// All records that move to this node are stored.
-    HasAll,
+    AllPulled,
 }
 
 /// The rebalance progress of this node.
@@ -55,21 +55,21 @@ pub(crate) struct PullState {
     pub(super) joined: u64,
     /// A version time with the meaning of `joined`, for the partitions that moved to this node
     /// later.
-    pub(super) received: Since,
+    pub(super) received: HistoryGap,
     /// Partitions whose idempotency records before a version time were not all received from their
     /// previous replicas.
-    pub(super) forgotten: Since,
+    pub(super) forgotten: HistoryGap,
 }
 
 /// A version time, and the partitions whose history up to it is incomplete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Since {
+pub(super) struct HistoryGap {
     time: u64,
     /// Empty, or a bit for each partition.
     partitions: Vec<u8>,
 }
 
-impl Since {
+impl HistoryGap {
     fn add(&mut self, time: u64, is_of: impl Fn(u16) -> bool) {
         self.time = self.time.max(time);
         self.partitions.resize(PARTITIONS_LEN, 0);
@@ -105,8 +105,8 @@ impl Since {
 
 impl Default for PullState {
     fn default() -> Self {
-        let (transition, step, sources) = (0, PullStep::Begins, BTreeSet::new());
-        let (joined, received, forgotten) = (0, Since::default(), Since::default());
+        let (transition, step, sources) = (0, PullStep::NotStarted, BTreeSet::new());
+        let (joined, received, forgotten) = (0, HistoryGap::default(), HistoryGap::default());
         Self { emptied: FIRST_EPOCH, transition, step, sources, joined, received, forgotten }
     }
 }
@@ -118,24 +118,24 @@ impl PullState {
         if self.transition != transition {
             // `joined`, `received` and `forgotten` stay: the missing history is not recovered by a
             // new transition.
-            (self.transition, self.step) = (transition, PullStep::Begins);
+            (self.transition, self.step) = (transition, PullStep::NotStarted);
             self.sources.clear();
         }
         self
     }
 
     /// Returns what the node lacks under a layout.
-    pub(super) fn lacks_by(&self, layout: &Layout, own: NodeId) -> PullNeed {
+    pub(super) fn need_under(&self, layout: &Layout, own: NodeId) -> PullNeed {
         let is_member = layout.nodes.iter().any(|node| node.id == own);
         let is_of = self.transition == layout.placement_epoch;
-        let step = if is_of { self.step } else { PullStep::Begins };
+        let step = if is_of { self.step } else { PullStep::NotStarted };
         // Once reads have switched, a node that lacks records has lost them, and is rebuilt.
-        if layout.stage != Stage::ReadOld || !is_member || step == PullStep::HasAll {
+        if layout.stage != Stage::ReadOld || !is_member || step == PullStep::AllPulled {
             return PullNeed::Nothing;
         }
-        match step == PullStep::Begins && self.emptied != layout.placement_epoch {
-            true => PullNeed::ToBeEmptied,
-            false => PullNeed::ToTake,
+        match step == PullStep::NotStarted && self.emptied != layout.placement_epoch {
+            true => PullNeed::DropOrphansAndPull,
+            false => PullNeed::Pull,
         }
     }
 
@@ -143,9 +143,9 @@ impl PullState {
         out.extend(self.emptied.to_le_bytes());
         out.extend(self.transition.to_le_bytes());
         out.push(match self.step {
-            PullStep::Begins => 0,
-            PullStep::Takes => 1,
-            PullStep::HasAll => 2,
+            PullStep::NotStarted => 0,
+            PullStep::Pulling => 1,
+            PullStep::AllPulled => 2,
         });
         out.extend((self.sources.len() as u16).to_le_bytes());
         self.sources.iter().for_each(|node| out.extend(node.0.to_le_bytes()));
@@ -160,9 +160,9 @@ impl PullState {
         let emptied = bytes.try_get_u64_le().map_err(short)?;
         let transition = bytes.try_get_u64_le().map_err(short)?;
         let step = match bytes.try_get_u8().map_err(short)? {
-            0 => PullStep::Begins,
-            1 => PullStep::Takes,
-            2 => PullStep::HasAll,
+            0 => PullStep::NotStarted,
+            1 => PullStep::Pulling,
+            2 => PullStep::AllPulled,
             _ => return Err("an unknown step of a transition: damaged"),
         };
         let count = bytes.try_get_u16_le().map_err(short)?;
@@ -171,7 +171,7 @@ impl PullState {
             sources.insert(NodeId(bytes.try_get_u16_le().map_err(short)?));
         }
         let joined = bytes.try_get_u64_le().map_err(short)?;
-        let (received, forgotten) = (Since::read(bytes)?, Since::read(bytes)?);
+        let (received, forgotten) = (HistoryGap::read(bytes)?, HistoryGap::read(bytes)?);
         Ok(Self { emptied, transition, step, sources, joined, received, forgotten })
     }
 }
@@ -180,7 +180,7 @@ impl LayoutsState {
     /// Carries `emptied` over to the newly known layout. A node without orphaned records still has
     /// none when partitions begin to move. This fact is noted now, together with the layout,
     /// because it cannot be determined once records of the new placement arrive.
-    pub(super) fn learned(&mut self, before: &Layout) {
+    pub(super) fn carry_over(&mut self, before: &Layout) {
         let known = self.council.known();
         let is_next = known.stage == Stage::ReadOld && known.base == before.id();
         if is_next && self.taking.emptied == before.placement_epoch {
@@ -189,7 +189,7 @@ impl LayoutsState {
     }
 
     /// Returns the progress in the transition of the active view.
-    fn taking(&mut self) -> &mut PullState {
+    fn pull_state(&mut self) -> &mut PullState {
         let began = self.entered.placement_epoch;
         self.taking.of(began)
     }
@@ -201,17 +201,17 @@ pub(crate) enum PullNeed {
     /// The copy is complete.
     Nothing,
     /// The node has not pulled all records.
-    ToTake,
+    Pull,
     /// The node has not dropped its orphaned records either; until then it stores no record that
     /// moves to it.
-    ToBeEmptied,
+    DropOrphansAndPull,
 }
 
 impl Layouts {
     /// Returns what this node lacks under the layout of the active view, by its durable progress.
     pub(crate) fn pull_need(&self, own: NodeId) -> PullNeed {
         let state = self.state();
-        state.taking_kept.lacks_by(&state.entered, own)
+        state.taking_kept.need_under(&state.entered, own)
     }
 
     /// True if this node may hold orphaned records, which are placed on other nodes only.
@@ -237,7 +237,7 @@ impl Layouts {
     /// Returns the step in the active transition, and the nodes from which all records are pulled.
     pub(crate) fn pull_progress(&self) -> (PullStep, BTreeSet<NodeId>) {
         let mut state = self.state();
-        let taking = state.taking();
+        let taking = state.pull_state();
         (taking.step, taking.sources.clone())
     }
 
@@ -266,8 +266,8 @@ impl Layouts {
     /// if the node joins, otherwise of those for which `comes` is true.
     pub(crate) fn begin_pull(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
-        let taking = state.taking();
-        taking.step = PullStep::Takes;
+        let taking = state.pull_state();
+        taking.step = PullStep::Pulling;
         if joins {
             taking.joined = since;
         } else {
@@ -279,7 +279,7 @@ impl Layouts {
     /// Notes that all records of `source` are pulled and stored.
     pub(crate) fn mark_pulled(&self, source: NodeId) {
         let mut state = self.state();
-        state.taking().sources.insert(source);
+        state.pull_state().sources.insert(source);
         state.changes += 1;
     }
 
@@ -288,9 +288,9 @@ impl Layouts {
     pub fn mark_forgotten(&self, time: u64, is_of: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let forgotten = &mut state.taking.forgotten;
-        if Clock::micros(forgotten.time) + REMEMBERED_MICROS < Clock::micros(time) {
+        if Clock::micros(forgotten.time) + IDEMPOTENCY_RETENTION_MICROS < Clock::micros(time) {
             // Idempotency records as old as those are not asked for any more.
-            *forgotten = Since::default();
+            *forgotten = HistoryGap::default();
         }
         forgotten.add(time, is_of);
         state.changes += 1;
@@ -299,7 +299,7 @@ impl Layouts {
     /// Notes that the pull is complete.
     pub(crate) fn mark_all_pulled(&self) {
         let mut state = self.state();
-        state.taking().step = PullStep::HasAll;
+        state.pull_state().step = PullStep::AllPulled;
         state.changes += 1;
     }
 }

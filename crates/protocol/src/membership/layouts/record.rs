@@ -3,7 +3,7 @@
 
 use super::pull_state::PullState;
 use super::{Arc, Layout, LayoutVoter, Layouts, NodeId, Vote, Voter, read};
-use crate::membership::layout::{NoDecree, VoterId};
+use crate::membership::layout::{DecreeError, VoterId};
 use crate::replica::unreadable::Unreadable;
 
 /// A decoded layout record of a stopped node.
@@ -44,12 +44,12 @@ impl LayoutsRecord {
 
     /// Returns the forced layout that makes this node, as `voter`, the whole metadata quorum; see
     /// [`Layout::decreed`].
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.known.decreed(self.voter.node, voter, lost)
     }
 
     /// Returns the node's record after it has adopted `layout` as `voter`.
-    pub fn going_by(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
+    pub fn with_adopted_layout(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
         let voter = Voter { id: Some(voter), is_first: false, ..self.voter };
         let council = LayoutVoter::new(voter, Arc::new(layout), Vote::default());
         Layouts::of(council, self.taking.clone()).encode().0

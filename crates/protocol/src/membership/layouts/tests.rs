@@ -23,8 +23,8 @@ fn accepted() -> (Layouts, Vec<u8>) {
     let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
     let layouts = Layouts::first(own, first());
     let (base, layout) = (layouts.known(), next(&first()));
-    layouts.asked(&VoteRequest::Prepare { base, ballot: 0x11 });
-    layouts.asked(&VoteRequest::Accept { ballot: 0x12, layout });
+    layouts.handle_request(&VoteRequest::Prepare { base, ballot: 0x11 });
+    layouts.handle_request(&VoteRequest::Accept { ballot: 0x12, layout });
     let (record, _) = layouts.encode();
     (layouts, record)
 }
@@ -49,35 +49,35 @@ fn the_bytes_are_those_of_the_document() {
 }
 
 #[test]
-fn what_is_no_record_is_told_from_a_newer_one() {
+fn damaged_records_are_distinguished_from_later_formats() {
     let (_, record) = accepted();
     let why = |bytes: &[u8]| Layouts::decode(bytes, first()).unwrap_err();
     for cut in 0..record.len() {
         assert!(matches!(why(&record[..cut]), Unreadable::Damaged(_)), "cut at {cut}");
     }
     assert!(matches!(why(&[&record[..], &[0]].concat()), Unreadable::Damaged(_)));
-    assert_eq!(why(&[&[2], &record[1..]].concat()), Unreadable::Later(2));
+    assert_eq!(why(&[&[2], &record[1..]].concat()), Unreadable::LaterFormat(2));
 }
 
 #[test]
-fn a_layout_rules_once_it_is_not_the_first() {
+fn only_a_later_layout_than_the_first_overrides_the_settings() {
     let (layouts, record) = accepted();
-    assert_eq!(Layouts::rules(&record), Ok(None), "it is accepted only");
+    assert_eq!(Layouts::overriding_layout(&record), Ok(None), "it is accepted only");
     layouts.learn(&next(&first()));
     let (record, _) = layouts.encode();
-    let (node, layout) = Layouts::rules(&record).unwrap().unwrap();
+    let (node, layout) = Layouts::overriding_layout(&record).unwrap().unwrap();
     assert_eq!((node, layout.id()), (NodeId(0), next(&first()).id()));
 }
 
 #[test]
-fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
+fn a_copied_record_has_no_votes_and_uses_the_decided_layout() {
     let (_, record) = accepted();
     let record = Layouts::without_votes(&record).unwrap();
     let copy = Layouts::decode(&record, first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.undecided_proposal().is_none());
     assert_eq!(copy.known().id(), first().id());
-    assert!(copy.loses_votes(VoterId(3)) && !copy.loses_votes(VoterId(3)), "it is news once");
-    assert!(copy.has_votes() && copy.is_unkept());
+    assert!(copy.renew_voter(VoterId(3)) && !copy.renew_voter(VoterId(3)), "it is news once");
+    assert!(copy.has_votes() && copy.is_unsaved());
 }
 
 /// The record was encoded before a change, so it does not contain that change, whichever record is
@@ -88,18 +88,18 @@ fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
     let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
     let views = Views::new(views);
     let prepare = |ballot| VoteRequest::Prepare { base: layouts.known(), ballot };
-    assert!(layouts.asked(&prepare(1)).1);
+    assert!(layouts.handle_request(&prepare(1)).1);
     let (_, early) = layouts.encode();
     let later = next(&first());
-    assert!(layouts.asked(&VoteRequest::Decided(Arc::clone(&later))).1);
+    assert!(layouts.handle_request(&VoteRequest::Decided(Arc::clone(&later))).1);
     let (_, late) = layouts.encode();
-    assert!(!layouts.kept(&early, &views) && layouts.is_unkept());
-    assert!(layouts.asked(&VoteRequest::Ask).1, "what it would tell is not durable");
-    assert!(layouts.kept(&late, &views) && !layouts.kept(&early, &views));
-    assert_eq!((layouts.is_unkept(), views.epoch()), (false, 2));
-    assert!(!layouts.asked(&VoteRequest::Ask).1);
+    assert!(!layouts.on_stored(&early, &views) && layouts.is_unsaved());
+    assert!(layouts.handle_request(&VoteRequest::Ask).1, "what it would tell is not durable");
+    assert!(layouts.on_stored(&late, &views) && !layouts.on_stored(&early, &views));
+    assert_eq!((layouts.is_unsaved(), views.epoch()), (false, 2));
+    assert!(!layouts.handle_request(&VoteRequest::Ask).1);
 }
 
 fn topology_of(layout: &Layout) -> Topology {
-    placed(&layout.nodes, layout.replicas).unwrap()
+    cached_topology(&layout.nodes, layout.replicas).unwrap()
 }

@@ -6,7 +6,7 @@
 //!   a requested layout (Propose) ────────────────┐
 //!   an accepted layout whose outcome is unknown ─┴▶ task `decide`: prepare, accept, decided
 //!   a peer reports a later epoch ─▶ task `pull`: asks the peer for the layout ─▶ layout learned
-//!                                 ─▶ layout stored (KeepLayouts) ─▶ layout active
+//!                                 ─▶ layout stored (StoreLayouts) ─▶ layout active
 //! ```
 
 use std::cell::RefCell;
@@ -14,15 +14,15 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::background::task::{Asked, Context, TaskId, Tasks};
+use crate::background::task::{CallSet, Context, TaskId, Tasks};
 use crate::event::FailureKind;
-use crate::membership::layout::{Layout, Proposal, Proposed, VoteReply, VoteRequest};
+use crate::membership::layout::{Layout, Proposal, ProposalStep, VoteReply, VoteRequest};
 use crate::membership::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};
 
 /// Base backoff of an outbid proposal in microseconds: multiplied by 1 to 16, depending on the
 /// node's id, and doubled with each retry.
-const OUTBID_WAIT: u64 = 50_000;
+const OUTBID_WAIT_MICROS: u64 = 50_000;
 
 /// Maximum number of doublings. A backoff lets another proposal finish only if it is longer than
 /// the proposal's two phases, each with a sync of a disk that may be slow.
@@ -33,7 +33,7 @@ const PROPOSAL_MICROS: u64 = 60_000_000;
 
 /// Delay in microseconds before a quorum member looks for the outcome of a layout that it accepted;
 /// staggered by node id.
-const COMPLETE_AFTER: u64 = 2_000_000;
+const COMPLETE_AFTER_MICROS: u64 = 2_000_000;
 
 /// The tasks of this node that drive decisions on layouts, or fetch layouts.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ struct Decision {
 }
 
 /// The task's next step after a reply.
-enum Next {
+enum DecisionStep {
     /// Waits for other replies.
     Wait,
     /// Sends the requests of the proposal's next phase.
@@ -80,7 +80,11 @@ impl Decision {
         if self.is_own {
             let layout = Arc::clone(&self.wanted);
             let without_vote = self.without_vote.iter().copied().collect();
-            cx.shared().membership.layouts.changes(ChangeReport { layout, progress, without_vote });
+            cx.shared().membership.layouts.set_change_report(ChangeReport {
+                layout,
+                progress,
+                without_vote,
+            });
         }
     }
 
@@ -91,47 +95,52 @@ impl Decision {
     }
 
     /// Returns the progress of a decision that ends without a majority's answer.
-    fn given_up(&self) -> Progress {
+    fn progress_without_majority(&self) -> Progress {
         if self.decided { Progress::Decided } else { Progress::GivenUp }
     }
 
     /// Handles a quorum member's reply, or the failure to ask it.
-    fn voted(&mut self, cx: &Context, node: NodeId, result: Result<Reply, FailureKind>) -> Next {
-        let Ok(Reply::Council(reply)) = result else { return Next::Wait };
+    fn handle_vote(
+        &mut self,
+        cx: &Context,
+        node: NodeId,
+        result: Result<Reply, FailureKind>,
+    ) -> DecisionStep {
+        let Ok(Reply::Council(reply)) = result else { return DecisionStep::Wait };
         let is_without = reply == VoteReply::NoVote;
         if is_without {
             self.without_vote.insert(node);
         } else {
             self.without_vote.remove(&node);
         }
-        match self.proposal.replied(node, reply) {
+        match self.proposal.handle_reply(node, reply) {
             None => {
                 if is_without {
                     self.report(cx, Progress::Asking);
                 }
-                Next::Wait
+                DecisionStep::Wait
             }
-            Some(Proposed::GoesOn) => Next::Ask,
-            Some(Proposed::Decided(layout)) => {
+            Some(ProposalStep::NextPhase) => DecisionStep::Ask,
+            Some(ProposalStep::Decided(layout)) => {
                 self.decided = true;
                 cx.shared().membership.layouts.learn(&layout);
                 self.report(cx, Progress::Decided);
-                cx.keep_layouts();
-                Next::Ask
+                cx.store_layouts();
+                DecisionStep::Ask
             }
-            Some(Proposed::Done(layout)) => {
+            Some(ProposalStep::Done(layout)) => {
                 let is_wanted = layout.id() == self.wanted.id();
-                Next::End(if is_wanted { Progress::Done } else { Progress::Overtaken })
+                DecisionStep::End(if is_wanted { Progress::Done } else { Progress::Overtaken })
             }
-            Some(Proposed::Overtaken(layout)) => {
+            Some(ProposalStep::Overtaken(layout)) => {
                 cx.shared().membership.layouts.learn(&layout);
-                cx.keep_layouts();
+                cx.store_layouts();
                 // The proposal may have taken up another layout, while other nodes decided the
                 // wanted one.
                 let is_wanted = layout.id() == self.wanted.id();
-                Next::End(if is_wanted { Progress::Decided } else { Progress::Overtaken })
+                DecisionStep::End(if is_wanted { Progress::Decided } else { Progress::Overtaken })
             }
-            Some(Proposed::Outbid(ballot)) => Next::Outbid(ballot),
+            Some(ProposalStep::Outbid(ballot)) => DecisionStep::Outbid(ballot),
         }
     }
 }
@@ -140,11 +149,11 @@ impl Decision {
 async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     let until = cx.now().mono + PROPOSAL_MICROS;
     let place = u64::from(cx.shared().own.0 % 16) + 1;
-    let (mut asked, mut outbid) = (Asked::new(&cx), 0);
+    let (mut asked, mut outbid) = (CallSet::new(&cx), 0);
     let end = |progress| change.borrow_mut().end(&cx, progress);
     loop {
         if cx.now().mono > until {
-            let given_up = change.borrow().given_up();
+            let given_up = change.borrow().progress_without_majority();
             return end(given_up);
         }
         for (node, request) in change.borrow().proposal.requests() {
@@ -155,17 +164,19 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
         }
         // A quorum member that could not be asked is asked again with the next tick.
         let next = loop {
-            let Some((node, result)) = asked.next_in_this_tick().await else { break Next::Wait };
-            match change.borrow_mut().voted(&cx, node, result) {
-                Next::Wait => {}
+            let Some((node, result)) = asked.next_in_this_tick().await else {
+                break DecisionStep::Wait;
+            };
+            match change.borrow_mut().handle_vote(&cx, node, result) {
+                DecisionStep::Wait => {}
                 next => break next,
             }
         };
         match next {
-            Next::Wait => {}
-            Next::Ask => asked.forget(),
-            Next::End(progress) => return end(progress),
-            Next::Outbid(ballot) => {
+            DecisionStep::Wait => {}
+            DecisionStep::Ask => asked.forget(),
+            DecisionStep::End(progress) => return end(progress),
+            DecisionStep::Outbid(ballot) => {
                 asked.forget();
                 let base = cx.shared().membership.layouts.known();
                 let wanted = Arc::clone(&change.borrow().wanted);
@@ -173,8 +184,8 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
                     return end(Progress::Overtaken);
                 }
                 change.borrow_mut().proposal = Proposal::new(base, wanted, ballot + 1);
-                let not_before = cx.now().mono + place * (OUTBID_WAIT << outbid);
-                cx.until(|now| now.mono >= not_before || now.mono > until).await;
+                let not_before = cx.now().mono + place * (OUTBID_WAIT_MICROS << outbid);
+                cx.wait_until(|now| now.mono >= not_before || now.mono > until).await;
                 outbid = (outbid + 1).min(OUTBID_DOUBLED);
             }
         }
@@ -189,12 +200,12 @@ async fn pull(cx: Context, node: NodeId) {
         cx.call(node, Class::Client, request).await
         && layouts.learn(&layout)
     {
-        cx.keep_layouts();
+        cx.store_layouts();
     }
     // The node could not be asked, or has a new disk and is itself behind. Then the next node that
     // reports a later epoch is asked.
-    if layouts.ahead() == Some(node) {
-        layouts.is_not_reached(node);
+    if layouts.node_ahead() == Some(node) {
+        layouts.mark_unreached(node);
     }
 }
 
@@ -218,7 +229,7 @@ impl Proposals {
             self.begin(tasks, Proposal::of_decided(base), layout, Some(Progress::Decided));
         } else if wanted.base != base.id() {
             let (progress, without_vote) = (Progress::Overtaken, Vec::new());
-            layouts.changes(ChangeReport { layout, progress, without_vote });
+            layouts.set_change_report(ChangeReport { layout, progress, without_vote });
         } else {
             let proposal = Proposal::new(base, Arc::clone(wanted), layouts.promised() + 1);
             self.begin(tasks, proposal, layout, Some(Progress::Asking));
@@ -260,7 +271,7 @@ impl Proposals {
     }
 
     /// Returns whether a proposal is under way here.
-    pub(crate) fn decides_already(&self, tasks: &Tasks) -> bool {
+    pub(crate) fn is_deciding(&self, tasks: &Tasks) -> bool {
         self.under_way(tasks).is_some()
     }
 
@@ -268,8 +279,8 @@ impl Proposals {
         self.pull(tasks);
         self.end_dropped(tasks);
         self.complete_accepted(tasks);
-        if tasks.context().shared().membership.layouts.is_unkept() {
-            tasks.context().keep_layouts();
+        if tasks.context().shared().membership.layouts.is_unsaved() {
+            tasks.context().store_layouts();
         }
     }
 
@@ -279,7 +290,7 @@ impl Proposals {
         let Some((_, change)) = self.change.take_if(is_over) else { return };
         let mut change = change.borrow_mut();
         if !change.has_ended {
-            let given_up = change.given_up();
+            let given_up = change.progress_without_majority();
             change.end(tasks.context(), given_up);
         }
     }
@@ -289,14 +300,14 @@ impl Proposals {
     fn complete_accepted(&mut self, tasks: &mut Tasks) {
         let (shared, now) = (tasks.context().shared(), tasks.context().now());
         let completed =
-            shared.membership.layouts.undecided_proposal().filter(|_| !self.decides_already(tasks));
+            shared.membership.layouts.undecided_proposal().filter(|_| !self.is_deciding(tasks));
         let Some(proposal) = completed else {
             self.accepted_since = None;
             return;
         };
         let since = *self.accepted_since.get_or_insert(now.mono);
         let place = u64::from(shared.own.0 % 16);
-        if now.mono >= since + COMPLETE_AFTER + place * OUTBID_WAIT * 4 {
+        if now.mono >= since + COMPLETE_AFTER_MICROS + place * OUTBID_WAIT_MICROS * 4 {
             let wanted = Arc::clone(proposal.layout());
             self.decide(tasks, proposal, wanted);
             self.accepted_since = None;
@@ -306,7 +317,7 @@ impl Proposals {
     /// Fetches the layout of a node that reported a later epoch.
     pub(crate) fn pull(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
-        let Some(node) = cx.shared().membership.layouts.ahead() else { return };
+        let Some(node) = cx.shared().membership.layouts.node_ahead() else { return };
         let is_asked = self.pull.is_some_and(|task| tasks.is_under_way(task));
         if !is_asked && cx.view().has(node) {
             self.pull = Some(tasks.spawn("pull", pull(cx, node)));

@@ -58,7 +58,7 @@ impl Own {
                 } => {
                     self.asked.push((call, node, request));
                 }
-                BackgroundEffect::KeepLayouts => self.keeps += 1,
+                BackgroundEffect::StoreLayouts => self.keeps += 1,
                 BackgroundEffect::StoreState(state) => self.stands.push(state),
                 _ => {}
             }
@@ -74,7 +74,7 @@ impl Own {
     fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
         for (call, node, request) in std::mem::take(&mut self.asked) {
             let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
-            self.handle(BackgroundEvent::Returned { call, result });
+            self.handle(BackgroundEvent::CallReturned { call, result });
         }
     }
 
@@ -93,8 +93,8 @@ impl Own {
     /// Makes the node's layouts durable.
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
-        self.shared.membership.layouts.kept(&kept, &self.shared.membership.views);
-        self.handle(BackgroundEvent::LayoutsKept { kept: true });
+        self.shared.membership.layouts.on_stored(&kept, &self.shared.membership.views);
+        self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Returns the successor of the known layout with this metadata quorum.
@@ -165,7 +165,7 @@ fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next()
 }
 
 #[test]
-fn what_is_known_already_is_done_once_its_council_knows_it() {
+fn a_layout_known_already_is_done_once_its_quorum_knows_it() {
     let mut own = Own::new(MembershipState::Member);
     let plan = own.plan(&["n1", "n2", "n0"]);
     own.shared.membership.layouts.learn(&plan);
@@ -180,7 +180,7 @@ fn what_is_known_already_is_done_once_its_council_knows_it() {
 
 /// *Accepted* does not imply that the node knows the decision.
 #[test]
-fn a_late_vote_is_not_taken_for_having_learned() {
+fn a_late_accepted_reply_does_not_count_as_learned() {
     let mut own = Own::new(MembershipState::Member);
     own.handle(BackgroundEvent::Propose(own.plan(&["n0", "n1", "n2"])));
     own.answered(votes);
@@ -194,7 +194,7 @@ fn a_late_vote_is_not_taken_for_having_learned() {
 }
 
 #[test]
-fn who_is_outbid_again_and_again_waits_longer_each_time() {
+fn each_time_a_proposal_is_outbid_its_backoff_grows() {
     let mut own = Own::new(MembershipState::Member);
     own.handle(BackgroundEvent::Propose(own.plan(&["n0"])));
     let mut waits = Vec::new();
@@ -211,7 +211,7 @@ fn who_is_outbid_again_and_again_waits_longer_each_time() {
 }
 
 #[test]
-fn who_has_no_vote_is_told_to_whoever_waits() {
+fn the_nodes_without_a_vote_are_reported() {
     let mut own = Own::new(MembershipState::Member);
     own.handle(BackgroundEvent::Propose(own.plan(&["n0"])));
     let one_votes = |node: NodeId, request: &VoteRequest| match node.0 {
@@ -246,7 +246,7 @@ fn a_decision_whose_task_is_dropped_is_given_up() {
 }
 
 #[test]
-fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
+fn a_node_that_is_behind_pulls_the_later_layout() {
     let mut own = Own::new(MembershipState::Member);
     let later = own.plan(&["n1"]);
     assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
@@ -261,7 +261,7 @@ fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
 }
 
 #[test]
-fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
+fn a_node_that_lost_its_later_layout_is_not_asked_forever() {
     let mut own = Own::new(MembershipState::Member);
     let (first, later) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
     assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
@@ -281,19 +281,19 @@ fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
 }
 
 #[test]
-fn what_was_accepted_and_not_heard_of_again_is_completed() {
+fn an_accepted_layout_of_unknown_outcome_is_completed() {
     let mut own = Own::new(MembershipState::Member);
     let (base, layout) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
     for request in [
         VoteRequest::Prepare { base, ballot: 4 },
         VoteRequest::Accept { ballot: 4, layout: Arc::clone(&layout) },
     ] {
-        own.shared.membership.layouts.asked(&request);
+        own.shared.membership.layouts.handle_request(&request);
     }
     own.kept();
     own.after(250_000);
     assert_eq!(own.steps(), [], "its proposer is given time");
-    own.after(COMPLETE_AFTER + 16 * 4 * OUTBID_WAIT);
+    own.after(COMPLETE_AFTER_MICROS + 16 * 4 * OUTBID_WAIT_MICROS);
     assert_eq!(own.asked.len(), usize::from(NODES));
     (0..3).for_each(|_| own.answered(votes));
     assert_eq!(own.shared.membership.layouts.known(), layout);
@@ -303,7 +303,7 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
 /// A layout may seat a node that is being rebuilt. If the node's directory is then restored to an
 /// earlier state, its votes are lost, though no more of its data is.
 #[test]
-fn who_is_being_rebuilt_loses_its_votes_once_more() {
+fn a_rebuilding_node_loses_its_votes_again() {
     let mut own = Own::new(MembershipState::Rebuilding);
     let layouts = Arc::clone(&own.shared.membership.layouts);
     let seated = layouts.voter();

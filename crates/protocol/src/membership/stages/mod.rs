@@ -23,10 +23,10 @@ use crate::membership::layout::{Layout, Proposal, Stage};
 use crate::message::{Class, MovesState, NodeId, Reply, Request};
 
 /// Interval in microseconds at which a node is polled.
-const ASK_MICROS: u64 = 500_000;
+const POLL_MICROS: u64 = 500_000;
 
 /// Delay in microseconds between the starts of consecutive quorum members.
-const LATER_MICROS: u64 = 2_000_000;
+const STAGGER_MICROS: u64 = 2_000_000;
 
 /// This quorum member's part in the current stage.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ struct Reports {
 impl Reports {
     /// True if the stage is complete. A node declared lost adopts no layout, so it counts as
     /// entered.
-    fn are_through(&self, layout: &Layout) -> bool {
+    fn are_complete(&self, layout: &Layout) -> bool {
         let reported = self.by_node.borrow();
         let before = layout.before.iter().flat_map(|before| &before.nodes);
         match layout.stage {
@@ -75,11 +75,11 @@ impl Reports {
 
 /// Polls all nodes of a stage repeatedly, after this quorum member's delay. The nodes are taken
 /// from the layout, because the tasks' view may still be that of the previous layout.
-async fn survey(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Reports>) {
-    cx.pause(place as u64 * LATER_MICROS).await;
+async fn poll_all(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Reports>) {
+    cx.pause(place as u64 * STAGGER_MICROS).await;
     let before = layout.before.iter().flat_map(|before| &before.nodes);
     let nodes: BTreeSet<NodeId> = layout.nodes.iter().chain(before).map(|node| node.id).collect();
-    task::all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
+    task::join_all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
 }
 
 /// Polls a node for its progress repeatedly.
@@ -92,14 +92,14 @@ async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
             _ => reports.by_node.borrow_mut().remove(&node),
         };
         cx.shared().membership.moves.publish(reports.by_node.borrow().clone());
-        cx.until(|now| now.mono >= since + ASK_MICROS).await;
+        cx.wait_until(|now| now.mono >= since + POLL_MICROS).await;
     }
 }
 
 impl Stages {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, proposals: &mut Proposals) {
         let cx = tasks.context().clone();
-        let layout = cx.shared().membership.layouts.entered();
+        let layout = cx.shared().membership.layouts.active_layout();
         let place = layout.council.iter().position(|seat| seat.node == cx.shared().own);
         let place = place.filter(|_| layout.stage != Stage::Settled);
         let is_over = |under_way: &mut StageUnderWay| {
@@ -118,17 +118,17 @@ impl Stages {
             let reports = Rc::<Reports>::default();
             let survey = tasks.spawn(
                 "stage",
-                survey(cx.clone(), Arc::clone(&layout), place, Rc::clone(&reports)),
+                poll_all(cx.clone(), Arc::clone(&layout), place, Rc::clone(&reports)),
             );
             StageUnderWay { epoch: layout.epoch, survey, reports }
         });
         // A later layout may be known, and not active yet.
         let known = cx.shared().membership.layouts.known();
-        let is_next = known.epoch == layout.epoch && !proposals.decides_already(tasks);
+        let is_next = known.epoch == layout.epoch && !proposals.is_deciding(tasks);
         let has_asked = !under_way.reports.by_node.borrow().is_empty();
         if has_asked
             && is_next
-            && under_way.reports.are_through(&layout)
+            && under_way.reports.are_complete(&layout)
             && let Some(next) = layout.next_stage().map(Arc::new)
         {
             let ballot = cx.shared().membership.layouts.promised() + 1;

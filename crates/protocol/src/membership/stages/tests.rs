@@ -56,7 +56,7 @@ impl Own {
         self.shared.membership.layouts.learn(&Arc::new(layout));
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.install_layout(&kept);
-        self.handle(BackgroundEvent::LayoutsKept { kept: true });
+        self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Enters the next stage as if other nodes had decided it. Returns the stage's epoch.
@@ -88,7 +88,7 @@ impl Own {
     /// true if this node then proposes the next stage.
     fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
         self.proposed = false;
-        self.mono += ASK_MICROS;
+        self.mono += POLL_MICROS;
         self.handle(BackgroundEvent::Tick);
         let asked = std::mem::take(&mut self.asked);
         assert_eq!(asked.len(), tells.len());
@@ -98,19 +98,19 @@ impl Own {
                 Reply::Moves(state)
             });
             let result = result.ok_or(FailureKind::Failed);
-            self.handle(BackgroundEvent::Returned { call, result });
+            self.handle(BackgroundEvent::CallReturned { call, result });
         }
-        self.mono += ASK_MICROS;
+        self.mono += POLL_MICROS;
         self.handle(BackgroundEvent::Tick);
         for (call, _) in std::mem::take(&mut self.asked) {
-            self.handle(BackgroundEvent::Returned { call, result: Err(FailureKind::Failed) });
+            self.handle(BackgroundEvent::CallReturned { call, result: Err(FailureKind::Failed) });
         }
         self.proposed
     }
 }
 
 #[test]
-fn reads_switch_once_all_have_all_under_that_layout() {
+fn reads_switch_once_all_nodes_have_pulled_under_this_layout() {
     let mut own = Own::new();
     let epoch = own.goes_on();
     let (has, lacks) = (Some((epoch, true)), Some((epoch, false)));
@@ -121,7 +121,7 @@ fn reads_switch_once_all_have_all_under_that_layout() {
 }
 
 #[test]
-fn it_ends_once_most_nodes_of_before_have_entered() {
+fn a_transition_ends_once_a_majority_of_the_previous_nodes_has_entered() {
     let mut own = Own::new();
     let before = own.goes_on();
     let epoch = own.goes_on();

@@ -40,7 +40,7 @@ const SPARE: usize = 16;
 
 /// Partitions that a node holds, and its share, in copies of partitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fill {
+pub struct NodeFill {
     /// The node that holds the partitions.
     pub node: NodeId,
     /// Number of partitions whose first `replicas` nodes include this one.
@@ -49,7 +49,7 @@ pub struct Fill {
     pub share: f64,
 }
 
-impl Fill {
+impl NodeFill {
     /// Returns `held` / `share`; 1 = the node holds its share.
     pub fn ratio(&self) -> f64 {
         self.held as f64 / self.share
@@ -105,14 +105,14 @@ impl Topology {
     }
 
     /// Returns the partitions held by each node and its share, sorted by name.
-    pub fn fill(&self) -> Vec<Fill> {
+    pub fn fill(&self) -> Vec<NodeFill> {
         let mut held = vec![0; self.nodes()];
         let mut order = Vec::new();
         for partition in 0..=u16::MAX {
             self.replicas(partition, self.default_copies(), &mut order);
             order.iter().for_each(|node| held[self.place(*node)] += 1);
         }
-        let fill = |(place, share)| Fill { node: self.ids[place], held: held[place], share };
+        let fill = |(place, share)| NodeFill { node: self.ids[place], held: held[place], share };
         let shares = shares(&self.members, usize::from(self.default_copies()));
         shares.into_iter().enumerate().map(fill).collect()
     }
@@ -277,7 +277,7 @@ mod tests {
 
     /// Returns the highest ratio of held partitions to the share.
     fn fullest(topology: &Topology) -> f64 {
-        topology.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
+        topology.fill().iter().map(NodeFill::ratio).fold(0.0, f64::max)
     }
 
     /// Returns the partition copies that a node must receive, and the minimum that would have to
@@ -291,7 +291,7 @@ mod tests {
             was.iter().for_each(|node| *held.entry(*node).or_default() += 1);
             moved += is.iter().filter(|node| !was.contains(node)).count();
         }
-        let lacks = |fill: &Fill| fill.share - *held.get(&fill.node).unwrap_or(&0) as f64;
+        let lacks = |fill: &NodeFill| fill.share - *held.get(&fill.node).unwrap_or(&0) as f64;
         let least = after.fill().iter().map(lacks).filter(|lacks| *lacks > 0.0).sum();
         (moved, least)
     }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_takes_its_share_and_moves_little_else() {
+    fn a_new_node_gets_its_share_and_moves_little_else() {
         for (nodes_before, new) in [(1, 3), (3, 1), (3, 2), (20, 2)] {
             let all = nodes(&vec![""; nodes_before + new], &vec![1; nodes_before + new]);
             let before = Topology::of(all[..nodes_before].to_vec(), 3).unwrap();

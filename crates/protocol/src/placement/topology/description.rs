@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{FORM, HashWeight, Member, PARTITIONS};
+use super::{FORMAT_VERSION, HashWeight, Member, PARTITIONS};
 use crate::node_id::NodeId;
 
 /// Writes the description. `members` are sorted by name; `ids` and `weights` are in the same order.
@@ -25,7 +25,7 @@ pub(super) fn describe(
     replicas: u8,
 ) -> String {
     let mut text =
-        format!("kvorum-topology {FORM}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
+        format!("kvorum-topology {FORMAT_VERSION}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
     for ((member, id), hash) in members.iter().zip(ids).zip(weights) {
         let Member { name, zone, weight } = member;
         let is_weight = *hash == HashWeight::of(*weight);
@@ -119,7 +119,7 @@ fn parse(text: &str) -> Option<Described<'_>> {
     let mut lines = text.lines();
     let mut number = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
     let form: u32 = number("kvorum-topology")?;
-    if form != FORM {
+    if form != FORMAT_VERSION {
         return None;
     }
     let (partitions, replicas) = (number("partitions")?, number("replicas")?);

@@ -8,7 +8,7 @@
 //! The first 8 nodes of each partition's order are stored, with 16 bits each; the rest of the order
 //! is computed when needed. The placement is a function of the members alone: every node computes
 //! the same placement, on every platform and in every release. A change of the function requires a
-//! new [`FORM`].
+//! new [`FORMAT_VERSION`].
 
 mod balance;
 mod buckets;
@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use balance::Fill;
+pub use balance::NodeFill;
 pub(crate) use balance::balanced;
 pub use buckets::Buckets;
 use description::describe;
@@ -40,10 +40,10 @@ use crate::node_id::NodeId;
 pub const PARTITIONS: usize = 1 << 16;
 
 /// Version of the description and of the placement function.
-const FORM: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// Marks an id without a position.
-const NOWHERE: u16 = u16::MAX;
+const NO_POSITION: u16 = u16::MAX;
 
 /// Maximum number of nodes: a [`NodeId`] has 16 bits.
 const MAX_NODES: usize = u16::MAX as usize;
@@ -57,7 +57,7 @@ const MAX_WEIGHT: u32 = 1000;
 
 /// Number of replicas of a partition that are looked up instead of computed: more than almost any
 /// request asks for, in 16 bytes.
-const STORED: usize = 8;
+const STORED_REPLICAS: usize = 8;
 
 /// A node's properties that all nodes must agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub struct Topology {
     members: Arc<[Member]>,
     /// The members' ids, by position.
     ids: Arc<[NodeId]>,
-    /// The position of each id, or [`NOWHERE`].
+    /// The position of each id, or [`NO_POSITION`].
     places: Arc<[u16]>,
     /// The members' weights in rendezvous hashing, by position.
     hash_weights: Arc<[HashWeight]>,
@@ -178,7 +178,7 @@ impl Topology {
         check_members(&members, replicas)?;
         let places = places(&ids, &members)?;
         let placement = Placement::of(&members, &ids, &hash_weights);
-        let stride = members.len().min(STORED);
+        let stride = members.len().min(STORED_REPLICAS);
         let mut stored = Vec::with_capacity(PARTITIONS * stride);
         let mut order = Vec::with_capacity(stride);
         for partition in 0..=u16::MAX {
@@ -304,19 +304,19 @@ impl Topology {
 
     /// Returns a node's position, or `None` if the node does not belong to the cluster: an id
     /// received from outside may be any number.
-    pub(crate) fn place_of(&self, node: NodeId) -> Option<usize> {
-        let place = self.places.get(usize::from(node.0)).filter(|place| **place != NOWHERE);
+    pub(crate) fn position_of(&self, node: NodeId) -> Option<usize> {
+        let place = self.places.get(usize::from(node.0)).filter(|place| **place != NO_POSITION);
         place.map(|place| usize::from(*place))
     }
 
     /// Returns the position of a node of the cluster.
     pub(crate) fn place(&self, node: NodeId) -> usize {
-        self.place_of(node).expect("it is one of the cluster's nodes")
+        self.position_of(node).expect("it is one of the cluster's nodes")
     }
 
     /// True if the node belongs to the cluster.
     pub fn contains(&self, node: NodeId) -> bool {
-        self.place_of(node).is_some()
+        self.position_of(node).is_some()
     }
 
     /// Returns the properties of a node of the cluster.
@@ -368,10 +368,10 @@ impl Topology {
 /// checked.
 fn places(ids: &[NodeId], members: &[Member]) -> Result<Vec<u16>, TopologyError> {
     let ends = ids.iter().map(|id| usize::from(id.0) + 1).max().unwrap_or(0);
-    let mut places = vec![NOWHERE; ends];
+    let mut places = vec![NO_POSITION; ends];
     for (place, id) in ids.iter().enumerate() {
         let held = std::mem::replace(&mut places[usize::from(id.0)], place as u16);
-        if held != NOWHERE {
+        if held != NO_POSITION {
             let name = |place: usize| members[place].name.clone();
             return Err(TopologyError::SameId(name(usize::from(held)), name(place)));
         }

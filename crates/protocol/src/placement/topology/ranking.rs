@@ -119,7 +119,7 @@ impl Best {
 }
 
 /// Number of fraction bits of a logarithm; the integer part, up to 64, takes the other seven bits.
-const FRACTION: u32 = 57;
+const FRACTION_BITS: u32 = 57;
 
 /// Log₂ of the number of pieces into which an octave is divided. Within a piece the logarithm is
 /// interpolated linearly; the shares then differ from the weights by less than 1 in 4,000.
@@ -138,8 +138,8 @@ pub(super) fn cost(drawn: u64, per_weight: u64) -> u64 {
     u64::try_from((u128::from(drawn) * u128::from(per_weight)) >> 63).unwrap_or(u64::MAX)
 }
 
-/// Returns −log₂(`hash` / 2^64) with [`FRACTION`] fraction bits. The lowest bit of `hash` counts as
-/// set, so that 0 has a logarithm too.
+/// Returns −log₂(`hash` / 2^64) with [`FRACTION_BITS`] fraction bits. The lowest bit of `hash`
+/// counts as set, so that 0 has a logarithm too.
 #[inline]
 fn minus_log2(hash: u64) -> u64 {
     let hash = hash | 1;
@@ -150,7 +150,7 @@ fn minus_log2(hash: u64) -> u64 {
     let rest = within << PIECE_BITS;
     let (low, high) = (LOG2[piece], LOG2[piece + 1]);
     let log = low + ((u128::from(high - low) * u128::from(rest)) >> 64) as u64;
-    (u64::from(zeros + 1) << FRACTION) - log
+    (u64::from(zeros + 1) << FRACTION_BITS) - log
 }
 
 const fn log2_table() -> [u64; (1 << PIECE_BITS) + 1] {
@@ -160,17 +160,17 @@ const fn log2_table() -> [u64; (1 << PIECE_BITS) + 1] {
         table[n] = log2_of((1 << 63) + ((n as u64) << (63 - PIECE_BITS)));
         n += 1;
     }
-    table[1 << PIECE_BITS] = 1 << FRACTION;
+    table[1 << PIECE_BITS] = 1 << FRACTION_BITS;
     table
 }
 
-/// Returns log₂ of a number from 1 to 2 that has 63 fraction bits; the result has [`FRACTION`].
-/// Squaring the number doubles its logarithm, and the next bit of the result is 1 if the square
-/// reaches 2.
+/// Returns log₂ of a number from 1 to 2 that has 63 fraction bits; the result has
+/// [`FRACTION_BITS`]. Squaring the number doubles its logarithm, and the next bit of the result is
+/// 1 if the square reaches 2.
 const fn log2_of(mut number: u64) -> u64 {
     let mut log = 0;
     let mut bit = 0;
-    while bit < FRACTION {
+    while bit < FRACTION_BITS {
         let square = (number as u128 * number as u128) >> 63;
         let reached = (square >> 64) as u64;
         log = log << 1 | reached;
@@ -185,28 +185,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_one() {
+    fn the_logarithm_is_accurate() {
         let mut hash = 1_u64;
         for step in 0..100_000_u64 {
             hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(step);
             let shifted = hash >> (step % 60);
-            let ours = minus_log2(shifted) as f64 / (1_u64 << FRACTION) as f64;
+            let ours = minus_log2(shifted) as f64 / (1_u64 << FRACTION_BITS) as f64;
             let exact = 64.0 - ((shifted | 1) as f64).log2();
             assert!((ours - exact).abs() < 2e-7, "{shifted}: {ours} for {exact}");
         }
     }
 
     #[test]
-    fn its_ends_fit() {
-        assert_eq!(minus_log2(0), 64 << FRACTION);
-        assert_eq!(minus_log2((1 << 63) - 1) >> (FRACTION - 20), 1 << 20);
-        assert!(minus_log2(u64::MAX) < 1 << (FRACTION - 50));
-        assert_eq!(cost(minus_log2(0), 1 << 63), 64 << FRACTION);
+    fn the_ends_of_the_logarithm_table_are_exact() {
+        assert_eq!(minus_log2(0), 64 << FRACTION_BITS);
+        assert_eq!(minus_log2((1 << 63) - 1) >> (FRACTION_BITS - 20), 1 << 20);
+        assert!(minus_log2(u64::MAX) < 1 << (FRACTION_BITS - 50));
+        assert_eq!(cost(minus_log2(0), 1 << 63), 64 << FRACTION_BITS);
     }
 
     /// Pins the table's bits, which must be the same on every platform.
     #[test]
-    fn its_bits_are_pinned() {
+    fn the_bits_of_the_logarithm_table_are_pinned() {
         assert_eq!(LOG2[512], 84_301_980_808_752_399, "log2(1.5)");
         let all: Vec<u8> = LOG2.iter().flat_map(|log| log.to_le_bytes()).collect();
         assert_eq!(xxh3_64(&all), 10_313_200_144_454_587_502);

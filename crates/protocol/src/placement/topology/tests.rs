@@ -42,7 +42,7 @@ fn loads(topology: &Topology, from: u8) -> Vec<f64> {
 }
 
 #[test]
-fn what_is_no_cluster_is_refused() {
+fn invalid_members_are_refused() {
     use TopologyError as E;
     let with = |change: fn(&mut Member)| {
         let mut members = named(&["a", "b"]);
@@ -80,7 +80,7 @@ fn names_whose_versions_could_not_be_told_apart_are_refused() {
 }
 
 #[test]
-fn ids_are_places_in_the_sorted_list_of_names() {
+fn ids_are_positions_in_the_sorted_list_of_names() {
     let cluster = topology(named(&["c", "a", "b"]));
     for (place, name) in ["a", "b", "c"].into_iter().enumerate() {
         let id = NodeId(place as u16);
@@ -105,7 +105,7 @@ fn more_replicas_than_there_are_nodes_are_all_nodes() {
 }
 
 /// Pins what other releases and platforms must compute too. If this fails, clusters can't be
-/// upgraded node by node: `FORM` has to change with it.
+/// upgraded node by node: `FORMAT_VERSION` has to change with it.
 #[test]
 fn placement_and_digest_are_pinned() {
     let mut members = numbered(12);
@@ -250,7 +250,7 @@ proptest! {
     }
 
     #[test]
-    fn who_holds_is_who_is_among_the_replicas(
+    fn holds_agrees_with_replicas(
         members in arbitrary_members(20), partition: u16, from in 0u8..30, node in 0u16..22,
     ) {
         let topology = topology(members);
@@ -318,7 +318,7 @@ fn a_node_added_takes_its_share_and_no_more() {
 /// A node that joins changes no id of the others, whatever its place in the order of names, and
 /// moves no partition but its own.
 #[test]
-fn ids_stay_whoever_comes() {
+fn ids_stay_when_a_node_joins() {
     let three = topology(named(&["a", "c", "d"]));
     let id = |name: &str| three.find(name).unwrap();
     assert_eq!(["a", "c", "d"].map(id), [NodeId(0), NodeId(1), NodeId(2)]);

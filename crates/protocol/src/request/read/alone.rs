@@ -19,7 +19,7 @@ impl Reads {
     /// True if a read of this key needs no other node: no partition moves, `ack` is one, and the
     /// read is not due to ask all replicas.
     pub(crate) fn reads_alone(&self, core: &Core, key: &[u8], asked: AskedQuorum) -> bool {
-        let quorum = asked.by(&core.view.topology);
+        let quorum = asked.resolve(&core.view.topology);
         let asks_all = || quorum.from > 1 && (self.begun + 1).is_multiple_of(ASK_ALL_EVERY);
         quorum.ack == 1 && !asks_all() && core.may_decide_alone(key, quorum.from)
     }

@@ -31,15 +31,15 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Requests;
-use super::outstanding::{Outstanding, ReplicaError, VoteAt};
+use super::outstanding::{Outstanding, ReplicaError, VoteIndex};
 use super::reported::ReportedRecord;
 use super::sets::{PerSet, Quorums};
 use super::slots::{Hedges, Slot, SlotKind, Slots, Work};
-use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailed, SlotId, StoreError};
+use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailure, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
 use crate::request::quorum::AskedQuorum;
-use read_votes::{Read, ReadStage, ReadState, ReadVote, Reader};
+use read_votes::{Read, ReadRequester, ReadStage, ReadState, ReadVote};
 use record::Record;
 use tally::{ReadStep, Tally, to_repair};
 
@@ -57,13 +57,13 @@ const ASK_AGAIN_MICROS: u64 = 5_000;
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// The detail for the client when a future record keeps a replica from counting.
-const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
-    than --max-clock-skew";
+const FUTURE_RECORD_DETAIL: &str = "a record of this key with a timestamp ahead of this \
+    node's clock by more than --max-clock-skew";
 
 /// The time that a long record may take before the next node is asked to send it, in microseconds.
 /// The record comes from this node's store, where it may have to wait for memory, or from another
 /// node.
-pub(crate) const LONG_LATE: u64 = 200_000;
+pub(crate) const LONG_RECORD_DELAY_MICROS: u64 = 200_000;
 
 /// A read whose newest record can't be brought to a majority under the record's own ballot. It
 /// continues as a conditional write, which brings the record to a majority under a new ballot.
@@ -72,7 +72,7 @@ pub(crate) struct Completion {
     pub(crate) deadline: u64,
     pub(crate) key: Bytes,
     pub(crate) asked: AskedQuorum,
-    pub(crate) reader: Reader,
+    pub(crate) reader: ReadRequester,
 }
 
 /// All reads of one event loop.
@@ -115,7 +115,7 @@ impl Reads {
         quorum: AskedQuorum,
     ) {
         let deadline = cx.now.mono + cx.core.config.deadline_micros;
-        self.begin_read(cx, Reader::Client(client), deadline, key, quorum);
+        self.begin_read(cx, ReadRequester::Client(client), deadline, key, quorum);
     }
 
     /// Begins a read for another node, which wants a record that a majority of the replicas holds.
@@ -127,13 +127,13 @@ impl Reads {
         (key, most): (Bytes, u32),
     ) {
         let usual = AskedQuorum::default();
-        self.begin_read(cx, Reader::Peer { op, most }, demand.until, key, usual);
+        self.begin_read(cx, ReadRequester::Peer { op, most }, demand.until, key, usual);
     }
 
     fn begin_read(
         &mut self,
         cx: &mut RequestCx<'_>,
-        reader: Reader,
+        reader: ReadRequester,
         deadline: u64,
         key: Bytes,
         asked: AskedQuorum,
@@ -163,7 +163,7 @@ impl Reads {
         for vote in 0..self.slots.work(id).votes.len() {
             let sets = self.slots.work(id).votes[vote].place.sets();
             if all || !sets.min(asked.short_of(ack)).is_none() {
-                self.ask(cx, id, VoteAt(vote));
+                self.ask(cx, id, VoteIndex(vote));
                 asked = asked + sets;
             }
         }
@@ -171,7 +171,7 @@ impl Reads {
     }
 
     /// Asks a replica for its record. Another node reports only the outline of a long record.
-    fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteIndex(vote): VoteIndex) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
         let voter = &mut self.slots.work(id).votes[vote];
@@ -201,11 +201,11 @@ impl Reads {
             return;
         }
         let others = read.votes.iter().filter(|vote| vote.node != cx.core.shared.own);
-        let late_after = |vote: &ReadVote| cx.core.peers.late_after(vote.node);
+        let hedge_delay = |vote: &ReadVote| cx.core.peers.hedge_delay(vote.node);
         let asked = others.clone().filter(|vote| vote.state.outstanding().is_some());
         // A local read that waits for the disk is hedged like a read of the fastest peer.
-        let late = asked.map(late_after).max();
-        let late = late.or_else(|| others.map(late_after).min()).unwrap_or(0);
+        let late = asked.map(hedge_delay).max();
+        let late = late.or_else(|| others.map(hedge_delay).min()).unwrap_or(0);
         self.hedges.at(cx.now.mono + late, id);
     }
 
@@ -223,13 +223,13 @@ impl Reads {
             }
             ReadStage::Asking { asks_again: true, .. } => return self.ask_again(cx, id),
             ReadStage::Asking { .. } => match (Tally::of(cx, slot).to_fetch(), read.first_idle()) {
-                (Some(VoteAt(vote)), _) if !read.votes[vote].state.is_fetching() => {
+                (Some(VoteIndex(vote)), _) if !read.votes[vote].state.is_fetching() => {
                     let since = Tally::of(cx, slot).long_under_way().unwrap_or(0);
-                    if cx.now.mono < since + LONG_LATE {
-                        self.hedges.at(since + LONG_LATE, id);
+                    if cx.now.mono < since + LONG_RECORD_DELAY_MICROS {
+                        self.hedges.at(since + LONG_RECORD_DELAY_MICROS, id);
                         return;
                     }
-                    self.fetch(cx, id, VoteAt(vote));
+                    self.fetch(cx, id, VoteIndex(vote));
                 }
                 (_, Some(vote)) => self.ask(cx, id, vote),
                 (_, None) => return,
@@ -252,7 +252,7 @@ impl Reads {
     /// Handles a read whose newest record can't be brought to enough replicas, because a replica
     /// has promised a higher ballot. A record of that ballot will probably come soon; if not, the
     /// promise blocks this record for ever.
-    fn outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    fn handle_outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
         // A replica that is about to take over the partition accepts no earlier record, however
@@ -293,9 +293,9 @@ impl Reads {
             if voter.state == (ReadState::Reported { authoritative: false }) {
                 // The replica will report its record again.
                 if let Some(reported) = &mut voter.reported {
-                    reported.shed();
+                    reported.drop_content();
                 }
-                self.ask(cx, id, VoteAt(vote));
+                self.ask(cx, id, VoteIndex(vote));
             }
         }
     }
@@ -313,7 +313,7 @@ impl Reads {
             reported.as_ref().is_some_and(|r| cx.core.counts_as_purged(cx.now, r, authoritative));
         let reported = reported.filter(|_| !is_gone);
         let read = self.slots.work(id);
-        let Some(VoteAt(vote)) = read.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = read.awaited(node) else { return };
         let voter = &mut read.votes[vote];
         if voter.state.is_repairing() {
             // This is a late reply to the read request; the reply to the repair is still
@@ -324,19 +324,19 @@ impl Reads {
         let is_long = matches!(reported, Some(ReportedRecord::Outline(_)));
         voter.reported = reported;
         if is_long {
-            self.hedges.at(cx.now.mono + LONG_LATE, id);
+            self.hedges.at(cx.now.mono + LONG_RECORD_DELAY_MICROS, id);
         }
         let slot = self.slots.get(id);
         if Tally::of(cx, slot).hides(&slot.work.votes[vote]) {
             let name = cx.core.shared.name_of(node);
-            let detail = Some(format!("node {name} holds {FUTURE}"));
+            let detail = Some(format!("node {name} holds {FUTURE_RECORD_DETAIL}"));
             self.slots.get_mut(id).detail = detail;
         }
         self.advance_read(cx, id);
     }
 
     /// Handles the result of a read of this node's store for a slot.
-    pub(crate) fn read_here(
+    pub(crate) fn on_own_read(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -371,12 +371,12 @@ impl Reads {
             match Tally::of(cx, slot).next_step() {
                 ReadStep::Wait => return,
                 ReadStep::AskAgain => return self.ask_again_later(cx, id),
-                ReadStep::BeginAnew => return self.outbid(cx, id),
-                ReadStep::Deny => return self.deny_read(cx, id),
+                ReadStep::BeginAnew => return self.handle_outbid(cx, id),
+                ReadStep::Fail => return self.fail_read(cx, id),
                 ReadStep::Ask(vote) => self.ask(cx, id, vote),
                 ReadStep::Fetch(vote) => {
                     self.fetch(cx, id, vote);
-                    self.hedges.at(cx.now.mono + LONG_LATE, id);
+                    self.hedges.at(cx.now.mono + LONG_RECORD_DELAY_MICROS, id);
                 }
                 ReadStep::Repair(vote) => {
                     self.decide(cx, id);
@@ -400,14 +400,14 @@ impl Reads {
     /// Asks a replica to send its record, whose length is known. Until the record comes, the
     /// contents of all other records are dropped, because a read that waits for memory must not
     /// hold memory.
-    fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteIndex(vote): VoteIndex) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
         let read = self.slots.work(id);
         let fetched = read.votes[vote].reported.as_ref().map(ReportedRecord::rank);
         for reported in read.votes.iter_mut().filter_map(|vote| vote.reported.as_mut()) {
             if Some(reported.rank()) != fetched {
-                reported.shed();
+                reported.drop_content();
             }
         }
         let voter = &mut read.votes[vote];
@@ -431,11 +431,11 @@ impl Reads {
     }
 
     /// Fails a read that can't be answered, and frees its slot.
-    fn deny_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    fn fail_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
         let (acked, quorum) = slot.quorums.short_of(read.acked());
-        let failed = RequestFailed {
+        let failed = RequestFailure {
             failure: read.failure(),
             acked,
             parts: read.parts(),
@@ -464,7 +464,7 @@ impl Reads {
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        VoteAt(vote): VoteAt,
+        VoteIndex(vote): VoteIndex,
         error: ReplicaError,
     ) {
         let read = self.slots.work(id);
@@ -500,7 +500,7 @@ impl Reads {
 
 impl Reads {
     /// Handles the failure of this node's store to report its record.
-    pub(crate) fn failed_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    pub(crate) fn on_own_failure(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if self.slots.find(id).is_some() {
             let own = cx.core.shared.own;
             self.failed(cx, id, own, ReplicaError::Failed);
@@ -525,7 +525,7 @@ impl Requests for Reads {
     ) {
         let (reported, authoritative) = match reply {
             Reply::Found { record, authoritative } => {
-                if !record.verifies(&self.slots.get(id).key) {
+                if !record.is_intact(&self.slots.get(id).key) {
                     return self.failed(cx, id, peer, ReplicaError::Failed);
                 }
                 (Some(ReportedRecord::Whole(record)), authoritative)
@@ -537,7 +537,7 @@ impl Requests for Reads {
             reply => return self.repair_replied(cx, id, peer, &reply),
         };
         let took = cx.now.mono.saturating_sub(outstanding.since);
-        cx.core.peers.took(peer, took);
+        cx.core.peers.record_latency(peer, took);
         self.reported(cx, id, peer, reported, authoritative);
     }
 
@@ -576,7 +576,7 @@ impl Requests for Reads {
             self.end(id);
         } else {
             read.fall_silent();
-            self.deny_read(cx, id);
+            self.fail_read(cx, id);
         }
     }
 }

@@ -6,9 +6,9 @@ use super::read_votes::{ReadStage, ReadState, ReadVote};
 use super::tally::Tally;
 use crate::event::{Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::paxos::acceptor::Arrived;
+use crate::paxos::acceptor::ArrivedRecord;
 use crate::paxos::recent::Via;
-use crate::request::outstanding::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteIndex};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
 
@@ -18,7 +18,12 @@ const MAX_BACKGROUND: usize = 256;
 
 impl Reads {
     /// Writes the newest record to a replica.
-    pub(super) fn repair(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    pub(super) fn repair(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteIndex(vote): VoteIndex,
+    ) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
         self.slots.work(id).votes[vote].state = ReadState::Repairing(outstanding);
@@ -29,7 +34,7 @@ impl Reads {
             let request = Request::Write { key, record };
             cx.replica.waiting.wait_until_known(&mut cx.cx, OpId::Slot(id), demand, request);
         } else if node == cx.core.shared.own && record.ballot() > 0 {
-            let arrived = Arrived { key, record, goes_on: false };
+            let arrived = ArrivedRecord { key, record, goes_on: false };
             cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
         } else if node == cx.core.shared.own {
             // A newer record in the store does not matter, because the replica then needs no
@@ -79,7 +84,7 @@ impl Reads {
                 return;
             }
             self.background += 1;
-            self.repair(cx, id, VoteAt(vote));
+            self.repair(cx, id, VoteIndex(vote));
         }
     }
 
@@ -105,7 +110,7 @@ impl Reads {
     }
 
     /// Handles the result of a write of the newest record to this node's store.
-    pub(crate) fn wrote_here(
+    pub(crate) fn on_own_write(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -135,7 +140,7 @@ impl Reads {
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != cx.core.shared.own {
-            cx.core.shared.membership.logs.stored_late(node);
+            cx.core.shared.membership.logs.note_late_write(node);
         }
         let is_answered = self.slots.work(id).is_answered();
         self.end_background(usize::from(is_answered));

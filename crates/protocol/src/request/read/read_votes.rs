@@ -1,16 +1,16 @@
 //! The state of a read under way, with each replica's part in it.
 
 use crate::dispatch::core::Cx;
-use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
+use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, ReplicaOutcome};
 use crate::message::{NodeId, Reply};
-use crate::request::outstanding::{Outstanding, ReplicaError, VoteAt, failure};
+use crate::request::outstanding::{Outstanding, ReplicaError, VoteIndex, failure};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::Record;
 
 /// The client or node that a read answers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Reader {
+pub(crate) enum ReadRequester {
     Client(ClientId),
     /// Another node, on behalf of its client.
     Peer {
@@ -21,7 +21,7 @@ pub(crate) enum Reader {
     },
 }
 
-impl Reader {
+impl ReadRequester {
     /// Answers the client or the node that made the read.
     pub(crate) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
         let (op, most) = match self {
@@ -31,7 +31,7 @@ impl Reader {
         let authoritative = true;
         let reply = match answer {
             Answer::Found(Some(record)) if record.byte_len() > most as usize => {
-                Reply::Long { outline: record.summary(), authoritative }
+                Reply::Long { outline: record.outline(), authoritative }
             }
             Answer::Found(Some(record)) => Reply::Found { record, authoritative },
             Answer::Found(None) => Reply::Absent { authoritative },
@@ -44,7 +44,7 @@ impl Reader {
 /// A read under way, and its votes.
 #[derive(Debug)]
 pub(crate) struct Read {
-    pub(crate) reader: Reader,
+    pub(crate) reader: ReadRequester,
     pub(crate) stage: ReadStage,
     /// The number of times that a higher ballot stopped the read.
     pub(crate) outbid: u32,
@@ -196,12 +196,12 @@ impl Read {
         self.votes.iter().filter(|vote| wanted(vote.state)).count()
     }
 
-    pub(crate) fn first(&self, wanted: impl Fn(&ReadVote) -> bool) -> Option<VoteAt> {
-        self.votes.iter().position(wanted).map(VoteAt)
+    pub(crate) fn first(&self, wanted: impl Fn(&ReadVote) -> bool) -> Option<VoteIndex> {
+        self.votes.iter().position(wanted).map(VoteIndex)
     }
 
     /// Returns the next vote of the read set whose replica was not asked yet.
-    pub(crate) fn first_idle(&self) -> Option<VoteAt> {
+    pub(crate) fn first_idle(&self) -> Option<VoteIndex> {
         self.first(|vote| vote.state == ReadState::Idle && vote.place.is_read())
     }
 
@@ -210,7 +210,7 @@ impl Read {
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
         self.first(|vote| vote.node == node && vote.state.outstanding().is_some())
     }
 
@@ -249,14 +249,14 @@ impl Read {
     }
 
     /// Returns the part of each replica.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
         let part = |vote: &ReadVote| match vote.state {
-            ReadState::Idle => Part::Unasked,
+            ReadState::Idle => ReplicaOutcome::Unasked,
             ReadState::Asked(_) | ReadState::Fetching { .. } | ReadState::Repairing(_) => {
-                Part::Open
+                ReplicaOutcome::Pending
             }
-            ReadState::Reported { authoritative: true } | ReadState::Holds => Part::Done,
-            ReadState::Reported { authoritative: false } => Part::NotAuthoritative,
+            ReadState::Reported { authoritative: true } | ReadState::Holds => ReplicaOutcome::Done,
+            ReadState::Reported { authoritative: false } => ReplicaOutcome::NotAuthoritative,
             ReadState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

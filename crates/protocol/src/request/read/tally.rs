@@ -6,7 +6,7 @@ use super::read_votes::{Read, ReadStage, ReadState, ReadVote};
 use crate::clock::Now;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::FailureKind;
-use crate::request::outstanding::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteIndex};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
@@ -15,11 +15,11 @@ use record::Record;
 /// The next step of a read.
 pub(super) enum ReadStep {
     /// Write the newest record to this replica; a client waits.
-    Repair(VoteAt),
+    Repair(VoteIndex),
     /// Ask this replica for its record.
-    Ask(VoteAt),
+    Ask(VoteIndex),
     /// Ask this replica to send the newest record, of which this node has only the outline.
-    Fetch(VoteAt),
+    Fetch(VoteIndex),
     Wait,
     /// Ask the replicas that were not authoritative again, a little later.
     AskAgain,
@@ -28,7 +28,7 @@ pub(super) enum ReadStep {
     BeginAnew,
     /// Answer with the newest record, if there is one.
     Answer(Option<Record>),
-    Deny,
+    Fail,
 }
 
 /// A snapshot of a read's votes, for one decision.
@@ -68,7 +68,7 @@ impl<'a> Tally<'a> {
     /// have.
     fn step_of_asking(self, asked_again: u32) -> Option<ReadStep> {
         let (read, ack) = (&self.slot.work, usize::from(self.slot.quorums.read.ack));
-        let settled = self.settled();
+        let settled = self.count_settled();
         if settled >= ack {
             return None;
         }
@@ -90,7 +90,7 @@ impl<'a> Tally<'a> {
         } else if self.may_settle(asked_again) {
             ReadStep::AskAgain
         } else {
-            ReadStep::Deny
+            ReadStep::Fail
         })
     }
 
@@ -136,7 +136,7 @@ impl<'a> Tally<'a> {
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
         } else {
-            ReadStep::Deny
+            ReadStep::Fail
         }
     }
 
@@ -155,8 +155,8 @@ impl<'a> Tally<'a> {
 
     /// Counts the replicas of the read set that are authoritative for their reports and reported no
     /// future record.
-    fn settled(self) -> usize {
-        let most = self.core.takes_up_to(self.now);
+    fn count_settled(self) -> usize {
+        let most = self.core.greatest_accepted_time(self.now);
         let is_future =
             |vote: &ReadVote| vote.reported.as_ref().is_some_and(|r| r.write_time() > most);
         self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
@@ -171,34 +171,35 @@ impl<'a> Tally<'a> {
     }
 
     /// Returns a replica's reported record, unless the record was purged since then.
-    fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
+    fn unpurged_report(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
         let greatest = self.core.shared.repair.proofs.reported_watermark();
         vote.reported.as_ref().filter(|r| r.write_time() > greatest || self.counts(vote))
     }
 
     /// Returns the reported records. Future records are left out if enough replicas reported none.
-    fn reported_of(self) -> impl Iterator<Item = &'a ReportedRecord> {
-        let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
-        let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
-        let reported = self.slot.work.votes.iter().filter_map(move |vote| self.left_of(vote));
+    fn unpurged_reports(self) -> impl Iterator<Item = &'a ReportedRecord> {
+        let settled = self.count_settled() >= usize::from(self.slot.quorums.read.ack);
+        let most = if settled { self.core.greatest_accepted_time(self.now) } else { u64::MAX };
+        let reported =
+            self.slot.work.votes.iter().filter_map(move |vote| self.unpurged_report(vote));
         reported.filter(move |reported| reported.write_time() <= most)
     }
 
     /// Returns the newest of the reported records that are whole.
     pub(super) fn newest(self) -> Option<&'a Record> {
-        let whole = self.reported_of().filter_map(ReportedRecord::whole);
+        let whole = self.unpurged_reports().filter_map(ReportedRecord::whole);
         whole.max_by(|one, other| one.rank().cmp(&other.rank()))
     }
 
     /// Returns the replica to ask for its whole record, if the newest record is not among the whole
     /// ones. The replica reported the newest record and, preferably, was not asked to send it yet.
-    pub(super) fn to_fetch(self) -> Option<VoteAt> {
+    pub(super) fn to_fetch(self) -> Option<VoteIndex> {
         let read = &self.slot.work;
         let is_long = |vote: &ReadVote| matches!(vote.reported, Some(ReportedRecord::Outline(_)));
         if !read.votes.iter().any(is_long) {
             return None;
         }
-        let newest = self.reported_of().map(ReportedRecord::rank).max()?;
+        let newest = self.unpurged_reports().map(ReportedRecord::rank).max()?;
         if self.newest().is_some_and(|record| record.rank() == newest) {
             return None;
         }
@@ -256,7 +257,7 @@ fn must_be_held(slot: &Slot<Read>) -> bool {
 
 /// Returns the next replica to write the newest record to, in a set in which too few replicas hold
 /// it: first one that is known to lack the record, then one that was not asked.
-pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteAt> {
+pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteIndex> {
     let (read, copies) = (&slot.work, slot.copies_of(newest));
     let lacks =
         |vote: &ReadVote| !vote.place.within(copies).min(short).is_none() && !vote.holds(newest);

@@ -20,10 +20,10 @@
 use std::rc::Rc;
 
 use super::Requests;
-use super::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
+use super::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
-use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError};
+use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
 use crate::request::acks::Acks;
@@ -34,10 +34,10 @@ pub(crate) mod write_alone;
 pub(crate) mod write_votes;
 
 /// The detail for the client when a write can't get a version above an existing record.
-pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
-    of this key by more than --max-clock-skew: correct the clock, or send the write to another \
-    node; if the clock is correct, the record came from a wrong clock: a write with an \
-    Idempotency-Key overwrites it, kvorum repair-clock removes all such records of a node";
+pub(crate) const CLOCK_BEHIND_DETAIL: &str = "this node's clock is behind the timestamp of an \
+    existing record of this key by more than --max-clock-skew: correct the clock, or send the \
+    write to another node; if the clock is correct, the record came from a wrong clock: a write \
+    with an Idempotency-Key overwrites it, kvorum repair-clock removes all such records of a node";
 
 /// All writes of one event loop.
 #[derive(Debug, Default)]
@@ -95,12 +95,17 @@ impl Writes {
     /// Sends a write to all its replicas.
     pub(crate) fn ask_all(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         for vote in 0..self.slots.work(id).votes.len() {
-            self.ask_to_hold(cx, id, VoteAt(vote));
+            self.ask_to_hold(cx, id, VoteIndex(vote));
         }
     }
 
     /// Sends a write to one replica. The reply comes under the slot's id.
-    pub(crate) fn ask_to_hold(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    pub(crate) fn ask_to_hold(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteIndex(vote): VoteIndex,
+    ) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
         let slot = self.slots.get_mut(id);
@@ -117,7 +122,7 @@ impl Writes {
     }
 
     /// Handles the result of a write to this node's store for a slot.
-    pub(crate) fn wrote_here(
+    pub(crate) fn on_own_write(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -145,7 +150,7 @@ impl Writes {
         }
         let slot = self.slots.get_mut(id);
         let (ack, write) = (slot.ack(), &mut slot.work);
-        let Some(VoteAt(vote)) = write.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = write.awaited(node) else { return };
         write.votes[vote].state = WriteState::Holds;
         // `ack` replicas must have replied: the newer record of the first replica need not be the
         // newest, and the new version must be above the newest.
@@ -170,9 +175,9 @@ impl Writes {
             Ok(version) if in_reach => version,
             // Without a version above that of the newer record, the write could be lost.
             issued => {
-                let behind = || BEHIND.to_owned();
+                let behind = || CLOCK_BEHIND_DETAIL.to_owned();
                 let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
-                self.deny_write(cx, id, |failed| RequestFailed {
+                self.fail_write(cx, id, |failed| RequestFailure {
                     failure: FailureKind::Busy,
                     detail,
                     ..failed
@@ -196,11 +201,11 @@ impl Writes {
     }
 
     /// Answers the client of a write that too few replicas hold.
-    fn deny_write(
+    fn fail_write(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        change: impl FnOnce(RequestFailed) -> RequestFailed,
+        change: impl FnOnce(RequestFailure) -> RequestFailure,
     ) {
         let slot = self.slots.get(id);
         let write = &slot.work;
@@ -222,7 +227,7 @@ impl Writes {
             cx.out.push(Effect::Answer { client: write.client, answer });
         } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
         {
-            self.deny_write(cx, id, |failed| failed);
+            self.fail_write(cx, id, |failed| failed);
         }
         if open.is_none() {
             self.end_write(cx, id);
@@ -234,7 +239,7 @@ impl Writes {
     /// which the ledger admits no hint, gets a mark instead.
     pub(crate) fn end_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if !self.slots.work(id).is_answered() {
-            self.deny_write(cx, id, |failed| failed);
+            self.fail_write(cx, id, |failed| failed);
         }
         let slot = self.slots.get(id);
         let write = &slot.work;
@@ -256,7 +261,7 @@ impl Writes {
                 nodes(&mut write.votes.iter().filter(|vote| !has_it(vote)))
             } else {
                 let holders = nodes(&mut write.votes.iter().filter(has_it));
-                cx.cx.core.lacking(&key, asked, &holders)
+                cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
                 cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
@@ -297,7 +302,7 @@ impl Requests for Writes {
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
         let write = self.slots.work(id);
         // A node that has replied already is not awaited, so the failure is stale.
-        let Some(VoteAt(vote)) = write.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = write.awaited(node) else { return };
         write.votes[vote].state.fail(error);
         self.advance_write(cx, id);
     }
@@ -337,17 +342,17 @@ fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<
 }
 
 /// Returns the failure for the client of a write that too few replicas hold.
-fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailed {
+fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailure {
     let write = &slot.work;
     let held = write.held();
     let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
     let (failure, detail) = if (held + write.count(is_hidden)).suffices(slot.ack()) {
-        (FailureKind::Busy, Some(BEHIND.to_owned()))
+        (FailureKind::Busy, Some(CLOCK_BEHIND_DETAIL.to_owned()))
     } else {
         (write.failure(), slot.detail.clone())
     };
     let (acked, quorum) = slot.quorums.short_of(held);
-    RequestFailed {
+    RequestFailure {
         failure,
         acked,
         parts: write.parts(),

@@ -95,7 +95,7 @@ impl Writes {
         asked: AskedQuorum,
     ) -> bool {
         let shared = &core.shared;
-        asked.by(&core.view.topology).from == 1
+        asked.resolve(&core.view.topology).from == 1
             && core.may_decide_alone(key, 1)
             && shared.membership.known_disk.acknowledges()
             && shared.may_have_lost(key, record.write_time()).is_none()
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_late_first() {
+    fn writes_expire_in_the_order_of_their_start() {
         let mut writes = AloneWrites::default();
         let ids = [writes.add(write(1, 10)), writes.add(write(2, 20))];
         assert!(writes.take_late(9).is_none());

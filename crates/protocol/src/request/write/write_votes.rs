@@ -1,9 +1,9 @@
 //! The state of a write under way, with each replica's part in it.
 
-use crate::event::{ClientId, FailureKind, Part};
+use crate::event::{ClientId, FailureKind, ReplicaOutcome};
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
-use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex, failure};
 use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;
@@ -152,9 +152,9 @@ impl Write {
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
         let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
-        place.map(VoteAt)
+        place.map(VoteIndex)
     }
 
     /// Marks replicas that have not replied as silent, because the deadline is over.
@@ -186,10 +186,10 @@ impl Write {
     }
 
     /// Returns the part of each replica.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
         let part = |vote: &WriteVote| match vote.state {
-            WriteState::Asked(_) => Part::Open,
-            WriteState::Holds => Part::Done,
+            WriteState::Asked(_) => ReplicaOutcome::Pending,
+            WriteState::Holds => ReplicaOutcome::Done,
             WriteState::Failed { error, .. } => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{History, HistoryReason, Rebalance, Rebuild, sources, takes};
+use super::{History, HistoryReason, Rebalance, Rebuild, may_gain_records, sources};
 use crate::background::task::{Context, Tasks};
 use crate::membership::identity::{Identity, lacks_since};
 use crate::membership::layouts::PullStep;
@@ -40,20 +40,25 @@ impl Inbound {
     }
 
     /// Handles the progress of transfers.
-    pub(crate) fn look(&mut self, tasks: &mut Tasks, identity: &mut Identity, cleanup: &Cleanup) {
+    pub(crate) fn follow_progress(
+        &mut self,
+        tasks: &mut Tasks,
+        identity: &mut Identity,
+        cleanup: &Cleanup,
+    ) {
         let cx = tasks.context().clone();
         if self.rebuild.take_news() {
             self.rebuild.drop_done(&cx);
-            self.stand_if_whole(&cx, identity);
+            self.become_member_if_complete(&cx, identity);
         }
         if self.rebalance.take_news() {
-            cx.keep_layouts();
+            cx.store_layouts();
             self.rebalance_due(tasks, cleanup);
         }
         match self.history.take_ended() {
             None => {}
             Some(HistoryReason::Rebuild(_)) => identity.store_state(&cx, MembershipState::Member),
-            Some(HistoryReason::Move) => cx.keep_layouts(),
+            Some(HistoryReason::Move) => cx.store_layouts(),
         }
     }
 
@@ -63,7 +68,7 @@ impl Inbound {
         if !self.may_still_count(&cx) {
             // The last missing source may have been declared lost by now.
             self.rebuild.drop_done(&cx);
-            self.stand_if_whole(&cx, identity);
+            self.become_member_if_complete(&cx, identity);
             self.rebuild.tick(tasks);
         }
         self.take_over_history(tasks, identity);
@@ -81,9 +86,9 @@ impl Inbound {
 
     /// Makes a node that holds every record again a member, unless it must first recover its
     /// history of writes with an idempotency key: see `history.rs`.
-    fn stand_if_whole(&self, cx: &Context, identity: &mut Identity) {
-        let is_whole = self.rebuild.is_whole_again(cx);
-        if is_whole && cx.shared().membership.state.words_lost_before() == 0 {
+    fn become_member_if_complete(&self, cx: &Context, identity: &mut Identity) {
+        let is_whole = self.rebuild.is_complete(cx);
+        if is_whole && cx.shared().membership.state.idempotency_lost_before() == 0 {
             identity.store_state(cx, MembershipState::Member);
         }
     }
@@ -93,16 +98,16 @@ impl Inbound {
     /// before this node knows the history.
     fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
-        let is_whole = self.rebuild.is_whole_again(&cx);
+        let is_whole = self.rebuild.is_complete(&cx);
         if !is_whole || identity.is_storing(MembershipState::Member) {
             return;
         }
         let membership = &cx.shared().membership.state;
-        if membership.words_lost_before() == 0 {
+        if membership.idempotency_lost_before() == 0 {
             return identity.store_state(&cx, MembershipState::Member);
         }
         let (lost, own) = (membership.promised_before(), cx.shared().own);
-        let layout = cx.shared().membership.layouts.entered();
+        let layout = cx.shared().membership.layouts.active_layout();
         let is_lost = |node: &NodeId| layout.node(*node).is_some_and(|node| node.is_lost);
         let view = cx.view();
         let others = view.topology.ids().filter(|node| *node != own && !is_lost(node));
@@ -131,13 +136,13 @@ impl Inbound {
         if !shared.membership.lacks.load(Ordering::SeqCst) {
             return;
         }
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         // This applies also to a node that is being rebuilt, because part of what is streamed back
         // moves to it: the node stores none of that until its orphaned records are gone and their
         // removal is durable.
-        let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
-        if is_to_be_emptied && shared.membership.layouts.has_orphans() {
-            cleanup.want(&cx);
+        let must_drop_orphans = shared.must_drop_orphans() && may_gain_records(&layout, shared.own);
+        if must_drop_orphans && shared.membership.layouts.has_orphans() {
+            cleanup.request_drop(&cx);
         }
         // Lost records are streamed back first.
         if shared.membership.state.state() != MembershipState::Member {
@@ -145,16 +150,16 @@ impl Inbound {
         }
         let (step, done) = shared.membership.layouts.pull_progress();
         match step {
-            PullStep::Begins if !takes(&layout, shared.own) => {
+            PullStep::NotStarted if !may_gain_records(&layout, shared.own) => {
                 shared.membership.layouts.mark_all_pulled();
-                cx.keep_layouts();
+                cx.store_layouts();
             }
-            PullStep::Begins if is_to_be_emptied => {}
-            PullStep::Begins => self.rebalance.start(tasks, &self.rebuild.left_ahead),
-            PullStep::Takes => {
+            PullStep::NotStarted if must_drop_orphans => {}
+            PullStep::NotStarted => self.rebalance.start(tasks, &self.rebuild.left_ahead),
+            PullStep::Pulling => {
                 let sources = sources(&layout, shared.own);
                 let left = sources.iter().filter(|node| !done.contains(node)).count();
-                shared.membership.moves.has_taken_from(sources.len() - left, sources.len());
+                shared.membership.moves.set_sources_pulled(sources.len() - left, sources.len());
                 if left == 0 {
                     let pace = &self.rebalance.pace;
                     self.history.start(tasks, HistoryReason::Move, &sources, pace);
@@ -162,7 +167,7 @@ impl Inbound {
                     self.rebalance.start(tasks, &self.rebuild.left_ahead);
                 }
             }
-            PullStep::HasAll => {}
+            PullStep::AllPulled => {}
         }
     }
 }

@@ -183,7 +183,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (entry(), any::<bool>())
             .prop_map(|((_, record), authoritative)| Reply::Found { record, authoritative }),
         (entry(), any::<bool>()).prop_map(|((_, record), authoritative)| Reply::Long {
-            outline: record.summary(),
+            outline: record.outline(),
             authoritative
         }),
         any::<bool>().prop_map(|authoritative| Reply::Absent { authoritative }),
@@ -287,7 +287,7 @@ fn compared() -> impl Strategy<Value = Compared> {
     });
     let outlines = vec(entry(), 0..5).prop_map(|entries| {
         let outlines: std::collections::BTreeMap<Bytes, _> =
-            entries.into_iter().map(|(key, record)| (key, record.summary())).collect();
+            entries.into_iter().map(|(key, record)| (key, record.outline())).collect();
         outlines.into_iter().collect::<Vec<_>>()
     });
     let counts = any::<(u64, u64)>();
@@ -429,7 +429,7 @@ fn stored(id: u64) -> Item {
 }
 
 #[test]
-fn what_no_node_says_is_refused() {
+fn malformed_items_are_refused() {
     let item = ENVELOPE_HEAD;
     let (key, most) = (Bytes::from_static(b"k"), 7);
     let body = Body::Request {
@@ -478,7 +478,7 @@ fn what_no_node_says_is_refused() {
 }
 
 #[test]
-fn keys_have_bounds() {
+fn key_lengths_are_limited() {
     for (length, good) in [(0, false), (1, true), (KEY_MAX, true), (KEY_MAX + 1, false)] {
         let request = Request::Read { key: vec![b'k'; length].into(), most: 1 };
         let body = Body::Request { remaining_ms: 1, class: Class::Client, request };
@@ -502,7 +502,7 @@ fn long(value: usize) -> Message {
 
 /// Returns the pieces of `message`, with unlimited credit.
 fn pieces(message: &Message) -> Vec<(Bytes, bool)> {
-    let mut cut = Cut::new(message);
+    let mut cut = OutgoingPieces::new(message);
     let mut writer = Writer::default();
     while cut.next(usize::MAX, &mut writer) > 0 {
         writer.seal(SENDER);
@@ -532,7 +532,7 @@ fn a_long_message_arrives_whole() {
 
 #[test]
 fn pieces_wait_for_credit() {
-    let mut cut = Cut::new(&long(PIECE_MAX));
+    let mut cut = OutgoingPieces::new(&long(PIECE_MAX));
     let mut writer = Writer::default();
     assert_eq!(cut.next(PIECE_MAX - 1, &mut writer), 0);
     assert!(writer.is_empty());
@@ -609,7 +609,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
     let prepare = Request::Prepare { key: key(), ballot: 7, most: 0x4000, watermark: 5 };
     let knows_disk = Request::KnowsDisk { node: NodeId(7), incarnation: Incarnation(0x0102) };
-    let long = |authoritative| Reply::Long { outline: short().summary(), authoritative };
+    let long = |authoritative| Reply::Long { outline: short().outline(), authoritative };
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
@@ -694,7 +694,7 @@ fn moves() -> Vec<(&'static str, Item)> {
 /// Returns one item of each kind for comparisons.
 fn comparisons() -> Vec<(&'static str, Item)> {
     let key = || Bytes::from_static(b"key");
-    let outline = short().summary();
+    let outline = short().outline();
     let compare = |end, detail| {
         let (start, since, until) = (Bytes::from_static(b"from"), 0x0908, 0x0b0a);
         let (round, watermark) = (RoundId { time: 0x0d0c, node: NodeId(0x0102) }, 0x0f0e);

@@ -35,7 +35,7 @@ fn told(id: u64, reply: VoteReply) -> [(u64, Reply); 1] {
 }
 
 #[test]
-fn a_vote_is_told_once_it_is_durable() {
+fn a_vote_is_sent_once_it_is_durable() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let [base, layout] = layouts(&stage);

@@ -134,7 +134,7 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     stage.write(&mut own);
     stage.take();
     own.handle(&mut stage, read(2, b"k"));
-    let outline = record.summary();
+    let outline = record.outline();
     assert_eq!(stage.replies(), [(2, Reply::Long { outline, authoritative: true })]);
     own.handle(&mut stage, read(3, b"absent"));
     assert_eq!(stage.replies(), [(3, Reply::Absent { authoritative: true })]);
@@ -201,7 +201,7 @@ fn write_alone(stage: &mut TestNode, own: &mut Loop) {
 }
 
 #[test]
-fn what_others_missed_is_kept_as_hints() {
+fn writes_that_others_missed_are_stored_as_hints() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     write_alone(&mut stage, &mut own);
@@ -241,7 +241,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
 }
 
 #[test]
-fn marks_are_kept_before_it_is_said() {
+fn marks_are_durable_before_they_are_reported() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let marks = vec![Mark { partition: Some(3), since: 1 }];
@@ -259,6 +259,6 @@ fn marks_are_kept_before_it_is_said() {
         own.kept(&mut stage, op, &keeps, result);
         let expected = if fails { Reply::NoSpace } else { Reply::Stored };
         assert_eq!(stage.replies(), [(id, expected)]);
-        assert_eq!(stage.shared.transfer.missed.is_unkept(NodeId(2)), fails);
+        assert_eq!(stage.shared.transfer.missed.is_unsaved(NodeId(2)), fails);
     }
 }

@@ -51,7 +51,7 @@ fn holds(stage: &TestNode, key: &[u8]) -> bool {
 }
 
 #[test]
-fn a_seal_waits_for_what_was_let_pass_before() {
+fn a_repair_fence_waits_for_writes_admitted_before_it() {
     let old = || (Bytes::from_static(b"k"), value(b"k", OLD, 1));
     for event in [write(1, b"k", old().1), hint(1, vec![old()])] {
         let mut stage = TestNode::new();
@@ -67,7 +67,7 @@ fn a_seal_waits_for_what_was_let_pass_before() {
 }
 
 #[test]
-fn a_seal_refuses_what_was_written_before_it() {
+fn a_repair_fence_refuses_older_writes() {
     let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     own.handle(&mut stage, write(2, b"old", value(b"old", OLD, 1)));
@@ -89,7 +89,7 @@ fn a_seal_refuses_what_was_written_before_it() {
 }
 
 #[test]
-fn a_seal_takes_what_its_round_brings() {
+fn a_repair_fence_admits_records_of_its_own_round() {
     let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     let (key, record) = (Bytes::from_static(b"k"), value(b"k", OLD, 1));
@@ -122,7 +122,7 @@ fn a_conditional_hint_obeys_what_a_commit_has_promised() {
 }
 
 #[test]
-fn tombstones_may_go_once_it_is_durable_that_they_may() {
+fn the_watermark_rises_once_it_is_durable() {
     let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     does(&mut stage, &mut own, 2, RoundStep::Ready);

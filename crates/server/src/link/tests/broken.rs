@@ -87,7 +87,7 @@ fn a_long_message_is_as_long_as_it_said() {
 }
 
 #[test]
-fn each_side_keeps_to_its_part() {
+fn requests_and_replies_are_refused_in_the_wrong_direction() {
     let [mut a, mut b] = pair();
     let request = a.sealed(|writer| writer.message(&read(1)));
     let refused = a.take(&request, 10_000).unwrap_err();
@@ -106,7 +106,7 @@ fn a_request_by_another_topology_is_told_so() {
     assert!(b.events(&said, 10_000).is_empty(), "nobody is asked to do it");
     let events = a.events(&b.written(), 10_000);
     let [Event::Reply { id: 1, reply: Reply::TopologyMismatch, .. }] = events[..] else { panic!() };
-    let mut cut = protocol::wire::Cut::new(&write(2, 100_000));
+    let mut cut = protocol::wire::OutgoingPieces::new(&write(2, 100_000));
     let said = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
     b.connection.take_traffic();
     assert!(b.events(&said, 10_000).is_empty(), "nor for a long one");
@@ -114,7 +114,7 @@ fn a_request_by_another_topology_is_told_so() {
 }
 
 #[test]
-fn nothing_counts_that_an_outlived_process_says() {
+fn messages_of_an_outlived_process_are_void() {
     let [mut a, mut b] = pair();
     assert!(a.push(write(1, 10)));
     let later = Setup { life: BootId(41), ..Setup::of(A) }.table(A);

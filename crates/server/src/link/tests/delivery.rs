@@ -55,7 +55,7 @@ fn no_more_is_sent_than_there_is_credit_for() {
 }
 
 #[test]
-fn a_long_request_waits_for_room_and_short_ones_pass_it() {
+fn a_long_request_waits_for_memory_and_short_ones_overtake_it() {
     let mut ends = pair();
     ends[1].driver.free = 0;
     assert!(ends[0].push(write(1, 900_000)));
@@ -88,7 +88,7 @@ fn a_fetched_record_goes_where_room_was_set_aside_or_nowhere() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_taken() {
+fn messages_beyond_the_queue_limit_are_refused() {
     let [mut a, mut b] = pair();
     let taken = (0..1000).take_while(|id| a.push(write(*id, 10_000))).count();
     assert_eq!(taken, (2 << 20) / (10_000 + 37), "all that may wait");
@@ -125,7 +125,7 @@ fn a_request_that_waited_too_long_is_not_sent() {
 }
 
 #[test]
-fn it_is_finished_when_all_is_written() {
+fn a_connection_is_finished_when_all_is_written() {
     let [_, mut b] = pair();
     b.respond(1, Reply::Stored);
     b.connection.finish();
@@ -151,11 +151,13 @@ fn clocks_are_compared_with_the_first_ping() {
     assert!(table.link_up(B));
     let skew = table.skew_micros(B, now) - 60_000_000;
     assert!((-150..=300).contains(&skew), "{skew}");
+    let late = 60_000_000 - (table.shared.clock.ttl_base_time(now) - now.wall);
+    assert!((0..=15_000).contains(&late), "times to live begin where the other clock is: {late}");
     assert!(table.shared.clock.last() < (WALL + 1_000_000) << 12, "it is not taken in");
 }
 
 #[test]
-fn one_that_gives_no_sign_of_life_is_given_up() {
+fn a_silent_connection_is_closed() {
     let mut ends = pair();
     let now = ends[0].driver.now;
     for _ in 0..5 {

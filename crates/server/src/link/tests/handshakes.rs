@@ -12,7 +12,7 @@ fn reasons(a: &Setup, b: &Setup) -> [Reason; 2] {
 }
 
 #[test]
-fn who_does_not_fit_is_refused_by_both() {
+fn incompatible_peers_refuse_each_other() {
     let b = Setup::of(B);
     let usual = || Setup::of(A);
     let both = |reason| [reason, reason];
@@ -44,7 +44,7 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
 }
 
 #[test]
-fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
+fn a_node_told_of_another_disk_under_its_name_is_not_authoritative() {
     let b = Setup::of(B).table(B);
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     b.saw(&met);

@@ -17,7 +17,9 @@ use protocol::{
     Record, Reply, Request, Shared, Topology, Version,
 };
 
-use super::{Connection, ConnectionInput, Direction, Host, LinkBounds, PeerTable, Room};
+use super::{
+    Connection, ConnectionInput, Direction, Host, LinkBounds, MessageReservation, PeerTable,
+};
 
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
@@ -75,7 +77,7 @@ fn topology(replicas: u8) -> Topology {
 /// A reservation that its owner counts.
 struct Held(usize);
 
-impl Room for Held {
+impl MessageReservation for Held {
     fn bytes(&self) -> usize {
         self.0
     }
@@ -96,17 +98,17 @@ impl Driver {
 }
 
 impl Host for Driver {
-    type Room = Held;
+    type Reservation = Held;
 
     fn now(&self) -> Now {
         self.now
     }
 
-    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+    fn reserve_for_request(&mut self, bytes: usize) -> Option<Held> {
         (bytes <= self.free).then_some(Held(bytes))
     }
 
-    fn room_for_reply(&mut self, _peer: NodeId, _id: u64) -> Option<Held> {
+    fn take_reply_reservation(&mut self, _peer: NodeId, _id: u64) -> Option<Held> {
         self.set_aside.take().map(Held)
     }
 }

@@ -268,7 +268,7 @@ impl Access {
         if token.has_expired(now_ms) {
             return Err(AccessError::Expired);
         }
-        let mut next = self.living(now_ms);
+        let mut next = self.without_expired(now_ms);
         if next.tokens.iter().any(|other| other.name == token.name) {
             return Err(AccessError::NameTaken(token.name));
         }
@@ -283,7 +283,7 @@ impl Access {
     /// Returns a copy without the token of this id or name, and without the expired ones.
     pub fn without(&self, token: &str, now_ms: u64) -> Result<Self, AccessError> {
         let known = self.find(token).ok_or_else(|| AccessError::Unknown(token.to_owned()))?.id;
-        let mut next = self.living(now_ms);
+        let mut next = self.without_expired(now_ms);
         next.tokens.retain(|other| other.id != known);
         Ok(next)
     }
@@ -294,7 +294,7 @@ impl Access {
         named.or_else(|| self.tokens.iter().find(|other| other.id_text() == token))
     }
 
-    fn living(&self, now_ms: u64) -> Self {
+    fn without_expired(&self, now_ms: u64) -> Self {
         let living = self.tokens.iter().filter(|token| !token.has_expired(now_ms));
         Self { tokens: living.cloned().collect(), quotas: self.quotas.clone() }
     }

@@ -22,7 +22,7 @@ fn names(access: &Access) -> Vec<&str> {
 }
 
 #[test]
-fn tokens_come_and_go_by_name_or_id() {
+fn tokens_are_found_and_removed_by_name_or_id() {
     let access = Access::default().with(token(9, "b"), 1).unwrap();
     let access = access.with(Token { expires_ms: 100, ..token(3, "a") }, 1).unwrap();
     assert_eq!(names(&access), ["a", "b"], "in the order of their ids");
@@ -54,7 +54,7 @@ fn what_makes_no_token_is_refused() {
 }
 
 #[test]
-fn another_access_follows_in_every_stage_and_stays() {
+fn access_can_change_in_every_stage_and_stays_in_later_layouts() {
     let member = |name: &str| Member { name: name.into(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member("a"), member("b")], 1).unwrap();
     let first = Layout::first(&topology, |_| String::new());

@@ -23,13 +23,13 @@ use std::sync::Arc;
 
 use bytes::Buf;
 
-use super::{Access, Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage, VoterId};
+use super::{Access, Decree, Layout, MAX_COUNCIL, Node, PreviousMembers, Seat, Stage, VoterId};
 use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, check_members};
 
 /// Version of the encoding. Decoding refuses any other.
-const FORM: u8 = 1;
+const FORMAT_VERSION: u8 = 1;
 
 /// Kinds of sections.
 const TOKENS: u8 = 1;
@@ -42,7 +42,7 @@ pub const MAX_BYTES: usize = 4 << 20;
 impl Layout {
     /// Encodes the layout.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = vec![FORM];
+        let mut out = vec![FORMAT_VERSION];
         out.extend(self.epoch.to_le_bytes());
         out.extend(self.base.to_le_bytes());
         out.push(match self.stage {
@@ -94,7 +94,7 @@ impl Layout {
         if !(1..=MAX_COUNCIL).contains(&size) {
             return Err("its council is empty, or too large");
         }
-        if !self.has_true_decrees() {
+        if !self.has_consistent_decrees() {
             return Err("its decrees don't follow on each other");
         }
         self.access.check()?;
@@ -163,7 +163,7 @@ fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
 }
 
 fn read(bytes: &mut &[u8]) -> Option<Layout> {
-    let _form = bytes.try_get_u8().ok().filter(|form| *form == FORM)?;
+    let _form = bytes.try_get_u8().ok().filter(|form| *form == FORMAT_VERSION)?;
     let epoch = bytes.try_get_u64_le().ok()?;
     let base = bytes.try_get_u128_le().ok()?;
     let stage = match bytes.try_get_u8().ok()? {
@@ -187,7 +187,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
         Stage::Settled => None,
         Stage::Prepare | Stage::ReadOld | Stage::ReadNew => {
             let (replicas, nodes) = read_nodes(bytes)?;
-            Some(Before { nodes, replicas })
+            Some(PreviousMembers { nodes, replicas })
         }
     };
     let access = Arc::new(read_sections(bytes)?);

@@ -59,7 +59,7 @@ fn token(name: &str) -> Token {
 }
 
 #[test]
-fn a_layout_comes_back_as_it_was() {
+fn a_layout_is_decoded_as_it_was_encoded() {
     let [first, moving] = layouts();
     for layout in
         [first, moving, with_tokens(), with_quotas(&first_layout()), with_quotas(&with_tokens())]
@@ -76,10 +76,10 @@ fn a_layout_comes_back_as_it_was() {
     assert!(Layout::from_bytes(&vec![0; MAX_BYTES + 1]).is_err());
 }
 
-/// Pins the encoding that nodes of other releases write and read. If this fails, `FORM` has to
-/// change.
+/// Pins the encoding that nodes of other releases write and read. If this fails, `FORMAT_VERSION`
+/// has to change.
 #[test]
-fn the_form_is_pinned() {
+fn the_encoding_is_pinned() {
     let [first, moving] = layouts();
     assert_eq!(first.to_bytes().len(), 163);
     let hash = |layout: &Layout| xxhash_rust::xxh3::xxh3_64(&layout.to_bytes());
@@ -92,7 +92,7 @@ fn the_form_is_pinned() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn inconsistent_layouts_are_refused() {
     let [first, moving] = layouts();
     let refused = |change: &dyn Fn(&mut Layout)| {
         let mut layout = moving.clone();
@@ -142,7 +142,7 @@ fn what_does_not_fit_together_is_refused() {
 
 proptest! {
     #[test]
-    fn whatever_comes_is_read_or_refused(
+    fn any_bytes_decode_or_are_refused(
         of in 0_usize..3, at in 0_usize..700, byte: u8, cut in 0_usize..1000,
     ) {
         let mut bytes = layouts_once()[of].to_bytes();

@@ -172,7 +172,7 @@ impl LayoutVoter {
     /// Notes that a layout is decided. Returns false if this layout, or a later one, was known
     /// already, or if the layout belongs to a fork.
     pub fn learn(&mut self, layout: &Arc<Layout>) -> bool {
-        let is_later = layout.epoch > self.known.epoch && self.known.is_of_one_line(layout);
+        let is_later = layout.epoch > self.known.epoch && self.known.shares_lineage_with(layout);
         if is_later {
             (self.known, self.vote) = (Arc::clone(layout), Vote::default());
         }
@@ -180,7 +180,7 @@ impl LayoutVoter {
     }
 
     /// Handles a vote request. Returns the reply and the state to make durable before it is sent.
-    pub fn asked(&mut self, request: &VoteRequest) -> (VoteReply, Keep) {
+    pub fn handle_request(&mut self, request: &VoteRequest) -> (VoteReply, Keep) {
         let layout = match request {
             VoteRequest::Prepare { base, .. } => self.learn(base),
             VoteRequest::Decided(layout) => self.learn(layout),
@@ -188,9 +188,11 @@ impl LayoutVoter {
         };
         let reply = match request {
             VoteRequest::Ask => self.report(),
-            VoteRequest::Decided(layout) if !self.known.is_of_one_line(layout) => self.report(),
+            VoteRequest::Decided(layout) if !self.known.shares_lineage_with(layout) => {
+                self.report()
+            }
             VoteRequest::Decided(_) => VoteReply::Learned,
-            VoteRequest::Prepare { base, .. } if !self.known.is_of_one_line(base) => {
+            VoteRequest::Prepare { base, .. } if !self.known.shares_lineage_with(base) => {
                 VoteReply::NoVote
             }
             VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.report(),
@@ -239,9 +241,9 @@ enum Phase {
 
 /// The effect of a reply on a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Proposed {
+pub enum ProposalStep {
     /// The next phase begins: send [`Proposal::requests`].
-    GoesOn,
+    NextPhase,
     /// This layout is decided; the new metadata quorum has yet to learn it.
     Decided(Arc<Layout>),
     /// A majority of the new metadata quorum has learned this layout: nodes that left may be
@@ -304,34 +306,36 @@ impl Proposal {
     }
 
     /// Handles a node's reply. Returns the effect of the reply, or `None` if there is none.
-    pub fn replied(&mut self, from: NodeId, reply: VoteReply) -> Option<Proposed> {
+    pub fn handle_reply(&mut self, from: NodeId, reply: VoteReply) -> Option<ProposalStep> {
         match (&self.phase, reply) {
             (Phase::Done, _) | (_, VoteReply::NoVote) => None,
-            (Phase::HandingOver, VoteReply::Learned) => self.does(from).then(|| {
+            (Phase::HandingOver, VoteReply::Learned) => self.count_done(from).then(|| {
                 self.phase = Phase::Done;
-                Proposed::Done(Arc::clone(&self.layout))
+                ProposalStep::Done(Arc::clone(&self.layout))
             }),
             (Phase::HandingOver, _) => None,
             // The known layout may be the proposed one: another node has found that it is decided.
             (_, VoteReply::Known(known)) if known.id() == self.layout.id() => {
-                Some(self.is_decided())
+                Some(self.finish_decision())
             }
-            (_, VoteReply::Known(known)) => Some(Proposed::Overtaken(known)),
-            (_, VoteReply::Outbid(ballot)) => Some(Proposed::Outbid(ballot)),
+            (_, VoteReply::Known(known)) => Some(ProposalStep::Overtaken(known)),
+            (_, VoteReply::Outbid(ballot)) => Some(ProposalStep::Outbid(ballot)),
             (Phase::Preparing, VoteReply::Promise(accepted)) => {
                 let ballot = |of: &Option<(Ballot, Arc<Layout>)>| of.as_ref().map_or(0, |of| of.0);
                 if ballot(&accepted) > ballot(&self.accepted) {
                     self.accepted = accepted;
                 }
-                self.does(from).then(|| {
+                self.count_done(from).then(|| {
                     if let Some((_, layout)) = self.accepted.take() {
                         self.layout = layout;
                     }
                     self.enter(Phase::Accepting);
-                    Proposed::GoesOn
+                    ProposalStep::NextPhase
                 })
             }
-            (Phase::Accepting, VoteReply::Accepted) => self.does(from).then(|| self.is_decided()),
+            (Phase::Accepting, VoteReply::Accepted) => {
+                self.count_done(from).then(|| self.finish_decision())
+            }
             // Late replies to requests of an earlier phase.
             (Phase::Preparing, VoteReply::Accepted)
             | (Phase::Accepting, VoteReply::Promise(_))
@@ -339,9 +343,9 @@ impl Proposal {
         }
     }
 
-    fn is_decided(&mut self) -> Proposed {
+    fn finish_decision(&mut self) -> ProposalStep {
         self.enter(Phase::HandingOver);
-        Proposed::Decided(Arc::clone(&self.layout))
+        ProposalStep::Decided(Arc::clone(&self.layout))
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -358,7 +362,7 @@ impl Proposal {
     }
 
     /// Counts a node as having completed the phase. Returns true if the node completes a majority.
-    fn does(&mut self, node: NodeId) -> bool {
+    fn count_done(&mut self, node: NodeId) -> bool {
         let has_seat = self.voters().iter().any(|seat| seat.node == node);
         if !has_seat || self.did.contains(&node) {
             return false;

@@ -68,15 +68,17 @@ fn voter(seat: Seat) -> Voter {
 }
 
 /// Delivers the requests of a proposal and their replies until it ends. Returns all effects.
-fn run(proposal: &mut Proposal, nodes: &mut [LayoutVoter]) -> Vec<Proposed> {
+fn run(proposal: &mut Proposal, nodes: &mut [LayoutVoter]) -> Vec<ProposalStep> {
     let mut all = Vec::new();
     loop {
         let mut happened = Vec::new();
         for (node, request) in proposal.requests() {
-            let (reply, _) = nodes[usize::from(node.0)].asked(&request);
-            happened.extend(proposal.replied(node, reply));
+            let (reply, _) = nodes[usize::from(node.0)].handle_request(&request);
+            happened.extend(proposal.handle_reply(node, reply));
         }
-        let ends = |what: &Proposed| !matches!(what, Proposed::GoesOn | Proposed::Decided(_));
+        let ends = |what: &ProposalStep| {
+            !matches!(what, ProposalStep::NextPhase | ProposalStep::Decided(_))
+        };
         let is_over = happened.is_empty() || happened.iter().any(ends);
         all.append(&mut happened);
         if is_over {
@@ -94,7 +96,10 @@ fn a_layout_is_decided_and_then_known_to_its_own_council() {
     let mut proposal = Proposal::new(Arc::new(one), Arc::clone(&two), 1);
     let happened = run(&mut proposal, &mut nodes);
     let two = || Arc::clone(&two);
-    assert_eq!(happened, [Proposed::GoesOn, Proposed::Decided(two()), Proposed::Done(two())],);
+    assert_eq!(
+        happened,
+        [ProposalStep::NextPhase, ProposalStep::Decided(two()), ProposalStep::Done(two())],
+    );
     assert_eq!(nodes[0].known().epoch, 1, "it is no councillor any more, and pulls it some time");
     assert!(nodes[2..].iter().all(|node| node.known() == &two()));
 }
@@ -108,21 +113,24 @@ fn what_must_be_durable_is_said_with_the_reply() {
     let prepare =
         |base: &Arc<Layout>, ballot| VoteRequest::Prepare { base: Arc::clone(base), ballot };
     let accept = |ballot| VoteRequest::Accept { ballot, layout: Arc::clone(&two) };
-    assert_eq!(node.asked(&prepare(&one, 2)), (VoteReply::Promise(None), vote));
-    assert_eq!(node.asked(&prepare(&one, 2)), (VoteReply::Outbid(2), Keep::default()));
-    assert_eq!(node.asked(&accept(1)), (VoteReply::Outbid(2), Keep::default()));
-    assert_eq!(node.asked(&accept(2)), (VoteReply::Accepted, vote));
+    assert_eq!(node.handle_request(&prepare(&one, 2)), (VoteReply::Promise(None), vote));
+    assert_eq!(node.handle_request(&prepare(&one, 2)), (VoteReply::Outbid(2), Keep::default()));
+    assert_eq!(node.handle_request(&accept(1)), (VoteReply::Outbid(2), Keep::default()));
+    assert_eq!(node.handle_request(&accept(2)), (VoteReply::Accepted, vote));
     let promise = VoteReply::Promise(Some((2, Arc::clone(&two))));
-    assert_eq!(node.asked(&prepare(&one, 3)), (promise, vote));
+    assert_eq!(node.handle_request(&prepare(&one, 3)), (promise, vote));
     // A request about the next layout teaches the current one and resets the vote.
     let both = Keep { layout: true, vote: true };
-    assert_eq!(node.asked(&prepare(&two, 1)), (VoteReply::Promise(None), both));
-    assert_eq!(node.asked(&accept(9)), (VoteReply::Known(Arc::clone(&two)), Keep::default()));
-    assert_eq!(node.asked(&prepare(&one, 9)).0, VoteReply::Known(Arc::clone(&two)));
+    assert_eq!(node.handle_request(&prepare(&two, 1)), (VoteReply::Promise(None), both));
+    assert_eq!(
+        node.handle_request(&accept(9)),
+        (VoteReply::Known(Arc::clone(&two)), Keep::default())
+    );
+    assert_eq!(node.handle_request(&prepare(&one, 9)).0, VoteReply::Known(Arc::clone(&two)));
 }
 
 #[test]
-fn of_a_fork_nothing_is_learned_and_nothing_voted() {
+fn a_layout_on_a_fork_is_neither_learned_nor_voted_for() {
     let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
     let one = first(&seats);
     let decreed = Arc::new(one.decreed(NodeId(0), VoterId(9), &[]).unwrap());
@@ -130,19 +138,23 @@ fn of_a_fork_nothing_is_learned_and_nothing_voted() {
     let mut node = node_of(seat(1, 1), &two);
     assert!(!node.learn(&decreed), "the decree knew nothing of the second layout");
     let decided = VoteRequest::Decided(Arc::clone(&decreed));
-    assert_eq!(node.asked(&decided).0, VoteReply::Known(Arc::clone(&two)), "it did not learn it");
+    assert_eq!(
+        node.handle_request(&decided).0,
+        VoteReply::Known(Arc::clone(&two)),
+        "it did not learn it"
+    );
     let prepare = VoteRequest::Prepare { base: Arc::clone(&decreed), ballot: 1 };
-    assert_eq!(node.asked(&prepare), (VoteReply::NoVote, Keep::default()));
+    assert_eq!(node.handle_request(&prepare), (VoteReply::NoVote, Keep::default()));
     assert_eq!(node.known(), &two);
 
     // A node that is behind learns the forced layout, and drops its vote on the one replaced.
     let mut late = node_of(seat(2, 1), &Arc::new(one.clone()));
     let base = Arc::new(one);
-    late.asked(&VoteRequest::Prepare { base: Arc::clone(&base), ballot: 1 });
-    late.asked(&VoteRequest::Accept { ballot: 1, layout: Arc::clone(&two) });
+    late.handle_request(&VoteRequest::Prepare { base: Arc::clone(&base), ballot: 1 });
+    late.handle_request(&VoteRequest::Accept { ballot: 1, layout: Arc::clone(&two) });
     assert!(late.learn(&decreed) && late.undecided_proposal().is_none() && !late.has_seat());
     let again = VoteRequest::Prepare { base, ballot: 2 };
-    assert_eq!(late.asked(&again).0, VoteReply::Known(decreed));
+    assert_eq!(late.handle_request(&again).0, VoteReply::Known(decreed));
     assert!(!late.learn(&two));
 }
 
@@ -151,9 +163,9 @@ fn a_new_disk_has_no_vote_until_it_is_seated() {
     let one = Arc::new(first(&[seat(0, 1)]));
     let mut node = node_of(seat(0, 2), &one);
     let ask = |base: &Arc<Layout>| VoteRequest::Prepare { base: Arc::clone(base), ballot: 1 };
-    assert_eq!(node.asked(&ask(&one)).0, VoteReply::NoVote);
+    assert_eq!(node.handle_request(&ask(&one)).0, VoteReply::NoVote);
     let seated = Arc::new(next(&one, vec![seat(0, 2)], 1));
-    assert_eq!(node.asked(&ask(&seated)).0, VoteReply::Promise(None));
+    assert_eq!(node.handle_request(&ask(&seated)).0, VoteReply::Promise(None));
 }
 
 #[test]
@@ -162,32 +174,38 @@ fn a_layout_of_another_base_is_not_accepted() {
     let stranger = first(&[seat(0, 1), seat(1, 1)]);
     let layout = Arc::new(next(&stranger, vec![seat(0, 1)], 1));
     let mut node = node_of(seat(0, 1), &one);
-    assert_eq!(node.asked(&VoteRequest::Accept { ballot: 1, layout }).0, VoteReply::NoVote);
+    assert_eq!(
+        node.handle_request(&VoteRequest::Accept { ballot: 1, layout }).0,
+        VoteReply::NoVote
+    );
 }
 
 #[test]
-fn who_accepted_completes_it() {
+fn a_node_that_accepted_a_layout_completes_it() {
     let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
     let one = Arc::new(first(&seats));
     let two = Arc::new(next(&one, seats.to_vec(), 1));
     let mut nodes = council(&seats, &one);
     // One member has accepted the layout; the proposer is gone.
-    nodes[1].asked(&VoteRequest::Prepare { base: Arc::clone(&one), ballot: 4 });
-    nodes[1].asked(&VoteRequest::Accept { ballot: 4, layout: Arc::clone(&two) });
+    nodes[1].handle_request(&VoteRequest::Prepare { base: Arc::clone(&one), ballot: 4 });
+    nodes[1].handle_request(&VoteRequest::Accept { ballot: 4, layout: Arc::clone(&two) });
     assert!(nodes[0].undecided_proposal().is_none());
     let mut proposal = nodes[1].undecided_proposal().unwrap();
     let happened = run(&mut proposal, &mut nodes);
-    assert_eq!(happened.last(), Some(&Proposed::Done(Arc::clone(&two))));
+    assert_eq!(happened.last(), Some(&ProposalStep::Done(Arc::clone(&two))));
     // Another plan on the same base is overtaken.
     let other = Arc::new(next(&one, seats.to_vec(), 2));
     let happened = run(&mut Proposal::new(one, other, 9), &mut nodes);
-    assert!(matches!(&happened[0], Proposed::Overtaken(known) if *known == two), "{happened:?}");
+    assert!(
+        matches!(&happened[0], ProposalStep::Overtaken(known) if *known == two),
+        "{happened:?}"
+    );
 }
 
 /// The layout accepted under the highest ballot may be decided, so it is proposed again, in
 /// whatever order the members report.
 #[test]
-fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
+fn the_layout_of_the_highest_ballot_is_proposed_again_in_any_order_of_replies() {
     let one = Arc::new(first(&[seat(0, 1), seat(1, 1), seat(2, 1)]));
     let planned = |mark| Arc::new(next(&one, one.council.clone(), mark));
     let (earlier, later) = (planned(1), planned(2));
@@ -196,7 +214,7 @@ fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
         let mut proposal = Proposal::new(Arc::clone(&one), planned(3), 9);
         let tells = order.map(|at| VoteReply::Promise(Some(accepted[at].clone())));
         for (node, reply) in tells.into_iter().enumerate() {
-            proposal.replied(NodeId(node as u16), reply);
+            proposal.handle_reply(NodeId(node as u16), reply);
         }
         assert_eq!(proposal.layout(), &later);
     }
@@ -296,7 +314,7 @@ impl World {
         }
         let (proposer, number, node, request) = message;
         let at = usize::from(node.0);
-        let (reply, keep) = self.nodes[at].asked(&request);
+        let (reply, keep) = self.nodes[at].handle_request(&request);
         if keep.layout {
             self.disks[at].1 = Arc::clone(self.nodes[at].known());
             self.disks[at].2 = Vote::default();
@@ -309,14 +327,14 @@ impl World {
         }
         let Some((home, proposal)) = &mut self.proposals[proposer] else { return };
         let home = usize::from(*home);
-        match proposal.replied(node, reply) {
-            Some(Proposed::GoesOn) => self.send(proposer),
-            Some(Proposed::Decided(layout)) => {
+        match proposal.handle_reply(node, reply) {
+            Some(ProposalStep::NextPhase) => self.send(proposer),
+            Some(ProposalStep::Decided(layout)) => {
                 self.is_decided(&layout);
                 self.learn(home, &layout);
                 self.send(proposer);
             }
-            Some(Proposed::Done(layout)) => {
+            Some(ProposalStep::Done(layout)) => {
                 let knows = |seat: &&Seat| {
                     let (own, known, _) = &self.disks[usize::from(seat.node.0)];
                     own == *seat && known.epoch >= layout.epoch
@@ -326,11 +344,11 @@ impl World {
                 assert!(known + self.wiped >= enough, "done, and known to {known}");
                 self.done = self.done.max(layout.epoch);
             }
-            Some(Proposed::Overtaken(layout)) => {
+            Some(ProposalStep::Overtaken(layout)) => {
                 self.is_decided(&layout);
                 self.learn(home, &layout);
             }
-            Some(Proposed::Outbid(_)) | None => {}
+            Some(ProposalStep::Outbid(_)) | None => {}
         }
     }
 

@@ -37,7 +37,7 @@ pub struct Decree {
 
 /// An error in forcing a layout. Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoDecree {
+pub enum DecreeError {
     /// The node is leaving, or was joining in a transition that is aborted.
     #[error("this node is not a member of that layout: take the directory of a node that is one")]
     NoMember,
@@ -50,7 +50,12 @@ impl Layout {
     /// Returns the forced layout whose metadata quorum is this node alone, with the new voter id
     /// `voter`. A transition is aborted as long as reads have not switched; after that it goes
     /// forward without `lost`, the nodes that are gone with their disks.
-    pub fn decreed(&self, node: NodeId, voter: VoterId, lost: &[NodeId]) -> Result<Self, NoDecree> {
+    pub fn decreed(
+        &self,
+        node: NodeId,
+        voter: VoterId,
+        lost: &[NodeId],
+    ) -> Result<Self, DecreeError> {
         let epoch = (self.epoch / EPOCHS + 1) * EPOCHS;
         let mut next = self.aborted(|_| Some(voter)).unwrap_or_else(|| self.clone());
         if self.stage == Stage::ReadOld {
@@ -60,10 +65,10 @@ impl Layout {
             node.is_lost |= lost.contains(&node.id);
         }
         if next.member(node).is_none() {
-            return Err(NoDecree::NoMember);
+            return Err(DecreeError::NoMember);
         }
         if next.decrees.len() >= MAX_DECREES {
-            return Err(NoDecree::TooMany);
+            return Err(DecreeError::TooMany);
         }
         next.decrees.push(Decree { base: self.epoch, epoch, number: voter.0 });
         let council = vec![Seat { node, voter: Some(voter) }];
@@ -72,7 +77,7 @@ impl Layout {
 
     /// True if one of the two layouts succeeds the other by decisions and forced layouts. If not,
     /// two parts of the cluster have gone on separately.
-    pub fn is_of_one_line(&self, other: &Self) -> bool {
+    pub fn shares_lineage_with(&self, other: &Self) -> bool {
         let (early, late) = if self.epoch <= other.epoch { (self, other) } else { (other, self) };
         let shared = early.decrees.len();
         late.decrees.get(..shared) == Some(&early.decrees)
@@ -85,7 +90,7 @@ impl Layout {
     }
 
     /// True if the forced layouts are consistent with each other and with the epoch.
-    pub(super) fn has_true_decrees(&self) -> bool {
+    pub(super) fn has_consistent_decrees(&self) -> bool {
         let follow = |pair: &[Decree]| pair[0].epoch <= pair[1].base;
         self.decrees.iter().all(|decree| decree.base < decree.epoch)
             && self.decrees.windows(2).all(follow)

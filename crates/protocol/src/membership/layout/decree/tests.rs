@@ -34,7 +34,7 @@ fn moving(base: &Layout) -> Layout {
 }
 
 #[test]
-fn one_node_decides_what_follows() {
+fn the_node_of_a_forced_layout_decides_the_next_layouts_alone() {
     let first = first();
     let decreed = first.decreed(NodeId(0), VoterId(77), &[]).unwrap();
     assert_eq!((decreed.epoch, decreed.stage), (1_000_000, Stage::Settled));
@@ -51,14 +51,14 @@ fn one_node_decides_what_follows() {
     let again = next.decreed(NodeId(1), VoterId(78), &[]).unwrap();
     assert_eq!((again.epoch, again.decrees.len()), (2_000_000, 2));
     assert_eq!(Layout::from_bytes(&again.to_bytes()), Ok(again.clone()));
-    assert_eq!(first.decreed(NodeId(9), VoterId(1), &[]), Err(NoDecree::NoMember));
+    assert_eq!(first.decreed(NodeId(9), VoterId(1), &[]), Err(DecreeError::NoMember));
     let mut full = next;
     full.decrees = vec![full.decrees[0]; MAX_DECREES];
-    assert_eq!(full.decreed(NodeId(0), VoterId(1), &[]), Err(NoDecree::TooMany));
+    assert_eq!(full.decreed(NodeId(0), VoterId(1), &[]), Err(DecreeError::TooMany));
 }
 
 #[test]
-fn what_moves_goes_back_until_reads_have_switched() {
+fn a_forced_layout_aborts_a_transition_until_reads_have_switched() {
     let prepare = moving(&first());
     let read_old = prepare.next_stage().unwrap();
     let read_new = read_old.next_stage().unwrap();
@@ -70,7 +70,7 @@ fn what_moves_goes_back_until_reads_have_switched() {
     assert_eq!(back.nodes.len(), 3);
     assert_eq!(
         read_old.decreed(NodeId(3), VoterId(1), &[]),
-        Err(NoDecree::NoMember),
+        Err(DecreeError::NoMember),
         "it has not joined"
     );
 
@@ -82,11 +82,15 @@ fn what_moves_goes_back_until_reads_have_switched() {
     assert_eq!(forward.nodes, read_new.nodes);
     let lost: Vec<bool> = forward.before.unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false], "the end does not wait for it");
-    assert_eq!(read_new.decreed(NodeId(2), VoterId(1), &[]), Err(NoDecree::NoMember), "it leaves");
+    assert_eq!(
+        read_new.decreed(NodeId(2), VoterId(1), &[]),
+        Err(DecreeError::NoMember),
+        "it leaves"
+    );
 }
 
 #[test]
-fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
+fn a_node_with_a_layout_unknown_to_the_forced_one_is_on_a_fork() {
     let first = first();
     let second = decided(&first, &["a", "b", "c"]);
     let third = decided(&second, &["b"]);
@@ -94,26 +98,26 @@ fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
     let next = decided(&decreed, &["a"]);
     let of_another = decided(&second.decreed(NodeId(1), VoterId(8), &[]).unwrap(), &["a"]);
     let again = next.decreed(NodeId(2), VoterId(9), &[]).unwrap();
-    let is_of_one_line = |one: &Layout, other: &Layout| {
-        assert_eq!(one.is_of_one_line(other), other.is_of_one_line(one));
-        one.is_of_one_line(other)
+    let shares_lineage_with = |one: &Layout, other: &Layout| {
+        assert_eq!(one.shares_lineage_with(other), other.shares_lineage_with(one));
+        one.shares_lineage_with(other)
     };
     for late in [&decreed, &next, &again] {
-        assert!(is_of_one_line(&first, late) && is_of_one_line(&second, late));
-        assert!(!is_of_one_line(&third, late), "the decree did not know of it");
+        assert!(shares_lineage_with(&first, late) && shares_lineage_with(&second, late));
+        assert!(!shares_lineage_with(&third, late), "the decree did not know of it");
         assert!(late.forks_from(third.epoch));
         assert!(!late.forks_from(second.epoch) && !late.forks_from(late.epoch));
     }
-    assert!(is_of_one_line(&next, &again) && is_of_one_line(&decreed, &again));
-    assert!(!is_of_one_line(&decided(&next, &["b"]), &again));
+    assert!(shares_lineage_with(&next, &again) && shares_lineage_with(&decreed, &again));
+    assert!(!shares_lineage_with(&decided(&next, &["b"]), &again));
     for other in [&decreed, &next, &again] {
-        assert!(!is_of_one_line(&of_another, other), "two decrees for one layout");
+        assert!(!shares_lineage_with(&of_another, other), "two decrees for one layout");
     }
-    assert!(is_of_one_line(&second, &of_another));
+    assert!(shares_lineage_with(&second, &of_another));
 }
 
 #[test]
-fn decrees_that_make_no_line_are_refused() {
+fn inconsistent_forced_layouts_are_refused() {
     let decreed = first().decreed(NodeId(0), VoterId(7), &[]).unwrap();
     let again = decreed.decreed(NodeId(0), VoterId(8), &[]).unwrap();
     let refused = |change: &dyn Fn(&mut Layout)| {

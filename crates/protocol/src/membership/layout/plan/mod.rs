@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage, VoterId};
+use super::{Layout, MAX_COUNCIL, MAX_URL, Node, PreviousMembers, Seat, Stage, VoterId};
 use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{Member, TopologyError, balanced};
@@ -162,7 +162,7 @@ impl Layout {
             stage: if same { Stage::Settled } else { Stage::Prepare },
             placement_epoch: self.placement_epoch,
             nodes,
-            before: (!same).then_some(Before { nodes: before, replicas: self.replicas }),
+            before: (!same).then_some(PreviousMembers { nodes: before, replicas: self.replicas }),
             council,
             next_id,
             base: self.id(),

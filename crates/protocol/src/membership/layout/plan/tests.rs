@@ -43,7 +43,7 @@ fn a_fixed_list_becomes_a_layout_and_nothing_moves() {
 }
 
 #[test]
-fn a_plan_says_where_nodes_are_by_now() {
+fn a_plan_carries_the_current_urls() {
     let one = first(&["a", "b", "c"], 3);
     let at = |id, url: &str| (NodeId(id), url.to_owned());
     let urls = vec![at(0, "http://new"), at(1, "http://b:8080"), at(2, "http://gone")];
@@ -66,7 +66,7 @@ fn a_plan_says_where_nodes_are_by_now() {
 }
 
 #[test]
-fn who_joins_and_who_leaves_go_through_the_stages() {
+fn joining_and_leaving_nodes_go_through_all_stages() {
     let one = first(&["a", "b", "c"], 3);
     let change =
         PlanChange { add: vec![joiner("aa")], remove: names(&["b"]), ..PlanChange::default() };
@@ -112,7 +112,7 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
 /// A council without any member could decide no further layout, and a council of two would need
 /// both.
 #[test]
-fn who_stays_has_the_seats_of_joiners_when_a_change_is_gone_back_from() {
+fn an_aborted_change_gives_the_joiners_seats_to_staying_nodes() {
     let one = first(&["a", "b", "c"], 3);
     let add = vec![joiner("d"), joiner("e")];
     for (council, back) in [(&["d"][..], &[0, 1, 2][..]), (&["a", "d", "e"], &[0, 1, 2])] {
@@ -131,7 +131,7 @@ fn who_stays_has_the_seats_of_joiners_when_a_change_is_gone_back_from() {
 }
 
 #[test]
-fn what_cannot_be_planned_is_named() {
+fn an_impossible_plan_is_refused_with_its_reason() {
     let layout = first(&["a", "b", "c"], 3);
     let refused = |change: PlanChange| planned(&layout, &change).unwrap_err();
     assert_eq!(refused(PlanChange::default()), PlanError::Nothing);
@@ -189,13 +189,14 @@ fn one_node_grows_to_three_and_its_keys_get_their_copies() {
     grown.topology().unwrap().replicas(partition, 3, &mut replicas);
     assert_eq!(replicas.len(), 3);
     let before = grown.before.as_ref().unwrap();
-    let before = crate::membership::layout::placed(&before.nodes, before.replicas).unwrap();
+    let before =
+        crate::membership::layout::cached_topology(&before.nodes, before.replicas).unwrap();
     before.replicas(partition, 3, &mut replicas);
     assert_eq!(replicas, [NodeId(0)]);
 }
 
 #[test]
-fn a_lost_node_is_not_waited_for_and_a_lost_councillor_is_seated_anew() {
+fn lost_nodes_are_not_awaited_and_lost_quorum_members_are_replaced() {
     let layout = first(&["a", "b", "c", "d"], 3);
     let change = PlanChange { remove_lost: names(&["b"]), ..PlanChange::default() };
     let without = planned(&layout, &change).unwrap();

@@ -87,7 +87,7 @@ fn a_future_record_that_its_holder_will_not_keep_is_waited_for() {
 }
 
 #[test]
-fn once_it_is_repaired_nobody_waits_for_its_time() {
+fn after_a_repair_no_future_record_is_awaited() {
     let mut own = Own::new();
     let record = future(&own, key_that(&own, 1, false), AHEAD);
     second_pass(&mut own, vec![record]);
@@ -125,7 +125,7 @@ fn a_future_record_whose_key_gets_more_replicas_is_waited_for() {
 
 /// For a conditional write's record, the record that a majority holds counts.
 #[test]
-fn what_a_majority_holds_from_a_clock_that_is_ahead_is_waited_for() {
+fn a_future_record_that_a_majority_holds_is_awaited() {
     let mut own = Own::new();
     let key = key_that(&own, 1, false);
     let ballot = future(&own, key, AHEAD).1.write_time();

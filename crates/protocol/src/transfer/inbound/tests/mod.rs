@@ -27,8 +27,8 @@ use crate::repair::status::RoundConfig;
 use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 use crate::shared::Shared;
 use crate::transfer::remembered::Remembered;
-use crate::transfer::{FAILURES, LONGEST_REST_MICROS, RETRY_MICROS, UNHINDERED_MICROS};
-use record::{Fields, Kind, Rank, Record, RecordSummary, Version};
+use crate::transfer::{LONGEST_REST_MICROS, MAX_FAILURES, RETRY_MICROS, UNHINDERED_MICROS};
+use record::{Fields, Kind, Rank, Record, RecordOutline, Version};
 
 /// A request of the node under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,10 +131,10 @@ impl Own {
                 BackgroundEffect::Call { call, node, request, .. } => {
                     self.open.push((call, asked(node, request)));
                 }
-                BackgroundEffect::KeepRemembered { call, remembered } => {
+                BackgroundEffect::StoreRemembered { call, remembered } => {
                     self.open.push((call, Asked::Keep(remembered)));
                 }
-                BackgroundEffect::KeepLayouts => self.keeps += 1,
+                BackgroundEffect::StoreLayouts => self.keeps += 1,
                 BackgroundEffect::StoreState(state) => self.stored_states.push(state),
                 BackgroundEffect::Waits(waits) => self.told.push(waits),
                 _ => {}
@@ -151,7 +151,7 @@ impl Own {
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.install_layout(&kept);
-        self.handle(BackgroundEvent::LayoutsKept { kept: true });
+        self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Returns the requests since the last call.
@@ -169,17 +169,17 @@ impl Own {
     }
 
     fn reply(&mut self, call: CallId, reply: Reply) {
-        self.handle(BackgroundEvent::Returned { call, result: Ok(reply) });
+        self.handle(BackgroundEvent::CallReturned { call, result: Ok(reply) });
     }
 
     fn fails(&mut self, call: CallId) {
-        self.handle(BackgroundEvent::Returned { call, result: Err(FailureKind::Failed) });
+        self.handle(BackgroundEvent::CallReturned { call, result: Err(FailureKind::Failed) });
     }
 
     /// Lets the third source fail until the pass continues without it.
     fn gives_up(&mut self, call: CallId, first: bool) {
         let mut call = call;
-        for _ in 1..FAILURES {
+        for _ in 1..MAX_FAILURES {
             self.fails(call);
             assert_eq!(self.asked(), [], "it is left alone for a moment");
             self.after(RETRY_MICROS);
@@ -195,7 +195,7 @@ impl Own {
     /// Expects the node to ask its sources about its clock.
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
         let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
-        let sources = sources(&self.shared.membership.layouts.entered(), self.shared.own);
+        let sources = sources(&self.shared.membership.layouts.active_layout(), self.shared.own);
         let expected: Vec<_> = sources.into_iter().map(|node| Asked::Clock(node.0)).collect();
         assert_eq!(asked, expected);
         calls
@@ -328,7 +328,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     // Key `b` has a conditional write's record: the node stores the record that a majority holds.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
     let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
-    let outline = RecordSummary { bytes: 7, ..record("b", 12).1.summary() };
+    let outline = RecordOutline { bytes: 7, ..record("b", 12).1.outline() };
     own.reply(call, Reply::Long { outline, authoritative: true });
     let call = own.only(Asked::Settle(1, "b".to_owned(), 7));
     let found = record("b", 12).1;
@@ -434,7 +434,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     let (step, done) = own.shared.membership.layouts.pull_progress();
     assert_eq!(
         (step, done.into_iter().collect::<Vec<_>>()),
-        (PullStep::Takes, vec![NodeId(1), NodeId(2)])
+        (PullStep::Pulling, vec![NodeId(1), NodeId(2)])
     );
     own.kept();
     own.after(RETRY_MICROS);
@@ -463,7 +463,7 @@ fn a_source_that_fails_last_has_not_been_taken() {
     own.reply(second[1].0, page(Vec::new(), None));
     own.gives_up(second[2].0, false);
     let (step, done) = own.shared.membership.layouts.pull_progress();
-    assert_eq!((step, done), (PullStep::Takes, [NodeId(1), NodeId(2)].into()));
+    assert_eq!((step, done), (PullStep::Pulling, [NodeId(1), NodeId(2)].into()));
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
         Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
     let again = crate::membership::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.pull_progress(), own.shared.membership.layouts.pull_progress());
-    assert_eq!(again.pull_need(NodeId(0)), PullNeed::ToTake, "what came since stays");
+    assert_eq!(again.pull_need(NodeId(0)), PullNeed::Pull, "what came since stays");
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
         base: 7,
         ..layout
     });
-    assert!(own.shared.is_to_be_emptied());
+    assert!(own.shared.must_drop_orphans());
     own.after(1);
     assert!(
         own.shared.transfer.orphan_drops.is_pending(),
@@ -536,7 +536,7 @@ fn what_it_has_taken_is_counted_by_change() {
 
 /// Two of three replicas are declared lost: nobody can tell any more what a majority holds.
 #[test]
-fn what_is_left_is_taken_where_no_majority_is_left() {
+fn remaining_records_are_pulled_where_no_majority_is_left() {
     let mut own = Own::settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = PlanChange { remove_lost, replicas: Some(2), ..PlanChange::default() };
@@ -587,7 +587,7 @@ fn a_node_that_has_left_is_not_waited_for() {
 /// With more copies a replica is new; with fewer, one that stays may lack what a majority of more
 /// held; if only nodes without zones join, a node that stays gains nothing.
 #[test]
-fn who_stays_takes_where_the_number_of_copies_changes() {
+fn a_staying_node_pulls_where_the_number_of_copies_changes() {
     let base = Own::settled(MembershipState::Member, None).shared.membership.layouts.known();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
     let joiner = crate::membership::layout::Joiner {
@@ -603,10 +603,13 @@ fn who_stays_takes_where_the_number_of_copies_changes() {
         (PlanChange { add: vec![joiner], ..PlanChange::default() }, false, true),
     ] {
         let prepared = base.planned(&change, |_| Some(VoterId(5))).unwrap();
-        assert!(!takes(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
+        assert!(!may_gain_records(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
         let moving = prepared.next_stage().unwrap();
-        assert_eq!(takes(&moving, NodeId(0)), stays, "{change:?}");
-        assert!(!joins || takes(&moving, NodeId(4)), "{change:?}");
-        assert!(!takes(&moving.next_stage().unwrap(), NodeId(0)), "read new: {change:?}");
+        assert_eq!(may_gain_records(&moving, NodeId(0)), stays, "{change:?}");
+        assert!(!joins || may_gain_records(&moving, NodeId(4)), "{change:?}");
+        assert!(
+            !may_gain_records(&moving.next_stage().unwrap(), NodeId(0)),
+            "read new: {change:?}"
+        );
     }
 }

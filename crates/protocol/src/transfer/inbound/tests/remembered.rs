@@ -33,7 +33,7 @@ fn told_of(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
 fn accepted(own: &Own, id: u64) -> Remembered {
     let view = own.shared.view();
     let moves = |partition: &u16| {
-        view.hands_over(*partition, NodeId(0)) && !view.topology.holds(NodeId(0), *partition, 0)
+        view.must_take_over(*partition, NodeId(0)) && !view.topology.holds(NodeId(0), *partition, 0)
     };
     let key_hash = u64::from((0..=u16::MAX).find(moves).unwrap()) << 48;
     let family = Version { time: 3, origin: 1 };
@@ -101,7 +101,7 @@ fn it_remembers_what_a_majority_accepted_and_then_has_all() {
 }
 
 #[test]
-fn what_could_not_be_stored_is_stored_again() {
+fn a_failed_store_of_the_history_is_retried() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
     for (call, traces) in calls.iter().zip([vec![], vec![one], vec![one], vec![one]]) {
@@ -133,7 +133,7 @@ fn a_source_that_forgot_some_leaves_it_without_knowledge() {
     assert!(again.forgotten_before(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();
-        !view.hands_over(*partition, NodeId(0))
+        !view.must_take_over(*partition, NodeId(0))
     });
     assert_eq!(own.shared.membership.layouts.forgotten_before(stays), 0, "it had that one before");
 }
@@ -164,7 +164,7 @@ fn a_source_that_fails_is_asked_again_and_not_for_ever() {
 }
 
 #[test]
-fn it_begins_again_with_other_sources() {
+fn the_history_is_pulled_again_from_other_sources() {
     let (mut own, calls) = asks();
     own.reply(calls[0], told_of(&[accepted(&own, 1)], None));
     let known = own.shared.membership.layouts.known();

@@ -3,40 +3,40 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The node refuses records of partitions that move to it.
-const EMPTIES: u8 = 1;
+const REFUSES_MOVING: u8 = 1;
 
 /// The node counts the bytes that it stores.
-const COUNTS: u8 = 2;
+const COUNTS_BYTES: u8 = 2;
 
 /// The checks that are turned on. All checks are bits of one number, so that a write on a node
 /// without checks loads one atomic.
 #[derive(Debug, Default)]
-pub struct BeforeWrites(AtomicU8);
+pub struct WriteChecks(AtomicU8);
 
-impl BeforeWrites {
+impl WriteChecks {
     /// True if any check is on.
     #[inline]
-    pub fn are_any(&self) -> bool {
+    pub fn is_any_on(&self) -> bool {
         self.get() != 0
     }
 
     /// True if the node counts stored bytes, because there are quotas.
-    pub fn count(&self) -> bool {
-        self.get() & COUNTS != 0
+    pub fn counts_bytes(&self) -> bool {
+        self.get() & COUNTS_BYTES != 0
     }
 
     /// Turns the counting of stored bytes on or off.
-    pub fn set_count(&self, whether: bool) {
-        self.set(COUNTS, whether);
+    pub fn set_counts_bytes(&self, whether: bool) {
+        self.set(COUNTS_BYTES, whether);
     }
 
     /// True if the node refuses records of partitions that move to it.
-    pub(crate) fn empty(&self) -> bool {
-        self.get() & EMPTIES != 0
+    pub(crate) fn refuses_moving(&self) -> bool {
+        self.get() & REFUSES_MOVING != 0
     }
 
-    pub(crate) fn set_empty(&self, whether: bool) {
-        self.set(EMPTIES, whether);
+    pub(crate) fn set_refuses_moving(&self, whether: bool) {
+        self.set(REFUSES_MOVING, whether);
     }
 
     #[inline]

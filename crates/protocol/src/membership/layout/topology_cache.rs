@@ -12,7 +12,7 @@ use crate::placement::topology::{Topology, TopologyError};
 static MADE: Mutex<Vec<Topology>> = Mutex::new(Vec::new());
 
 /// Returns the topology of these nodes, cached if possible.
-pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
+pub(crate) fn cached_topology(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
     let of = |node: &Node| (node.id, node.member.clone(), node.hash_weight);
     let mut by_name: Vec<&Node> = nodes.iter().collect();
     by_name.sort_by(|a, b| a.member.name.cmp(&b.member.name));
@@ -55,21 +55,23 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_placed_once_as_long_as_somebody_holds_that() {
+    fn a_topology_is_computed_once_while_it_is_in_use() {
         let nodes: Vec<Node> = (0..3).map(|id| node(id, "")).collect();
-        let first = placed(&nodes, 2).unwrap();
+        let first = cached_topology(&nodes, 2).unwrap();
         let others = [
-            placed(&nodes[..2], 2).unwrap(),
-            placed(&nodes, 3).unwrap(),
-            placed(&[node(0, "x"), node(1, ""), node(2, "")], 2).unwrap(),
-            placed(&[node(0, ""), node(1, ""), node(3, "")], 2).unwrap(),
+            cached_topology(&nodes[..2], 2).unwrap(),
+            cached_topology(&nodes, 3).unwrap(),
+            cached_topology(&[node(0, "x"), node(1, ""), node(2, "")], 2).unwrap(),
+            cached_topology(&[node(0, ""), node(1, ""), node(3, "")], 2).unwrap(),
         ];
         assert!(others.iter().all(|other| !other.shares_with(&first)));
         let mut again = nodes;
         again.rotate_left(1);
         again[0].url = "http://elsewhere".to_owned();
-        assert!(placed(&again, 2).unwrap().shares_with(&first));
+        assert!(cached_topology(&again, 2).unwrap().shares_with(&first));
         assert!(first.is_shared());
-        assert!(placed(&[again[0].clone(), again[0].clone(), again[1].clone()], 2).is_err());
+        assert!(
+            cached_topology(&[again[0].clone(), again[0].clone(), again[1].clone()], 2).is_err()
+        );
     }
 }

@@ -16,17 +16,17 @@ const LOCK: &str = "LOCK";
 
 /// A node that still runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeftNode {
+pub(crate) struct OrphanedNode {
     pub(super) name: String,
     /// The node's process, if it is visible to this one.
     pub(super) pid: Option<u32>,
 }
 
 /// Returns the given nodes (name and data directory) that still run.
-pub(super) fn running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<LeftNode> {
+pub(super) fn still_running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<OrphanedNode> {
     let locked = nodes.map(|(name, data)| (name, data.join(LOCK)));
     let locked: Vec<_> = locked.filter(|(_, lock)| is_locked(lock)).collect();
-    locked.into_iter().map(|(name, lock)| LeftNode { name, pid: holder(&lock) }).collect()
+    locked.into_iter().map(|(name, lock)| OrphanedNode { name, pid: holder(&lock) }).collect()
 }
 
 fn is_locked(lock: &Path) -> bool {
@@ -49,8 +49,8 @@ fn holder(lock: &Path) -> Option<u32> {
 }
 
 /// Lists the nodes with their processes, for the user.
-pub(super) fn listed(nodes: &[LeftNode]) -> String {
-    let shown = |node: &LeftNode| match node.pid {
+pub(super) fn list_text(nodes: &[OrphanedNode]) -> String {
+    let shown = |node: &OrphanedNode| match node.pid {
         Some(pid) => format!("{} (pid {pid})", node.name),
         None => format!("{} (of another user, or in another container)", node.name),
     };
@@ -58,7 +58,7 @@ pub(super) fn listed(nodes: &[LeftNode]) -> String {
 }
 
 /// Returns the command that stops the nodes.
-pub(super) fn way_out(nodes: &[LeftNode]) -> String {
+pub(super) fn stop_command(nodes: &[OrphanedNode]) -> String {
     let pids: Option<Vec<String>> =
         nodes.iter().map(|node| node.pid.map(|pid| pid.to_string())).collect();
     match pids {

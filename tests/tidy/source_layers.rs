@@ -1,4 +1,4 @@
-//! Layers ("rooms") of the process, `src/`: each may import only those below it. A feature has a
+//! Layers of the process, `src/`: each may import only those below it. A feature has a
 //! folder of its own, with a file for each layer that it takes part in.
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::{Finding, imports, text};
 
 /// The layers from the top down. `main.rs` may import all of them.
-const ROOMS: [&str; 9] =
+const SOURCE_LAYERS: [&str; 9] =
     ["cli", "runtime", "http", "operations", "node", "peers", "transport", "counters", "settings"];
 
 /// Folders of features.
@@ -33,7 +33,7 @@ const FILES: [(&str, &str); 15] = [
 ];
 
 /// Other names that a layer must not use: layer, name, reason.
-const STRANGERS: [(&str, &str, &str); 2] = [
+const FORBIDDEN_NAMES: [(&str, &str, &str); 2] = [
     (
         "http",
         "lsm::",
@@ -42,32 +42,32 @@ const STRANGERS: [(&str, &str, &str); 2] = [
     ("http", "node::Node", "HTTP is handed node::requests::Requests, and what it counts"),
 ];
 
-const WHY: &str = "a room is given what it needs of those above it: a value, or a function";
+const WHY: &str = "a layer is given what it needs of those above it: a value, or a function";
 
 /// Returns the position of a layer, counted from the top, which is 0.
-fn height(room: &str) -> Option<usize> {
-    ROOMS.iter().position(|known| *known == room)
+fn height(layer: &str) -> Option<usize> {
+    SOURCE_LAYERS.iter().position(|known| *known == layer)
 }
 
 /// Returns the layer of a feature's file; `None` = the name is not known.
-fn layer_of(file: &str) -> Option<&'static str> {
+fn layer_of_file(file: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == file).map(|(_, layer)| *layer)
 }
 
 /// Returns the layer of a file, by its path below `src/`; `None` = the file is the `mod.rs` of a
 /// feature, which belongs to no layer.
-fn room_of(inside: &str) -> Result<Option<&str>, String> {
+fn layer_of_path(inside: &str) -> Result<Option<&str>, String> {
     let (folder, file) = inside.split_once('/').expect("a file in a folder");
     if !FEATURES.contains(&folder) {
         let known = height(folder).map(|_| Some(folder));
-        return known.ok_or_else(|| format!("{folder} is none of the rooms {ROOMS:?}"));
+        return known.ok_or_else(|| format!("{folder} is none of the layers {SOURCE_LAYERS:?}"));
     }
     let file = file.trim_end_matches(".rs");
     if file == "mod" {
         return Ok(None);
     }
-    let room = layer_of(file).ok_or_else(|| format!("{file} has no layer in FILES"))?;
-    Ok(Some(room))
+    let layer = layer_of_file(file).ok_or_else(|| format!("{file} has no layer in FILES"))?;
+    Ok(Some(layer))
 }
 
 /// Returns the files of features that a file imports or names, each with the line, as
@@ -97,38 +97,39 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
         if !inside.contains('/') {
             continue;
         }
-        let room = match room_of(inside) {
-            Ok(Some(room)) => room,
+        let own = match layer_of_path(inside) {
+            Ok(Some(own)) => own,
             Ok(None) => continue,
             Err(what) => {
                 findings.push(Finding { place: path.clone(), what, why: WHY });
                 continue;
             }
         };
-        let height_of = |room| height(room).expect("FILES names rooms");
+        let height_of = |layer| height(layer).expect("FILES names layers");
         for import in imports::of(path, source) {
             let Some(other) = import.path.first() else { continue };
-            if ROOMS[..height_of(room)].contains(&other.as_str()) {
+            if SOURCE_LAYERS[..height_of(own)].contains(&other.as_str()) {
                 let place = format!("{path}:{}", import.line);
-                let what = format!("{room} imports {}, which is above it", import.path.join("::"));
+                let what = format!("{own} imports {}, which is above it", import.path.join("::"));
                 findings.push(Finding { place, what, why: WHY });
             }
         }
         for (line, name) in named(path, source) {
             let file = name.split("::").last().unwrap_or_default();
-            let Some(layer) = layer_of(file).filter(|of| height_of(of) < height_of(room)) else {
+            let Some(layer) = layer_of_file(file).filter(|of| height_of(of) < height_of(own))
+            else {
                 continue;
             };
-            let what = format!("{room} uses {name}, a part of {layer}, which is above it");
+            let what = format!("{own} uses {name}, a part of {layer}, which is above it");
             findings.push(Finding { place: format!("{path}:{line}"), what, why: WHY });
         }
-        for (layer, stranger, why) in STRANGERS {
-            if room == layer
+        for (layer, forbidden, why) in FORBIDDEN_NAMES {
+            if own == layer
                 && let Some((line, _)) =
-                    text::code(path, source).find(|(_, line)| text::holds_word(line, stranger))
+                    text::code(path, source).find(|(_, line)| text::holds_word(line, forbidden))
             {
                 let place = format!("{path}:{line}");
-                findings.push(Finding { place, what: format!("{stranger} is used"), why });
+                findings.push(Finding { place, what: format!("{forbidden} is used"), why });
             }
         }
     }
@@ -145,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_room_knows_those_below_it_only() {
+    fn a_layer_imports_only_those_below_it() {
         let up = found("src/node/x.rs", "use crate::settings::a;\nuse crate::http::b::C;\n");
         assert_eq!(up, ["src/node/x.rs:2 node imports http::b::C, which is above it"]);
         assert!(found("src/http/x.rs", "use crate::node::a;\nuse crate::http::b;\n").is_empty());
         assert!(found("src/main.rs", "use crate::cli::a;\n").is_empty());
         let tests = "#[cfg(test)]\nmod tests {\n    use crate::cli::a;\n}\n";
         assert!(found("src/peers/x.rs", tests).is_empty());
-        assert_eq!(found("src/attic/x.rs", "").len(), 1, "a new room is given its place here");
+        assert_eq!(found("src/attic/x.rs", "").len(), 1, "a new layer is given its place here");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Import cycles: files that import each other in a circle can only be read, tested and changed
+//! Import cycles: files that import each other in a cycle can only be read, tested and changed
 //! together.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Finding;
 use crate::imports;
 
-/// Maximum number of files in a circle: three files can still be one thing in a few parts.
+/// Maximum number of files in a cycle: three files can still be one thing in a few parts.
 const MOST: usize = 3;
 
-const WHY: &str = "files that import each other in a circle are one file: let the lower one be \
+const WHY: &str = "files that import each other in a cycle are one file: let the lower one be \
                    given what it needs";
 
 /// For each file, the names that it re-exports from its children, with their paths.
 type Names = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// Finds every circle of imports that is too large.
+/// Finds every cycle of imports that is too large.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let edges = edges(files);
     let reached: BTreeMap<&str, BTreeSet<&str>> =
@@ -27,10 +27,10 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
             continue;
         }
         let back = |other: &&&str| reached.get(**other).is_some_and(|from| from.contains(file));
-        let circle: Vec<&str> = reaches.iter().filter(back).copied().collect();
-        seen.extend(circle.iter().copied());
-        if circle.len() > MOST {
-            let what = format!("a circle of {} files: {}", circle.len(), steps(&circle, &edges));
+        let cycle: Vec<&str> = reaches.iter().filter(back).copied().collect();
+        seen.extend(cycle.iter().copied());
+        if cycle.len() > MOST {
+            let what = format!("a cycle of {} files: {}", cycle.len(), steps(&cycle, &edges));
             findings.push(Finding { place: (*file).to_owned(), what, why: WHY });
         }
     }
@@ -80,13 +80,13 @@ fn reach<'a>(file: &str, edges: &'a BTreeMap<String, BTreeSet<String>>) -> BTree
     reached
 }
 
-/// Formats the imports within a circle.
-fn steps(circle: &[&str], edges: &BTreeMap<String, BTreeSet<String>>) -> String {
+/// Formats the imports within a cycle.
+fn steps(cycle: &[&str], edges: &BTreeMap<String, BTreeSet<String>>) -> String {
     let inside = |file: &&str| {
-        let to = edges[*file].iter().map(String::as_str).filter(|to| circle.contains(to));
+        let to = edges[*file].iter().map(String::as_str).filter(|to| cycle.contains(to));
         format!("{file} -> {}", to.collect::<Vec<_>>().join(", "))
     };
-    circle.iter().map(inside).collect::<Vec<_>>().join("; ")
+    cycle.iter().map(inside).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -99,17 +99,17 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_three_is_let_be_and_one_of_four_is_not() {
+    fn a_cycle_of_three_is_let_be_and_one_of_four_is_not() {
         let three = files(&[("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("main", "d")]);
         assert_eq!(check(&three), []);
         let four = files(&[("a", "b"), ("b", "c"), ("c", "d::X"), ("d", "a"), ("e", "a")]);
         let findings = check(&four);
         assert_eq!(findings.len(), 1);
-        assert!(findings[0].what.starts_with("a circle of 4 files: src/a.rs -> src/b.rs; "));
+        assert!(findings[0].what.starts_with("a cycle of 4 files: src/a.rs -> src/b.rs; "));
     }
 
     #[test]
-    fn what_a_module_re_exports_hides_no_circle() {
+    fn what_a_module_re_exports_hides_no_cycle() {
         let file = |path: &str, text: &str| (format!("src/{path}.rs"), text.to_owned());
         let mut files = vec![
             file("x/mod", "mod a;\nmod b;\nmod c;\nmod d;\npub(crate) use a::A;\n"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn two_circles_that_share_a_file_are_one() {
+    fn two_cycles_that_share_a_file_are_one() {
         let shared = files(&[("a", "b c"), ("b", "a"), ("c", "d"), ("d", "a")]);
         assert_eq!(check(&shared).len(), 1);
         let apart = files(&[("a", "b"), ("b", "a c"), ("c", "d"), ("d", "c")]);

@@ -1,0 +1,194 @@
+//! The former disks of this node, and how far the records of each are made up for.
+//!
+//! A peer that remembers another disk of this node *claims* it when the two connect
+//! ([`Claim`](super::logs::Claim)): that disk may have acknowledged writes that the present one
+//! lacks. So this node is rebuilt: it takes the records of all other nodes. Afterwards the same
+//! claim says nothing any more, nor does an earlier one of that disk: the peer's older state has
+//! gone into the state that the rebuild took.
+//!
+//! An older copy of a peer's directory makes such an earlier claim. Without this memory it would
+//! have a healthy node rebuilt together with the peer, and of two nodes that are rebuilt at once
+//! neither can restore its memory of idempotency keys.
+//!
+//! Invariant: an entry is *settled* only once a rebuild is complete that began after its claim. A
+//! former disk that is put back into service boots again, and a disk's boots have rising ids: a
+//! claim about that boot is beyond the entry.
+
+use super::disk_ids::{BootId, Incarnation, LogPosition};
+use super::logs::{Claim, Reported};
+
+/// Number of former disks that are remembered. If the oldest is forgotten, an old claim about it
+/// costs one more rebuild.
+const MAX_FORMER_DISKS: usize = 8;
+
+/// Bytes of an entry: 1 if it is settled, else 0; incarnation, boot, position.
+const ENTRY_LEN: usize = 25;
+
+/// The former disks of a node, the latest noted last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FormerDisks {
+    /// Claims for which a completed rebuild has made up.
+    settled: Vec<FormerDisk>,
+    /// Claims for which the present rebuild makes up: the membership state *Rebuilding* is stored
+    /// with them or before them.
+    in_rebuild: Vec<FormerDisk>,
+    /// Claims whose rebuild is about to begin.
+    new: Vec<FormerDisk>,
+}
+
+/// The greatest claim about a former disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FormerDisk {
+    incarnation: Incarnation,
+    /// The boot and the position in its log, compared in this order.
+    reached: (Option<BootId>, LogPosition),
+}
+
+impl FormerDisk {
+    fn of(claim: &Claim) -> Self {
+        let Reported { life, position, .. } = claim.reported;
+        Self { incarnation: claim.incarnation, reached: (life, position) }
+    }
+}
+
+impl FormerDisks {
+    /// Notes a claim about another disk, because of which this node is rebuilt.
+    pub(crate) fn note(&mut self, claim: &Claim) {
+        add(&mut self.new, FormerDisk::of(claim));
+    }
+
+    /// Notes that the rebuild because of the new claims begins, or is under way.
+    pub(crate) fn begin_rebuild(&mut self) {
+        self.new.drain(..).for_each(|disk| add(&mut self.in_rebuild, disk));
+    }
+
+    /// Settles the claims of the present rebuild: it is complete.
+    pub(crate) fn settle(&mut self) {
+        *self = self.after_rebuild();
+    }
+
+    /// Returns the state once the present rebuild is complete.
+    pub(crate) fn after_rebuild(&self) -> Self {
+        let mut settled = self.settled.clone();
+        self.in_rebuild.iter().for_each(|disk| add(&mut settled, *disk));
+        Self { settled, in_rebuild: Vec::new(), new: self.new.clone() }
+    }
+
+    /// True if a completed rebuild has made up for all that the claim says of another disk.
+    pub(crate) fn covers(&self, claim: &Claim) -> bool {
+        let FormerDisk { incarnation, reached } = FormerDisk::of(claim);
+        let is_of = |disk: &&FormerDisk| disk.incarnation == incarnation;
+        self.settled.iter().find(is_of).is_some_and(|disk| reached <= disk.reached)
+    }
+
+    /// Encodes the claims but the new ones: see `docs/formats/files.md`.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (is_settled, disks) in [(1, &self.settled), (0, &self.in_rebuild)] {
+            for FormerDisk { incarnation, reached: (life, position) } in disks {
+                bytes.push(is_settled);
+                for number in [incarnation.0, life.map_or(0, |life| life.0), position.0] {
+                    bytes.extend_from_slice(&number.to_le_bytes());
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Decodes claims; `None` = damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (entries, []) = bytes.as_chunks::<ENTRY_LEN>() else { return None };
+        let mut disks = Self::default();
+        for entry in entries {
+            let number = |at: usize| {
+                entry[at..at + 8].iter().rfold(0, |number, byte| number << 8 | u64::from(*byte))
+            };
+            let reached = (BootId::of_number(number(9)), LogPosition(number(17)));
+            let disk = FormerDisk { incarnation: Incarnation(number(1)), reached };
+            match entry[0] {
+                0 => disks.in_rebuild.push(disk),
+                1 => disks.settled.push(disk),
+                _ => return None,
+            }
+        }
+        let is_bounded = disks.settled.len().max(disks.in_rebuild.len()) <= MAX_FORMER_DISKS;
+        is_bounded.then_some(disks)
+    }
+}
+
+/// Adds an entry, or raises the entry of the same disk. Drops the oldest entry of too many.
+fn add(disks: &mut Vec<FormerDisk>, disk: FormerDisk) {
+    let earlier = disks.iter().position(|other| other.incarnation == disk.incarnation);
+    let reached = earlier.map(|at| disks.remove(at).reached);
+    let reached = reached.map_or(disk.reached, |reached| reached.max(disk.reached));
+    disks.push(FormerDisk { reached, ..disk });
+    if disks.len() > MAX_FORMER_DISKS {
+        disks.remove(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(disk: u64, life: u64, position: u64) -> Claim {
+        let (life, position) = (BootId::of_number(life), LogPosition(position));
+        let reported = Reported { life, position, late: LogPosition::START };
+        Claim { incarnation: Incarnation(disk), reported }
+    }
+
+    #[test]
+    fn a_claim_is_covered_once_the_rebuild_is_complete_and_not_beyond_it() {
+        let mut disks = FormerDisks::default();
+        disks.note(&claim(7, 3, 50));
+        disks.note(&claim(7, 3, 40));
+        disks.settle();
+        assert!(!disks.covers(&claim(7, 3, 40)), "an earlier rebuild settles nothing new");
+        disks.begin_rebuild();
+        assert!(!disks.covers(&claim(7, 3, 40)), "the rebuild is under way");
+        disks.settle();
+        for (boot, position, is_covered) in [
+            (3, 50, true),
+            (3, 1, true),
+            (2, 900, true),
+            (0, 0, true),
+            (3, 51, false),
+            (4, 0, false),
+        ] {
+            assert_eq!(disks.covers(&claim(7, boot, position)), is_covered, "{boot} {position}");
+        }
+        assert!(!disks.covers(&claim(8, 1, 1)), "of another disk");
+        // The disk was put back, and acknowledged more.
+        disks.note(&claim(7, 4, 60));
+        assert!(!disks.covers(&claim(7, 4, 60)) && disks.covers(&claim(7, 3, 50)));
+        disks.begin_rebuild();
+        disks.settle();
+        assert!(disks.covers(&claim(7, 4, 60)));
+    }
+
+    #[test]
+    fn the_latest_disks_are_remembered_and_come_back_as_they_were_kept() {
+        let mut disks = FormerDisks::default();
+        let last = 3 + MAX_FORMER_DISKS as u64;
+        for disk in 1..=last {
+            disks.note(&claim(disk, 1, disk));
+            disks.begin_rebuild();
+            disks.settle();
+        }
+        assert!(!disks.covers(&claim(3, 1, 3)) && disks.covers(&claim(4, 1, 4)));
+        let kept = FormerDisks::decode(&disks.encode()).unwrap();
+        assert_eq!(kept, disks);
+        assert!(kept.covers(&claim(last, 1, last)));
+        assert_eq!(FormerDisks::decode(&[]), Some(FormerDisks::default()));
+        for damaged in [vec![0; 24], vec![2; 25], vec![0; 25 * (MAX_FORMER_DISKS + 1)]] {
+            assert_eq!(FormerDisks::decode(&damaged), None, "{damaged:?}");
+        }
+        // A rebuild that a restart interrupts is not complete, and settles what it was begun for.
+        disks.note(&claim(99, 1, 1));
+        disks.begin_rebuild();
+        let mut kept = FormerDisks::decode(&disks.encode()).unwrap();
+        assert!(!kept.covers(&claim(99, 1, 1)) && kept.covers(&claim(last, 1, last)));
+        kept.settle();
+        assert!(kept.covers(&claim(99, 1, 1)));
+    }
+}
