@@ -284,7 +284,7 @@ impl FinalizeRow<'_> {
     fn formats(&self) -> Result<Vec<u32>, Failure> {
         let of = |node| -> Result<u32, Failure> {
             let status: Value = serde_json::from_str(&self.cluster.status(node)?)
-                .map_err(|error| Failure::Broken(format!("a status is no JSON: {error}")))?;
+                .map_err(|error| Failure::Broken(format!("a status is not JSON: {error}")))?;
             let told = status["store_format"].as_u64().unwrap_or(0) as u32;
             let stored = format_in(self.cluster.data(node))?;
             if told == stored {
