@@ -48,6 +48,7 @@ mod rebuilding;
 mod receipts;
 mod recipes;
 mod recover;
+mod releases;
 mod remembered;
 mod repair;
 mod rollback;
