@@ -1,5 +1,5 @@
 //! The row `finalize`: an upgrade that goes back, and its end. Needs the binaries of three
-//! successive releases, which `torture/upgrade.sh` builds; 1 to 3 are the store formats and the
+//! successive releases, which `torture/finalize.sh` builds; 1 to 3 are the store formats and the
 //! versions of the peer protocol that each of them knows.
 //!
 //! ```text
@@ -82,7 +82,7 @@ struct RollFigures {
 /// Runs the row `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (Some(earlier), Some(later)) = (&setup.earlier, &setup.later) else {
-        let why = "it needs --earlier and --later, as torture/upgrade.sh builds them";
+        let why = "it needs --earlier and --later, as torture/finalize.sh builds them";
         return Err(Failure::Skipped(why.to_owned()));
     };
     let mut figures = RollFigures::default();

@@ -80,7 +80,7 @@ enum Row {
     Restarts,
     /// Nodes of an earlier release (--earlier) are upgraded one after the other
     Upgrade,
-    /// Nodes are upgraded, taken back and finalized (--earlier, --later: torture/upgrade.sh)
+    /// Nodes are upgraded, taken back and finalized (--earlier, --later: torture/finalize.sh)
     Finalize,
     /// A node killed and back
     Killed,

@@ -3,7 +3,7 @@
 # after it (torture/releases/*.patch) in a copy, and runs the row "finalize" of torture. Three
 # nodes go up, back down and up again under load, and are finalized. Takes some minutes.
 #
-#     torture/upgrade.sh [--rounds N] [--seed N]
+#     torture/finalize.sh [--rounds N] [--seed N]
 #
 # Needs strace and libfaketime. CARGO names another cargo (default: cargo).
 set -euo pipefail
