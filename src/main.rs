@@ -38,7 +38,7 @@ use crate::settings::values::LogFormat;
 
 /// The allocator. Its wrapper samples allocations while a profile is recorded.
 #[global_allocator]
-static ALLOCATOR: profile::Sampled<Allocator> = profile::Sampled(ALLOCATES);
+static ALLOCATOR: profile::SampledAllocator<Allocator> = profile::SampledAllocator(ALLOCATES);
 
 /// Exit code for an invalid command line, variable or file; the same as clap's.
 const USAGE: u8 = 2;

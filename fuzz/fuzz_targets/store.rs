@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lsm::{
-    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, ReadMode, Space, SyncMode,
-    Verified, Version,
+    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, ReadMode, ScanItem, Space,
+    SyncMode, Version,
 };
 
 /// Id of the stores created here.
@@ -65,7 +65,7 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
     for space in SPACES {
         let mut scan = snapshot.verified_scan(space, b"", None, 0);
         while let Some(seen) = scan.next() {
-            if let Verified::Record(key, record) = seen {
+            if let ScanItem::Record(key, record) = seen {
                 let _ = (record.verify(key), record.expiry_ms(), record.extension());
                 let _ = record.op_history();
             }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_completions_are_those_of_the_command_line() {
+    fn man_pages_and_completions_match_the_command_line() {
         pages::hold(Cli::command());
     }
 }

@@ -92,7 +92,7 @@ impl TaskDriver for Process<'_> {
     }
 
     fn compacted(&self, number: u64) -> Option<bool> {
-        self.0.node.db.has_compacted(number)
+        self.0.node.db.compaction_succeeded(number)
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {

@@ -197,7 +197,7 @@ impl Quotas {
             true => (key.len() + view.value().len()) as u64,
             false => 0,
         };
-        let before = || match engine.look(Space::Data, key) {
+        let before = || match engine.lookup_head(Space::Data, key) {
             Ok(HeadLookup::Found(held)) => {
                 let is_live = held.kind.is_live(held.expiry_ms, wall_micros);
                 let bytes = if is_live { key.len() + held.value_len } else { 0 };

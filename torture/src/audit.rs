@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::Failure;
 use crate::client::{Answer, Client, target};
 use crate::cluster::Cluster;
-use crate::ledger::{Ledger, Said, Wrong};
-use crate::writers::said;
+use crate::ledger::{Ledger, WriteOutcome, WrongAnswer};
+use crate::writers::outcome_of;
 
 /// Query parameters with the quorum of writes and reads.
 pub const VOTES: &str = "&ack=2&from=3";
@@ -67,12 +67,12 @@ impl AuditFigures {
         self.old + self.deleted + self.absent
     }
 
-    fn note(&mut self, key: &str, wrong: Option<Wrong>) {
+    fn note(&mut self, key: &str, wrong: Option<WrongAnswer>) {
         let count = match wrong {
             None => &mut self.right,
-            Some(Wrong::Old) => &mut self.old,
-            Some(Wrong::Deleted) => &mut self.deleted,
-            Some(Wrong::Absent) => &mut self.absent,
+            Some(WrongAnswer::Old) => &mut self.old,
+            Some(WrongAnswer::Deleted) => &mut self.deleted,
+            Some(WrongAnswer::Absent) => &mut self.absent,
         };
         *count += 1;
         if wrong.is_some() && self.samples.len() < SAMPLES {
@@ -150,7 +150,7 @@ pub fn edit(
 /// Writes one key through one node. Sends the write again until two of three replicas have
 /// acknowledged it.
 pub fn write_one(address: SocketAddr, ledger: &Ledger, key: &str) -> Result<(), Failure> {
-    let mut client = Patient { address, client: None };
+    let mut client = ReconnectingClient { address, client: None };
     client.write(ledger, key, Some(VALUE_LEN), VOTES)
 }
 
@@ -257,8 +257,8 @@ fn ranges_by(
 /// Checks that all nodes hold the same records, and that every node's answers are right and
 /// complete. Under each of [`QUORUMS`], reads one range over all keys, and about `some` single
 /// keys. A request without an answer is repeated.
-pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
-    cluster.is_equal()?;
+pub fn check_everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
+    cluster.check_equal()?;
     let keys = ledger.keys();
     let step = (keys.len() / some).max(1);
     let keys: Vec<String> = keys.into_iter().step_by(step).collect();
@@ -276,9 +276,9 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
     for votes in QUORUMS {
         for (node, address) in cluster.addresses().iter().enumerate() {
             let asked = format!("node {}, asked with {votes}", node + 1);
-            let found = until_answered(|| ranges_by(&[*address], ledger, votes))?;
+            let found = repeat_until_answered(|| ranges_by(&[*address], ledger, votes))?;
             check(&format!("ranges of {asked}"), found)?;
-            let found = until_answered(|| read_by(&[*address], ledger, &keys, votes))?;
+            let found = repeat_until_answered(|| read_by(&[*address], ledger, &keys, votes))?;
             check(&format!("keys of {asked}"), found)?;
         }
     }
@@ -286,7 +286,7 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
 }
 
 /// Repeats the requests until all have an answer, or one answer is wrong.
-fn until_answered(
+fn repeat_until_answered(
     ask: impl Fn() -> Result<AuditFigures, Failure>,
 ) -> Result<AuditFigures, Failure> {
     let begun = Instant::now();
@@ -313,7 +313,7 @@ pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigu
 
 /// Repeats the check until all records are right. Returns the time until then; `None` if some
 /// record is still wrong after `at_most`.
-pub fn until_held(
+pub fn wait_until_held(
     cluster: &Cluster,
     node: usize,
     ledger: &Ledger,
@@ -336,15 +336,17 @@ pub fn until_held(
 /// clients.
 fn in_parallel<T: Send>(
     addresses: &[SocketAddr],
-    work: impl Fn(&mut Patient, u64, u64) -> Result<T, Failure> + Sync,
+    work: impl Fn(&mut ReconnectingClient, u64, u64) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
     let clients = addresses.len() * CLIENTS;
     thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = (0..clients)
             .map(|place| {
-                let mut client =
-                    Patient { address: addresses[place % addresses.len()], client: None };
+                let mut client = ReconnectingClient {
+                    address: addresses[place % addresses.len()],
+                    client: None,
+                };
                 scope.spawn(move || work(&mut client, place as u64, clients as u64))
             })
             .collect();
@@ -356,12 +358,12 @@ fn in_parallel<T: Send>(
 }
 
 /// A client that reconnects after its connection has ended.
-struct Patient {
+struct ReconnectingClient {
     address: SocketAddr,
     client: Option<Client>,
 }
 
-impl Patient {
+impl ReconnectingClient {
     fn request(&mut self, method: &str, place: &str, body: &[u8]) -> std::io::Result<Answer> {
         let mut client = match self.client.take() {
             Some(client) => client,
@@ -393,9 +395,9 @@ impl Patient {
                 }
                 None => (ledger.delete(key), self.request("DELETE", &place, b"")),
             };
-            let said = said(&answer);
+            let said = outcome_of(&answer);
             ledger.end(ticket, said);
-            if said == Said::Ok {
+            if said == WriteOutcome::Ok {
                 return Ok(());
             }
             if begun.elapsed() > WRITE_PATIENCE {

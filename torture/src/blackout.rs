@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::ground::{Mount, make_image};
 use crate::ledger::Ledger;
+use crate::mount::{Mount, make_image};
 use crate::random::Random;
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -34,12 +34,16 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         disks.push(disk);
     }
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut read = 0;
     for _ in 0..setup.rounds {
-        let work = Work { value_len: 10_000, patience: Duration::from_secs(3), ..Work::default() };
+        let work = WriterParams {
+            value_len: 10_000,
+            patience: Duration::from_secs(3),
+            ..WriterParams::default()
+        };
         let writers = Writers::start_on(cluster.addresses(), &ledger, work, random.number())?;
         thread::sleep(Duration::from_millis(200 + random.below(setup.size(1500, 500))));
         disks.iter().try_for_each(Mount::cut_power)?;
@@ -48,9 +52,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         writers.stop()?;
         disks.iter_mut().try_for_each(Mount::remount)?;
         (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         cluster.check(&ledger)?;
-        read = read.max(cluster.agree(BY_ITSELF)?.read);
+        read = read.max(cluster.wait_until_equal(BY_ITSELF)?.read);
         cluster.check(&ledger)?;
     }
     let (acknowledged, _, unknown) = ledger.counts();

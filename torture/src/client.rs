@@ -84,7 +84,11 @@ impl Client {
     }
 
     /// Returns `kept` if the node has not closed that connection, otherwise a new connection.
-    pub fn reused(kept: Option<Self>, address: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub fn reuse_or_connect(
+        kept: Option<Self>,
+        address: SocketAddr,
+        patience: Duration,
+    ) -> io::Result<Self> {
         match kept.filter(Self::is_open) {
             Some(client) => Ok(client),
             None => Self::connect_within(address, patience),

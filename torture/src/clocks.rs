@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, Prober};
+use crate::prober::{ProbeParams, Prober};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
@@ -27,7 +27,7 @@ const LIBRARIES: [&str; 2] = [
 /// Greatest clock error of the row, in seconds.
 const MOST: u64 = 300;
 
-const PACE: Pace = Pace {
+const PACE: ProbeParams = ProbeParams {
     clients: 8,
     every: Duration::from_millis(10),
     votes: "&ack=2&from=3",
@@ -52,7 +52,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut figures = ClockFigures::default();
@@ -87,8 +87,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         figures.failed += seen.failed.len();
         // The clocks are set right again, because replicas that differ can agree only then.
         offsets.iter().try_for_each(|path| set(path, 0))?;
-        cluster.until_ready()?;
-        figures.read = figures.read.max(cluster.agree(BY_ITSELF)?.read);
+        cluster.wait_until_ready()?;
+        figures.read = figures.read.max(cluster.wait_until_equal(BY_ITSELF)?.read);
         cluster.check(&ledger)?;
     }
     let ClockFigures { requests, refused, failed, steps, refused_starts, read } = figures;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::client::{Client, read_patiently};
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
 use crate::net::Net;
 use crate::node::{Launch, Node};
 use crate::{Failure, Setup, ports};
@@ -67,7 +67,7 @@ impl Cluster {
     ) -> Result<Self, Failure> {
         let mut cluster = Self::plan(setup, count, net, args)?;
         (0..count).try_for_each(|node| cluster.start_node(node))?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         Ok(cluster)
     }
 
@@ -175,7 +175,7 @@ impl Cluster {
 
     /// Waits until every node, as a coordinator, reaches all others, and is authoritative for keys
     /// that it does not hold.
-    pub fn until_ready(&self) -> Result<(), Failure> {
+    pub fn wait_until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());
         let target = format!("/v0/entity?id=nobody-writes-this{everybody}");
@@ -233,7 +233,7 @@ impl Cluster {
     /// Checks oracle C (all replicas hold the same) where every node holds every key: waits until
     /// all nodes hold the same records. Reads the keys that still differ after `by_itself` from all
     /// replicas, which must make them equal.
-    pub fn agree(&self, by_itself: Duration) -> Result<Agreement, Failure> {
+    pub fn wait_until_equal(&self, by_itself: Duration) -> Result<Agreement, Failure> {
         let begun = Instant::now();
         let mut read = 0;
         loop {
@@ -260,7 +260,7 @@ impl Cluster {
     }
 
     /// Checks now that all nodes hold the same records (oracle C). Returns the number of keys.
-    pub fn is_equal(&self) -> Result<usize, Failure> {
+    pub fn check_equal(&self) -> Result<usize, Failure> {
         let nodes = 0..self.nodes.len();
         let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
         let differing = differing(&dumps);
@@ -304,7 +304,7 @@ impl Cluster {
                 other => other,
             };
             let found = crate::read_all(node)?;
-            keys = ledger.check(&found, Process::Same).map_err(asked)?.keys;
+            keys = ledger.check(&found, ProcessState::Same).map_err(asked)?.keys;
             self.check_gets(node, ledger).map_err(asked)?;
         }
         Ok(keys)
@@ -369,7 +369,7 @@ impl Cluster {
 
     /// Makes a plan at a node. Repeats the attempt until the nodes that the plan adds have asked to
     /// join.
-    pub fn planned<S: AsRef<str>>(
+    pub fn make_plan<S: AsRef<str>>(
         &self,
         setup: &Setup,
         node: usize,

@@ -15,9 +15,9 @@ use rustix::process::Signal;
 
 use crate::client::{Client, target};
 use crate::cluster::Cluster;
-use crate::ground::{Mount, make_image};
-use crate::ledger::{Ledger, Said};
-use crate::writers::said;
+use crate::ledger::{Ledger, WriteOutcome};
+use crate::mount::{Mount, make_image};
+use crate::writers::outcome_of;
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -122,14 +122,14 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
         // ext4 takes one of the two `DISK_MIB` for its journal and inodes.
         make_image(&image, (2 * DISK_MIB + ROOM_MIB) << 20)?;
         let disk = Mount::image(&image)?;
-        let ballast = disk.ballast(ROOM_MIB << 20)?;
+        let ballast = disk.fill_leaving(ROOM_MIB << 20)?;
         (disk, Some(ballast))
     } else {
         (Mount::tmpfs(DISK_MIB)?, None)
     };
     cluster.launches[VICTIM].data = disk.path().join("data");
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Ledger::default();
     let at = cluster.addresses();
     let half_of_it = [at[VICTIM], at[0], at[VICTIM], at[1]];
@@ -244,12 +244,12 @@ fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64,
             let name = format!("{}{number:07}", what.prefix);
             let (ticket, value) = ledger.put(&name, what.value_len);
             let answer = connected.request("PUT", &(target(&name) + "&ack=2&from=3"), &value);
-            let said = said(&answer);
+            let said = outcome_of(&answer);
             ledger.end(ticket, said);
             if answer.is_ok_and(|answer| !answer.closes) {
                 client = Some(connected);
             }
-            if said == Said::Ok {
+            if said == WriteOutcome::Ok {
                 acknowledged.fetch_add(1, Ordering::Relaxed);
                 key = None;
             } else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::client::{Client, target};
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill};
+use crate::fill::{FillParams, fill};
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::{Failure, Setup};
@@ -31,7 +31,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(30_000, 6_000);
-    let what = Fill { keys, value_len: VALUE_LEN, prefix: 'c', votes: "&ack=3&from=3" };
+    let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'c', votes: "&ack=3&from=3" };
     fill(cluster.addresses(), &ledger, what)?;
     cluster.stop(ROTTEN)?;
     let mut random = Random::new(setup.seed);
@@ -46,7 +46,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     };
     for sound in (0..NODES).filter(|node| *node != ROTTEN) {
         let held = cluster.dump(sound)?;
-        let tally = ledger.check(&held, crate::ledger::Process::Same)?;
+        let tally = ledger.check(&held, crate::ledger::ProcessState::Same)?;
         if held.len() < tally.keys {
             return Err(Failure::Broken(format!("node {} lost keys of its own", sound + 1)));
         }
@@ -54,8 +54,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     cluster.kill(ROTTEN)?;
     fs::remove_dir_all(cluster.data(ROTTEN))?;
     cluster.start_node(ROTTEN)?;
-    cluster.until_ready()?;
-    let agreed = cluster.agree(BY_ITSELF)?;
+    cluster.wait_until_ready()?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{flips} bits flipped in the tables of one replica: {}; all {} keys right from every node, \

@@ -50,7 +50,7 @@ enum CounterOutcome {
 }
 
 /// An addition that its client retries.
-struct Open {
+struct PendingAddition {
     counter: usize,
     key: String,
     begun: Instant,
@@ -68,7 +68,7 @@ struct CounterState {
 /// Runs `rounds` faults: a node is killed and restarted, or suspended for a while.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let shared = Arc::new(CounterState {
         addresses: cluster.addresses().to_vec(),
         stop: AtomicBool::new(false),
@@ -82,7 +82,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     shared.stop.store(true, Ordering::Relaxed);
     clients.join()?;
     faults?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     check(&cluster, &shared, setup.rounds)
 }
 
@@ -100,7 +100,7 @@ fn faults(setup: &Setup, cluster: &mut Cluster, random: &mut Random) -> Result<(
             thread::sleep(lasts);
             cluster.node(node)?.signal(Signal::CONT)?;
         }
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
     }
     thread::sleep(Duration::from_millis(300));
     Ok(())
@@ -167,16 +167,16 @@ impl CounterState {
         let insists = number.is_multiple_of(3);
         let mut place = number;
         let mut connection: Option<Client> = None;
-        let mut open: Option<Open> = None;
+        let mut open: Option<PendingAddition> = None;
         while open.is_some() || !self.stop.load(Ordering::Relaxed) {
-            let addition = open.take().unwrap_or_else(|| Open {
+            let addition = open.take().unwrap_or_else(|| PendingAddition {
                 counter: random.below(COUNTERS as u64) as usize,
                 key: format!("{:016x}", random.number()),
                 begun: Instant::now(),
                 unknown: false,
             });
             let address = self.addresses[place % NODES];
-            let client = Client::reused(connection.take(), address, PATIENCE);
+            let client = Client::reuse_or_connect(connection.take(), address, PATIENCE);
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));
@@ -201,10 +201,10 @@ impl CounterState {
     /// Records the outcome of an addition. Returns the addition if the client must retry it.
     fn note(
         &self,
-        addition: Open,
+        addition: PendingAddition,
         outcome: CounterOutcome,
         insists: bool,
-    ) -> Result<Option<Open>, Failure> {
+    ) -> Result<Option<PendingAddition>, Failure> {
         let mut additions = self.additions[addition.counter].lock();
         match outcome {
             CounterOutcome::Done(sum) => {
@@ -217,7 +217,7 @@ impl CounterState {
             CounterOutcome::Undone | CounterOutcome::Unknown
                 if insists && addition.is_worth_another_try() =>
             {
-                return Ok(Some(Open { unknown: true, ..addition }));
+                return Ok(Some(PendingAddition { unknown: true, ..addition }));
             }
             CounterOutcome::Undone | CounterOutcome::Unknown | CounterOutcome::Used => {
                 additions.unknown += 1
@@ -227,7 +227,7 @@ impl CounterState {
     }
 }
 
-impl Open {
+impl PendingAddition {
     fn is_worth_another_try(&self) -> bool {
         self.unknown && self.begun.elapsed() < READABLE || self.begun.elapsed() < PATIENCE
     }

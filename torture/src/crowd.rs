@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, Prober};
+use crate::prober::{ProbeParams, Prober};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
@@ -26,7 +26,7 @@ const IDLE: usize = 192;
 
 /// One more attempt per request than in other rows: one node is down, and another may refuse the
 /// request because many idle clients wait there for a slot.
-const PACE: Pace = Pace {
+const PACE: ProbeParams = ProbeParams {
     clients: 8,
     every: Duration::from_millis(16),
     votes: "&ack=2&from=3",
@@ -66,7 +66,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
                 cluster.kill(node)?;
                 thread::sleep(Duration::from_millis(500));
                 cluster.start_node(node)?;
-                cluster.until_ready()?;
+                cluster.wait_until_ready()?;
                 crowd.away.store(u64::MAX, Ordering::Relaxed);
             }
             prober.stop()
@@ -80,7 +80,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let (failed, of) = (seen.failed.len(), seen.requests);
         return Err(Failure::Broken(format!("{failed} of {of} requests failed, as{first}")));
     }
-    let agreed = cluster.agree(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} idle clients for {PLACES} places at each of {NODES} nodes, closed and back {} times; \

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ledger::{Ledger, Process};
-use crate::writers::{Statuses, Work, Writers};
+use crate::ledger::{Ledger, ProcessState};
+use crate::writers::{Statuses, WriterParams, Writers};
 use crate::{Failure, Setup, check};
 
 /// Options of `prlimit` that limit the node's descriptors.
@@ -53,7 +53,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     launch.wrapper = vec!["prlimit".to_owned(), LIMIT.to_owned(), "--".to_owned()];
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { clients: 8, value_len: 20_000, ..Work::default() };
+    let work = WriterParams { clients: 8, value_len: 20_000, ..WriterParams::default() };
     let writers = Writers::start(node.address, &ledger, work, seed)?;
     if !writers.wait(PATIENCE, |statuses| statuses.get(&201).is_some_and(|count| *count > 50)) {
         return Err(Failure::Broken(format!("no writes: {:?}", writers.statuses())));
@@ -81,10 +81,10 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     if !served || bad(&after) {
         return Err(Failure::Broken(format!("after the crowd left: {after:?}")));
     }
-    check(&node, &ledger, Process::Same)?;
+    check(&node, &ledger, ProcessState::Same)?;
     node.kill()?;
     let node = launch.start()?;
-    check(&node, &ledger, Process::New)?;
+    check(&node, &ledger, ProcessState::New)?;
     Ok((cpu, recovery, during))
 }
 

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::target;
-use crate::ground::{Mount, make_image};
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
+use crate::mount::{Mount, make_image};
 use crate::node::{Launch, Node};
-use crate::writers::{Statuses, Work, Writers, said};
+use crate::writers::{Statuses, WriterParams, Writers, outcome_of};
 use crate::{Failure, Setup, check};
 
 /// Size of the disk in MiB.
@@ -39,7 +39,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let image = dir.path().join("image");
     make_image(&image, (3 * DISK_MIB) << 20)?;
     let disk = Mount::image(&image)?;
-    let ballast = disk.ballast((2 * DISK_MIB) << 20)?;
+    let ballast = disk.fill_leaving((2 * DISK_MIB) << 20)?;
     let launch = setup.launch(disk.path(), dir.path(), &args(0));
     let (ext4, _) = fill_up(&launch, || Ok(fs::remove_file(&ballast)?))?;
     Ok(format!(
@@ -64,7 +64,13 @@ fn fill_up(
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
     // Many keys and few deletes: the data must grow until the disk is full.
-    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, clients: 8, ..Work::default() };
+    let work = WriterParams {
+        keys: 1500,
+        value_len: 60_000,
+        deletes: 2,
+        clients: 8,
+        ..WriterParams::default()
+    };
     let writers = Writers::start(node.address, &ledger, work, 1)?;
     let full = |statuses: &Statuses| statuses.contains_key(&507);
     if !writers.wait(PATIENCE, full) {
@@ -80,7 +86,7 @@ fn fill_up(
             "a full disk is answered with {status}: {statuses:?}"
         )));
     }
-    check(&node, &ledger, Process::Same)?;
+    check(&node, &ledger, ProcessState::Same)?;
     survives_restart_or_says_why(launch, node, &ledger, make_room, statuses)
 }
 
@@ -98,19 +104,19 @@ fn survives_restart_or_says_why(
     let took = loop {
         let (ticket, value) = ledger.put("first-after", 100);
         let answer = client.request("PUT", &target("first-after"), &value);
-        ledger.end(ticket, said(&answer));
+        ledger.end(ticket, outcome_of(&answer));
         match answer?.status {
             201 => break begun.elapsed(),
             503 | 507 if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
             status => return Err(Failure::Broken(format!("{status} although there is room"))),
         }
     };
-    let work = Work { keys: 1000, ..Work::default() };
+    let work = WriterParams { keys: 1000, ..WriterParams::default() };
     let writers = Writers::start(node.address, ledger, work, 2)?;
     thread::sleep(Duration::from_millis(300));
     node.kill()?;
     writers.stop()?;
     let node = launch.start()?;
-    check(&node, ledger, Process::New)?;
+    check(&node, ledger, ProcessState::New)?;
     Ok((took, statuses))
 }

@@ -71,7 +71,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
     let clocks = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let (random, values) = (Random::new(setup.seed), Vec::new());
     let (off, figures) = (vec![0; NODES], ExpiryFigures::default());
     let mut row = ExpiryRow { setup, cluster, clocks, off, random, values, figures };
@@ -260,23 +260,23 @@ impl ExpiryRow<'_> {
             thread::sleep(Duration::from_millis(20));
         }
         let begun = Instant::now();
-        self.cluster.until_ready()?;
-        self.is_all_gone()?;
+        self.cluster.wait_until_ready()?;
+        self.check_all_gone()?;
         let gone = begun.elapsed();
         for node in 0..NODES {
             self.cluster.kill(node)?;
             start_repaired(self.setup, &mut self.cluster, node)?;
         }
-        self.cluster.until_ready()?;
-        self.is_all_gone()?;
+        self.cluster.wait_until_ready()?;
+        self.check_all_gone()?;
         // The round and the compaction purge the tombstones that hide older values.
         prove(self.setup, &self.cluster, 0)?;
         compact(self.setup, &self.cluster)?;
-        self.is_all_gone()?;
+        self.check_all_gone()?;
         Ok(gone)
     }
 
-    fn is_all_gone(&self) -> Result<(), Failure> {
+    fn check_all_gone(&self) -> Result<(), Failure> {
         for node in 0..NODES {
             let mut client = self.client(node)?;
             for Value { key, .. } in &self.values {

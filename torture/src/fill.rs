@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::client::{Client, target};
-use crate::ledger::{Ledger, Said};
-use crate::writers::said;
+use crate::ledger::{Ledger, WriteOutcome};
+use crate::writers::outcome_of;
 
 /// Number of clients, each with one request in flight.
 const CLIENTS: u64 = 32;
@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// Parameters of the writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Fill {
+pub struct FillParams {
     /// Number of keys.
     pub keys: u64,
     /// Length of each value in bytes.
@@ -36,7 +36,7 @@ pub struct Fill {
 pub fn fill(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,
-    what: Fill,
+    what: FillParams,
 ) -> Result<Duration, Failure> {
     fill_some(addresses, ledger, what, |_| true)
 }
@@ -45,7 +45,7 @@ pub fn fill(
 pub fn fill_some(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,
-    what: Fill,
+    what: FillParams,
     is_meant: fn(u64) -> bool,
 ) -> Result<Duration, Failure> {
     let begun = Instant::now();
@@ -66,7 +66,7 @@ pub fn fill_some(
 fn fill_share(
     address: SocketAddr,
     ledger: &Ledger,
-    what: Fill,
+    what: FillParams,
     (number, is_meant): (u64, fn(u64) -> bool),
 ) -> Result<(), Failure> {
     let mut client = Client::connect(address)?;
@@ -77,9 +77,9 @@ fn fill_share(
         loop {
             let (ticket, value) = ledger.put(&key, what.value_len);
             let answer = client.request("PUT", &(target(&key) + what.votes), &value);
-            let said = said(&answer);
+            let said = outcome_of(&answer);
             ledger.end(ticket, said);
-            if said == Said::Ok {
+            if said == WriteOutcome::Ok {
                 break;
             }
             if begun.elapsed() > PATIENCE {

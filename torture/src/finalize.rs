@@ -26,8 +26,8 @@ use serde_json::Value;
 use crate::clocks::{faked, set};
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, ProbeFigures, Prober};
-use crate::restarts::all_succeeded;
+use crate::prober::{ProbeFigures, ProbeParams, Prober};
+use crate::restarts::check_all_succeeded;
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
@@ -112,7 +112,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 impl FinalizeRow<'_> {
     fn round(&mut self, round: u64) -> Result<(), Failure> {
         (0..NODES).try_for_each(|node| self.cluster.start_node(node))?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         let seed = self.setup.seed + round;
         self.under_load(seed, |row| {
             for node in 0..NODES {
@@ -134,7 +134,7 @@ impl FinalizeRow<'_> {
         self.finalize(seed)?;
         self.goes_not_back()?;
         self.mixes_no_three()?;
-        self.cluster.agree(BY_ITSELF)?;
+        self.cluster.wait_until_equal(BY_ITSELF)?;
         self.cluster.check(&self.ledger)?;
         Ok(())
     }
@@ -143,7 +143,7 @@ impl FinalizeRow<'_> {
     fn start_as(&mut self, node: usize, binary: PathBuf) -> Result<(), Failure> {
         self.cluster.launches[node].binary = binary;
         self.cluster.start_node(node)?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         thread::sleep(MIXED);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl FinalizeRow<'_> {
         what: impl FnOnce(&mut Self) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let seen = self.beside_clients(seed, what)?;
-        all_succeeded(&seen)
+        check_all_succeeded(&seen)
     }
 
     fn beside_clients(
@@ -164,7 +164,7 @@ impl FinalizeRow<'_> {
         what: impl FnOnce(&mut Self) -> Result<(), Failure>,
     ) -> Result<ProbeFigures, Failure> {
         let addresses = self.cluster.addresses();
-        let prober = Prober::start(addresses, &self.ledger, Pace::USUAL, seed)?;
+        let prober = Prober::start(addresses, &self.ledger, ProbeParams::USUAL, seed)?;
         thread::sleep(MIXED);
         let done = what(self);
         let seen = prober.stop()?;
@@ -203,7 +203,7 @@ impl FinalizeRow<'_> {
             row.cluster.start_node(BEHIND)?;
             thread::sleep(MIXED * 2);
             set(&row.clocks[BEHIND], 0)?;
-            row.cluster.until_ready()
+            row.cluster.wait_until_ready()
         })?;
         if seen.failed.len() as u64 * SERVED > seen.requests {
             return Err(Failure::Broken(format!(

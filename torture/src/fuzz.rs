@@ -68,11 +68,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         }
         Ok::<_, Failure>(answered)
     })?;
-    still_serves(&mut node, &std::fs::read_to_string(dir.path().join("node.log"))?)?;
+    check_still_serves(&mut node, &std::fs::read_to_string(dir.path().join("node.log"))?)?;
     Ok(format!("{cases} malformed conversations, {answered} answers, 0 panics"))
 }
 
-fn still_serves(node: &mut Node, log: &str) -> Result<(), Failure> {
+fn check_still_serves(node: &mut Node, log: &str) -> Result<(), Failure> {
     if node.has_ended()? || log.contains("panicked") {
         return Err(Failure::Broken(format!("the node panicked: {log}")));
     }

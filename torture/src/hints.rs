@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill};
+use crate::fill::{FillParams, fill};
 use crate::ledger::Ledger;
 use crate::{Failure, Setup};
 
@@ -25,7 +25,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let ledger = Arc::new(Ledger::default());
     cluster.kill(AWAY)?;
     let keys = setup.size(1_000_000, 10_000);
-    let what = Fill { keys, value_len: 30, prefix: 'h', votes: "&ack=2&from=3" };
+    let what = FillParams { keys, value_len: 30, prefix: 'h', votes: "&ack=2&from=3" };
     let filled = fill(&cluster.others(AWAY), &ledger, what)?;
     cluster.start_node(AWAY)?;
     let begun = Instant::now();
@@ -49,7 +49,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         thread::sleep(Duration::from_millis(setup.size(200, 5)));
     }
     let took = begun.elapsed();
-    let agreed = cluster.agree(PATIENCE)?;
+    let agreed = cluster.wait_until_equal(PATIENCE)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{keys} keys written in {:.0} s with one node away; replayed in {:.1} s, {:.0} hints/s, \

@@ -19,7 +19,7 @@ use crate::clocks::{preload, set_millis};
 use crate::cluster::Cluster;
 use crate::net::Net;
 use crate::random::Random;
-use crate::register::{Checked, Register};
+use crate::register::{CheckSummary, Register};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -82,7 +82,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, Some(net), &args)?;
     let clocks = clocks(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let begun = Instant::now();
     let shared = Arc::new(HistoryState {
         addresses: cluster.addresses().to_vec(),
@@ -98,7 +98,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     shared.stop.store(true, Ordering::Relaxed);
     clients.join()?;
     faults?;
-    let mut checked = Checked::default();
+    let mut checked = CheckSummary::default();
     for register in &shared.registers {
         let of_it = register.check().map_err(|failure| match failure {
             Failure::Broken(what) => Failure::Broken(format!("{what} (seed {})", setup.seed)),
@@ -106,7 +106,8 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
         })?;
         checked.add(&of_it);
     }
-    let Checked { histories, operations, conditional, unmet, unknown, twice, gave_up } = checked;
+    let CheckSummary { histories, operations, conditional, unmet, unknown, twice, gave_up } =
+        checked;
     if conditional == 0 || unmet == 0 {
         return Err(Failure::Broken("no condition was met, or all were".to_owned()));
     }
@@ -147,7 +148,7 @@ fn faults(
             let other = (node + 1 + random.below(2) as usize) % NODES;
             // A node may lose its disk only if all other disks are intact.
             if fault == HistoryFault::Wipe || random.percent(50) {
-                cluster.until_ready()?;
+                cluster.wait_until_ready()?;
             }
             thread::sleep(Duration::from_millis(random.below(setup.size(600, 200))));
             let lasts = Duration::from_millis(100 + random.below(setup.size(2500, 500)));
@@ -161,8 +162,8 @@ fn faults(
                 HistoryFault::Pause => cluster.node(node)?.signal(Signal::STOP)?,
                 HistoryFault::Isolate => net.isolate(node)?,
                 HistoryFault::OneWay => net.cut(node, other)?,
-                HistoryFault::Bridge => net.part(node, other)?,
-                HistoryFault::Loss => net.lose(20)?,
+                HistoryFault::Bridge => net.cut_both_ways(node, other)?,
+                HistoryFault::Loss => net.drop_packets(20)?,
                 HistoryFault::Clock => {
                     if let Some(clock) = clocks.get(node) {
                         let off = random.below(2 * CLOCK_OFF + 1) as i64 - CLOCK_OFF as i64;
@@ -175,7 +176,7 @@ fn faults(
                 HistoryFault::Kill | HistoryFault::Restart => cluster.start_node(node)?,
                 HistoryFault::Wipe => {
                     cluster.start_node(node)?;
-                    cluster.until_ready()?;
+                    cluster.wait_until_ready()?;
                 }
                 HistoryFault::Pause => cluster.node(node)?.signal(Signal::CONT)?,
                 HistoryFault::Isolate
@@ -186,7 +187,7 @@ fn faults(
             }
         }
     }
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     thread::sleep(Duration::from_millis(300));
     Ok(())
 }
@@ -198,7 +199,7 @@ impl HistoryState {
         while !self.stop.load(Ordering::Relaxed) {
             let register = &self.registers[random.below(KEYS as u64) as usize];
             let address = self.addresses[place % NODES];
-            let client = Client::reused(connection.take(), address, PATIENCE);
+            let client = Client::reuse_or_connect(connection.take(), address, PATIENCE);
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
 use crate::node::{Launch, Node};
 use crate::random::Random;
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup, check};
 
 /// Small memtables and little memory, so that some kills hit a flush or a compaction.
@@ -43,11 +43,11 @@ pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
     let mut node = start(&launch, sync, mixed, &mut random, &mut figures)?;
     for round in 0..setup.rounds {
         let context = |failure| within(failure, setup, round);
-        let work = Work { value_len: 20_000, ..Work::default() };
+        let work = WriterParams { value_len: 20_000, ..WriterParams::default() };
         let writers = Writers::start(node.address, &ledger, work, random.number())?;
         thread::sleep(Duration::from_millis(20 + random.below(LONGEST_MS)));
         if random.percent(10) {
-            refuses_company(&launch)?;
+            check_second_process_refused(&launch)?;
         }
         end(node, &mut random, &mut figures).map_err(context)?;
         writers.stop().map_err(context)?;
@@ -56,7 +56,7 @@ pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
         figures.unknown += unknown;
         kill_recoveries(&launch, &mut random, &mut figures)?;
         node = start(&launch, sync, mixed, &mut random, &mut figures).map_err(context)?;
-        check(&node, &ledger, Process::New).map_err(context)?;
+        check(&node, &ledger, ProcessState::New).map_err(context)?;
     }
     let KillFigures { kills, in_recovery, terminated, acknowledged, unknown, slowest_start } =
         figures;
@@ -136,7 +136,7 @@ fn kill_recoveries(
 }
 
 /// Checks that a second process on the same directory ends, and does no harm to the first.
-fn refuses_company(launch: &Launch) -> Result<(), Failure> {
+fn check_second_process_refused(launch: &Launch) -> Result<(), Failure> {
     match launch.start() {
         Ok(_) => Err(Failure::Broken("two processes serve one directory".to_owned())),
         Err(Failure::Refused(said)) if said.contains("in use by another process") => Ok(()),

@@ -27,7 +27,6 @@ pub mod expiry;
 pub mod fill;
 pub mod finalize;
 pub mod fuzz;
-pub mod ground;
 pub mod hints;
 pub mod histories;
 pub mod kill;
@@ -37,6 +36,7 @@ pub mod lost_interval;
 pub mod members;
 pub mod memory;
 pub mod mixed;
+pub mod mount;
 pub mod net;
 pub mod node;
 pub mod outdated;
@@ -79,7 +79,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::ledger::{Ledger, Process, Tally};
+use crate::ledger::{Ledger, ProcessState, Tally};
 use crate::node::{Launch, Node};
 
 /// The reason why a row ended without figures.
@@ -162,7 +162,7 @@ pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
 }
 
 /// Reads everything by range and by key. Both must agree, and satisfy oracles A and F.
-pub fn check(node: &Node, ledger: &Ledger, process: Process) -> Result<Tally, Failure> {
+pub fn check(node: &Node, ledger: &Ledger, process: ProcessState) -> Result<Tally, Failure> {
     let found = read_all(node)?;
     check_gets(node, ledger, &found)?;
     ledger.check(&found, process)

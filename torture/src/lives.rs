@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ground::Mount;
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
+use crate::mount::Mount;
 use crate::node::{Launch, Node};
 use crate::random::Random;
-use crate::writers::{Statuses, Work, Writers};
+use crate::writers::{Statuses, WriterParams, Writers};
 use crate::{Failure, Setup, check, read_all};
 
 /// The default sync mode, with the default sizes of memtables and segments, which are large.
@@ -69,13 +69,14 @@ fn young(setup: &Setup) -> Result<String, Failure> {
                 continue;
             }
             let node = launch.start()?;
-            let writers = Writers::start(node.address, &ledger, Work::default(), random.number())?;
+            let writers =
+                Writers::start(node.address, &ledger, WriterParams::default(), random.number())?;
             thread::sleep(Duration::from_millis(random.below(YOUNG_MS)));
             node.kill()?;
             writers.stop()?;
         }
         let node = launch.start()?;
-        check(&node, &ledger, Process::New)?;
+        check(&node, &ledger, ProcessState::New)?;
         acknowledged += ledger.counts().0;
     }
     Ok(format!("{kills} kills of {} young directories: 0 of {acknowledged} lost", setup.rounds))
@@ -93,7 +94,8 @@ fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
         let begun = Instant::now();
         let node = launch.start()?;
         starts.push(begun.elapsed());
-        let writers = Writers::start(node.address, &ledger, Work::default(), random.number())?;
+        let writers =
+            Writers::start(node.address, &ledger, WriterParams::default(), random.number())?;
         thread::sleep(LIFE.mul_f64(random.below(100) as f64 / 100.0));
         let begun = Instant::now();
         end(node, kill)?;
@@ -111,7 +113,7 @@ fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
     let node = launch.start()?;
     // A check of a new process leaves one write of each key in the ledger.
     let written = ledger.counts().0;
-    check(&node, &ledger, Process::New)?;
+    check(&node, &ledger, ProcessState::New)?;
     let longest = |all: &[Duration]| all.iter().max().map_or(0, Duration::as_millis);
     Ok(format!(
         "{} {} under load: starts took {} to {} ms, {}at most {} MiB of log were left, \
@@ -157,7 +159,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         let launch = setup.launch(dir.path(), dir.path(), &DEFAULTS);
         let node = launch.start()?;
         let ledger = Arc::new(Ledger::default());
-        let writers = Writers::start(node.address, &ledger, Work::default(), setup.seed)?;
+        let writers = Writers::start(node.address, &ledger, WriterParams::default(), setup.seed)?;
         thread::sleep(LIFE);
         let moved = dir.path().join("moved");
         let begun = Instant::now();
@@ -183,7 +185,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         if !removed {
             // All acknowledged writes are in the directory that was moved.
             fs::rename(&moved, &launch.data)?;
-            check(&launch.start()?, &ledger, Process::New)?;
+            check(&launch.start()?, &ledger, ProcessState::New)?;
         }
     }
     Ok(format!("directory removed, moved: no ack after {} ms at most", longest.as_millis()))
@@ -196,7 +198,7 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(dir.path(), dir.path(), &SMALL);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { value_len: 20_000, ..Work::default() };
+    let work = WriterParams { value_len: 20_000, ..WriterParams::default() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let (mut served, mut refused) = (0, 0);
     for round in 0..setup.rounds {
@@ -215,7 +217,7 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
         fs::remove_dir_all(&copy)?;
     }
     writers.stop()?;
-    check(&node, &ledger, Process::Same)?;
+    check(&node, &ledger, ProcessState::Same)?;
     Ok(format!("{} copies of a running node: {served} served, {refused} refused", setup.rounds))
 }
 
@@ -227,7 +229,13 @@ fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &SMALL);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, clients: 8, ..Work::default() };
+    let work = WriterParams {
+        keys: 1500,
+        value_len: 60_000,
+        deletes: 2,
+        clients: 8,
+        ..WriterParams::default()
+    };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let full = |statuses: &Statuses| statuses.get(&507).is_some_and(|refused| *refused > 100);
     if !writers.wait(PATIENCE, full) {
@@ -237,7 +245,7 @@ fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     writers.stop()?;
     disk.resize(256)?;
     let node = launch.start()?;
-    check(&node, &ledger, Process::New)?;
+    check(&node, &ledger, ProcessState::New)?;
     end(node, false)?;
     disk.remount_as("ro")?;
     match launch.start() {
@@ -247,6 +255,6 @@ fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
         Err(other) => return Err(other),
     }
     disk.remount_as("rw")?;
-    check(&launch.start()?, &ledger, Process::New)?;
+    check(&launch.start()?, &ledger, ProcessState::New)?;
     Ok("stopped on a full disk, refused on a read-only one: 0 lost".to_owned())
 }

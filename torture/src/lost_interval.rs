@@ -8,9 +8,9 @@ use rustix::process::Signal;
 
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::ground::{Mount, make_image};
 use crate::ledger::Ledger;
-use crate::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, meet};
+use crate::mount::{Mount, make_image};
+use crate::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, wait_until_met};
 use crate::{Failure, Setup};
 
 /// Size of the image with the data of one node, in bytes.
@@ -33,7 +33,7 @@ pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let mut disk = Mount::image(&image)?;
     cluster.launches[A].data = disk.path().join("data");
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Ledger::default();
     let mut findings = Findings::default();
     let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut findings);
@@ -65,7 +65,7 @@ fn cuts(
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
     // A may not be authoritative before it has connected to C, which might know of more lost
     // writes.
-    meet(cluster)?;
+    wait_until_met(cluster)?;
     findings.reads("C down", &audit::read(&both, ledger, ab)?);
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
@@ -73,7 +73,7 @@ fn cuts(
     let found = audit::read(&others, ledger, ac)?;
     cluster.node(B)?.signal(Signal::CONT)?;
     findings.reads("B paused", &found);
-    findings.with_all(cluster, ledger)?;
+    findings.check_with_all(cluster, ledger)?;
     single(cluster, disk, ledger, findings)
 }
 
@@ -88,7 +88,7 @@ fn single(
     cluster.kill(C)?;
     audit::write_one(cluster.addresses()[A], ledger, SINGLE)?;
     cut(cluster, disk)?;
-    meet(cluster)?;
+    wait_until_met(cluster)?;
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let others = [cluster.addresses()[A], cluster.addresses()[C]];

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, target};
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
 use crate::node::Node;
-use crate::writers::{Statuses, Work, Writers};
+use crate::writers::{Statuses, WriterParams, Writers};
 use crate::{Failure, Setup, check};
 
 /// Memory budget of the node.
@@ -49,7 +49,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 /// Checks that the process never exceeded its memory. Returns its peak in bytes.
-pub fn within_bounds(node: &Node) -> Result<u64, Failure> {
+pub fn check_within_bounds(node: &Node) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > MOST_RESIDENT {
         return Err(Failure::Broken(format!("the process took {} MiB", most >> 20)));
@@ -64,13 +64,13 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
     let launch = setup.launch(dir.path(), dir.path(), &args);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work {
+    let work = WriterParams {
         clients: setup.size(64, 24),
         keys: 8,
         value_len: MAX_VALUE as u64,
         deletes: 5,
         reads: 30,
-        ..Work::default()
+        ..WriterParams::default()
     };
     let writers = Writers::start(node.address, &ledger, work, seed)?;
     let stop = AtomicBool::new(false);
@@ -91,13 +91,13 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
     if statuses.keys().any(|status| !allowed.contains(status)) {
         return Err(Failure::Broken(format!("a siege is answered with {statuses:?}")));
     }
-    is_too_large(&node)?;
-    check(&node, &ledger, Process::Same)?;
-    let most = within_bounds(&node)?;
+    check_too_large_refused(&node)?;
+    check(&node, &ledger, ProcessState::Same)?;
+    let most = check_within_bounds(&node)?;
     node.kill()?;
     let node = launch.start()?;
-    check(&node, &ledger, Process::New)?;
-    Ok((most.max(within_bounds(&node)?), statuses))
+    check(&node, &ledger, ProcessState::New)?;
+    Ok((most.max(check_within_bounds(&node)?), statuses))
 }
 
 type ClientKind = fn(&mut Client) -> std::io::Result<()>;
@@ -148,7 +148,7 @@ fn too_large(client: &mut Client) -> std::io::Result<()> {
 }
 
 /// Sends a value that is one byte too long, and checks that the answer is 413.
-fn is_too_large(node: &Node) -> Result<(), Failure> {
+fn check_too_large_refused(node: &Node) -> Result<(), Failure> {
     let mut client = node.client()?;
     let answer = client.request("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])?;
     match answer.status {

@@ -42,7 +42,7 @@ type Version = (u64, u64);
 
 /// A version that some replicas hold, and the least number of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Known {
+struct KnownVersion {
     held_by: u64,
     from: u64,
     version: Version,
@@ -51,35 +51,36 @@ struct Known {
     written: bool,
 }
 
-impl Known {
+impl KnownVersion {
     fn is_met_by(&self, ack: u64, from: u64) -> bool {
         self.held_by + ack > self.from.max(from)
     }
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    known: Mutex<HashMap<u64, Vec<Known>>>,
+struct KnownVersions {
+    known: Mutex<HashMap<u64, Vec<KnownVersion>>>,
     stop: AtomicBool,
     checked: AtomicU64,
     /// Number of answers older than a known version, where the quorums need not intersect.
     older: AtomicU64,
 }
 
-impl Book {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Known>>> {
+impl KnownVersions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<KnownVersion>>> {
         self.known.lock()
     }
 
-    fn known(&self, key: u64) -> Vec<Known> {
+    fn known(&self, key: u64) -> Vec<KnownVersion> {
         self.lock().get(&key).cloned().unwrap_or_default()
     }
 
-    fn note(&self, key: u64, new: Known) {
+    fn note(&self, key: u64, new: KnownVersion) {
         let mut known = self.lock();
         let known = known.entry(key).or_default();
-        let same =
-            |k: &Known| (k.held_by, k.from, k.written) == (new.held_by, new.from, new.written);
+        let same = |k: &KnownVersion| {
+            (k.held_by, k.from, k.written) == (new.held_by, new.from, new.written)
+        };
         match known.iter_mut().find(|known| same(known)) {
             Some(known) => known.version = known.version.max(new.version),
             None => known.push(new),
@@ -96,8 +97,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         |path: &PathBuf| set_millis(path, random.below(2 * MOST_OFF + 1) as i64 - MOST_OFF as i64);
     offsets.iter().try_for_each(&mut skew)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
-    let book = Book::default();
+    cluster.wait_until_ready()?;
+    let book = KnownVersions::default();
     let addresses = cluster.addresses().to_vec();
     let mut victims = Random::new(setup.seed ^ 1);
     let ended = thread::scope(|scope| {
@@ -142,7 +143,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> Result<(), Failure> {
+fn ask(
+    book: &KnownVersions,
+    addresses: &[std::net::SocketAddr],
+    mut random: Random,
+) -> Result<(), Failure> {
     let mut clients: Vec<Option<Client>> = addresses.iter().map(|_| None).collect();
     while !book.stop.load(Ordering::Relaxed) {
         let (key, place) = (random.below(KEYS), random.below(NODES as u64) as usize);
@@ -175,11 +180,11 @@ fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> R
 }
 
 fn check(
-    book: &Book,
+    book: &KnownVersions,
     key: u64,
     (ack, from): (u64, u64),
     write: bool,
-    known: &[Known],
+    known: &[KnownVersion],
     answer: &Answer,
 ) -> Result<(), Failure> {
     let version = match answer.status {
@@ -199,12 +204,12 @@ fn check(
         book.older.fetch_add(u64::from(older), Ordering::Relaxed);
     }
     if write {
-        book.note(key, Known { held_by: ack, from, version, written: true });
+        book.note(key, KnownVersion { held_by: ack, from, version, written: true });
     } else if answer.status == 200 {
         let copies = String::from_utf8_lossy(&answer.body).parse();
         let copies: u64 = copies.map_err(|_| Failure::Broken("a value of nobody".to_owned()))?;
         let (held_by, from) = (ack.min(copies), from.min(copies));
-        book.note(key, Known { held_by, from, version, written: false });
+        book.note(key, KnownVersion { held_by, from, version, written: false });
     }
     Ok(())
 }

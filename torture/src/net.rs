@@ -21,7 +21,7 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Failure;
-use crate::ground::run;
+use crate::mount::run;
 
 /// Port of the nodes.
 const PORT: u16 = 8080;
@@ -142,18 +142,20 @@ impl Net {
     }
 
     /// Cuts the link between two nodes in both directions.
-    pub fn part(&self, one: usize, other: usize) -> Result<(), Failure> {
+    pub fn cut_both_ways(&self, one: usize, other: usize) -> Result<(), Failure> {
         self.cut(one, other)?;
         self.cut(other, one)
     }
 
     /// Cuts one node off from all other nodes. Clients still reach the node.
     pub fn isolate(&self, node: usize) -> Result<(), Failure> {
-        (0..self.nodes).filter(|other| *other != node).try_for_each(|other| self.part(node, other))
+        (0..self.nodes)
+            .filter(|other| *other != node)
+            .try_for_each(|other| self.cut_both_ways(node, other))
     }
 
     /// Drops this percentage of the packets between any two nodes.
-    pub fn lose(&self, percent: u32) -> Result<(), Failure> {
+    pub fn drop_packets(&self, percent: u32) -> Result<(), Failure> {
         let nodes = format!("{}-{}", self.host(0), self.host(self.nodes - 1));
         (0..self.nodes).try_for_each(|node| {
             let chance = format!("numgen random mod 100 < {percent}");

@@ -81,7 +81,7 @@ impl Launch {
             // Reads to the end, because a full pipe would block the node.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
                 let Ok(line) = line else { return };
-                if let Some(address) = greeted(&line) {
+                if let Some(address) = parse_listen_line(&line) {
                     let _ = sender.send(address);
                 }
             }
@@ -100,7 +100,7 @@ impl Launch {
 }
 
 /// Parses the address in the line that reports where the node listens.
-fn greeted(line: &str) -> Option<SocketAddr> {
+fn parse_listen_line(line: &str) -> Option<SocketAddr> {
     let rest = line.split_once(" listening on http://")?.1;
     rest.split(',').next()?.parse().ok()
 }

@@ -22,14 +22,17 @@ use crate::audit::{self, AuditFigures};
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
-use crate::rollback::{A, B, C, Findings, Form, KEYS, NODES, Report, copy};
+use crate::rollback::{A, B, C, Findings, KEYS, NODES, Report, RestoreForm, copy};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
 /// Stages of a round in which a copy is made, each with the form in which the copy is put back. A
 /// test uses only the first.
-const EACH: [(Stage, Form); 3] =
-    [(Stage::Ready, Form::InPlace), (Stage::Sealed, Form::Moved), (Stage::Proven, Form::Copied)];
+const EACH: [(Stage, RestoreForm); 3] = [
+    (Stage::Ready, RestoreForm::InPlace),
+    (Stage::Sealed, RestoreForm::Moved),
+    (Stage::Proven, RestoreForm::Copied),
+];
 
 /// Time limit for a node to detect its outdated directory.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +66,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 /// Replaces A's directory, in this form, by an older copy that was made in this stage of a round.
-fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<String, Failure> {
+fn one(
+    setup: &Setup,
+    (stage, form): (Stage, RestoreForm),
+    killed: bool,
+) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
     let count = setup.size(KEYS.0, KEYS.1);
@@ -87,20 +94,20 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     let addresses = [cluster.addresses()[A], cluster.addresses()[C]];
     // C learned of the proof before it stopped, but not of later writes.
     let keys = ledger.keys();
-    let noticed = || until_set_aside(&mut cluster, A);
+    let noticed = || wait_until_set_aside(&mut cluster, A);
     let (place, found) = while_read(&addresses, &ledger, &keys, noticed)?;
     for (node, found) in ["A", "C"].iter().zip(&found) {
         findings.reads(&format!("B paused, A's old copy started, {node} asked"), found);
     }
     findings.note(format!("set aside as {}", place.display()));
     cluster.start_node(A)?;
-    findings.without_b(&cluster, &ledger)?;
+    findings.read_without_b(&cluster, &ledger)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    findings.with_all(&cluster, &ledger)?;
+    findings.check_with_all(&cluster, &ledger)?;
     findings.restart(&mut cluster, &ledger)?;
     prove(setup, &cluster, A)?;
     compact(setup, &cluster)?;
-    let answers = audit::everywhere(&cluster, &ledger, count as usize)?;
+    let answers = audit::check_everywhere(&cluster, &ledger, count as usize)?;
     findings.note(format!("{answers} answers of every node under every quorum right"));
     findings.verdict()
 }
@@ -123,7 +130,7 @@ fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
         fs::remove_dir_all(looked_at)?;
         drop(slow);
         cluster.start_node(A)?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         if stage == wanted {
             return Ok(kept);
         }
@@ -164,7 +171,7 @@ pub(crate) fn while_read<T>(
 
 /// Starts a node whose directory is an older copy, and waits until the node has noticed that, and
 /// ended. Returns the path to which the node says it has moved the contents.
-pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
+pub(crate) fn wait_until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
     match cluster.start_node(node) {
         Err(Failure::Refused(said)) if is_set_aside(&said) => {}
         started => started?,

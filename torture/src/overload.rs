@@ -70,7 +70,7 @@ const KINDS: [OverloadKind; 2] = [
 
 /// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
-struct Load {
+struct LoadParams {
     kind: OverloadKind,
     clients: usize,
     /// Requests per second over all clients. `None` = each client sends as soon as it has its
@@ -114,7 +114,7 @@ fn overload(setup: &Setup, nodes: usize, kind: OverloadKind) -> Result<Curve, Fa
     let args = ["--sync", "interval", "--memory", MEMORY];
     let cluster = Cluster::start(setup, nodes, None, &args)?;
     let clients = ENOUGH * nodes;
-    let part = |clients, rate, full, quick| Load {
+    let part = |clients, rate, full, quick| LoadParams {
         kind,
         clients,
         rate,
@@ -189,7 +189,7 @@ fn keep(dir: &Path, name: &str, curve: &Curve) -> Result<(), Failure> {
 }
 
 /// Runs clients for a while. Returns the results second by second.
-fn measure(cluster: &Cluster, load: Load) -> Result<Vec<Second>, Failure> {
+fn measure(cluster: &Cluster, load: LoadParams) -> Result<Vec<Second>, Failure> {
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     let addresses = cluster.addresses();
     thread::scope(|scope| {
@@ -248,7 +248,7 @@ impl Counts {
 fn ask(
     addresses: &[SocketAddr],
     number: usize,
-    load: Load,
+    load: LoadParams,
     begun: Instant,
     over: &AtomicBool,
 ) -> Vec<Counts> {

@@ -13,7 +13,7 @@ use crate::cluster::{Agreement, Cluster};
 use crate::ledger::Ledger;
 use crate::net::Net;
 use crate::random::Random;
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -100,7 +100,8 @@ fn one(
 ) -> Result<Agreement, Failure> {
     let lasts = Duration::from_millis(setup.size(3000, 500) + random.below(setup.size(3000, 500)));
     let patience = REFUSED_WITHIN;
-    let work = Work { clients: 12, keys: 60, large: 1, patience, ..Work::default() };
+    let work =
+        WriterParams { clients: 12, keys: 60, large: 1, patience, ..WriterParams::default() };
     let writers = Writers::start_on(cluster.addresses(), ledger, work, random.number())?;
     thread::sleep(Duration::from_millis(300));
     let victim = random.below(NODES as u64) as usize;
@@ -127,17 +128,17 @@ fn one(
             serves(cluster, 0..NODES)?;
         }
         PartitionFault::Bridge => {
-            net.part(victim, other)?;
+            net.cut_both_ways(victim, other)?;
             thread::sleep(NOTICED);
             serves(cluster, 0..NODES)?;
         }
-        PartitionFault::Loss => net.lose(30)?,
+        PartitionFault::Loss => net.drop_packets(30)?,
         PartitionFault::Slow => net.slow_down(victim, "1mbit")?,
     }
     thread::sleep(lasts);
     net.heal()?;
     writers.stop()?;
-    let agreed = cluster.agree(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(ledger)?;
     Ok(agreed)
 }
@@ -150,7 +151,7 @@ fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failur
         client.request("PUT", "/v0/entity?id=minority&ack=2&from=3", &value),
         client.request("GET", "/v0/entity?id=minority&ack=2&from=3", b""),
     ];
-    ledger.end(ticket, crate::writers::said(&answers[0]));
+    ledger.end(ticket, crate::writers::outcome_of(&answers[0]));
     for answer in answers {
         match answer {
             Ok(answer) if matches!(answer.status, 503 | 504) => {}

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -31,8 +31,14 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut longest, mut slowest, mut read) = (Duration::ZERO, Duration::ZERO, 0);
     for round in 0..setup.rounds {
         let (large, large_len) = (1, 8 << 20);
-        let work =
-            Work { clients: 12, keys: 60, large, large_len, patience: PATIENCE, ..Work::default() };
+        let work = WriterParams {
+            clients: 12,
+            keys: 60,
+            large,
+            large_len,
+            patience: PATIENCE,
+            ..WriterParams::default()
+        };
         let writers = Writers::start_on(cluster.addresses(), &ledger, work, random.number())?;
         thread::sleep(Duration::from_millis(200));
         let first = random.below(NODES as u64) as usize;
@@ -51,7 +57,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         }
         thread::sleep(Duration::from_millis(300));
         writers.stop()?;
-        let agreed = cluster.agree(BY_ITSELF)?;
+        let agreed = cluster.wait_until_equal(BY_ITSELF)?;
         cluster.check(&ledger)?;
         slowest = slowest.max(agreed.took);
         read = read.max(agreed.read);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::ground::{Mount, make_image};
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
+use crate::mount::{Mount, make_image};
 use crate::random::Random;
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup, check, check_gets, read_all};
 
 /// Size of the image in bytes: space for the data of many rounds.
@@ -72,7 +72,7 @@ fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<PowerCutFigures, Fa
     let mut figures = PowerCutFigures::default();
     for round in 0..setup.rounds {
         let node = launch.start()?;
-        let work = Work { value_len: 10_000, ..Work::default() };
+        let work = WriterParams { value_len: 10_000, ..WriterParams::default() };
         let writers = Writers::start(node.address, &ledger, work, random.number())?;
         thread::sleep(Duration::from_millis(100 + random.below(setup.size(1500, 700))));
         let cut = ledger.now();
@@ -84,7 +84,7 @@ fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<PowerCutFigures, Fa
         disk.remount()?;
         let node = launch.start()?;
         let tally = match oracle {
-            Oracle::Acknowledged => check(&node, &ledger, Process::New),
+            Oracle::Acknowledged => check(&node, &ledger, ProcessState::New),
             Oracle::Prefix(most) => {
                 let found = read_all(&node)?;
                 check_gets(&node, &ledger, &found)?;

@@ -14,7 +14,7 @@ use crate::client::{Answer, Client, target};
 use crate::curve::Second;
 use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::writers::{large_len, said};
+use crate::writers::{large_len, outcome_of};
 
 /// Time limit of an answer: longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -30,7 +30,7 @@ const KEYS: u64 = 500;
 
 /// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct ProbeParams {
     /// Number of clients, each with a connection to every node.
     pub clients: usize,
     /// Interval between two requests of one client.
@@ -45,7 +45,7 @@ pub struct Pace {
     pub tries: u32,
 }
 
-impl Pace {
+impl ProbeParams {
     /// Eight clients that send 500 requests per second, some of them large values and conditional
     /// writes. Each request is tried at up to two nodes.
     pub const USUAL: Self = Self {
@@ -131,7 +131,7 @@ pub struct Prober {
 struct ProberState {
     addresses: Vec<SocketAddr>,
     ledger: Arc<Ledger>,
-    pace: Pace,
+    pace: ProbeParams,
     begun: Instant,
     stop: AtomicBool,
     seen: Mutex<(ProbeFigures, Instant)>,
@@ -142,7 +142,7 @@ impl Prober {
     pub fn start(
         addresses: &[SocketAddr],
         ledger: &Arc<Ledger>,
-        pace: Pace,
+        pace: ProbeParams,
         seed: u64,
     ) -> Result<Self, Failure> {
         let shared = Arc::new(ProberState {
@@ -164,7 +164,7 @@ impl Prober {
     }
 
     /// Returns the time since the clients' start.
-    pub fn lasts(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.shared.begun.elapsed()
     }
 
@@ -254,7 +254,8 @@ impl ProberState {
     ) -> Result<Answer, Failure> {
         // A node that ended has closed kept connections; like any connection pool, the client then
         // connects anew.
-        let mut client = Client::reused(connection.take(), self.addresses[place], PATIENCE)?;
+        let mut client =
+            Client::reuse_or_connect(connection.take(), self.addresses[place], PATIENCE)?;
         let target = target(key) + self.pace.votes;
         let answer = if read {
             let answer = client.request("GET", &target, b"")?;
@@ -280,7 +281,7 @@ impl ProberState {
             };
             let token = random.percent(self.pace.conditional).then(token).unwrap_or_default();
             let answer = client.request_with("PUT", &target, &token, &value);
-            self.ledger.end(ticket, said(&answer));
+            self.ledger.end(ticket, outcome_of(&answer));
             answer?
         };
         if !answer.closes {

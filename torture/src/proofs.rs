@@ -146,7 +146,7 @@ pub(crate) fn begin_until(
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let member = read()?;
-        let stage = Stage::shown(&member);
+        let stage = Stage::from_answer(&member);
         if member["sealed_ms"].as_u64() > before && stage >= done {
             return Ok(stage == done);
         }
@@ -224,7 +224,7 @@ impl Stage {
     }
 
     /// Parses the stage from a node's answer about its rounds.
-    fn shown(repair: &Value) -> Self {
+    fn from_answer(repair: &Value) -> Self {
         let times = ["sealed_ms", "ready_ms", "proven_ms"];
         Self::of(times.map(|field| repair[field].as_u64().unwrap_or_default()))
     }

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill, fill_some};
+use crate::fill::{FillParams, fill, fill_some};
 use crate::ledger::Ledger;
 use crate::net::Net;
-use crate::outdated::{until_set_aside, while_read};
+use crate::outdated::{wait_until_set_aside, while_read};
 use crate::proofs::{self, ARGS, compact, forget_hints, prove};
 use crate::rollback::{A, B, C, NODES, copy, membership};
 use crate::{Failure, Setup};
@@ -61,22 +61,26 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 /// Fills all nodes with keys, of which all but a few are to be deleted. Returns those to be
 /// deleted, and the size of all tables in bytes.
-fn filled(setup: &Setup, cluster: &Cluster, ledger: &Arc<Ledger>) -> Result<Filled, Failure> {
+fn filled(
+    setup: &Setup,
+    cluster: &Cluster,
+    ledger: &Arc<Ledger>,
+) -> Result<FilledCluster, Failure> {
     let keys = setup.size(200_000, 2_000);
-    let what = Fill { keys, value_len: VALUE_LEN, prefix: 'd', votes: "&ack=3&from=3" };
+    let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'd', votes: "&ack=3&from=3" };
     fill(cluster.addresses(), ledger, what)?;
     let doomed = ledger.keys();
-    fill(cluster.addresses(), ledger, Fill { keys: keys / DELETED, prefix: 's', ..what })?;
-    Ok(Filled { what, doomed, bytes: compact(setup, cluster)? })
+    fill(cluster.addresses(), ledger, FillParams { keys: keys / DELETED, prefix: 's', ..what })?;
+    Ok(FilledCluster { what, doomed, bytes: compact(setup, cluster)? })
 }
 
-struct Filled {
-    what: Fill,
+struct FilledCluster {
+    what: FillParams,
     doomed: Vec<String>,
     bytes: u64,
 }
 
-impl Filled {
+impl FilledCluster {
     /// Compacts all nodes. Returns the remaining bytes of tables in percent.
     fn left(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
         let after = compact(setup, cluster)?;
@@ -100,7 +104,7 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     let copies = [A, C].map(|node| (node, cluster.dir().join(format!("copy-{node}"))));
     cluster.stop(C)?;
     copy(cluster.data(C), &copies[1].1)?;
-    let older = Fill { votes: audit::VOTES, ..filled.what };
+    let older = FillParams { votes: audit::VOTES, ..filled.what };
     fill_some(&[cluster.addresses()[A]], &ledger, older, is_older)?;
     cluster.stop(A)?;
     copy(cluster.data(A), &copies[0].1)?;
@@ -113,7 +117,7 @@ fn away(setup: &Setup) -> Result<String, Failure> {
         cluster.start_node(node)?;
     }
     cluster.start_node(A)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let missed = audit::held(&cluster, A, &ledger)?.wrong();
     if missed < filled.doomed.len() as u64 {
         let what = format!("only {missed} deletes of {} were missed", filled.doomed.len());
@@ -121,14 +125,14 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     }
     let round = prove(setup, &cluster, B)?;
     let left = filled.left(setup, &cluster)?;
-    let mut answers = audit::everywhere(&cluster, &ledger, ASKED)?;
+    let mut answers = audit::check_everywhere(&cluster, &ledger, ASKED)?;
     for (node, kept) in &copies {
         put_back(setup, &mut cluster, &ledger, (*node, kept))?;
-        answers += audit::everywhere(&cluster, &ledger, ASKED)?;
+        answers += audit::check_everywhere(&cluster, &ledger, ASKED)?;
     }
     prove(setup, &cluster, A)?;
     let again = filled.left(setup, &cluster)?;
-    answers += audit::everywhere(&cluster, &ledger, ASKED)?;
+    answers += audit::check_everywhere(&cluster, &ledger, ASKED)?;
     Ok(format!(
         "{} keys deleted while a node was away, {dropped} hints dropped, {missed} deletes missed: \
          proven {:.1} s after it was asked for, {} MB of tables became **{left:.2} %**, and \
@@ -153,7 +157,7 @@ fn put_back(
     std::fs::rename(kept, cluster.data(node))?;
     let addresses = cluster.addresses().to_vec();
     let keys: Vec<String> = ledger.keys().into_iter().step_by(READ_OF).collect();
-    let noticed = || until_set_aside(cluster, node);
+    let noticed = || wait_until_set_aside(cluster, node);
     let (_, found) = while_read(&addresses, ledger, &keys, noticed)?;
     if let Some((asked, found)) = found.iter().enumerate().find(|(_, found)| found.wrong() > 0) {
         let (node, asked) = (node + 1, asked + 1);
@@ -161,7 +165,7 @@ fn put_back(
         return Err(Failure::Broken(what));
     }
     cluster.start_node(node)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let begun = Instant::now();
     while membership(cluster, node)? != "member" {
         if begun.elapsed() > PATIENCE {
@@ -184,8 +188,8 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
         let cluster = Cluster::start(setup, NODES, Some(&net), &ARGS)?;
         let ledger = Arc::new(Ledger::default());
         let filled = filled(setup, &cluster, &ledger)?;
-        net.part(A, C)?;
-        let older = Fill { votes: audit::VOTES, ..filled.what };
+        net.cut_both_ways(A, C)?;
+        let older = FillParams { votes: audit::VOTES, ..filled.what };
         fill_some(&[cluster.addresses()[A]], &ledger, older, is_older)?;
         audit::delete(&[cluster.addresses()[B]], &ledger, &filled.doomed, "&ack=3&from=3")?;
         prove(setup, &cluster, B)?;
@@ -203,10 +207,10 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
             }
             thread::sleep(AGAIN);
         }
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         // The hints too have taken space.
         let left = filled.left(setup, &cluster)?;
-        let answers = audit::everywhere(&cluster, &ledger, ASKED)?;
+        let answers = audit::check_everywhere(&cluster, &ledger, ASKED)?;
         Ok(format!(
             "{kept} hints of older values kept back by a cut link until all was purged: **0 \
              risen** in {answers} answers, {left:.2} % left"

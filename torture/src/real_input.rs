@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{split_item, target};
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
 use crate::node::{Launch, Node};
 use crate::random::Random;
-use crate::writers::{Work, Writers, said};
+use crate::writers::{WriterParams, Writers, outcome_of};
 use crate::{Failure, Setup, memory};
 
 /// Number of wrk's connections.
@@ -47,7 +47,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
     let node = launch.start()?;
     let wrk = Wrk::start(&node)?;
-    let work = Work { clients: 4, prefix: 'z', ..Work::default() };
+    let work = WriterParams { clients: 4, prefix: 'z', ..WriterParams::default() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     wait_for_puts(&node, keys / 2)?;
     node.kill()?;
@@ -56,7 +56,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let ledger_keys = ledger.counts().0;
     let mut node = launch.start()?;
     let found = scan(&node)?;
-    ledger.check(&found.ledgers, Process::New)?;
+    ledger.check(&found.ledgers, ProcessState::New)?;
     present(&found, half)?;
 
     let wrk = Wrk::start(&node)?;
@@ -69,7 +69,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let found = scan(&node)?;
     present(&found, all)?;
     changed(&found, changes)?;
-    ledger.check(&found.ledgers, Process::New)?;
+    ledger.check(&found.ledgers, ProcessState::New)?;
     drop(node);
     let large = large(setup)?;
     Ok(format!(
@@ -244,7 +244,7 @@ fn change(node: &Node, ledger: &Ledger, acknowledged: u64) -> Result<u64, Failur
     }
     let (ticket, value) = ledger.put("z-last", 100);
     let answer = client.request("PUT", &target("z-last"), &value);
-    ledger.end(ticket, said(&answer));
+    ledger.end(ticket, outcome_of(&answer));
     Ok(changes)
 }
 
@@ -291,7 +291,7 @@ fn large(setup: &Setup) -> Result<String, Failure> {
     }
     let scanned = begun.elapsed();
     let gets = read_at_random(&node, keys, VALUE, setup)?;
-    let most = memory::within_bounds(&node)?;
+    let most = memory::check_within_bounds(&node)?;
     Ok(format!(
         "{} MiB with --memory 128MiB filled in {:.0} s, scanned in {:.0} s, {gets} random GETs: \
          peak RSS {} MiB",

@@ -5,7 +5,8 @@ use std::io;
 use std::time::Instant;
 
 use linear::{
-    Asked, Change, Condition, End, History, Life, Operation, Response, Tag, Value, Verdict, chain,
+    Change, Completion, Condition, ExpiryTimes, History, Operation, Request, Response, Tag, Value,
+    Verdict, chain,
 };
 use parking_lot::Mutex;
 
@@ -34,14 +35,14 @@ pub(crate) struct Register {
 #[derive(Debug, Default)]
 struct State {
     /// History of the current key. `generation` is the key's number.
-    kept: Vec<Kept>,
+    kept: Vec<RecordedOperation>,
     generation: u32,
     tags: Vec<Tag>,
-    finished: Vec<Vec<Kept>>,
+    finished: Vec<Vec<RecordedOperation>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RecordedOperation {
     operation: Operation,
     /// True if the operation certainly had no effect.
     is_void: bool,
@@ -54,13 +55,13 @@ pub(crate) struct Call {
     key: String,
     generation: u32,
     place: usize,
-    asked: Asked,
+    asked: Request,
     is_plain: bool,
 }
 
 /// Results of the checks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Checked {
+pub(crate) struct CheckSummary {
     pub(crate) histories: u64,
     /// Number of reads, and of operations that had an effect or may have had one.
     pub(crate) operations: u64,
@@ -98,12 +99,12 @@ impl Register {
             state.tags.clear();
         }
         let (asked, is_plain) = wanted(number, &state.tags, random);
-        let (call, end) = (self.now(), End::Unknown);
+        let (call, end) = (self.now(), Completion::Unknown);
         // Values never expire here.
-        let life = Life { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
+        let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
         let operation = Operation { number, call, asked: asked.clone(), life, end };
-        let is_plain_write = is_plain && asked != Asked::Get;
-        state.kept.push(Kept { operation, is_void: false, is_plain_write });
+        let is_plain_write = is_plain && asked != Request::Get;
+        state.kept.push(RecordedOperation { operation, is_void: false, is_plain_write });
         let (generation, place) = (state.generation, state.kept.len() - 1);
         Call { key: format!("{}-{generation}", self.name), generation, place, asked, is_plain }
     }
@@ -125,20 +126,20 @@ impl Register {
         }
         let kept = state.kept_of(call);
         match outcome {
-            Outcome::Told(told) => kept.operation.end = End::At(now, told),
+            Outcome::Told(told) => kept.operation.end = Completion::At(now, told),
             Outcome::Void => kept.is_void = true,
             // A read without an answer proves nothing.
-            Outcome::Unknown => kept.is_void = call.asked == Asked::Get,
+            Outcome::Unknown => kept.is_void = call.asked == Request::Get,
         }
         Ok(())
     }
 
     /// Checks all histories. No operation may be in progress.
-    pub(crate) fn check(&self) -> Result<Checked, Failure> {
+    pub(crate) fn check(&self) -> Result<CheckSummary, Failure> {
         let mut state = self.state.lock();
         let last = std::mem::take(&mut state.kept);
         let all = std::mem::take(&mut state.finished).into_iter().chain([last]);
-        let mut checked = Checked::default();
+        let mut checked = CheckSummary::default();
         for (generation, kept) in all.enumerate() {
             check(kept, &mut checked)
                 .map_err(|what| Failure::Broken(format!("{}-{generation}: {what}", self.name)))?;
@@ -148,7 +149,7 @@ impl Register {
 }
 
 impl State {
-    fn kept_of(&mut self, call: &Call) -> &mut Kept {
+    fn kept_of(&mut self, call: &Call) -> &mut RecordedOperation {
         if call.generation == self.generation {
             &mut self.kept[call.place]
         } else {
@@ -157,7 +158,7 @@ impl State {
     }
 }
 
-impl Checked {
+impl CheckSummary {
     pub(crate) fn add(&mut self, other: &Self) {
         self.histories += other.histories;
         self.operations += other.operations;
@@ -168,19 +169,21 @@ impl Checked {
         self.gave_up += other.gave_up;
     }
 
-    fn count(&mut self, kept: &Kept) {
+    fn count(&mut self, kept: &RecordedOperation) {
         self.operations += 1;
         match &kept.operation.end {
-            End::At(_, Response::Changed { .. }) if !kept.is_plain_write => self.conditional += 1,
-            End::At(_, Response::Unmet(_) | Response::NotANumber) => self.unmet += 1,
-            End::Unknown => self.unknown += 1,
+            Completion::At(_, Response::Changed { .. }) if !kept.is_plain_write => {
+                self.conditional += 1;
+            }
+            Completion::At(_, Response::Unmet(_) | Response::NotANumber) => self.unmet += 1,
+            Completion::Unknown => self.unknown += 1,
             _ => {}
         }
     }
 }
 
-fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
-    let kept: Vec<Kept> = kept.into_iter().filter(|kept| !kept.is_void).collect();
+fn check(kept: Vec<RecordedOperation>, checked: &mut CheckSummary) -> Result<(), String> {
+    let kept: Vec<RecordedOperation> = kept.into_iter().filter(|kept| !kept.is_void).collect();
     kept.iter().for_each(|kept| checked.count(kept));
     checked.histories += 1;
     let operations = kept.iter().map(|kept| kept.operation.clone()).collect();
@@ -193,7 +196,7 @@ fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
         Verdict::GaveUp => checked.gave_up += 1,
         Verdict::Wrong(what) => {
             // An answer does not tell whether a plain write was given another version in transit.
-            let operations = kept.into_iter().flat_map(Kept::seen_twice).collect();
+            let operations = kept.into_iter().flat_map(RecordedOperation::split_reissued).collect();
             match (History { operations }).check(MOST_CONFIGURATIONS) {
                 Verdict::Wrong(_) => return Err(what),
                 Verdict::Linearizable => checked.twice += 1,
@@ -204,23 +207,23 @@ fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
     Ok(())
 }
 
-impl Kept {
-    fn seen_twice(self) -> Vec<Operation> {
+impl RecordedOperation {
+    fn split_reissued(self) -> Vec<Operation> {
         if !self.is_plain_write {
             return vec![self.operation];
         }
-        self.operation.seen_twice().into()
+        self.operation.split_reissued().into()
     }
 }
 
 /// Draws a client's next operation, and true if the operation has no condition.
-fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Asked, bool) {
+fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Request, bool) {
     let text = Change::Put(Value::Text(number));
-    let any = |change| Asked::Change(Condition::Any, change);
-    let conditional = |condition, change| (Asked::Change(condition, change), false);
+    let any = |change| Request::Change(Condition::Any, change);
+    let conditional = |condition, change| (Request::Change(condition, change), false);
     let tag = || tags.first().copied().into_iter().collect::<Vec<Tag>>();
     match random.below(100) {
-        0..24 => (Asked::Get, true),
+        0..24 => (Request::Get, true),
         24..36 => (any(text), true),
         36..40 => (any(Change::Delete), true),
         40..50 => conditional(Condition::Absent, text),
@@ -238,8 +241,8 @@ impl Call {
     pub(crate) fn ask(&self, client: &mut Client) -> io::Result<Answer> {
         let target = format!("/v0/entity?id={}", self.key);
         let (condition, change) = match &self.asked {
-            Asked::Get => return client.request("GET", &target, b""),
-            Asked::Change(condition, change) => (condition, change),
+            Request::Get => return client.request("GET", &target, b""),
+            Request::Change(condition, change) => (condition, change),
         };
         let condition = match condition {
             Condition::Any => String::new(),
@@ -271,19 +274,19 @@ fn outcome(call: &Call, answer: &Answer) -> Result<Outcome, Failure> {
     let tag = || answer.version.as_deref().map(tag_of).transpose();
     let tag = tag().map_err(|()| odd())?;
     let told = match (&call.asked, answer.status) {
-        (Asked::Get, 200) => {
+        (Request::Get, 200) => {
             Response::Found(Some((value_of(&text).ok_or_else(odd)?, tag.ok_or_else(odd)?)))
         }
-        (Asked::Get, 404) => Response::Found(None),
-        (Asked::Change(_, Change::Add(_)), 200) => {
+        (Request::Get, 404) => Response::Found(None),
+        (Request::Change(_, Change::Add(_)), 200) => {
             let sum = Some(text.parse().map_err(|_| odd())?);
             Response::Changed { tag: tag.ok_or_else(odd)?, sum }
         }
-        (Asked::Change(_, Change::Add(_)), 409) => Response::NotANumber,
-        (Asked::Change(..), 201 | 202) => {
+        (Request::Change(_, Change::Add(_)), 409) => Response::NotANumber,
+        (Request::Change(..), 201 | 202) => {
             Response::Changed { tag: tag.ok_or_else(odd)?, sum: None }
         }
-        (Asked::Change(..), 412) if !call.is_plain => Response::Unmet(tag),
+        (Request::Change(..), 412) if !call.is_plain => Response::Unmet(tag),
         (_, 503 | 504 | 507) if text.contains("\"outcome\":\"none\"") => return Ok(Outcome::Void),
         (_, 500..) => return Ok(Outcome::Unknown),
         _ => return Err(odd()),

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::client::{Client, target};
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill_some};
-use crate::ledger::{Ledger, Process};
+use crate::fill::{FillParams, fill_some};
+use crate::ledger::{Ledger, ProcessState};
 use crate::proofs::{self, Round, parse};
 use crate::random::Random;
 use crate::{Failure, Setup, rot};
@@ -99,7 +99,7 @@ impl<'a> RepairRow<'a> {
         let cluster = Cluster::start(setup, NODES, None, &[&args[..], &memtable].concat())?;
         let ledger = Arc::new(Ledger::default());
         let keys = setup.size(1_000_000, 5_000);
-        let what = Fill { keys, value_len: VALUE_LEN, prefix: 'r', votes: "&ack=3&from=3" };
+        let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'r', votes: "&ack=3&from=3" };
         fill_some(cluster.addresses(), &ledger, what, |number| !is_lost(number))?;
         fill_some(cluster.addresses(), &ledger, what, is_lost)?;
         thread::sleep(SETTLED);
@@ -123,12 +123,12 @@ impl<'a> RepairRow<'a> {
         let data = self.cluster.data(ROTTEN);
         let flips = rot::flip(data, (ROT, LEAST_ROT), begins_value, &mut self.random)?;
         self.cluster.start_node(ROTTEN)?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         let first = self.equal_round(DRIVER)?;
         if first.count("differing") < lost || first.count("damaged") == 0 {
             return Err(first.wrong("does not tell what was lost and what had rotted"));
         }
-        self.all_hold_all(&[0, 1, 2])?;
+        self.check_all_hold_all(&[0, 1, 2])?;
         let second = self.equal_round(DRIVER)?;
         if second.count("differing") > 0 || second.count("damaged") > 0 {
             return Err(second.wrong("finds something to repair after one that was equal"));
@@ -159,11 +159,11 @@ impl<'a> RepairRow<'a> {
         if round.is_equal || round.json["absent"].as_array().is_none_or(|who| *who != absent) {
             return Err(round.wrong("does not name the node that is away"));
         }
-        self.all_hold_all(&[DRIVER, ROTTEN])?;
+        self.check_all_hold_all(&[DRIVER, ROTTEN])?;
         self.cluster.start_node(LOSER)?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         self.equal_round(DRIVER)?;
-        self.all_hold_all(&[0, 1, 2])
+        self.check_all_hold_all(&[0, 1, 2])
     }
 
     /// Runs concurrent rounds of two nodes, one of which is asked for two rounds. A round with a
@@ -171,13 +171,13 @@ impl<'a> RepairRow<'a> {
     /// docs/operate/repair-and-backup.md advises.
     fn two_at_once(&mut self) -> Result<(), Failure> {
         self.lose(LOSER)?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         let until = Instant::now() + PATIENCE;
         let equal = |row: &Self, node| loop {
             let round = row.round(node)?;
             let is_overtaken = round.json["stopped"] == "another node drives a round";
             if !is_overtaken || Instant::now() > until {
-                return row.is_equal(round).map(drop);
+                return row.check_equal(round).map(drop);
             }
         };
         let rounds = thread::scope(|scope| {
@@ -189,7 +189,7 @@ impl<'a> RepairRow<'a> {
             })
         });
         rounds?;
-        self.all_hold_all(&[0, 1, 2])
+        self.check_all_hold_all(&[0, 1, 2])
     }
 
     /// Kills the coordinator in the middle of a round, `rounds` times.
@@ -197,7 +197,7 @@ impl<'a> RepairRow<'a> {
         let mut in_time = 0;
         for _ in 0..self.setup.rounds {
             self.lose(LOSER)?;
-            self.cluster.until_ready()?;
+            self.cluster.wait_until_ready()?;
             let moment = self.setup.size(self.keys, 0) * self.random.below(100) / 100;
             let mut client = self.cluster.node(DRIVER)?.client()?;
             client.request("POST", "/admin/repair?full=true", b"")?;
@@ -220,9 +220,9 @@ impl<'a> RepairRow<'a> {
             }
             self.cluster.kill(DRIVER)?;
             self.cluster.start_node(DRIVER)?;
-            self.cluster.until_ready()?;
+            self.cluster.wait_until_ready()?;
             self.equal_round(DRIVER)?;
-            self.all_hold_all(&[0, 1, 2])?;
+            self.check_all_hold_all(&[0, 1, 2])?;
         }
         let kills = self.setup.rounds;
         Ok(format!("{in_time} of {kills} nodes killed while they drove a round: the next is equal"))
@@ -250,7 +250,7 @@ impl<'a> RepairRow<'a> {
         }
         rot::flip(self.cluster.data(ROTTEN), (0, LEAST_ROT), begins_value, &mut self.random)?;
         (0..NODES).try_for_each(|node| self.cluster.start_node(node))?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         let round = self.round(DRIVER)?;
         let unhealed = unhealed(&round);
         if round.is_equal {
@@ -289,10 +289,10 @@ impl<'a> RepairRow<'a> {
     }
 
     fn equal_round(&self, node: usize) -> Result<Round, Failure> {
-        self.is_equal(self.round(node)?)
+        self.check_equal(self.round(node)?)
     }
 
-    fn is_equal(&self, round: Round) -> Result<Round, Failure> {
+    fn check_equal(&self, round: Round) -> Result<Round, Failure> {
         if round.is_equal && round.json["equal"] == true {
             return Ok(round);
         }
@@ -305,10 +305,10 @@ impl<'a> RepairRow<'a> {
     }
 
     /// Checks that each of these nodes holds every key with its acknowledged value.
-    fn all_hold_all(&self, nodes: &[usize]) -> Result<(), Failure> {
+    fn check_all_hold_all(&self, nodes: &[usize]) -> Result<(), Failure> {
         for node in nodes {
             let held = self.cluster.dump(*node)?;
-            let keys = self.ledger.check(&held, Process::Same)?.keys;
+            let keys = self.ledger.check(&held, ProcessState::Same)?.keys;
             if held.len() != keys {
                 let what = format!("node {} holds {} of {keys} keys", node + 1, held.len());
                 return Err(Failure::Broken(what));

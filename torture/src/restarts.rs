@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, ProbeFigures, Prober};
+use crate::prober::{ProbeFigures, ProbeParams, Prober};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
@@ -21,7 +21,7 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
-    let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, ProbeParams::USUAL, setup.seed)?;
     thread::sleep(Duration::from_millis(500));
     for _ in 0..setup.rounds {
         for node in 0..NODES {
@@ -30,8 +30,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         }
     }
     let seen = prober.stop()?;
-    all_succeeded(&seen)?;
-    let agreed = cluster.agree(BY_ITSELF)?;
+    check_all_succeeded(&seen)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} restarts of each of {NODES} nodes: {} requests, {} tried twice, 0 failed, longest gap \
@@ -52,7 +52,7 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
-    let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, ProbeParams::USUAL, setup.seed)?;
     for _ in 0..setup.rounds {
         let node = random.below(NODES as u64) as usize;
         thread::sleep(Duration::from_millis(300 + random.below(500)));
@@ -61,12 +61,12 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
         cluster.start_node(node)?;
         // A read of a record that the killed node may have in a newer version needs that node or
         // the third one. Both must be back before the next kill.
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
     }
     thread::sleep(Duration::from_millis(300));
     let seen = prober.stop()?;
-    all_succeeded(&seen)?;
-    let agreed = cluster.agree(BY_ITSELF)?;
+    check_all_succeeded(&seen)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} kills: {} requests, {} tried twice, 0 failed, longest gap {} ms, p99 {:.0} ms; C after \
@@ -87,7 +87,7 @@ fn args(setup: &Setup) -> [&'static str; 4] {
     ["--sync", "always", "--deadline", setup.size("1s", "8s")]
 }
 
-pub(crate) fn all_succeeded(seen: &ProbeFigures) -> Result<(), Failure> {
+pub(crate) fn check_all_succeeded(seen: &ProbeFigures) -> Result<(), Failure> {
     match seen.failed.first() {
         None => Ok(()),
         Some(first) => Err(Failure::Broken(format!(

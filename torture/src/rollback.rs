@@ -23,8 +23,8 @@ use rustix::process::Signal;
 
 use crate::audit::{self, AuditFigures};
 use crate::cluster::Cluster;
-use crate::ground::run as command;
 use crate::ledger::Ledger;
+use crate::mount::run as command;
 use crate::proofs::parse;
 use crate::{Failure, Setup, converge, lost_interval, twins};
 
@@ -48,7 +48,7 @@ pub(crate) const KEYS: (u64, u64) = (300, 100);
 
 /// The way in which an older copy replaces a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum RestoreForm {
     /// A copy of the copy, by `cp -a`.
     Copied,
     /// The copy itself, moved into place.
@@ -59,13 +59,13 @@ pub(crate) enum Form {
 
 /// Each form, both with reads while B does not answer (true), and without reads. A test runs the
 /// three in the middle.
-const EACH: [(Form, bool); 6] = [
-    (Form::Moved, true),
-    (Form::Copied, true),
-    (Form::Moved, false),
-    (Form::InPlace, true),
-    (Form::Copied, false),
-    (Form::InPlace, false),
+const EACH: [(RestoreForm, bool); 6] = [
+    (RestoreForm::Moved, true),
+    (RestoreForm::Copied, true),
+    (RestoreForm::Moved, false),
+    (RestoreForm::InPlace, true),
+    (RestoreForm::Copied, false),
+    (RestoreForm::InPlace, false),
 ];
 
 /// Report of all scenarios of the row.
@@ -145,14 +145,14 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Environment(failure.to_string()))
 }
 
-fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<String, Failure> {
+fn put_back(setup: &Setup, form: RestoreForm, read: bool, killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut cluster = prepared(setup, &ledger)?;
     let kept = cluster.dir().join("copy");
     cluster.stop(A)?;
     copy(cluster.data(A), &kept)?;
     cluster.start_node(A)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     cluster.kill(C)?;
     audit::edit(&cluster.others(C), &ledger, "", setup.size(KEYS.0, KEYS.1))?;
     if killed {
@@ -165,25 +165,25 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
     form.put_back(cluster.data(A), &kept)?;
     let mut findings = Findings::default();
     if read {
-        if form == Form::InPlace {
+        if form == RestoreForm::InPlace {
             // A's own disk does not reveal the replacement, so that A must meet a node that knows
             // of it.
             cluster.start_node(A)?;
-            meet(&cluster)?;
+            wait_until_met(&cluster)?;
         }
         cluster.node(B)?.signal(Signal::STOP)?;
-        if form != Form::InPlace {
+        if form != RestoreForm::InPlace {
             cluster.start_node(A)?;
         }
         cluster.start_node(C)?;
-        findings.without_b(&cluster, &ledger)?;
+        findings.read_without_b(&cluster, &ledger)?;
         cluster.node(B)?.signal(Signal::CONT)?;
     } else {
         cluster.start_node(A)?;
         cluster.start_node(C)?;
-        findings.unread(&cluster, &ledger)?;
+        findings.wait_without_reads(&cluster, &ledger)?;
     }
-    findings.with_all(&cluster, &ledger)?;
+    findings.check_with_all(&cluster, &ledger)?;
     findings.restart(&mut cluster, &ledger)?;
     findings.verdict()
 }
@@ -199,7 +199,7 @@ fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     cluster.stop(A)?;
     copy(&data, &kept)?;
     cluster.start_node(A)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     cluster.kill(C)?;
     let both = cluster.others(C);
     audit::edit(&both, &ledger, "", count)?;
@@ -216,18 +216,18 @@ fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     fs::rename(&data, &kept)?;
     fs::rename(&aside, &data)?;
     cluster.start_node(A)?;
-    meet(&cluster)?;
+    wait_until_met(&cluster)?;
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let mut findings = Findings::default();
-    findings.without_b(&cluster, &ledger)?;
+    findings.read_without_b(&cluster, &ledger)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    findings.with_all(&cluster, &ledger)?;
+    findings.check_with_all(&cluster, &ledger)?;
     findings.restart(&mut cluster, &ledger)?;
     findings.verdict()
 }
 
-impl Form {
+impl RestoreForm {
     pub(crate) fn put_back(self, data: &PathBuf, kept: &PathBuf) -> Result<(), Failure> {
         match self {
             Self::Copied => {
@@ -263,7 +263,7 @@ fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
 
 /// Waits until A, which has just started, has met B. The reads for that are of a key that nobody
 /// writes, so that they repair nothing.
-pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
+pub(crate) fn wait_until_met(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let target = format!("/v0/entity?id=nobody-writes-this{}", audit::VOTES);
     while begun.elapsed() < PATIENCE {
@@ -279,7 +279,7 @@ pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
 }
 
 /// Waits until B and C know the incarnation of A's disk.
-fn known_by_others(cluster: &Cluster) -> Result<(), Failure> {
+fn wait_until_known(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let own = parse(cluster.status(A)?.as_bytes())?["incarnation"].clone();
     for node in [B, C] {
@@ -316,7 +316,11 @@ impl Findings {
     }
 
     /// Reads while B does not answer. No answer may be wrong.
-    pub(crate) fn without_b(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+    pub(crate) fn read_without_b(
+        &mut self,
+        cluster: &Cluster,
+        ledger: &Ledger,
+    ) -> Result<(), Failure> {
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
         let membership = membership(cluster, A)?;
         let mut found = audit::ranges(&nodes, ledger)?;
@@ -326,9 +330,9 @@ impl Findings {
     }
 
     /// Waits until A has received its missing keys, without any read.
-    fn unread(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+    fn wait_without_reads(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let first = audit::held(cluster, A, ledger)?.wrong();
-        let (found, took) = audit::until_held(cluster, A, ledger, PATIENCE)?;
+        let (found, took) = audit::wait_until_held(cluster, A, ledger, PATIENCE)?;
         match took {
             Some(took) => self.note(format!(
                 "A lacked {first}, nothing after {:.1} s without a read",
@@ -336,12 +340,16 @@ impl Findings {
             )),
             None => self.broken(format!("after {PATIENCE:?} without a read A holds {found}")),
         }
-        self.others_lack(cluster, ledger)
+        self.report_missing_on_others(cluster, ledger)
     }
 
     /// Checks, with all nodes back, that no read is wrong, that reads are soon available, and that
     /// A then holds everything.
-    pub(crate) fn with_all(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+    pub(crate) fn check_with_all(
+        &mut self,
+        cluster: &Cluster,
+        ledger: &Ledger,
+    ) -> Result<(), Failure> {
         let keys = ledger.keys();
         let (found, took) = audit::read_until_right(cluster.addresses(), ledger, &keys, PATIENCE)?;
         self.reads("all back", &found);
@@ -351,16 +359,16 @@ impl Findings {
             }
             None => self.broken(format!("not all right and available after {PATIENCE:?}")),
         }
-        if let (found, None) = audit::until_held(cluster, A, ledger, PATIENCE)? {
+        if let (found, None) = audit::wait_until_held(cluster, A, ledger, PATIENCE)? {
             self.broken(format!("after {PATIENCE:?} A itself holds {found}"));
         }
-        self.rebuilt(cluster)?;
-        self.others_lack(cluster, ledger)
+        self.wait_until_member(cluster)?;
+        self.report_missing_on_others(cluster, ledger)
     }
 
     /// Waits until A is a member again. A may hold everything before it knows that, because the
     /// other nodes must confirm that they have no more.
-    fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+    fn wait_until_member(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
             let membership = membership(cluster, A)?;
@@ -377,10 +385,14 @@ impl Findings {
     }
 
     /// Reports the keys that B and C lack. The hints for C were lost with A's directory.
-    fn others_lack(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+    fn report_missing_on_others(
+        &mut self,
+        cluster: &Cluster,
+        ledger: &Ledger,
+    ) -> Result<(), Failure> {
         for (node, name) in [(B, 'B'), (C, 'C')] {
             let first = audit::held(cluster, node, ledger)?.wrong();
-            let (found, took) = audit::until_held(cluster, node, ledger, BY_HINTS)?;
+            let (found, took) = audit::wait_until_held(cluster, node, ledger, BY_HINTS)?;
             match took {
                 Some(_) if first == 0 => {}
                 Some(took) => self.note(format!(
@@ -405,11 +417,11 @@ impl Findings {
     ) -> Result<(), Failure> {
         // A greeting that B or C sent before noting A's new disk may arrive late, and make A
         // rebuild once more. The late greeting must arrive before the restart.
-        known_by_others(cluster)?;
-        self.rebuilt(cluster)?;
+        wait_until_known(cluster)?;
+        self.wait_until_member(cluster)?;
         cluster.stop(A)?;
         cluster.start_node(A)?;
-        meet(cluster)?;
+        wait_until_met(cluster)?;
         cluster.node(B)?.signal(Signal::STOP)?;
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
         let (found, took) = audit::read_until_right(&nodes, ledger, &ledger.keys(), PATIENCE)?;

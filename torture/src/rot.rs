@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
+use lsm::{Disk, Engine, Options, RealDisk, RemovalFilter, Space};
 
 use crate::Failure;
 use crate::random::Random;
@@ -31,7 +31,7 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let engine = Engine::open(disk, Options::default()).map_err(failed)?;
     let (mut newest, mut oldest) = (0, u64::MAX);
-    let all = Above { time: 0, spaces: &[Space::Data], proven: 0 };
+    let all = RemovalFilter { time: 0, spaces: &[Space::Data], proven: 0 };
     let walked = engine.records_above(all, |_, key, when| {
         if stays(key) {
             newest = newest.max(when);
@@ -43,7 +43,7 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     if oldest <= newest {
         return Err(Failure::Environment("what is to go was not written last".to_owned()));
     }
-    let gone = Above { time: newest, spaces: &[Space::Data], proven: 0 };
+    let gone = RemovalFilter { time: newest, spaces: &[Space::Data], proven: 0 };
     let removed = engine.remove_above(gone).map_err(failed)?;
     engine.close().map_err(failed)?;
     Ok(removed)

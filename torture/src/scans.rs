@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill};
-use crate::ledger::{Ledger, Process};
+use crate::fill::{FillParams, fill};
+use crate::ledger::{Ledger, ProcessState};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
@@ -35,7 +35,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(40_000, 5_000);
-    let what = Fill { keys, value_len: 200, prefix: 's', votes: "&ack=2&from=3" };
+    let what = FillParams { keys, value_len: 200, prefix: 's', votes: "&ack=2&from=3" };
     fill(cluster.addresses(), &ledger, what)?;
     let stop = AtomicBool::new(false);
     let addresses = cluster.addresses().to_vec();
@@ -51,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             cluster.kill(node)?;
             thread::sleep(Duration::from_millis(random.below(AWAY_MS)));
             cluster.start_node(node)?;
-            cluster.until_ready()
+            cluster.wait_until_ready()
         });
         stop.store(true, Ordering::Relaxed);
         let mut sum = RangeFigures::default();
@@ -94,7 +94,7 @@ fn read_on(
         });
         match read {
             Ok(()) if found.len() as u64 == keys => {
-                ledger.check(&found, Process::Same)?;
+                ledger.check(&found, ProcessState::Same)?;
                 seen.whole += 1;
             }
             Ok(()) => {

@@ -66,7 +66,7 @@ fn one_by_one(setup: &Setup) -> Result<String, Failure> {
     cluster.stop(A)?;
     copy(cluster.data(A), &kept)?;
     cluster.start_node(A)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     audit::edit(cluster.addresses(), &ledger, "", count)?;
     prove(setup, &cluster, B)?;
     compact(setup, &cluster)?;
@@ -108,13 +108,13 @@ impl SetAsideRow<'_> {
     }
 
     fn begins_anew(&mut self) -> Result<(), Failure> {
-        until_rebuilt(&mut self.cluster)?;
-        is_whole(self.cluster.data(A))?;
+        wait_until_rebuilt(&mut self.cluster)?;
+        check_whole(self.cluster.data(A))?;
         let full = round(self.setup, &self.cluster, A, true)?;
         if !full.is_equal || full.count("differing") > 0 {
             return Err(full.wrong("finds the rebuilt node not equal"));
         }
-        self.answers += audit::everywhere(&self.cluster, &self.ledger, ASKED)?;
+        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, ASKED)?;
         Ok(())
     }
 }
@@ -154,7 +154,7 @@ fn killed_at(
 
 /// Restarts A until it stays up, and holds all keys again. If A was killed before the first step,
 /// it detects the older copy once more.
-fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
+fn wait_until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         if !cluster.is_running(A)? {
@@ -164,7 +164,7 @@ fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
             }
         }
         if membership(cluster, A).is_ok_and(|membership| membership == "member") {
-            return cluster.until_ready();
+            return cluster.wait_until_ready();
         }
         if begun.elapsed() > PATIENCE {
             let status = cluster.status(A)?;
@@ -175,7 +175,7 @@ fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
 }
 
 /// Checks that the contents that were set aside are in one directory, and form a store.
-fn is_whole(data: &Path) -> Result<(), Failure> {
+fn check_whole(data: &Path) -> Result<(), Failure> {
     let entries = fs::read_dir(data)?.flatten().map(|entry| entry.path());
     let aside: Vec<PathBuf> = entries.filter(|path| is_aside(path)).collect();
     let [place] = &aside[..] else {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, target};
 use crate::cluster::Cluster;
-use crate::ledger::{Ledger, Said};
+use crate::ledger::{Ledger, WriteOutcome};
 use crate::random::Random;
-use crate::writers::said;
+use crate::writers::outcome_of;
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -63,7 +63,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         setting(&mut cluster, node, &LARGE);
         cluster.start_node(node)?;
     }
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Arc::new(Ledger::default());
     write_all(&cluster, &ledger, "&ack=3&from=3")?;
     let mut random = Random::new(setup.seed);
@@ -88,8 +88,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             write_all(&cluster, &ledger, "&ack=2&from=3")?;
         }
         cluster.start_node(node)?;
-        cluster.until_ready()?;
-        read += cluster.agree(BY_ITSELF)?.read;
+        cluster.wait_until_ready()?;
+        read += cluster.wait_until_equal(BY_ITSELF)?.read;
         cluster.check(&ledger)?;
         if SETTINGS[chosen].contains(&"64MiB") {
             peak = peak.max(resident(&cluster, node)?);
@@ -123,9 +123,9 @@ fn write_all(cluster: &Cluster, ledger: &Ledger, votes: &str) -> Result<(), Fail
         loop {
             let (ticket, value) = ledger.put(&key, *len);
             let answer = client.request("PUT", &(target(&key) + votes), &value);
-            let said = said(&answer);
+            let said = outcome_of(&answer);
             ledger.end(ticket, said);
-            if said == Said::Ok {
+            if said == WriteOutcome::Ok {
                 break;
             }
             if begun.elapsed() > PATIENCE {

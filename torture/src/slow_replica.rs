@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, ProbeFigures, Prober};
+use crate::prober::{ProbeFigures, ProbeParams, Prober};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
@@ -20,7 +20,7 @@ const NODES: usize = 3;
 /// The node with the slow disk.
 const SLOW: usize = 2;
 
-const PACE: Pace = Pace {
+const PACE: ProbeParams = ProbeParams {
     clients: 8,
     every: Duration::from_millis(20),
     votes: "&ack=2&from=3",
@@ -63,7 +63,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             "one slow replica makes p99 {slowed:?} instead of {normal:?}"
         )));
     }
-    let agreed = cluster.agree(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     Ok(format!(

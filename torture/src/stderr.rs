@@ -15,12 +15,12 @@ use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::prober::{Pace, Prober};
+use crate::prober::{ProbeParams, Prober};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-const PACE: Pace = Pace {
+const PACE: ProbeParams = ProbeParams {
     clients: 8,
     every: Duration::from_millis(16),
     votes: "",
@@ -113,7 +113,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
         }
     }
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     if matches!(kind, LogSink::Closed) {
         readers.clear();
     }
@@ -121,7 +121,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
     let prober = Prober::start(cluster.addresses(), &ledger, PACE, seed)?;
     let mut figures = StderrFigures::default();
     for node in 0..NODES {
-        make_it_log(&cluster, node)?;
+        provoke_log_lines(&cluster, node)?;
     }
     let victim = (seed % NODES as u64) as usize;
     figures.dropped = dropped(&cluster)?;
@@ -133,17 +133,17 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
     // Opening the pipe for the node's log needs a reader.
     let reader = (!matches!(kind, LogSink::Full)).then(|| reader(&cluster.launches[victim].log));
     cluster.start_node(victim)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     drop(reader);
     let seen = prober.stop()?;
     if let Some(first) = seen.failed.first() {
         return Err(Failure::Broken(format!("{kind:?}: {} failed, as{first}", seen.failed.len())));
     }
     (figures.requests, figures.retried) = (seen.requests, seen.retried);
-    cluster.agree(BY_ITSELF)?;
+    cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     for node in 0..NODES {
-        healthy(&cluster, node)?;
+        check_healthy(&cluster, node)?;
         let begun = Instant::now();
         cluster.stop(node)?;
         figures.slowest_end = figures.slowest_end.max(begun.elapsed());
@@ -168,11 +168,11 @@ fn reader(path: &Path) -> Result<File, Failure> {
 
 /// Makes a node log a line for each of many requests. Each request asks for a recording of the
 /// cheapest event while another recording runs, and is refused with a line in the log.
-fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
+fn provoke_log_lines(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     let target = "/admin/profile?event=lock&seconds=1";
     let mut recorder = cluster.node(node)?.client()?;
     recorder.send("GET", "/admin/profile?event=lock&seconds=300", b"")?;
-    until_recording(cluster.node(node)?)?;
+    wait_until_recording(cluster.node(node)?)?;
     let mut client = cluster.node(node)?.client()?;
     for _ in 0..LINES / WINDOW {
         (0..WINDOW).try_for_each(|_| client.send("GET", target, b""))?;
@@ -188,7 +188,7 @@ fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
 
 /// Waits until the profiler's thread runs. Does not ask the node, because the recording would then
 /// be for that request, and the profiler writes only while nothing else needs the CPU.
-fn until_recording(node: &Node) -> Result<(), Failure> {
+fn wait_until_recording(node: &Node) -> Result<(), Failure> {
     let begun = Instant::now();
     while begun.elapsed() < BEGINS_WITHIN {
         for task in fs::read_dir(format!("/proc/{}/task", node.pid()))? {
@@ -211,7 +211,7 @@ fn dropped(cluster: &Cluster) -> Result<u64, Failure> {
     Ok(dropped as u64)
 }
 
-fn healthy(cluster: &Cluster, node: usize) -> Result<(), Failure> {
+fn check_healthy(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     let mut client = Client::connect(cluster.addresses()[node])?;
     match client.request("GET", "/healthz", b"")?.status {
         200 => Ok(()),

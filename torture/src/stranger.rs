@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -54,9 +54,10 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         *word = word.replace(&victim.to_string(), &recorder.address.to_string());
     }
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { clients: 4, patience: Duration::from_secs(5), ..Work::default() };
+    let work =
+        WriterParams { clients: 4, patience: Duration::from_secs(5), ..WriterParams::default() };
     let writers = Writers::start_on(cluster.addresses(), &ledger, work, setup.seed)?;
     let recordings = recorder.recordings();
     if recordings.is_empty() {
@@ -81,7 +82,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     writers.stop()?;
     let impostors = impostors(&mut cluster, &ledger)?;
-    let agreed = cluster.agree(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} conversations of strangers ({} played again from {} recorded, as many with changed \
@@ -139,14 +140,15 @@ fn impostors(cluster: &mut Cluster, ledger: &Arc<Ledger>) -> Result<String, Fail
     kept_out(cluster, ledger, "another list")?;
     cluster.launches[IMPOSTOR] = right;
     cluster.start_node(IMPOSTOR)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     Ok("a process with another secret and one with another list were kept out".to_owned())
 }
 
 fn kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(), Failure> {
     cluster.start_node(IMPOSTOR)?;
     let sound = cluster.others(IMPOSTOR);
-    let work = Work { clients: 4, patience: Duration::from_secs(5), ..Work::default() };
+    let work =
+        WriterParams { clients: 4, patience: Duration::from_secs(5), ..WriterParams::default() };
     let writers = Writers::start_on(&sound, ledger, work, 7)?;
     let served =
         writers.wait(LISTENED, |statuses| statuses.get(&201).is_some_and(|written| *written > 100));

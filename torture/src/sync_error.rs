@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::ground::{Mount, make_image};
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
+use crate::mount::{Mount, make_image};
 use crate::node::Node;
 use crate::random::Random;
 use crate::strace::Strace;
-use crate::writers::{Statuses, Work, Writers};
+use crate::writers::{Statuses, WriterParams, Writers};
 use crate::{Failure, Setup, check, read_all};
 
 /// Time limit for the fault to happen, and for the node to notice it.
@@ -76,7 +76,7 @@ fn injected(
     let launch = setup.launch(dir.path(), dir.path(), &args);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { clients: 8, value_len: 20_000, ..Work::default() };
+    let work = WriterParams { clients: 8, value_len: 20_000, ..WriterParams::default() };
     let fault = format!("error={errno}:when={when}");
     let strace = Strace::attach(&node, call, &fault, &dir.path().join("strace"))?;
     let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
@@ -89,19 +89,19 @@ fn injected(
     let statuses = writers.stop()?;
     let acknowledged = ledger.counts().0;
     if failed {
-        says_so(&node, &ledger, first, &statuses)?;
+        check_says_so(&node, &ledger, first, &statuses)?;
     } else if call == "fdatasync" && errno == "EIO" {
         return Err(Failure::Broken(format!("no write failed, but {statuses:?}")));
     }
     node.kill()?;
     let node = launch.start()?;
-    check(&node, &ledger, Process::New)?;
+    check(&node, &ledger, ProcessState::New)?;
     Ok((acknowledged, failed))
 }
 
 /// Checks that a node with a failed disk acknowledges no write, is not ready, and still serves
 /// reads.
-fn says_so(
+fn check_says_so(
     node: &Node,
     ledger: &Ledger,
     first: Option<Duration>,
@@ -119,7 +119,7 @@ fn says_so(
     }
     // Reads continue, and return only valid values.
     let found = read_all(node)?;
-    ledger.check(&found, Process::Same)?;
+    ledger.check(&found, ProcessState::Same)?;
     Ok(())
 }
 
@@ -135,7 +135,8 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &args);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, ..Work::default() };
+    let work =
+        WriterParams { keys: 1500, value_len: 60_000, deletes: 2, ..WriterParams::default() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     if !writers.wait(PATIENCE, struck) {
@@ -155,6 +156,6 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     below.resize(2048)?;
     disk.remount()?;
     let node = launch.start()?;
-    check(&node, &ledger, Process::New)?;
+    check(&node, &ledger, ProcessState::New)?;
     Ok(format!("real EIO (ext4 on a full tmpfs): 0 of {acknowledged} lost, 0 false acks"))
 }

@@ -138,7 +138,7 @@ fn under_a_kill(
         Ok::<_, Failure>(reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
     cluster.start_node(killed)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     match read {
         Ok(found) if found == LIVE => Ok(true),
         Ok(found) => Err(Failure::Broken(format!("a range under a kill has {found:?}"))),
@@ -152,6 +152,6 @@ fn rebuild(cluster: &mut Cluster) -> Result<Duration, Failure> {
     fs::remove_dir_all(cluster.data(WIPED))?;
     cluster.start_node(WIPED)?;
     let begun = Instant::now();
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     Ok(begun.elapsed())
 }

@@ -16,8 +16,8 @@ use crate::client::{Client, target};
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::node::{Launch, Node};
-use crate::rollback::{A, B, C, Findings, KEYS, copy, meet, prepared};
-use crate::writers::{Work, Writers, said};
+use crate::rollback::{A, B, C, Findings, KEYS, copy, prepared, wait_until_met};
+use crate::writers::{WriterParams, Writers, outcome_of};
 use crate::{Failure, Setup};
 
 /// Longest time for which both processes may serve.
@@ -37,7 +37,7 @@ const REASONS: [&str; 4] = ["copy", "process", "directory", "life"];
 
 /// Answers of one of the two processes. Each is a status code; 0 = no answer.
 #[derive(Debug)]
-struct Answers {
+struct TwinAnswers {
     ready: u16,
     put: u16,
     /// Answer to a read that the process's own store could answer.
@@ -46,7 +46,7 @@ struct Answers {
     why: String,
 }
 
-impl Answers {
+impl TwinAnswers {
     fn of(address: SocketAddr, ledger: &Ledger) -> Result<Self, Failure> {
         let ask = |method: &str, place: &str, body: &[u8]| {
             Client::connect_within(address, ANSWER)
@@ -56,7 +56,7 @@ impl Answers {
             |answer: std::io::Result<crate::client::Answer>| answer.map_or(0, |a| a.status);
         let (ticket, value) = ledger.put("probe", 50);
         let put = ask("PUT", &(target("probe") + audit::VOTES), &value);
-        ledger.end(ticket, said(&put));
+        ledger.end(ticket, outcome_of(&put));
         let why = match &put {
             Ok(answer) => String::from_utf8_lossy(&answer.body).into_owned(),
             Err(error) => error.to_string(),
@@ -78,7 +78,7 @@ impl Answers {
     }
 }
 
-impl fmt::Display for Answers {
+impl fmt::Display for TwinAnswers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ready, put, get, why } = self;
         write!(out, "readyz {ready}, PUT {put} ({}), GET {get}", why.trim())
@@ -97,7 +97,7 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
         cluster.stop(A)?;
         copy(cluster.data(A), &kept)?;
         cluster.start_node(A)?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
     }
     // The original's log is far ahead of the copy's when the copy starts.
     audit::edit(cluster.addresses(), &ledger, "", setup.size(KEYS.0, KEYS.1))?;
@@ -125,13 +125,13 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
         cluster.start_node(A)?;
     } else {
         cluster.start_node(A)?;
-        meet(&cluster)?;
+        wait_until_met(&cluster)?;
         cluster.node(B)?.signal(Signal::STOP)?;
     }
     cluster.start_node(C)?;
-    findings.without_b(&cluster, &ledger)?;
+    findings.read_without_b(&cluster, &ledger)?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    findings.with_all(&cluster, &ledger)?;
+    findings.check_with_all(&cluster, &ledger)?;
     findings.verdict()
 }
 
@@ -153,22 +153,22 @@ fn side_by_side(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     let all = [cluster.addresses()[A], twin.address, cluster.addresses()[B]];
-    let work = Work {
+    let work = WriterParams {
         clients: 12,
         keys: 30,
         value_len: 500,
         prefix: 't',
         votes: audit::VOTES,
         patience: ANSWER,
-        ..Work::default()
+        ..WriterParams::default()
     };
     let writers = Writers::start_on(&all, ledger, work, 1)?;
     let begun = Instant::now();
     let mut since = None;
     let mut last = None;
     while begun.elapsed() < FENCED + STAYS {
-        let original = Answers::of(cluster.addresses()[A], ledger)?;
-        let copy = Answers::of(twin.address, ledger)?;
+        let original = TwinAnswers::of(cluster.addresses()[A], ledger)?;
+        let copy = TwinAnswers::of(twin.address, ledger)?;
         let settled = original.is_fenced() && copy.serves();
         since = if settled { since.or(Some(begun.elapsed())) } else { None };
         last = Some((original, copy));

@@ -129,7 +129,7 @@ fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<SiegeFigures
         cluster.launches[node].args = args(&cluster.launches[node]);
         cluster.start_node(node)?;
     }
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let mut seen = besiege(setup, cluster.addresses(), "&ack=2&from=3")?;
     for node in 0..3 {
         seen.peak = seen.peak.max(within(cluster.node(node)?, size)?);
@@ -163,7 +163,7 @@ fn besiege(
             .iter()
             .map(|node| {
                 let over = &over;
-                scope.spawn(move || be_good(*node, votes, over))
+                scope.spawn(move || run_good_client(*node, votes, over))
             })
             .collect();
         let begun = Instant::now();
@@ -198,7 +198,11 @@ fn besiege(
 
 /// Requests a value repeatedly, and reads the answers. Returns the number of values received, and
 /// of refusals.
-fn be_good(node: SocketAddr, votes: &str, over: &AtomicBool) -> Result<(u64, u64), Failure> {
+fn run_good_client(
+    node: SocketAddr,
+    votes: &str,
+    over: &AtomicBool,
+) -> Result<(u64, u64), Failure> {
     let (mut served, mut refused) = (0, 0);
     let mut client = Client::connect(node)?;
     for number in (0..EACH).cycle() {

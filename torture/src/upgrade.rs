@@ -13,10 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
 use crate::node::Node;
-use crate::prober::{Pace, Prober};
-use crate::restarts::all_succeeded;
+use crate::prober::{ProbeParams, Prober};
+use crate::restarts::check_all_succeeded;
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -44,13 +44,13 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(before, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
-    let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, ProbeParams::USUAL, setup.seed)?;
     thread::sleep(MIXED);
     for node in 0..NODES {
         cluster.stop(node)?;
         cluster.launches[node].binary.clone_from(&setup.binary);
         cluster.start_node(node)?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         thread::sleep(MIXED);
         if node + 1 < NODES {
             cluster.output(setup, node, &["plan", "--replicas", "2"])?;
@@ -58,15 +58,15 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
             cluster.kill(node)?;
             thread::sleep(MIXED / 4);
             cluster.start_node(node)?;
-            cluster.until_ready()?;
+            cluster.wait_until_ready()?;
         }
     }
     let seen = prober.stop()?;
-    all_succeeded(&seen)?;
-    let agreed = cluster.agree(BY_ITSELF)?;
+    check_all_succeeded(&seen)?;
+    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     let joined = joins(setup, &cluster)?;
     cluster.check(&ledger)?;
-    crate::check(&joined, &ledger, Process::Same)?;
+    crate::check(&joined, &ledger, ProcessState::Same)?;
     Ok(format!(
         "{NODES} nodes upgraded one after the other, two killed meanwhile, then one joined: {} \
          requests, {} tried twice, 0 failed, longest gap {} ms, p99 {:.0} ms; C after {:.1} s, 0 \
@@ -85,7 +85,7 @@ fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     fs::create_dir_all(&home)?;
     let launch = cluster.joiner(setup, "joins", &home, &[])?;
     let starting = thread::spawn(move || launch.start());
-    let plan = cluster.planned(setup, 0, &["--add", "joins"], BY_ITSELF)?;
+    let plan = cluster.make_plan(setup, 0, &["--add", "joins"], BY_ITSELF)?;
     cluster.output(setup, 0, &["apply", "--wait", plan["plan"].as_str().unwrap_or_default()])?;
     starting.join().map_err(|_| Failure::Environment("a start panicked".to_owned()))?
 }

@@ -11,9 +11,9 @@ use rustix::process::Signal;
 
 use crate::client::{Client, target};
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill};
+use crate::fill::{FillParams, fill};
 use crate::ledger::Ledger;
-use crate::prober::{Pace, Prober};
+use crate::prober::{ProbeParams, Prober};
 use crate::{Failure, Setup};
 
 const NODES: usize = 3;
@@ -21,7 +21,7 @@ const NODES: usize = 3;
 /// The node that loses its disk.
 const WIPED: usize = 1;
 
-const PACE: Pace = Pace {
+const PACE: ProbeParams = ProbeParams {
     clients: 4,
     every: Duration::from_millis(25),
     votes: "&ack=2&from=3",
@@ -54,7 +54,7 @@ fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     let ledger = Arc::new(Ledger::default());
     let (away, holder) = ((WIPED + 1) % NODES, (WIPED + 2) % NODES);
     cluster.kill(away)?;
-    let what = Fill { keys: LONE, value_len: 100, prefix: 'l', votes: "&ack=2&from=3" };
+    let what = FillParams { keys: LONE, value_len: 100, prefix: 'l', votes: "&ack=2&from=3" };
     fill(&cluster.others(away), &ledger, what)?;
     cluster.node(holder)?.signal(Signal::STOP)?;
     cluster.kill(WIPED)?;
@@ -74,9 +74,9 @@ fn lone_copies(setup: &Setup) -> Result<String, Failure> {
         }
     }
     cluster.node(holder)?.signal(Signal::CONT)?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     cluster.check(&ledger)?;
-    let agreed = cluster.agree(PATIENCE)?;
+    let agreed = cluster.wait_until_equal(PATIENCE)?;
     Ok(format!("{} keys of which one copy was left never said to be absent", agreed.keys))
 }
 
@@ -85,7 +85,7 @@ fn rebuild(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(100_000, 3_000);
-    let what = Fill { keys, value_len: VALUE_LEN, prefix: 'w', votes: "&ack=3&from=3" };
+    let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'w', votes: "&ack=3&from=3" };
     fill(cluster.addresses(), &ledger, what)?;
     let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
     cluster.kill(WIPED)?;
@@ -104,8 +104,8 @@ fn rebuild(setup: &Setup) -> Result<String, Failure> {
     if let Some(why) = seen.failed.first() {
         return Err(Failure::Broken(format!("a request failed at two nodes{why}")));
     }
-    cluster.until_ready()?;
-    let agreed = cluster.agree(PATIENCE)?;
+    cluster.wait_until_ready()?;
+    let agreed = cluster.wait_until_equal(PATIENCE)?;
     cluster.check(&ledger)?;
     // Without the killed node, the rebuilt node is half of the only quorum.
     cluster.kill((WIPED + 1) % NODES)?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::Failure;
 use crate::client::{Answer, Client, target};
-use crate::ledger::{Ledger, Said};
+use crate::ledger::{Ledger, WriteOutcome};
 use crate::random::Random;
 
 /// Pause before a client whose connection was refused reconnects.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
+pub struct WriterParams {
     /// Number of clients, each with one request in flight.
     pub clients: usize,
     /// Number of keys of each client, and number of keys that all clients share.
@@ -45,7 +45,7 @@ pub struct Work {
     pub patience: Duration,
 }
 
-impl Default for Work {
+impl Default for WriterParams {
     fn default() -> Self {
         Self {
             clients: 16,
@@ -76,7 +76,7 @@ pub struct Writers {
 struct WriterState {
     addresses: Vec<SocketAddr>,
     ledger: Arc<Ledger>,
-    work: Work,
+    work: WriterParams,
     stop: AtomicBool,
     statuses: Mutex<Statuses>,
     /// Time of the first write that was answered 500.
@@ -88,7 +88,7 @@ impl Writers {
     pub fn start(
         address: SocketAddr,
         ledger: &Arc<Ledger>,
-        work: Work,
+        work: WriterParams,
         seed: u64,
     ) -> Result<Self, Failure> {
         Self::start_on(&[address], ledger, work, seed)
@@ -98,7 +98,7 @@ impl Writers {
     pub fn start_on(
         addresses: &[SocketAddr],
         ledger: &Arc<Ledger>,
-        work: Work,
+        work: WriterParams,
         seed: u64,
     ) -> Result<Self, Failure> {
         let shared = Arc::new(WriterState {
@@ -237,7 +237,7 @@ impl WriterState {
             let (ticket, value) = self.ledger.put(key, len);
             (ticket, client.request("PUT", &place, &value))
         };
-        self.ledger.end(ticket, said(&answer));
+        self.ledger.end(ticket, outcome_of(&answer));
         if answer.as_ref().is_ok_and(|answer| answer.status == 500) {
             let mut first = self.first_500.lock();
             first.get_or_insert(self.ledger.now());
@@ -261,15 +261,15 @@ pub fn large_len(random: &mut Random, most: usize) -> usize {
 }
 
 /// Returns the outcome of a write, by its answer.
-pub fn said(answer: &std::io::Result<Answer>) -> Said {
+pub fn outcome_of(answer: &std::io::Result<Answer>) -> WriteOutcome {
     match answer {
-        Ok(Answer { status: 201 | 202, .. }) => Said::Ok,
+        Ok(Answer { status: 201 | 202, .. }) => WriteOutcome::Ok,
         Ok(answer) => {
             let none = br#""outcome":"none""#;
             let refused =
                 answer.status < 500 || answer.body.windows(none.len()).any(|window| window == none);
-            if refused { Said::Failed } else { Said::Unknown }
+            if refused { WriteOutcome::Failed } else { WriteOutcome::Unknown }
         }
-        Err(_) => Said::Unknown,
+        Err(_) => WriteOutcome::Unknown,
     }
 }

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use crate::clocks::{faked, set, start_repaired};
 use crate::cluster::Cluster;
-use crate::ledger::{Ledger, Said};
-use crate::prober::{Pace, Prober};
+use crate::ledger::{Ledger, WriteOutcome};
+use crate::prober::{ProbeParams, Prober};
 use crate::random::Random;
-use crate::writers::said;
+use crate::writers::outcome_of;
 use crate::{Failure, Setup, client};
 
 const NODES: usize = 3;
 const DAY: i64 = 86_400;
 const VOTES: &str = "&ack=2&from=3";
-const PACE: Pace = Pace {
+const PACE: ProbeParams = ProbeParams {
     clients: 8,
     every: Duration::from_millis(4),
     votes: VOTES,
@@ -48,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.until_ready()?;
+    cluster.wait_until_ready()?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut figures = WrongClockFigures::default();
@@ -73,9 +73,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             figures: &mut figures,
         };
         row.right(node)?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
-        cluster.agree(BY_ITSELF)?;
+        cluster.wait_until_equal(BY_ITSELF)?;
         cluster.check(&ledger)?;
     }
     let WrongClockFigures { requests, refused_starts, removed, written } = figures;
@@ -139,7 +139,7 @@ impl WrongClockRow<'_> {
             let (ticket, value) = ledger.put(key, 100);
             let target = client::target(key) + "&ack=1&from=3";
             let answer = client.request("PUT", &target, &value)?;
-            ledger.end(ticket, Said::Unknown);
+            ledger.end(ticket, WriteOutcome::Unknown);
             if answer.status != 201 {
                 let body = String::from_utf8_lossy(&answer.body).into_owned();
                 return Err(Failure::Broken(format!("{key} alone: {} {body}", answer.status)));
@@ -154,7 +154,7 @@ impl WrongClockRow<'_> {
         self.cluster.kill(node)?;
         std::fs::remove_dir_all(self.cluster.data(node))?;
         self.cluster.start_node(node)?;
-        self.cluster.until_ready()
+        self.cluster.wait_until_ready()
     }
 
     /// Restarts the node with the right time, after a repair if the node asks for one.
@@ -216,7 +216,7 @@ fn every_key_can_be_written(
             let (ticket, value) = ledger.put(key, 100);
             (ticket, clients[place].request("PUT", &target, &value))
         };
-        ledger.end(ticket, said(&answer));
+        ledger.end(ticket, outcome_of(&answer));
         let answer = answer?;
         let status = answer.status;
         let own_clock =

@@ -150,7 +150,7 @@ impl Row {
         let outcome = fleet::run(&plan)?;
         let cpu = self.fleet.cpu() - cpu;
         self.fleet.pause();
-        let latency = outcome.both().intended;
+        let latency = outcome.all_methods().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         Ok(Run {
             rate: outcome.throughput(),

@@ -38,7 +38,7 @@ impl Run {
     fn of(outcomes: &[Outcome], cpu: f64) -> Self {
         let mut latency: Option<Histogram<u64>> = None;
         for outcome in outcomes {
-            let intended = outcome.both().intended;
+            let intended = outcome.all_methods().intended;
             match &mut latency {
                 Some(all) => *all += intended,
                 None => latency = Some(intended),

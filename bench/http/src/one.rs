@@ -118,5 +118,5 @@ fn measure(row: &Row, pace: Pace, seconds: u64, repeat: usize) -> Result<Outcome
 }
 
 fn micros(outcome: &Outcome, quantile: f64) -> f64 {
-    outcome.both().intended.value_at_quantile(quantile) as f64 / 1e3
+    outcome.all_methods().intended.value_at_quantile(quantile) as f64 / 1e3
 }

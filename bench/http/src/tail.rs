@@ -121,7 +121,7 @@ impl Row {
         outcome
             .tally
             .latencies(method)
-            .map_or_else(|| outcome.both().intended, |latencies| latencies.intended.clone())
+            .map_or_else(|| outcome.all_methods().intended, |latencies| latencies.intended.clone())
     }
 }
 

@@ -113,7 +113,7 @@ fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64),
     };
     let outcome = load::run(&plan).map_err(|error| error.to_string())?;
     let (before, after) = truth(&server, &outcome)?;
-    let recorded = outcome.both();
+    let recorded = outcome.all_methods();
     let micros = |q| recorded.intended.value_at_quantile(q) as f64 / 1e3;
     let written = recorded.written.value_at_quantile(0.99) as f64 / 1e3;
     Ok((QUANTILES.map(micros), QUANTILES.map(|q| (at(&before, q), at(&after, q))), written))

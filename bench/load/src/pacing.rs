@@ -53,7 +53,8 @@ fn lateness(bench: &mut Bench) -> Result<(), String> {
         let name = format!("{:.0} %", share * 100.0);
         let mut cells = vec![Some(name.clone())];
         for (figure, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
-            let late = |run: &Outcome| run.both().late.value_at_quantile(quantile) as f64 / 1e3;
+            let late =
+                |run: &Outcome| run.all_methods().late.value_at_quantile(quantile) as f64 / 1e3;
             let values: Vec<f64> = runs.iter().map(late).collect();
             for (repeat, &value) in values.iter().enumerate() {
                 bench.report.figure(SECTION, &name, repeat, &format!("late_{figure}_us"), value);

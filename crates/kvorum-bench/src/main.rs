@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
-mod known;
+mod kvorum_profile;
 
 use std::env;
 use std::fmt::Display;
@@ -16,12 +16,12 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use load::cli::{Failed, LoadEnd};
+use load::cli::{LoadEnd, LoadFailure};
 use load::record::Series;
 use load::search::Error;
 
 use crate::cli::{Cli, Command};
-use crate::known::KVORUM;
+use crate::kvorum_profile::KVORUM;
 
 /// Exit code for an invalid command line, as in clap.
 const USAGE: u8 = 2;
@@ -65,25 +65,25 @@ fn refused(error: &clap::Error) -> ExitCode {
     let measures =
         words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
     let unknown = error.kind() == ErrorKind::UnknownArgument;
-    match load::cli::mend(&words).filter(|_| measures && unknown) {
+    match load::cli::suggest_correction(&words).filter(|_| measures && unknown) {
         Some(line) => failed(USAGE, line),
         None => error.exit(),
     }
 }
 
-fn loaded(outcome: Result<LoadEnd, Failed>) -> ExitCode {
+fn loaded(outcome: Result<LoadEnd, LoadFailure>) -> ExitCode {
     match outcome {
         Ok(LoadEnd::Fine) => ExitCode::SUCCESS,
         Ok(LoadEnd::Warned) => ExitCode::from(WARNED),
         Ok(LoadEnd::Interrupted) => ExitCode::from(INTERRUPTED),
         Ok(LoadEnd::Script(code)) => ExitCode::from(code),
-        Err(Failed::Usage(line)) => failed(USAGE, line),
-        Err(Failed::Run(line)) => failed(1, line),
+        Err(LoadFailure::Usage(line)) => failed(USAGE, line),
+        Err(LoadFailure::Run(line)) => failed(1, line),
     }
 }
 
 fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCode {
-    let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"));
+    let stop = load::interrupt_flag().map_err(|error| format!("signals: {error}"));
     match stop.and_then(|stop| run(&stop).map_err(|error| error.to_string())) {
         Ok(series) if series.interrupted => ExitCode::from(INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,

@@ -8,6 +8,6 @@ mod pages;
 use clap::CommandFactory;
 
 #[test]
-fn pages_and_completions_are_those_of_the_command_line() {
+fn man_pages_and_completions_match_the_command_line() {
     pages::hold(cli::Cli::command());
 }

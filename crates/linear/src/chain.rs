@@ -8,14 +8,14 @@
 
 use std::collections::BTreeMap;
 
-use super::families::BY_A_PROOF;
-use super::{Asked, End, History, Operation, Response};
+use super::families::PROOF_ORIGIN;
+use super::{Completion, History, Operation, Request, Response};
 
 /// Returns the first error in the tags of a history, if any.
 pub fn check(history: &History) -> Option<String> {
     let mut families: BTreeMap<(u64, u32), BTreeMap<u32, &Operation>> = BTreeMap::new();
     for operation in &history.operations {
-        let End::At(_, Response::Changed { tag, .. }) = &operation.end else { continue };
+        let Completion::At(_, Response::Changed { tag, .. }) = &operation.end else { continue };
         let Some((step, _)) = tag.last else { continue };
         let family = families.entry(tag.family).or_default();
         if let Some(other) = family.insert(step, operation) {
@@ -23,7 +23,7 @@ pub fn check(history: &History) -> Option<String> {
         }
     }
     // Number of operations that may have made a step without an answer to their client.
-    let unknown = history.operations.iter().filter(|operation| operation.may_be_a_step());
+    let unknown = history.operations.iter().filter(|operation| operation.may_have_made_step());
     let mut unknown = unknown.count();
     for ((_, made_by), family) in &families {
         let mut last: Option<(u32, &Operation)> = None;
@@ -32,14 +32,14 @@ pub fn check(history: &History) -> Option<String> {
         for (step, operation) in family {
             // A base version that a repair proof created continues the steps of the base version
             // that it replaced, and no client need have seen those steps.
-            let begins = if *made_by == BY_A_PROOF { step - 1 } else { 0 };
+            let begins = if *made_by == PROOF_ORIGIN { step - 1 } else { 0 };
             let between = step - 1 - last.map_or(begins, |(step, _)| step);
             let Some(left) = unknown.checked_sub(between as usize) else {
                 return Some(format!("nobody did the {between} steps before this:\n  {operation}"));
             };
             unknown = left;
             if let Some(later) = latest
-                && operation.end.at() < Some(later.call)
+                && operation.end.answered_at() < Some(later.call)
             {
                 return Some(format!("a later one has a lower step:\n  {operation}\n  {later}"));
             }
@@ -54,7 +54,7 @@ pub fn check(history: &History) -> Option<String> {
 
 impl Operation {
     /// Returns true if the operation may have made a step of which no client was told.
-    fn may_be_a_step(&self) -> bool {
-        matches!((&self.asked, &self.end), (Asked::Change(..), End::Unknown))
+    fn may_have_made_step(&self) -> bool {
+        matches!((&self.asked, &self.end), (Request::Change(..), Completion::Unknown))
     }
 }

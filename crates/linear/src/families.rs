@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Condition, End, History, Response, Tag};
+use super::{Completion, Condition, History, Request, Response, Tag};
 
 /// Origin of the base versions that repair proofs create.
-pub(crate) const BY_A_PROOF: u32 = u32::MAX;
+pub(crate) const PROOF_ORIGIN: u32 = u32::MAX;
 
 type Family = (u64, u32);
 
@@ -21,10 +21,10 @@ type Family = (u64, u32);
 pub fn unite(history: &mut History) {
     let mut of_states: BTreeMap<(u32, u64), Family> = BTreeMap::new();
     let mut earlier: BTreeMap<Family, Family> = BTreeMap::new();
-    each_tag(history, |tag| {
+    for_each_tag(history, |tag| {
         let Some(last) = tag.last else { return };
         let other = *of_states.entry(last).or_insert(tag.family);
-        if ![tag.family.1, other.1].contains(&BY_A_PROOF) {
+        if ![tag.family.1, other.1].contains(&PROOF_ORIGIN) {
             return;
         }
         let (one, other) = (first(&earlier, tag.family), first(&earlier, other));
@@ -32,7 +32,7 @@ pub fn unite(history: &mut History) {
             earlier.insert(one.max(other), one.min(other));
         }
     });
-    each_tag(history, |tag| tag.family = first(&earlier, tag.family));
+    for_each_tag(history, |tag| tag.family = first(&earlier, tag.family));
 }
 
 fn first(earlier: &BTreeMap<Family, Family>, mut family: Family) -> Family {
@@ -42,15 +42,17 @@ fn first(earlier: &BTreeMap<Family, Family>, mut family: Family) -> Family {
     family
 }
 
-fn each_tag(history: &mut History, mut each: impl FnMut(&mut Tag)) {
+fn for_each_tag(history: &mut History, mut each: impl FnMut(&mut Tag)) {
     for operation in &mut history.operations {
-        if let Asked::Change(Condition::OneOf(tags), _) = &mut operation.asked {
+        if let Request::Change(Condition::OneOf(tags), _) = &mut operation.asked {
             tags.iter_mut().for_each(&mut each);
         }
         match &mut operation.end {
-            End::At(_, Response::Found(Some((_, tag)))) => each(tag),
-            End::At(_, Response::Changed { tag, .. } | Response::Unmet(Some(tag))) => each(tag),
-            End::At(..) | End::Before(_) | End::Unknown => {}
+            Completion::At(_, Response::Found(Some((_, tag)))) => each(tag),
+            Completion::At(_, Response::Changed { tag, .. } | Response::Unmet(Some(tag))) => {
+                each(tag)
+            }
+            Completion::At(..) | Completion::Before(_) | Completion::Unknown => {}
         }
     }
 }

@@ -25,7 +25,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use search::{SPARE, Search};
+use search::{SPARES_TRIED, Search};
 
 /// Value of a key. Each write has a unique value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +72,7 @@ pub enum Change {
 
 /// Request of a client. A plain write has the condition `Any`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum Request {
     /// Reads the value.
     Get,
     /// Changes the value if the condition is met.
@@ -99,7 +99,7 @@ pub enum Response {
 
 /// Outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum Completion {
     /// The operation was answered at this time, in microseconds.
     At(u64, Response),
     /// The operation may have taken effect, or may yet do so.
@@ -115,7 +115,7 @@ pub enum End {
 /// evaluated is not, because some node read it from its clock. A read may return an expired value
 /// or hide it; other checks verify that expired values are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
+pub struct ExpiryTimes {
     /// Expiry of the value written or found, in milliseconds; 0 = never. For an addition, 0 = the
     /// value keeps its previous expiry.
     pub expiry_ms: u64,
@@ -132,11 +132,11 @@ pub struct Operation {
     /// Time of the call, in microseconds.
     pub call: u64,
     /// Request of the client.
-    pub asked: Asked,
+    pub asked: Request,
     /// Expiry of the value written or found, and time of evaluation.
-    pub life: Life,
+    pub life: ExpiryTimes,
     /// Outcome of the operation.
-    pub end: End,
+    pub end: Completion,
 }
 
 /// Result of a check.
@@ -188,11 +188,15 @@ impl History {
         };
         let search = |spare| Search::new(self, &tags, most, spare).run();
         let is_found = |spare| search(spare) == Verdict::Linearizable;
-        if SPARE.into_iter().any(is_found) { Verdict::Linearizable } else { search(usize::MAX) }
+        if SPARES_TRIED.into_iter().any(is_found) {
+            Verdict::Linearizable
+        } else {
+            search(usize::MAX)
+        }
     }
 }
 
-impl End {
+impl Completion {
     /// Returns the client's answer, if it had one.
     pub(crate) fn response(self) -> Option<Response> {
         match self {
@@ -207,28 +211,28 @@ impl Tags {
         let mut tags = Self::default();
         for (place, operation) in (0..).zip(&history.operations) {
             match operation.end {
-                End::At(_, Response::Changed { tag, .. }) => {
+                Completion::At(_, Response::Changed { tag, .. }) => {
                     if let Some(other) = tags.makers.insert(tag, place) {
                         let other = history.operations[other as usize].number;
                         let number = operation.number;
                         return Err(format!("{number} and {other} both made {tag}"));
                     }
                 }
-                End::At(_, Response::Found(Some((value, tag)))) => {
+                Completion::At(_, Response::Found(Some((value, tag)))) => {
                     if let Some(other) = tags.values.insert(tag, value)
                         && other != value
                     {
                         return Err(format!("{tag} is the tag of {value} and of {other}"));
                     }
                 }
-                End::At(..) | End::Unknown | End::Before(_) => {}
+                Completion::At(..) | Completion::Unknown | Completion::Before(_) => {}
             }
         }
         Ok(tags)
     }
 
     /// Returns true if the tag may denote the state.
-    fn is_of(&self, tag: Tag, state: KeyState, history: &History) -> bool {
+    fn may_denote(&self, tag: Tag, state: KeyState, history: &History) -> bool {
         if let Some(maker) = self.makers.get(&tag) {
             return state.made_by == Some(*maker);
         }
@@ -236,7 +240,7 @@ impl Tags {
         // identifies the operation.
         let has_another = state.made_by.is_none_or(|maker| {
             let operation = &history.operations[maker as usize];
-            matches!(operation.end, End::At(..))
+            matches!(operation.end, Completion::At(..))
         });
         let value = self.values.get(&tag);
         !has_another && value.is_none_or(|value| state.value == Some(*value))
@@ -246,8 +250,8 @@ impl Tags {
 impl Operation {
     /// Splits a plain write whose version changed in transit. Clients may have seen the write under
     /// its first version, and may see it again after the writes in between: a known anomaly.
-    pub fn seen_twice(self) -> [Self; 2] {
-        let end = self.end.at().map_or(End::Unknown, End::Before);
+    pub fn split_reissued(self) -> [Self; 2] {
+        let end = self.end.answered_at().map_or(Completion::Unknown, Completion::Before);
         [Self { end, ..self.clone() }, self]
     }
 
@@ -261,7 +265,7 @@ impl Operation {
         history: &History,
     ) -> impl Iterator<Item = KeyState> {
         let (earliest, latest) = self.life.evaluated_ms;
-        let expires = state.value.is_some() && state.expiry_ms != 0 && self.asked != Asked::Get;
+        let expires = state.value.is_some() && state.expiry_ms != 0 && self.asked != Request::Get;
         let may_live = !expires || !state.is_over && state.expiry_ms > earliest;
         let may_be_over = expires && state.expiry_ms <= latest;
         let living = may_live.then(|| self.apply(place, state, state.value, tags, history));
@@ -281,10 +285,10 @@ impl Operation {
         tags: &Tags,
         history: &History,
     ) -> Option<KeyState> {
-        let has = |tag| value.is_some() && tags.is_of(tag, state, history);
+        let has = |tag| value.is_some() && tags.may_denote(tag, state, history);
         let response = self.end.response();
         let (condition, change) = match (&self.asked, response) {
-            (Asked::Get, Some(Response::Found(found))) => {
+            (Request::Get, Some(Response::Found(found))) => {
                 let held = (state.value, self.life.expiry_ms == state.expiry_ms);
                 // An expired value may be purged.
                 let (_, latest) = self.life.evaluated_ms;
@@ -295,8 +299,8 @@ impl Operation {
                 let fits = (found.map(|(value, _)| value), true) == held;
                 return (fits && found.is_none_or(|(_, tag)| has(tag))).then_some(state);
             }
-            (Asked::Get, _) => return None,
-            (Asked::Change(condition, change), _) => (condition, change),
+            (Request::Get, _) => return None,
+            (Request::Change(condition, change), _) => (condition, change),
         };
         let is_met = match (condition, response) {
             (Condition::Any, _) => true,

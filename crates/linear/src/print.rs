@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
 use super::{
-    Asked, Change, Condition, End, History, KeyState, Life, Operation, Response, Tag, Value,
+    Change, Completion, Condition, ExpiryTimes, History, KeyState, Operation, Request, Response,
+    Tag, Value,
 };
 
 /// Maximum number of earlier, answered operations to print.
@@ -23,7 +24,7 @@ pub(super) fn explain(
     let mut lines = vec![format!("not linearizable, as of the answer to {}:", wrong.number)];
     let mut answered: Vec<&Operation> =
         history.operations.iter().filter(|operation| operation.ended_before(at)).collect();
-    answered.sort_by_key(|operation| operation.end.at());
+    answered.sort_by_key(|operation| operation.end.answered_at());
     let shown = answered.len().saturating_sub(BEFORE);
     if shown > 0 {
         lines.push(format!("  ({shown} operations before these)"));
@@ -40,13 +41,13 @@ pub(super) fn explain(
 
 impl Operation {
     fn ended_before(&self, at: u64) -> bool {
-        self.end.at().is_some_and(|end| end < at)
+        self.end.answered_at().is_some_and(|end| end < at)
     }
 }
 
-impl End {
+impl Completion {
     /// Returns the time of the answer in microseconds, if there is one.
-    pub fn at(&self) -> Option<u64> {
+    pub fn answered_at(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),
             Self::Unknown | Self::Before(_) => None,
@@ -93,11 +94,11 @@ impl Display for Tag {
 impl Display for Operation {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let seconds = |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-        let end = self.end.at().map_or("never".to_owned(), seconds);
+        let end = self.end.answered_at().map_or("never".to_owned(), seconds);
         write!(f, "{:>6} {} to {end:<10} ", self.number, seconds(self.call))?;
         match &self.asked {
-            Asked::Get => write!(f, "get")?,
-            Asked::Change(condition, change) => {
+            Request::Get => write!(f, "get")?,
+            Request::Change(condition, change) => {
                 match change {
                     Change::Put(value) => write!(f, "put {value}")?,
                     Change::Delete => write!(f, "delete")?,
@@ -114,23 +115,23 @@ impl Display for Operation {
                 }
             }
         }
-        let Life { expiry_ms, evaluated_ms: (earliest, latest) } = self.life;
+        let ExpiryTimes { expiry_ms, evaluated_ms: (earliest, latest) } = self.life;
         write!(f, "{}", until(expiry_ms))?;
         if latest != 0 {
             write!(f, " (judged at {earliest} to {latest})")?;
         }
         match &self.end {
-            End::Unknown => write!(f, ": not known"),
-            End::Before(_) => write!(f, ": under its first version"),
-            End::At(_, Response::Found(None)) => write!(f, ": nothing"),
-            End::At(_, Response::Found(Some((value, tag)))) => write!(f, ": {value} {tag}"),
-            End::At(_, Response::Changed { tag, sum: None }) => write!(f, ": done, {tag}"),
-            End::At(_, Response::Changed { tag, sum: Some(sum) }) => {
+            Completion::Unknown => write!(f, ": not known"),
+            Completion::Before(_) => write!(f, ": under its first version"),
+            Completion::At(_, Response::Found(None)) => write!(f, ": nothing"),
+            Completion::At(_, Response::Found(Some((value, tag)))) => write!(f, ": {value} {tag}"),
+            Completion::At(_, Response::Changed { tag, sum: None }) => write!(f, ": done, {tag}"),
+            Completion::At(_, Response::Changed { tag, sum: Some(sum) }) => {
                 write!(f, ": done, {sum} {tag}")
             }
-            End::At(_, Response::Unmet(None)) => write!(f, ": unmet, there is none"),
-            End::At(_, Response::Unmet(Some(tag))) => write!(f, ": unmet, it is {tag}"),
-            End::At(_, Response::NotANumber) => write!(f, ": not a number"),
+            Completion::At(_, Response::Unmet(None)) => write!(f, ": unmet, there is none"),
+            Completion::At(_, Response::Unmet(Some(tag))) => write!(f, ": unmet, it is {tag}"),
+            Completion::At(_, Response::NotANumber) => write!(f, ": not a number"),
         }
     }
 }

@@ -20,12 +20,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{End, History, KeyState, Tags, Verdict, print};
+use super::{Completion, History, KeyState, Tags, Verdict, print};
 
 /// Kinds of events in the history. Events are in the order of time; at the same time, calls come
 /// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum EventKind {
     Call,
     Answer,
     /// The operation can't take effect any more.
@@ -33,22 +33,22 @@ enum What {
 }
 
 /// Operations, by their indexes, in order.
-type Places = Vec<u32>;
+type OperationIndexes = Vec<u32>;
 
 /// A possible state of the execution so far.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Configuration {
     state: KeyState,
     /// Open operations that have taken effect and will be answered.
-    done: Places,
+    done: OperationIndexes,
     /// Operations that have taken effect and will not be answered.
-    used: Places,
+    used: OperationIndexes,
 }
 
 /// A set of configurations without those that another one makes redundant.
 #[derive(Debug, Default)]
-struct Kept {
-    by_what: BTreeMap<(KeyState, Places), Vec<Places>>,
+struct MinimalConfigurations {
+    by_what: BTreeMap<(KeyState, OperationIndexes), Vec<OperationIndexes>>,
 }
 
 /// A search over one history; the module describes the algorithm.
@@ -66,7 +66,7 @@ pub(crate) struct Search<'a> {
 }
 
 /// Values of [`Search::spare`] that are tried, in this order, before an unlimited one.
-pub(super) const SPARE: [usize; 2] = [0, 1];
+pub(super) const SPARES_TRIED: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
     pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
@@ -80,22 +80,24 @@ impl<'a> Search<'a> {
         let operations = &self.history.operations;
         let mut events = Vec::new();
         for (place, operation) in (0..).zip(operations) {
-            events.push((operation.call, What::Call, place));
+            events.push((operation.call, EventKind::Call, place));
             match operation.end {
-                End::At(at, _) => events.push((at, What::Answer, place)),
-                End::Before(at) => events.push((at, What::Over, place)),
-                End::Unknown => {}
+                Completion::At(at, _) => events.push((at, EventKind::Answer, place)),
+                Completion::Before(at) => events.push((at, EventKind::Over, place)),
+                Completion::Unknown => {}
             }
         }
         events.sort_unstable();
         for (at, what, place) in events {
             match what {
-                What::Call => {
+                EventKind::Call => {
                     self.open.insert(place);
                 }
-                What::Over => self.is_over(place),
-                What::Answer => {
-                    let Some(next) = self.answered(place) else { return Verdict::GaveUp };
+                EventKind::Over => self.close_operation(place),
+                EventKind::Answer => {
+                    let Some(next) = self.configurations_with_effect(place) else {
+                        return Verdict::GaveUp;
+                    };
                     if next.is_empty() {
                         return Verdict::Wrong(self.explain(at, place));
                     }
@@ -107,9 +109,9 @@ impl<'a> Search<'a> {
         Verdict::Linearizable
     }
 
-    fn is_over(&mut self, place: u32) {
+    fn close_operation(&mut self, place: u32) {
         self.open.remove(&place);
-        let mut kept = Kept::default();
+        let mut kept = MinimalConfigurations::default();
         for mut configuration in std::mem::take(&mut self.configurations) {
             configuration.used.retain(|used| *used != place);
             kept.add(configuration);
@@ -119,8 +121,9 @@ impl<'a> Search<'a> {
 
     /// Returns all configurations in which the operation has taken effect by the time of its
     /// answer; `None` if there are too many configurations.
-    fn answered(&mut self, place: u32) -> Option<Vec<Configuration>> {
-        let (mut seen, mut next) = (Kept::default(), Kept::default());
+    fn configurations_with_effect(&mut self, place: u32) -> Option<Vec<Configuration>> {
+        let (mut seen, mut next) =
+            (MinimalConfigurations::default(), MinimalConfigurations::default());
         let mut most_used = usize::MAX;
         // Configurations that use few operations without an answer come first, because they make
         // others redundant.
@@ -143,7 +146,7 @@ impl<'a> Search<'a> {
                 continue;
             };
             for other in &self.open {
-                for mut after in self.after(&configuration, *other) {
+                for mut after in self.configurations_after(&configuration, *other) {
                     self.left = self.left.checked_sub(1)?;
                     if *other == place {
                         after.done.retain(|done| *done != place);
@@ -159,12 +162,16 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the configurations after an open operation has taken effect.
-    fn after(&self, configuration: &Configuration, place: u32) -> Vec<Configuration> {
+    fn configurations_after(
+        &self,
+        configuration: &Configuration,
+        place: u32,
+    ) -> Vec<Configuration> {
         let operation = &self.history.operations[place as usize];
-        let is_answered = matches!(operation.end, End::At(..));
+        let is_answered = matches!(operation.end, Completion::At(..));
         let taken = if is_answered { &configuration.done } else { &configuration.used };
         let Err(at) = taken.binary_search(&place) else { return Vec::new() };
-        let is_before = matches!(operation.end, End::Before(_));
+        let is_before = matches!(operation.end, Completion::Before(_));
         if is_before && configuration.done.contains(&(place + 1)) {
             return Vec::new();
         }
@@ -184,7 +191,7 @@ impl<'a> Search<'a> {
     }
 }
 
-impl Kept {
+impl MinimalConfigurations {
     /// Adds a configuration, unless a present one can do as much. Returns true if it was added.
     fn add(&mut self, Configuration { state, done, used }: Configuration) -> bool {
         let same = self.by_what.entry((state, done)).or_default();

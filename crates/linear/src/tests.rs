@@ -9,7 +9,7 @@ use super::*;
 const MOST: usize = 100_000;
 
 /// The expiry of a value that never expires.
-const LASTING: Life = Life { expiry_ms: 0, evaluated_ms: (0, 0) };
+const LASTING: ExpiryTimes = ExpiryTimes { expiry_ms: 0, evaluated_ms: (0, 0) };
 
 /// Returns the tag of a plain write.
 fn plain(time: u64) -> Tag {
@@ -33,52 +33,52 @@ fn found(number: i64, tag: Tag) -> Response {
     Found(Some((Number(number), tag)))
 }
 
-fn change(condition: Condition, change: Change) -> Asked {
-    Asked::Change(condition, change)
+fn change(condition: Condition, change: Change) -> Request {
+    Request::Change(condition, change)
 }
 
-fn put(number: i64) -> Asked {
+fn put(number: i64) -> Request {
     change(Any, Put(Number(number)))
 }
 
 /// Creates a history of operations with the times of their calls and answers.
-fn history<const N: usize>(operations: [(u64, u64, Asked, Response); N]) -> History {
+fn history<const N: usize>(operations: [(u64, u64, Request, Response); N]) -> History {
     let one = |(number, (call, at, asked, response))| Operation {
         number,
         call,
         asked,
         life: LASTING,
-        end: End::At(at, response),
+        end: Completion::At(at, response),
     };
     History { operations: (1..).zip(operations).map(one).collect() }
 }
 
 /// Adds an operation without an answer.
-fn unknown(mut history: History, call: u64, asked: Asked) -> History {
+fn unknown(mut history: History, call: u64, asked: Request) -> History {
     let number = history.operations.len() as u64 + 1;
-    let (life, end) = (LASTING, End::Unknown);
+    let (life, end) = (LASTING, Completion::Unknown);
     history.operations.push(Operation { number, call, asked, life, end });
     history.operations.sort_by_key(|operation| operation.call);
     history
 }
 
 #[track_caller]
-fn is_right(history: &History) {
+fn assert_linearizable(history: &History) {
     assert_eq!(history.check(MOST), Verdict::Linearizable);
 }
 
 /// Asserts that the history is found wrong at the answer to an operation.
 #[track_caller]
-fn is_wrong(history: &History, number: u64) {
+fn assert_wrong_at(history: &History, number: u64) {
     let Verdict::Wrong(why) = history.check(MOST) else { panic!("it is not wrong") };
     let first = why.lines().next().unwrap();
     assert_eq!(first, format!("not linearizable, as of the answer to {number}:"), "{why}");
 }
 
 #[test]
-fn what_one_copy_does_is_right() {
-    is_right(&history([
-        (0, 1, Asked::Get, Found(None)),
+fn a_sequential_history_is_linearizable() {
+    assert_linearizable(&history([
+        (0, 1, Request::Get, Found(None)),
         (2, 3, change(Exists, Delete), Unmet(None)),
         (4, 5, change(Absent, Put(Number(10))), done(step(0, 1))),
         (6, 7, change(Absent, Put(Number(11))), Unmet(Some(step(0, 1)))),
@@ -86,51 +86,55 @@ fn what_one_copy_does_is_right() {
         (10, 11, change(OneOf(vec![step(0, 1)]), Delete), Unmet(Some(step(0, 2)))),
         (12, 13, change(OneOf(vec![plain(9), step(0, 2)]), Put(Text(3))), done(step(0, 3))),
         (14, 15, change(Any, Add(1)), NotANumber),
-        (16, 17, Asked::Get, Found(Some((Text(3), step(0, 3))))),
+        (16, 17, Request::Get, Found(Some((Text(3), step(0, 3))))),
         (18, 19, put(20), done(plain(18))),
-        (20, 21, Asked::Get, found(20, plain(18))),
+        (20, 21, Request::Get, found(20, plain(18))),
         (22, 23, change(Any, Delete), done(plain(22))),
         (24, 25, change(Any, Add(-4)), sum(step(22, 1), -4)),
     ]));
 }
 
 #[test]
-fn operations_at_one_time_are_ordered_either_way() {
+fn concurrent_operations_may_take_effect_in_either_order() {
     for (first, second) in [(10, 11), (11, 10)] {
-        is_right(&history([
+        assert_linearizable(&history([
             (0, 9, put(10), done(plain(1))),
             (1, 9, put(11), done(plain(2))),
-            (2, 5, Asked::Get, found(first, plain(first as u64 - 9))),
-            (6, 8, Asked::Get, found(second, plain(second as u64 - 9))),
+            (2, 5, Request::Get, found(first, plain(first as u64 - 9))),
+            (6, 8, Request::Get, found(second, plain(second as u64 - 9))),
         ]));
     }
 }
 
 #[test]
-fn what_was_never_answered_may_be_done_late_or_never() {
+fn an_unanswered_write_may_take_effect_late_or_never() {
     let lost = |rest| unknown(rest, 0, put(10));
-    is_right(&lost(history([(2, 3, Asked::Get, Found(None))])));
-    is_right(&lost(history([
-        (2, 3, Asked::Get, Found(None)),
-        (4, 5, Asked::Get, found(10, plain(1))),
+    assert_linearizable(&lost(history([(2, 3, Request::Get, Found(None))])));
+    assert_linearizable(&lost(history([
+        (2, 3, Request::Get, Found(None)),
+        (4, 5, Request::Get, found(10, plain(1))),
         (6, 7, change(OneOf(vec![plain(1)]), Delete), done(step(1, 1))),
     ])));
-    is_right(&unknown(history([(2, 3, put(11), done(plain(2)))]), 0, change(Any, Delete)));
+    assert_linearizable(&unknown(
+        history([(2, 3, put(11), done(plain(2)))]),
+        0,
+        change(Any, Delete),
+    ));
 }
 
 #[test]
-fn a_write_with_another_version_may_be_seen_before_under_its_first() {
+fn a_reissued_write_may_be_seen_earlier_under_its_first_version() {
     let first =
-        Operation { number: 9, call: 2, asked: put(10), life: LASTING, end: End::Before(9) };
+        Operation { number: 9, call: 2, asked: put(10), life: LASTING, end: Completion::Before(9) };
     let with_first = |rest: History| {
         let operations = [vec![first.clone()], rest.operations].concat();
         History { operations }
     };
     let write = (2, 9, put(10), done(plain(7)));
-    let seen = |at, response| (at, at + 1, Asked::Get, response);
+    let seen = |at, response| (at, at + 1, Request::Get, response);
     let between = (4, 5, put(11), done(plain(6)));
     let twice = history([write.clone(), seen(3, found(10, plain(5))), between.clone()]);
-    is_right(&with_first(twice));
+    assert_linearizable(&with_first(twice));
     let tags = [(5, 7), (7, 5)].map(|(one, other)| {
         with_first(history([
             write.clone(),
@@ -138,15 +142,15 @@ fn a_write_with_another_version_may_be_seen_before_under_its_first() {
             seen(6, found(10, plain(other))),
         ]))
     });
-    is_right(&tags[0]);
-    is_wrong(&tags[1], 3);
-    let late = [write.clone(), (10, 11, Asked::Get, found(10, plain(5)))];
-    is_wrong(&with_first(history(late)), 2);
+    assert_linearizable(&tags[0]);
+    assert_wrong_at(&tags[1], 3);
+    let late = [write.clone(), (10, 11, Request::Get, found(10, plain(5)))];
+    assert_wrong_at(&with_first(history(late)), 2);
 }
 
 #[test]
-fn a_lost_update_is_found() {
-    is_wrong(
+fn a_lost_update_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 5, change(Any, Add(1)), sum(step(1, 1), 11)),
@@ -154,7 +158,7 @@ fn a_lost_update_is_found() {
         ]),
         3,
     );
-    is_wrong(
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 5, change(OneOf(vec![plain(1)]), Put(Number(11))), done(step(1, 1))),
@@ -165,44 +169,44 @@ fn a_lost_update_is_found() {
 }
 
 #[test]
-fn a_stale_read_is_found() {
-    is_wrong(
+fn a_stale_read_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, put(11), done(plain(2))),
-            (4, 5, Asked::Get, found(10, plain(1))),
+            (4, 5, Request::Get, found(10, plain(1))),
         ]),
         3,
     );
 }
 
 #[test]
-fn what_is_done_twice_is_found() {
-    is_wrong(
+fn a_change_made_twice_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, change(Any, Add(1)), sum(step(1, 1), 11)),
-            (4, 5, Asked::Get, found(12, step(1, 2))),
+            (4, 5, Request::Get, found(12, step(1, 2))),
         ]),
         3,
     );
     let twice = history([
-        (2, 3, Asked::Get, found(1, step(0, 1))),
-        (4, 5, Asked::Get, found(2, step(0, 2))),
+        (2, 3, Request::Get, found(1, step(0, 1))),
+        (4, 5, Request::Get, found(2, step(0, 2))),
     ]);
-    is_wrong(&unknown(twice, 0, change(Any, Add(1))), 2);
+    assert_wrong_at(&unknown(twice, 0, change(Any, Add(1))), 2);
 }
 
 #[test]
-fn a_condition_that_was_true_is_found() {
-    is_wrong(
+fn a_condition_wrongly_reported_unmet_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, change(Exists, Put(Number(11))), Unmet(None)),
         ]),
         2,
     );
-    is_wrong(
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, change(OneOf(vec![plain(1)]), Put(Number(11))), Unmet(Some(plain(1)))),
@@ -212,8 +216,8 @@ fn a_condition_that_was_true_is_found() {
 }
 
 #[test]
-fn a_condition_that_was_not_true_is_found() {
-    is_wrong(
+fn a_condition_wrongly_reported_met_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, change(Absent, Put(Number(11))), done(step(1, 1))),
@@ -223,35 +227,35 @@ fn a_condition_that_was_not_true_is_found() {
 }
 
 #[test]
-fn what_comes_back_after_it_was_deleted_is_found() {
-    is_wrong(
+fn a_value_that_reappears_after_its_deletion_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, change(Exists, Delete), done(step(1, 1))),
-            (4, 5, Asked::Get, found(10, plain(1))),
+            (4, 5, Request::Get, found(10, plain(1))),
         ]),
         3,
     );
 }
 
 #[test]
-fn a_tag_of_another_state_is_found() {
-    is_wrong(
+fn a_tag_of_another_state_is_detected() {
+    assert_wrong_at(
         &history([
             (0, 1, put(10), done(plain(1))),
             (2, 3, put(11), done(plain(2))),
-            (4, 5, Asked::Get, found(11, plain(1))),
+            (4, 5, Request::Get, found(11, plain(1))),
         ]),
         3,
     );
 }
 
 #[test]
-fn a_prefix_is_told_so_that_people_can_read_it() {
+fn the_failing_prefix_is_explained_in_words() {
     let wrong = unknown(
         history([
             (0, 1_000_001, put(10), done(plain(16))),
-            (1_000_002, 1_000_009, Asked::Get, Found(None)),
+            (1_000_002, 1_000_009, Request::Get, Found(None)),
         ]),
         3,
         change(Exists, Add(1)),
@@ -270,7 +274,7 @@ fn a_prefix_is_told_so_that_people_can_read_it() {
 }
 
 #[test]
-fn operations_that_nobody_saw_cost_little() {
+fn unseen_unanswered_operations_cost_little() {
     let mut long = history([]);
     for n in 0..40 {
         let (call, number) = (10 * n, n as i64);
@@ -278,19 +282,19 @@ fn operations_that_nobody_saw_cost_little() {
         let tag = plain(call);
         let answered = [
             (call, call + 5, put(number), done(tag)),
-            (call + 6, call + 7, Asked::Get, found(number, tag)),
+            (call + 6, call + 7, Request::Get, found(number, tag)),
         ];
         long.operations.extend(history(answered).operations);
     }
-    is_right(&long);
-    let wrong = (500, 501, Asked::Get, found(3, plain(30)));
+    assert_linearizable(&long);
+    let wrong = (500, 501, Request::Get, found(3, plain(30)));
     long.operations.extend(history([wrong]).operations);
-    is_wrong(&long, 1);
+    assert_wrong_at(&long, 1);
 }
 
 #[test]
-fn a_search_that_takes_too_long_is_given_up() {
-    let mut long = history([(100, 101, Asked::Get, found(-1, plain(0)))]);
+fn a_search_over_its_limit_gives_up() {
+    let mut long = history([(100, 101, Request::Get, found(-1, plain(0)))]);
     for n in 0..40 {
         long = unknown(long, 1, change(Any, Add(1 << n)));
     }
@@ -299,101 +303,101 @@ fn a_search_that_takes_too_long_is_given_up() {
 
 /// Sets the operations' lives: expiry of the value written or found, and bounds of the time of
 /// evaluation.
-fn with_lives<const N: usize>(mut history: History, lives: [(u64, u64, u64); N]) -> History {
+fn with_expiries<const N: usize>(mut history: History, lives: [(u64, u64, u64); N]) -> History {
     for (operation, (expiry_ms, earliest, latest)) in history.operations.iter_mut().zip(lives) {
-        operation.life = Life { expiry_ms, evaluated_ms: (earliest, latest) };
+        operation.life = ExpiryTimes { expiry_ms, evaluated_ms: (earliest, latest) };
     }
     history
 }
 
 #[test]
-fn what_has_expired_is_none_to_a_condition() {
+fn an_expired_value_counts_as_absent_for_conditions() {
     let create = change(Absent, Put(Number(2)));
     let created = |life| {
         let operations = [(0, 1, put(1), done(plain(1))), (2, 3, create.clone(), done(step(1, 1)))];
-        with_lives(history(operations), [(50, 10, 10), life])
+        with_expiries(history(operations), [(50, 10, 10), life])
     };
-    is_right(&created((0, 50, 50)));
-    is_right(&created((0, 40, 60)));
-    is_wrong(&created((0, 30, 49)), 2);
+    assert_linearizable(&created((0, 50, 50)));
+    assert_linearizable(&created((0, 40, 60)));
+    assert_wrong_at(&created((0, 30, 49)), 2);
     let unmet = |life| {
         let operations =
             [(0, 1, put(1), done(plain(1))), (2, 3, create.clone(), Unmet(Some(plain(1))))];
-        with_lives(history(operations), [(50, 10, 10), life])
+        with_expiries(history(operations), [(50, 10, 10), life])
     };
-    is_right(&unmet((0, 30, 49)));
-    is_right(&unmet((0, 40, 60)));
-    is_wrong(&unmet((0, 50, 60)), 2);
+    assert_linearizable(&unmet((0, 30, 49)));
+    assert_linearizable(&unmet((0, 40, 60)));
+    assert_wrong_at(&unmet((0, 50, 60)), 2);
     let gone = (2, 3, change(OneOf(vec![plain(1)]), Delete), Unmet(None));
     let gone = history([(0, 1, put(1), done(plain(1))), gone]);
-    is_right(&with_lives(gone.clone(), [(50, 10, 10), (0, 50, 50)]));
-    is_wrong(&with_lives(gone, [(50, 10, 10), (0, 40, 49)]), 2);
+    assert_linearizable(&with_expiries(gone.clone(), [(50, 10, 10), (0, 50, 50)]));
+    assert_wrong_at(&with_expiries(gone, [(50, 10, 10), (0, 40, 49)]), 2);
 }
 
 /// Conditional writes are evaluated at increasing times; reads are not.
 #[test]
-fn what_one_found_expired_is_not_alive_to_the_next() {
+fn a_value_found_expired_stays_expired_for_later_conditions() {
     let gone = (2, 3, change(Exists, Delete), Unmet(None));
-    let history = |second: (u64, u64, Asked, Response)| {
+    let history = |second: (u64, u64, Request, Response)| {
         let operations = [(0, 1, put(1), done(plain(1))), gone.clone(), second];
         history(operations)
     };
     let lives = [(50, 10, 10), (0, 40, 60), (0, 40, 60)];
     let alive = (4, 5, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
-    is_wrong(&with_lives(history(alive), lives), 3);
+    assert_wrong_at(&with_expiries(history(alive), lives), 3);
     let at_once = (2, 3, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
-    is_right(&with_lives(history(at_once), lives));
-    let read = (4, 5, Asked::Get, found(1, plain(1)));
-    is_right(&with_lives(history(read), [(50, 10, 10), (0, 40, 60), (50, 0, 0)]));
+    assert_linearizable(&with_expiries(history(at_once), lives));
+    let read = (4, 5, Request::Get, found(1, plain(1)));
+    assert_linearizable(&with_expiries(history(read), [(50, 10, 10), (0, 40, 60), (50, 0, 0)]));
 }
 
 #[test]
-fn a_read_shows_what_has_expired_and_when() {
+fn a_read_may_return_or_hide_an_expired_value() {
     let read = |expiry_ms, life| {
-        let operations = [(0, 1, put(1), done(plain(1))), (2, 3, Asked::Get, found(1, plain(1)))];
-        with_lives(history(operations), [(expiry_ms, 10, 10), life])
+        let operations = [(0, 1, put(1), done(plain(1))), (2, 3, Request::Get, found(1, plain(1)))];
+        with_expiries(history(operations), [(expiry_ms, 10, 10), life])
     };
-    is_right(&read(50, (50, 90, 90)));
-    is_right(&read(50, (50, 0, 0)));
-    is_wrong(&read(50, (51, 0, 0)), 2);
-    is_wrong(&read(50, (0, 0, 0)), 2);
-    is_wrong(&read(0, (50, 0, 0)), 2);
-    let hidden = history([(0, 1, put(1), done(plain(1))), (2, 3, Asked::Get, Found(None))]);
-    is_wrong(&with_lives(hidden.clone(), [(50, 10, 10), (0, 49, 49)]), 2);
+    assert_linearizable(&read(50, (50, 90, 90)));
+    assert_linearizable(&read(50, (50, 0, 0)));
+    assert_wrong_at(&read(50, (51, 0, 0)), 2);
+    assert_wrong_at(&read(50, (0, 0, 0)), 2);
+    assert_wrong_at(&read(0, (50, 0, 0)), 2);
+    let hidden = history([(0, 1, put(1), done(plain(1))), (2, 3, Request::Get, Found(None))]);
+    assert_wrong_at(&with_expiries(hidden.clone(), [(50, 10, 10), (0, 49, 49)]), 2);
     // The expired value may be purged.
-    is_right(&with_lives(hidden.clone(), [(50, 10, 10), (0, 49, 50)]));
-    is_wrong(&with_lives(hidden, [(0, 10, 10), (0, 90, 90)]), 2);
+    assert_linearizable(&with_expiries(hidden.clone(), [(50, 10, 10), (0, 49, 50)]));
+    assert_wrong_at(&with_expiries(hidden, [(0, 10, 10), (0, 90, 90)]), 2);
 }
 
 #[test]
-fn a_sum_expires_when_what_was_added_to_would_have() {
+fn an_addition_keeps_the_expiry_of_its_value() {
     let added = |total, lives| {
         let operations = [
             (0, 1, put(1), done(plain(1))),
             (2, 3, change(Any, Add(5)), sum(step(1, 1), total)),
-            (4, 5, Asked::Get, found(total, step(1, 1))),
+            (4, 5, Request::Get, found(total, step(1, 1))),
         ];
-        with_lives(history(operations), lives)
+        with_expiries(history(operations), lives)
     };
-    is_right(&added(6, [(50, 10, 10), (0, 20, 30), (50, 0, 0)]));
-    is_right(&added(6, [(50, 10, 10), (70, 20, 30), (70, 0, 0)]));
-    is_right(&added(5, [(50, 10, 10), (0, 50, 60), (0, 0, 0)]));
-    is_right(&added(5, [(50, 10, 10), (70, 40, 60), (70, 0, 0)]));
-    is_wrong(&added(6, [(50, 10, 10), (0, 20, 30), (0, 0, 0)]), 3);
-    is_wrong(&added(5, [(50, 10, 10), (0, 40, 60), (50, 0, 0)]), 3);
-    is_wrong(&added(5, [(50, 10, 10), (0, 20, 30), (0, 0, 0)]), 2);
-    is_wrong(&added(6, [(50, 10, 10), (0, 50, 60), (50, 0, 0)]), 2);
+    assert_linearizable(&added(6, [(50, 10, 10), (0, 20, 30), (50, 0, 0)]));
+    assert_linearizable(&added(6, [(50, 10, 10), (70, 20, 30), (70, 0, 0)]));
+    assert_linearizable(&added(5, [(50, 10, 10), (0, 50, 60), (0, 0, 0)]));
+    assert_linearizable(&added(5, [(50, 10, 10), (70, 40, 60), (70, 0, 0)]));
+    assert_wrong_at(&added(6, [(50, 10, 10), (0, 20, 30), (0, 0, 0)]), 3);
+    assert_wrong_at(&added(5, [(50, 10, 10), (0, 40, 60), (50, 0, 0)]), 3);
+    assert_wrong_at(&added(5, [(50, 10, 10), (0, 20, 30), (0, 0, 0)]), 2);
+    assert_wrong_at(&added(6, [(50, 10, 10), (0, 50, 60), (50, 0, 0)]), 2);
 }
 
 /// No client was told whether the addition found a value.
 #[test]
-fn an_addition_without_an_answer_may_have_found_either() {
+fn an_unanswered_addition_may_have_found_the_value_alive_or_expired() {
     for (total, expiry_ms) in [(5, 0), (6, 50)] {
         let operations =
-            [(0, 1, put(1), done(plain(1))), (4, 5, Asked::Get, found(total, step(1, 1)))];
+            [(0, 1, put(1), done(plain(1))), (4, 5, Request::Get, found(total, step(1, 1)))];
         let mut history = unknown(history(operations), 2, change(Any, Add(5)));
-        history = with_lives(history, [(50, 10, 10), (0, 40, 60), (expiry_ms, 0, 0)]);
-        is_right(&history);
+        history = with_expiries(history, [(50, 10, 10), (0, 40, 60), (expiry_ms, 0, 0)]);
+        assert_linearizable(&history);
     }
 }
 
@@ -415,32 +419,36 @@ fn steps_are_made_once_each_and_in_order() {
 }
 
 /// Returns a tag whose base version a repair proof created.
-fn gone_on(step: u32) -> Tag {
+fn proof_tag(step: u32) -> Tag {
     Tag { family: (7, u32::MAX), last: Some((step, u64::from(step))) }
 }
 
 /// The writer was told the tag that the state had before the repair proof.
 #[test]
-fn what_goes_on_in_another_family_is_the_same_state() {
+fn a_state_continued_under_a_proof_version_is_the_same_state() {
     let response = [
         (0, 1, put(4), done(step(1, 1))),
         (2, 3, put(5), done(step(1, 2))),
-        (4, 5, Asked::Get, found(5, gone_on(2))),
-        (6, 7, change(OneOf(vec![step(1, 2)]), Put(Number(6))), done(gone_on(3))),
+        (4, 5, Request::Get, found(5, proof_tag(2))),
+        (6, 7, change(OneOf(vec![step(1, 2)]), Put(Number(6))), done(proof_tag(3))),
     ];
     let mut history = history(response);
     assert_ne!(history.check(MOST), Verdict::Linearizable, "they seem to be two states");
     families::unite(&mut history);
-    is_right(&history);
+    assert_linearizable(&history);
     assert_eq!(chain::check(&history), None);
-    assert_eq!(chain_of([(0, 1, gone_on(3)), (2, 3, gone_on(4))]), None, "nobody was told of 2");
-    assert!(chain_of([(0, 1, gone_on(3)), (2, 3, gone_on(5))]).is_some());
+    assert_eq!(
+        chain_of([(0, 1, proof_tag(3)), (2, 3, proof_tag(4))]),
+        None,
+        "nobody was told of 2"
+    );
+    assert!(chain_of([(0, 1, proof_tag(3)), (2, 3, proof_tag(5))]).is_some());
 }
 
 /// A base version that no proof created is a different base version, even with the same id and
 /// step.
 #[test]
-fn other_families_stay_apart() {
+fn families_without_a_proof_are_not_united() {
     let mut history = history([(0, 1, put(4), done(step(1, 1))), (2, 3, put(5), done(step(2, 1)))]);
     let before = history.operations.clone();
     families::unite(&mut history);

@@ -30,13 +30,13 @@ use clap::Args as ClapArgs;
 use crate::ServerProfile;
 use crate::cli::{Count, Time};
 use crate::record::{Series, Trial};
-use crate::search::{SloTime as Shown, What, grouped};
-use crate::server::Dropped;
-use crate::trial::series::Kept;
+use crate::search::{Quantity, SloTime as Shown, grouped};
+use crate::server::DroppedFiles;
+use crate::trial::series::SeriesWriter;
 use crate::trial::trial_args::SeriesArgs;
 use crate::trial::{
-    Ask, Error, Preparation, Prepare, ServerUnderTest, TrialFigures, Workload, program, progress,
-    run as run_trial,
+    Error, Preparation, Prepare, ServerUnderTest, TrialFigures, TrialParams, Workload, program,
+    progress, run as run_trial,
 };
 use crate::warning::RunWarning;
 
@@ -91,19 +91,19 @@ pub struct ColdHotArgs {
 }
 
 /// A measured run, and its role such as `put-cold`.
-struct Measured {
+struct MeasuredRun {
     role: &'static str,
     figures: TrialFigures,
 }
 
 /// State shared by the runs.
-struct Rehearsed<'a> {
+struct ColdHotContext<'a> {
     args: &'a ColdHotArgs,
     ground: ServerUnderTest<'a>,
     preparation: Preparation,
-    kept: Kept,
+    kept: SeriesWriter,
     /// The data files that were last dropped from the page cache.
-    dropped: Option<Dropped>,
+    dropped: Option<DroppedFiles>,
 }
 
 /// Makes the four runs, prints them and their differences, and stores the results in a directory.
@@ -133,10 +133,10 @@ pub fn run(
     let put = workload(&args.put_script, "put=100")?;
     let get = workload(&args.get_script, "get=100")?;
     let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
-    let kept = Kept::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
-    let keeping = args.series.keeping(Some(command), false);
+    let kept = SeriesWriter::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
+    let keeping = args.series.start_config(Some(command), false);
     let ground = ServerUnderTest::new(known, put.endpoints(), keeping, Arc::clone(stop));
-    let mut rehearsed = Rehearsed { args, ground, preparation, kept, dropped: None };
+    let mut rehearsed = ColdHotContext { args, ground, preparation, kept, dropped: None };
     rehearsed.say(&format!(
         "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",
         "run", "requests/s", "answers/s", "p50", "p99", "p99.9", "max", "CPU/request"
@@ -151,7 +151,7 @@ pub fn run(
             ("get-hot", &get, false),
         ] {
             match rehearsed.measure(role, workload, cold) {
-                Ok(figures) if !figures.interrupted => measured.push(Measured { role, figures }),
+                Ok(figures) if !figures.interrupted => measured.push(MeasuredRun { role, figures }),
                 Ok(_) => break 'all,
                 Err(error) => {
                     ended = Err(error);
@@ -167,7 +167,7 @@ pub fn run(
     failed.map_or_else(|| Ok(rehearsed.kept.series().clone()), Err)
 }
 
-impl Rehearsed<'_> {
+impl ColdHotContext<'_> {
     fn measure(
         &mut self,
         role: &'static str,
@@ -176,7 +176,8 @@ impl Rehearsed<'_> {
     ) -> Result<TrialFigures, Error> {
         let rate = if role.starts_with("put") { self.args.put_rate } else { self.args.get_rate };
         let duration = self.args.duration.0;
-        let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
+        let ask =
+            TrialParams { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
         let bar = progress(&format!("{role}: fill, rehearsal"), Some(duration));
         self.ground.stop();
         let note = self.ground.ready(Some(&self.preparation))?;
@@ -189,7 +190,7 @@ impl Rehearsed<'_> {
         }
         bar.finish_and_clear();
         let bar = progress(&format!("{role}: measured"), Some(duration));
-        let ask = Ask { profile: &self.args.series.profile, ..ask };
+        let ask = TrialParams { profile: &self.args.series.profile, ..ask };
         let dir = self.kept.next_dir(role, ask.rate);
         let figures = run_trial(&mut self.ground, workload, &ask, &self.kept.dir().join(&dir))?;
         bar.finish_and_clear();
@@ -221,7 +222,7 @@ impl Rehearsed<'_> {
         Ok(())
     }
 
-    fn finish(&mut self, measured: &[Measured], interrupted: bool) -> Result<(), Error> {
+    fn finish(&mut self, measured: &[MeasuredRun], interrupted: bool) -> Result<(), Error> {
         if interrupted {
             self.kept.set_interrupted();
             self.kept.save()?;
@@ -236,7 +237,7 @@ impl Rehearsed<'_> {
         if let Some(few) = fewest.and_then(|run| rough(&run.figures, highest)) {
             self.say(&format!("{ROUGH} {few}: a longer -d or a higher rate"));
         }
-        if let Some(Dropped { files, bytes }) = self.dropped {
+        if let Some(DroppedFiles { files, bytes }) = self.dropped {
             let mib = bytes as f64 / f64::from(1 << 20);
             self.say(&format!(
                 "cold: a process started anew, and {files} data files ({mib:.1} MiB) that the \
@@ -276,11 +277,11 @@ impl Rehearsed<'_> {
 fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
     let at = |quantile| {
         let mark = if rough(figures, quantile).is_some() { ROUGH } else { "" };
-        format!("{mark}{}", Shown(figures.value(What::Quantile(quantile))))
+        format!("{mark}{}", Shown(figures.value(Quantity::Quantile(quantile))))
     };
     let [p50, p99, p999] = QUANTILES.map(|(_, quantile)| at(quantile));
     let cpu = cpu_per_request(figures).map_or("-".to_owned(), |ms| Shown(ms).to_string());
-    let errors = figures.value(What::Errors);
+    let errors = figures.value(Quantity::Errors);
     let errors = if errors > ERRORS_LIMIT {
         format!("{:.2} % errors", errors * 100.0)
     } else {
@@ -290,7 +291,7 @@ fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
         "{role:>14} {:>10} {:>10} {p50:>8} {p99:>8} {p999:>8} {:>8} {cpu:>12}  {errors}{why}",
         grouped(rate),
         grouped(figures.throughput.round() as u64),
-        Shown(figures.value(What::Max)).to_string(),
+        Shown(figures.value(Quantity::Max)).to_string(),
     );
     line.trim_end().to_owned()
 }
@@ -309,7 +310,7 @@ fn cpu_per_request(figures: &TrialFigures) -> Option<f64> {
 
 /// Compares the medians of a method's hot runs with those of its cold runs. Returns `None` if
 /// either are missing.
-fn difference(method: &str, measured: &[Measured]) -> Option<String> {
+fn difference(method: &str, measured: &[MeasuredRun]) -> Option<String> {
     let of = |warmth: &str, value: &dyn Fn(&TrialFigures) -> Option<f64>| {
         let role = format!("{method}-{warmth}");
         let runs = measured.iter().filter(|run| run.role == role);
@@ -332,10 +333,10 @@ fn difference(method: &str, measured: &[Measured]) -> Option<String> {
         ratio.is_finite().then(|| format!("{name} {mark}{ratio:.2}×{sure}"))
     };
     let quantiles = QUANTILES.map(|(name, at)| {
-        compared(name, &move |figures: &TrialFigures| Some(figures.value(What::Quantile(at))))
+        compared(name, &move |figures: &TrialFigures| Some(figures.value(Quantity::Quantile(at))))
     });
     let others = [
-        compared("max", &|figures| Some(figures.value(What::Max))),
+        compared("max", &|figures| Some(figures.value(Quantity::Max))),
         compared("CPU/request", &cpu_per_request),
     ];
     let parts: Vec<String> = quantiles.into_iter().chain(others).flatten().collect();
@@ -344,27 +345,27 @@ fn difference(method: &str, measured: &[Measured]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Measured, ROUGH, difference, rough, row};
+    use super::{MeasuredRun, ROUGH, difference, rough, row};
     use crate::trial::trial_figures::tests::figures;
 
-    fn run(role: &'static str, ms: f64) -> Measured {
-        Measured { role, figures: figures(1000, ms) }
+    fn run(role: &'static str, ms: f64) -> MeasuredRun {
+        MeasuredRun { role, figures: figures(1000, ms) }
     }
 
     #[test]
-    fn hot_is_compared_with_cold_by_the_medians() {
+    fn hot_and_cold_runs_are_compared_by_their_medians() {
         let line = difference("put", &[run("put-cold", 4.0), run("put-hot", 2.0)]).unwrap();
         assert!(line.starts_with("put: hot is, of cold, p50 0.50×, p99 0.50×"), "{line}");
         assert!(line.ends_with("CPU/request 1.00×"), "{line}");
         let repeated = [("put-cold", 4.0), ("put-hot", 2.0), ("put-cold", 3.0), ("put-hot", 3.5)];
-        let runs: Vec<Measured> = repeated.iter().map(|(role, ms)| run(role, *ms)).collect();
+        let runs: Vec<MeasuredRun> = repeated.iter().map(|(role, ms)| run(role, *ms)).collect();
         let line = difference("put", &runs).unwrap();
         assert!(line.contains("p50 0.87× (the repeats overlap)"), "{line}");
     }
 
     #[test]
     fn a_percentile_of_too_few_samples_is_marked() {
-        let few = |role, ms| Measured { role, figures: figures(500, ms) };
+        let few = |role, ms| MeasuredRun { role, figures: figures(500, ms) };
         let runs = [few("put-cold", 4.0), few("put-hot", 2.0)];
         assert!(rough(&runs[0].figures, 0.99).is_none(), "5000 are enough for it");
         let line = row("put-cold", 100, &runs[0].figures, "");
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pair_there_is_no_difference() {
+    fn a_missing_hot_or_cold_run_gives_no_difference() {
         assert_eq!(difference("put", &[run("put-cold", 4.0), run("get-hot", 1.0)]), None);
     }
 }

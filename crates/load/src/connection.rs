@@ -39,7 +39,7 @@ pub(crate) enum ConnectionState {
 
 /// Progress of the reception of an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Received {
+pub(crate) enum ReceiveProgress {
     /// The answer is incomplete.
     Partly,
     /// The answer is complete and has this status.
@@ -171,7 +171,7 @@ impl Connection {
 
     /// Returns the error that ended the TLS session, or `None` if the session did not end or ended
     /// in order.
-    pub(crate) fn broken_tls(&self) -> Option<io::Error> {
+    pub(crate) fn tls_error(&self) -> Option<io::Error> {
         self.session.as_ref().and_then(|session| session.failed())
     }
 
@@ -230,12 +230,12 @@ impl Connection {
     }
 
     /// Reads as much of one answer as has arrived, and adds the bytes read to `bytes`.
-    pub(crate) fn receive(&mut self, inbox: &mut Inbox, bytes: &mut u64) -> Received {
-        let Some(stream) = &mut self.stream else { return Received::Broken };
+    pub(crate) fn receive(&mut self, inbox: &mut Inbox, bytes: &mut u64) -> ReceiveProgress {
+        let Some(stream) = &mut self.stream else { return ReceiveProgress::Broken };
         loop {
             if inbox.at == inbox.len {
                 if !inbox.more {
-                    return Received::Partly;
+                    return ReceiveProgress::Partly;
                 }
                 let received = match &mut self.session {
                     Some(session) => session.read(stream, &mut inbox.buffer, inbox.ended),
@@ -243,20 +243,22 @@ impl Connection {
                 };
                 (inbox.len, inbox.more) = match received {
                     Ok((0, _)) if self.reply.end_of_stream() => (0, inbox.ended),
-                    Ok((0, _)) => return Received::Broken,
+                    Ok((0, _)) => return ReceiveProgress::Broken,
                     Ok(read) => read,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Partly,
-                    Err(_) => return Received::Broken,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        return ReceiveProgress::Partly;
+                    }
+                    Err(_) => return ReceiveProgress::Broken,
                 };
                 inbox.at = 0;
                 *bytes += inbox.len as u64;
             }
             match self.reply.feed(&inbox.buffer[inbox.at..inbox.len]) {
                 Ok(taken) => inbox.at += taken,
-                Err(_) => return Received::Garbage,
+                Err(_) => return ReceiveProgress::Garbage,
             }
             if self.reply.is_done() {
-                return Received::Whole(self.reply.status());
+                return ReceiveProgress::Whole(self.reply.status());
             }
         }
     }
@@ -271,13 +273,13 @@ impl Connection {
     }
 
     /// Returns true if another answer can follow this one.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn allows_next_answer(&self) -> bool {
         !self.reply.closes()
     }
 
     /// Returns true if the server ends the connection with its last answer.
     pub(crate) fn is_ended(&self, inbox: &Inbox) -> bool {
-        inbox.ended || !self.goes_on()
+        inbox.ended || !self.allows_next_answer()
     }
 
     /// Returns true if the connection can take another request after its last answer.

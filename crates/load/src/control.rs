@@ -23,17 +23,17 @@ pub struct Interval {
 
 /// Callback for each second and for the remainder at the end. The callback runs on a thread of its
 /// own with the lowest priority, while the load continues.
-pub type Watch<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
+pub type IntervalCallback<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
 
 /// Callback for the moment when all connections are open and the first request is about to be sent.
-type Begun<'a> = Box<dyn FnOnce() + Send + 'a>;
+type BeginCallback<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// Observes and ends a run.
 #[derive(Default)]
 pub struct Control<'a> {
     stop: Arc<AtomicBool>,
-    begun: Mutex<Option<Begun<'a>>>,
-    watch: Mutex<Option<Watch<'a>>>,
+    begun: Mutex<Option<BeginCallback<'a>>>,
+    watch: Mutex<Option<IntervalCallback<'a>>>,
 }
 
 impl<'a> Control<'a> {

@@ -88,7 +88,7 @@ mod tests {
     use super::HdrLog;
 
     #[test]
-    fn a_log_is_read_as_it_was_written() {
+    fn an_interval_log_is_read_back_unchanged() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("intended.hdr");
         let started = UNIX_EPOCH + Duration::from_millis(1_795_320_306_789);

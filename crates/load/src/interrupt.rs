@@ -56,14 +56,14 @@ impl Drop for CleanupGuard {
 
 /// Returns a flag that the first SIGINT or SIGTERM sets. The second signal removes all
 /// `CleanupTarget` resources and then has its default effect.
-pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
+pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if flag.swap(true, Ordering::Relaxed) {
-                let _held = leave_nothing();
+                let _held = remove_all();
                 // The call can't fail for these two signals.
                 let _ = emulate_default_handler(signal);
             }
@@ -75,7 +75,7 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
 /// Removes all resources. Processes come first, because they would write their files again. The
 /// list stays locked until the process ends: a thread that notices the death of its server blocks
 /// on the lock, and can't end the process in another way.
-fn leave_nothing() -> MutexGuard<'static, Vec<CleanupTarget>> {
+fn remove_all() -> MutexGuard<'static, Vec<CleanupTarget>> {
     let all = OWNED.lock();
     for owned in &*all {
         if let CleanupTarget::Group(group) = owned {

@@ -89,7 +89,7 @@ pub(crate) fn mix(seed: u64, number: u64) -> u64 {
 /// Generates the key numbers of one thread. In every order but `Latest`, a key follows from the
 /// request's number alone, for any number of threads.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct KeyNumbers {
     count: u64,
     step: u64,
     order: Order,
@@ -120,7 +120,7 @@ struct Latest {
     answered: VecDeque<bool>,
 }
 
-impl Numbers {
+impl KeyNumbers {
     /// Creates the numbers of one of `workers` threads.
     pub(crate) fn new(keys: &Keys, worker: usize, workers: usize) -> Self {
         let count = keys.count;
@@ -213,14 +213,14 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyOrder, Keys, Numbers};
+    use super::{KeyNumbers, KeyOrder, Keys};
 
-    fn numbers(order: KeyOrder, count: u64) -> (Numbers, fastrand::Rng) {
-        (Numbers::new(&Keys { order, count, len: 16 }, 0, 1), fastrand::Rng::with_seed(1))
+    fn numbers(order: KeyOrder, count: u64) -> (KeyNumbers, fastrand::Rng) {
+        (KeyNumbers::new(&Keys { order, count, len: 16 }, 0, 1), fastrand::Rng::with_seed(1))
     }
 
     #[test]
-    fn in_order_or_scattered_each_key_comes_once() {
+    fn sequential_and_scattered_orders_visit_each_key_once() {
         for order in [KeyOrder::Sequential, KeyOrder::Scattered] {
             for count in [1, 2, 3, 10, 360, 1009] {
                 let (mut numbers, mut random) = numbers(order, count);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_popular_keys_are_not_neighbours() {
+    fn popular_keys_are_scattered_over_the_key_space() {
         let (mut numbers, mut random) = numbers(KeyOrder::Zipf, 1000);
         let mut seen = [0; 1000];
         for n in 0..10_000 {
@@ -245,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_those_that_were_answered() {
+    fn latest_order_reads_only_answered_writes() {
         let (mut numbers, mut random) = numbers(KeyOrder::Latest(2), 100);
         let random = &mut random;
         let puts: Vec<_> = (0..5).map(|n| numbers.next(true, n, random)).collect();
         assert_eq!(puts.iter().map(|put| put.number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        let mut read = |numbers: &mut Numbers| {
+        let mut read = |numbers: &mut KeyNumbers| {
             let mut seen: Vec<u64> =
                 (0..100).map(|n| numbers.next(false, n, random).number).collect();
             seen.sort_unstable();
@@ -272,7 +272,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let mut seen = Vec::new();
         for worker in 0..3 {
-            let mut numbers = Numbers::new(&keys, worker, 3);
+            let mut numbers = KeyNumbers::new(&keys, worker, 3);
             seen.extend((0..50).map(|n| numbers.next(true, n, &mut random).number));
         }
         seen.sort_unstable();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_one_length() {
+    fn all_keys_have_the_planned_length() {
         let keys = Keys { order: KeyOrder::Sequential, count: 1000, len: 16 };
         for number in [0, 7, 999] {
             let mut out = Vec::new();

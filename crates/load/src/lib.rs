@@ -26,7 +26,6 @@ mod hdrlog;
 pub mod import;
 mod interrupt;
 mod keys;
-mod known;
 pub mod machine;
 mod outcome;
 mod plan;
@@ -43,6 +42,7 @@ mod schedule;
 pub mod script;
 pub mod search;
 pub mod server;
+mod server_profile;
 mod tally;
 mod timeline;
 pub mod tls;
@@ -53,17 +53,17 @@ mod warning;
 mod worker;
 mod zipf;
 
-pub use control::{Control, Interval, Watch};
+pub use control::{Control, Interval, IntervalCallback};
 pub use error::Error;
-pub use interrupt::until_interrupted;
+pub use interrupt::interrupt_flag;
 pub use keys::{KeyOrder, Keys};
-pub use known::ServerProfile;
-pub use outcome::{Figures, LeftOut, Outcome, counts, latencies};
+pub use outcome::{HistogramSummary, Outcome, UnreachableAddress, counts, latencies};
 pub use plan::{
     Arrival, KEY, MAX_CONNECTIONS, MAX_DURATION, MAX_RATE, MAX_TARGETS, MAX_THREADS, MAX_VALUE_LEN,
     Pace, Plan, Requests, Target, TargetMode, Write,
 };
 pub use request::Method;
 pub use run::{run, run_under};
+pub use server_profile::ServerProfile;
 pub use tally::{Errors, Latencies, NonHttp, Statuses, Tally};
 pub use warning::RunWarning;

@@ -24,7 +24,7 @@ const MILLI: f64 = 1e6;
 
 /// The line that wrk2 prints for a histogram under `Thread Stats`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Figures {
+pub struct HistogramSummary {
     /// Mean of the samples.
     pub mean: f64,
     /// Standard deviation of the samples.
@@ -35,7 +35,7 @@ pub struct Figures {
     pub within: f64,
 }
 
-impl Figures {
+impl HistogramSummary {
     /// Summarises a histogram, in its unit.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
@@ -56,7 +56,7 @@ impl Figures {
 
 /// An address of a target that a run did not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct UnreachableAddress {
     /// Name of the target with this address.
     pub target: String,
     /// The address that refused connections at the start.
@@ -98,7 +98,7 @@ pub struct Outcome {
     /// True if the run was interrupted, so that its figures end there.
     pub interrupted: bool,
     /// Addresses that could not be reached at the start, while others of the same name could.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<UnreachableAddress>,
     /// Planned requests per second over all targets; `None` in a closed loop.
     pub rate: Option<f64>,
     /// Connections to all targets.
@@ -152,7 +152,7 @@ impl Outcome {
     }
 
     /// Returns the latencies of all methods together.
-    pub fn both(&self) -> Latencies {
+    pub fn all_methods(&self) -> Latencies {
         self.tally.all_latencies()
     }
 
@@ -213,12 +213,12 @@ pub fn latencies(tally: &Tally) -> Vec<record::Latency> {
     let three = of.into_iter().flat_map(|(method, latencies)| {
         let Latencies { intended, written, late } = latencies;
         [("intended", intended), ("written", written), ("late", late)]
-            .map(|(from, histogram)| in_figures(from, method, histogram))
+            .map(|(from, histogram)| latency_record(from, method, histogram))
     });
     three.collect()
 }
 
-fn in_figures(from: &str, method: &str, histogram: &Histogram<u64>) -> record::Latency {
+fn latency_record(from: &str, method: &str, histogram: &Histogram<u64>) -> record::Latency {
     record::Latency {
         from: from.to_owned(),
         method: method.to_owned(),
@@ -302,14 +302,14 @@ mod tests {
         let mut histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();
         histogram.record_n(2_000_000, 9903).unwrap();
         histogram.record_n(200_000_000, 97).unwrap();
-        let figures = in_figures("intended", "", &histogram);
+        let figures = latency_record("intended", "", &histogram);
         let at = |quantile| figures.at(quantile).map(|ms| ms.round() as u64);
         assert_eq!([0.5, 0.99, 0.995, 1.0].map(at), [Some(2), Some(2), Some(200), Some(200)]);
         assert_eq!(
             figures.spectrum.iter().find(|p| p.quantile > 0.99).unwrap().value.round(),
             200.
         );
-        assert_eq!(in_figures("intended", "", &Histogram::new(3).unwrap()).at(0.5), None);
+        assert_eq!(latency_record("intended", "", &Histogram::new(3).unwrap()).at(0.5), None);
     }
 
     #[test]
@@ -332,16 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_the_samples() {
+    fn a_histogram_summary_describes_its_samples() {
         let mut histogram = Histogram::new(3).unwrap();
-        assert_eq!(Figures::of(&histogram), Figures::default());
+        assert_eq!(HistogramSummary::of(&histogram), HistogramSummary::default());
         histogram.record(100).unwrap();
-        let one = Figures { mean: 100.0, stdev: 0.0, max: 100.0, within: 1.0 };
-        assert_eq!(Figures::of(&histogram), one);
+        let one = HistogramSummary { mean: 100.0, stdev: 0.0, max: 100.0, within: 1.0 };
+        assert_eq!(HistogramSummary::of(&histogram), one);
         for value in [100, 100, 100, 1000] {
             histogram.record(value).unwrap();
         }
-        let figures = Figures::of(&histogram);
+        let figures = HistogramSummary::of(&histogram);
         assert!((figures.mean - 280.0).abs() < 1.0 && (figures.within - 0.8).abs() < 1e-9);
     }
 }

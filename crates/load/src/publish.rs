@@ -24,7 +24,7 @@ const LEAST_S: f64 = 0.01;
 pub(crate) const SPARES: usize = 2;
 
 /// Counts of one thread.
-pub(crate) struct Report {
+pub(crate) struct WorkerReport {
     pub(crate) worker: usize,
     /// The last second that the report covers, counted from the end of the warm-up.
     second: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Publisher {
     worker: usize,
     warmup: u64,
     next: u64,
-    full: SyncSender<Report>,
+    full: SyncSender<WorkerReport>,
     empty: Receiver<Box<Tally>>,
 }
 
@@ -49,7 +49,7 @@ impl Publisher {
     pub(crate) fn new(
         worker: usize,
         warmup: u64,
-        full: SyncSender<Report>,
+        full: SyncSender<WorkerReport>,
         empty: Receiver<Box<Tally>>,
     ) -> Self {
         Self { worker, warmup, next: warmup.saturating_add(SECOND), full, empty }
@@ -70,33 +70,34 @@ impl Publisher {
         let (worker, second) = (self.worker, second - 1);
         // The channel has space for all tallies, so that the send fails only once the collector is
         // gone.
-        let _ = self.full.try_send(Report { worker, second, at, backlog, ended: false, tally });
+        let _ =
+            self.full.try_send(WorkerReport { worker, second, at, backlog, ended: false, tally });
     }
 
     /// Hands over the last counts.
     pub(crate) fn end(self, now: u64, backlog: u64, tally: Box<Tally>) {
         let at = now.saturating_sub(self.warmup);
         let (worker, second) = (self.worker, at / SECOND);
-        let _ = self.full.send(Report { worker, second, at, backlog, ended: true, tally });
+        let _ = self.full.send(WorkerReport { worker, second, at, backlog, ended: true, tally });
     }
 }
 
 /// Merges the threads' reports into seconds of the whole run.
-pub(crate) struct Seconds {
+pub(crate) struct ReportMerger {
     pending: BTreeMap<u64, Interval>,
     /// The last second reported by each thread.
     reported: Vec<Option<u64>>,
     backlog: Vec<u64>,
 }
 
-impl Seconds {
+impl ReportMerger {
     pub(crate) fn new(workers: usize) -> Self {
         Self { pending: BTreeMap::new(), reported: vec![None; workers], backlog: vec![0; workers] }
     }
 
     /// Adds a report, and calls `publish` for each second that it completes.
-    pub(crate) fn add(&mut self, report: &Report, mut publish: impl FnMut(&Interval)) {
-        let Report { worker, second, at, backlog, ended, ref tally } = *report;
+    pub(crate) fn add(&mut self, report: &WorkerReport, mut publish: impl FnMut(&Interval)) {
+        let WorkerReport { worker, second, at, backlog, ended, ref tally } = *report;
         let interval = self.pending.entry(second).or_insert_with(|| Interval {
             start_s: second,
             length_s: 0.0,
@@ -125,16 +126,16 @@ impl Seconds {
 mod tests {
     use super::*;
 
-    fn report(worker: usize, second: u64, ended: bool, sent: u64) -> Report {
+    fn report(worker: usize, second: u64, ended: bool, sent: u64) -> WorkerReport {
         let mut tally = Box::<Tally>::default();
         tally.sent = sent;
         let at = second * SECOND + if ended { SECOND / 4 } else { SECOND + 5 };
-        Report { worker, second, at, backlog: sent, ended, tally }
+        WorkerReport { worker, second, at, backlog: sent, ended, tally }
     }
 
     #[test]
-    fn a_second_is_told_once_all_threads_have_reported_it() {
-        let mut seconds = Seconds::new(2);
+    fn a_second_is_published_once_all_threads_reported_it() {
+        let mut seconds = ReportMerger::new(2);
         let published = std::cell::RefCell::new(Vec::new());
         let mut add = |report| {
             seconds.add(&report, |interval| {
@@ -153,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_no_length_with_nothing_in_it_is_not_told() {
+    fn an_empty_last_interval_is_not_published() {
         for (sent, published) in [(0, 1), (1, 2)] {
-            let mut seconds = Seconds::new(1);
+            let mut seconds = ReportMerger::new(1);
             let mut times = 0;
             seconds.add(&report(0, 0, false, 3), |_| times += 1);
             let mut last = report(0, 1, true, sent);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_spare_goes_on_with_what_it_has() {
+    fn a_thread_without_a_spare_tally_keeps_its_current_one() {
         let (full, reports) = std::sync::mpsc::sync_channel(4);
         let (give, empty) = std::sync::mpsc::sync_channel(SPARES);
         let mut publisher = Publisher::new(0, 0, full, empty);

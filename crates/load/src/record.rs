@@ -38,7 +38,7 @@ pub struct Run {
     /// The machine of the client.
     pub machine: Machine,
     /// The plan of the run.
-    pub plan: Planned,
+    pub plan: PlanRecord,
     /// True if Ctrl-C ended the run, so that its figures end there.
     pub interrupted: bool,
     /// Wall time in seconds without the warm-up, with the drain.
@@ -84,7 +84,7 @@ pub struct Machine {
 /// The plan of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Planned {
+pub struct PlanRecord {
     /// URLs, as given.
     pub targets: Vec<String>,
     /// Number of copies of rate, threads and connections: one per target, or 1.
@@ -227,10 +227,10 @@ pub struct Profile {
     pub folded: String,
 }
 
-impl Planned {
+impl PlanRecord {
     /// Returns the number of requests per second to all targets together, or `None` in a closed
     /// loop or if unknown.
-    pub fn whole_rate(&self) -> Option<f64> {
+    pub fn total_rate(&self) -> Option<f64> {
         // A record that gives no number of copies is of one copy.
         self.rate.map(|rate| rate * self.copies.max(1) as f64)
     }

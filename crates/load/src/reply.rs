@@ -327,7 +327,7 @@ mod tests {
     ];
 
     #[test]
-    fn ends_where_the_response_ends_however_it_is_cut() {
+    fn a_reply_ends_at_its_end_however_it_is_split() {
         for text in WHOLE {
             let stream = [text.as_bytes(), b"HTTP/1.1 next"].concat();
             for cut in 0..text.len() {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_at_a_time() {
+    fn replies_are_parsed_byte_by_byte() {
         let mut reply = Reply::new(false);
         for text in WHOLE {
             reply.reset(false);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_length_the_end_of_the_stream_ends_it() {
+    fn a_reply_without_a_length_ends_with_the_stream() {
         let mut reply = Reply::new(false);
         let text = b"HTTP/1.1 200 OK\r\n\r\nany";
         assert_eq!(reply.feed(text), Ok(text.len()));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_kept_if_wanted_however_it_is_cut() {
+    fn the_body_is_kept_on_request_however_it_is_split() {
         let bodies = ["hello", "", "", "x", "hello0123456789", "", "hello", "ab", "ab", "no"];
         for (text, body) in WHOLE.iter().zip(bodies) {
             for cut in 0..text.len() {
@@ -387,14 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn after_an_upgrade_the_connection_is_of_no_use() {
+    fn a_connection_is_unusable_after_an_upgrade() {
         let mut reply = Reply::new(false);
         reply.feed(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n").unwrap();
         assert!(reply.is_done() && reply.closes());
     }
 
     #[test]
-    fn connection_close_is_seen() {
+    fn the_connection_close_header_is_recognised() {
         let mut reply = Reply::new(false);
         reply.feed(b"HTTP/1.1 400 Bad\r\nConnection: close\r\ncontent-length: 0\r\n\r\n").unwrap();
         assert!(reply.is_done() && reply.closes());
@@ -403,7 +403,7 @@ mod tests {
     /// The length of a head alone decides whether the head is too long, and not the pieces in which
     /// it arrives.
     #[test]
-    fn what_is_too_long_is_refused_however_it_is_cut() {
+    fn too_long_replies_are_refused_however_they_are_split() {
         let head = |value: usize| format!("HTTP/1.1 204 No\r\nx: {}\r\n\r\n", "y".repeat(value));
         let room = MAX_HEAD_LEN - head(0).len();
         let chunk = |value: usize| {
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_refused() {
+    fn malformed_replies_are_refused() {
         let long = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(MAX_HEAD_LEN + 1));
         for text in [
             "SSH-2.0-OpenSSH\r\n\r\n",

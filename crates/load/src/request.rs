@@ -1,6 +1,6 @@
 //! Builds requests, from keys or through the caller's function.
 
-use crate::keys::{Numbers, mix};
+use crate::keys::{KeyNumbers, mix};
 use crate::plan::{KEY, Plan, Requests, Target};
 use crate::script::{self, Script};
 use crate::values::Values;
@@ -58,7 +58,7 @@ pub(crate) struct RequestInfo {
 /// Builds the requests of one thread.
 pub(crate) struct RequestBuilder<'a> {
     plan: &'a Plan,
-    numbers: Numbers,
+    numbers: KeyNumbers,
     values: Values,
     script: Option<&'a mut Script>,
     /// Method of the script's last request.
@@ -109,7 +109,7 @@ impl<'a> RequestBuilder<'a> {
         };
         Self {
             plan,
-            numbers: Numbers::new(&plan.keys, worker, plan.workers()),
+            numbers: KeyNumbers::new(&plan.keys, worker, plan.workers()),
             values: Values::new(plan.seed, plan.value_len),
             script,
             method: Method::Other,
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn the_key_stands_where_the_path_says() {
+    fn the_key_replaces_the_placeholder_in_the_path() {
         let plan = plan("/a/{key}/b?c=d");
         let expected = "GET /a/k000000000000007/b?c=d HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n";
         assert_eq!(text(&plan, 7, 0), expected);
     }
 
     #[test]
-    fn without_a_place_for_a_key_requests_are_alike() {
+    fn a_path_without_a_placeholder_gives_equal_requests() {
         let plan = Plan { value_len: 0, put_percent: 100, ..plan("/fixed") };
         let expected = "PUT /fixed HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(text(&plan, 1, 0), expected);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_added_and_a_host_replaces_ours() {
+    fn headers_are_added_and_a_host_header_replaces_the_default() {
         let headers = vec!["HOST: other".to_owned(), "X: y".to_owned()];
         let plan = Plan { headers, delete_percent: 100, ..plan("/{key}") };
         let expected = "DELETE /k000000000000000 HTTP/1.1\r\nHOST: other\r\nX: y\r\n\r\n";

@@ -10,13 +10,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::control::Control;
 use crate::error::Error;
-use crate::outcome::{LeftOut, Outcome};
+use crate::outcome::{Outcome, UnreachableAddress};
 use crate::plan::{Plan, Requests, Target};
-use crate::publish::{Publisher, Report, SPARES, Seconds};
+use crate::publish::{Publisher, ReportMerger, SPARES, WorkerReport};
 use crate::schedule::nanos;
 use crate::script::Script;
 use crate::tally::Tally;
-use crate::worker::{CONNECT_LIMIT, Stops, Worker, WorkerEnd};
+use crate::worker::{CONNECT_LIMIT, StopFlags, Worker, WorkerEnd};
 
 /// Open files besides the connections: an epoll per thread, logs, and the other files of the
 /// process.
@@ -53,11 +53,11 @@ pub fn run_under(
     let addresses: Vec<Vec<SocketAddr>> =
         plan.targets.iter().map(|target| reachable(target, &mut left_out)).collect();
     let failed = AtomicBool::new(false);
-    let stops = Stops { asked: control.flag(), failed: &failed };
+    let stops = StopFlags { asked: control.flag(), failed: &failed };
     let mut scripts = scripts.iter_mut();
     std::thread::scope(|scope| {
         let (full, reports) = sync_channel(plan.workers() * (SPARES + 1));
-        let mut crew = Crew { threads: Vec::new(), ready: Vec::new(), go: Vec::new() };
+        let mut crew = WorkerThreads { threads: Vec::new(), ready: Vec::new(), go: Vec::new() };
         let mut empties = Vec::new();
         for index in 0..plan.workers() {
             let (give, empty) = sync_channel(SPARES);
@@ -111,13 +111,13 @@ fn carry_out(
 }
 
 /// The threads of a run. Dropping the crew before the start ends them all.
-struct Crew<'scope> {
+struct WorkerThreads<'scope> {
     threads: Vec<ScopedJoinHandle<'scope, Result<Option<WorkerEnd>, Error>>>,
     ready: Vec<Receiver<Result<(), Error>>>,
     go: Vec<SyncSender<Instant>>,
 }
 
-impl Crew<'_> {
+impl WorkerThreads<'_> {
     /// Waits until all threads are connected, and starts them together.
     fn start(&mut self) -> Result<Instant, Error> {
         for ready in &self.ready {
@@ -145,14 +145,14 @@ impl Crew<'_> {
 fn collect(
     plan: &Plan,
     control: &Control<'_>,
-    reports: &Receiver<Report>,
+    reports: &Receiver<WorkerReport>,
     empties: &[SyncSender<Box<Tally>>],
 ) -> Vec<Tally> {
     // Summing up takes a fraction of a millisecond per second, and must not delay threads that send
     // on the same CPU. If the priority can't be lowered, a delay is possible.
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut tallies = vec![Tally::default(); plan.copies()];
-    let mut seconds = control.is_watched().then(|| Seconds::new(plan.workers()));
+    let mut seconds = control.is_watched().then(|| ReportMerger::new(plan.workers()));
     for mut report in reports {
         tallies[report.worker / plan.threads].add(&report.tally);
         if let Some(seconds) = &mut seconds {
@@ -167,7 +167,7 @@ fn collect(
 
 /// Returns the addresses of a target that accept a connection, if there are several. A single
 /// address is returned unchecked, because the thread that can't connect reports the error.
-fn reachable(target: &Target, left_out: &mut Vec<LeftOut>) -> Vec<SocketAddr> {
+fn reachable(target: &Target, left_out: &mut Vec<UnreachableAddress>) -> Vec<SocketAddr> {
     if target.addresses.len() < 2 {
         return target.addresses.clone();
     }
@@ -178,7 +178,7 @@ fn reachable(target: &Target, left_out: &mut Vec<LeftOut>) -> Vec<SocketAddr> {
             Ok(_) => found.push(address),
             Err(cause) => {
                 let (target, cause) = (target.name.clone(), cause.to_string());
-                failed.push(LeftOut { target, address, cause });
+                failed.push(UnreachableAddress { target, address, cause });
             }
         }
     }

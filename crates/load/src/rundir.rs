@@ -75,7 +75,7 @@ impl RunDir {
     }
 
     /// Adds a second with the servers' metrics.
-    pub fn second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
+    pub fn add_second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         for method in Method::ALL {
             let Some(latencies) = interval.tally.latencies(method) else { continue };
             let Latencies { intended, written, late } = latencies;

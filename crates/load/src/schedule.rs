@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_what_would_be_taken() {
+    fn skipping_slots_equals_taking_them() {
         for arrival in [Arrival::Even, Arrival::Poisson] {
             let plan = plan(1, 3, Pace::Open(100.0), arrival);
             let [mut one, mut other] = [(); 2].map(|()| schedules(&plan).remove(0));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn with_each_every_target_gets_all_of_it() {
+    fn target_mode_each_gives_every_target_the_full_rate() {
         let mut plan = plan(2, 3, Pace::Open(100.0), Arrival::Even);
         plan.targets = vec![plan.targets[0].clone(); 3];
         plan.target_mode = TargetMode::Each;
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn once_stopped_nothing_becomes_due() {
+    fn a_stopped_schedule_makes_nothing_due() {
         let plan = plan(1, 1, Pace::Open(10.0), Arrival::Even);
         let schedule = &mut schedules(&plan)[0];
         schedule.stop(250_000_000);

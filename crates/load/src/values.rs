@@ -59,7 +59,7 @@ mod tests {
     use super::Values;
 
     #[test]
-    fn a_value_is_told_from_any_other() {
+    fn a_value_is_distinguished_from_any_other() {
         for len in [0, 1, 7, 8, 9, 100, 100_000] {
             let values = Values::new(1, len);
             let value = |key| {

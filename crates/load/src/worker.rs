@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::time::ClockId;
 
-use crate::connection::{Connection, ConnectionState, Inbox, Received, Request};
+use crate::connection::{Connection, ConnectionState, Inbox, ReceiveProgress, Request};
 use crate::error::Error;
 use crate::plan::{Pace, Plan};
 use crate::publish::Publisher;
@@ -71,7 +71,7 @@ pub(crate) struct WorkerEnd {
 /// One thread of a run.
 pub(crate) struct Worker<'a> {
     plan: &'a Plan,
-    stops: Stops<'a>,
+    stops: StopFlags<'a>,
     epoll: OwnedFd,
     connections: Vec<Connection>,
     schedule: Schedule,
@@ -108,14 +108,14 @@ pub(crate) struct Worker<'a> {
 
 /// Reasons to end a run early.
 #[derive(Clone, Copy)]
-pub(crate) struct Stops<'a> {
+pub(crate) struct StopFlags<'a> {
     /// The caller asks to end the run.
     pub(crate) asked: &'a AtomicBool,
     /// Another thread of the run has failed.
     pub(crate) failed: &'a AtomicBool,
 }
 
-impl Stops<'_> {
+impl StopFlags<'_> {
     fn now(self) -> bool {
         self.asked.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ impl<'a> Worker<'a> {
     /// be reached.
     pub(crate) fn new(
         plan: &'a Plan,
-        stops: Stops<'a>,
+        stops: StopFlags<'a>,
         worker: usize,
         addresses: &[Vec<SocketAddr>],
         publisher: Publisher,
@@ -356,11 +356,11 @@ impl<'a> Worker<'a> {
             ConnectionState::Idle | ConnectionState::Thinking => {
                 let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
                 let now = self.now();
-                if !matches!(received, Received::Partly) {
+                if !matches!(received, ReceiveProgress::Partly) {
                     let connection = &mut self.connections[index];
                     if now >= self.warmup {
                         self.tally.reconnects += u64::from(connection.proven);
-                        if matches!(received, Received::Garbage) {
+                        if matches!(received, ReceiveProgress::Garbage) {
                             self.tally.garbage.unasked += 1;
                             self.tally.garbage.keep(connection.garbage(&self.inbox));
                         }
@@ -386,15 +386,15 @@ impl<'a> Worker<'a> {
             let received = connection.receive(&mut self.inbox, &mut self.tally.bytes);
             let now = self.start.elapsed().as_nanos() as u64;
             match received {
-                Received::Partly if sent.is_ok() => {
+                ReceiveProgress::Partly if sent.is_ok() => {
                     connection.state = ConnectionState::Waiting(request);
                     return now;
                 }
-                Received::Partly | Received::Broken => {
+                ReceiveProgress::Partly | ReceiveProgress::Broken => {
                     self.lost(index, &request, now);
                     return now;
                 }
-                Received::Garbage => {
+                ReceiveProgress::Garbage => {
                     if request.counted {
                         self.tally.garbage.answers += u64::from(request.left);
                         self.tally.garbage.keep(connection.garbage(&self.inbox));
@@ -402,8 +402,8 @@ impl<'a> Worker<'a> {
                     self.lost(index, &request, now);
                     return now;
                 }
-                Received::Whole(status) => {
-                    let goes_on = connection.goes_on();
+                ReceiveProgress::Whole(status) => {
+                    let goes_on = connection.allows_next_answer();
                     self.answered(index, &request, status, now);
                     request.left -= 1;
                     let connection = &mut self.connections[index];
@@ -528,7 +528,7 @@ impl<'a> Worker<'a> {
         let connection = &self.connections[index];
         let tls = self.plan.targets[connection.target].tls.as_ref();
         if self.answered == 0
-            && let Some((tls, cause)) = tls.zip(connection.broken_tls())
+            && let Some((tls, cause)) = tls.zip(connection.tls_error())
         {
             self.failure = Some(Error::tls(connection.address, tls, &cause));
         }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_popular_come_as_often_as_the_law_says() {
+    fn zipf_frequencies_follow_the_law() {
         let count = 10_000;
         let zipf = Zipf::new(count);
         let mut random = fastrand::Rng::with_seed(7);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn long_sums_are_right_without_all_terms() {
+    fn the_zeta_approximation_is_accurate() {
         for count in [EXACT_TERMS + 1, 10 * EXACT_TERMS] {
             assert!((zeta(count) / zeta_exact(count) - 1.0).abs() < 1e-9);
         }

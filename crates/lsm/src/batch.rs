@@ -220,7 +220,7 @@ mod tests {
     const VERSION: Version = Version { time: 1, origin: 2 };
 
     #[test]
-    fn operations_come_back_in_order() {
+    fn operations_are_decoded_in_order() {
         let mut batch = Batch::new();
         batch.put(Space::Data, b"a", VERSION, b"1").unwrap();
         batch.delete(Space::Hints, b"", VERSION).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_anywhere_inside_an_operation_is_an_error() {
+    fn a_batch_cut_inside_an_operation_is_an_error() {
         let mut batch = Batch::new();
         batch.put(Space::Data, b"key", VERSION, b"value").unwrap();
         for len in 1..batch.byte_len() {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_bound_adds_nothing() {
+    fn an_operation_over_a_limit_is_not_added() {
         let mut batch = Batch::new();
         let key = vec![0; MAX_KEY_LEN + 1];
         assert!(matches!(
@@ -255,7 +255,7 @@ mod tests {
         /// A checksum in the log protects the bytes of a batch, but a release must also survive
         /// bytes that another release wrote.
         #[test]
-        fn any_bytes_are_operations_or_refused(
+        fn random_bytes_decode_or_are_refused(
             mut bytes in vec(any::<u8>(), 0..200),
             space in 0u8..4,
             key_len in 0u16..40,

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_within_its_bytes_and_counts() {
+    fn the_cache_stays_within_its_capacity_and_counts_hits() {
         let cache = BlockCache::new(100_000);
         for offset in 0..1000 {
             cache.insert(1, offset, &Bytes::from(vec![0; 4000]));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn long_blocks_and_a_capacity_of_zero_keep_nothing() {
+    fn long_blocks_are_not_cached_and_capacity_zero_caches_nothing() {
         let cache = BlockCache::new(64 << 20);
         cache.insert(1, 0, &Bytes::from(vec![0; MAX_CACHED_LEN + 1]));
         assert_eq!(cache.get(1, 0), None);

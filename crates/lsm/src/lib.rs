@@ -33,9 +33,9 @@ pub use batch::{Batch, MAX_BATCH_LEN, MAX_KEY_LEN, Space};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
-    Above, Backlog, Committed, Damaged, Discarded, Engine, FullCompaction, HeadLookup, KeyRange,
-    Lookup, MAX_IMMUTABLES, Newer, Progress, RecordHead, Scan, Snapshot, Verified, VerifiedScan,
-    Work,
+    Backlog, CommitEffects, Damaged, Discarded, Engine, FullCompaction, HeadLookup, KeyRange,
+    Lookup, MAX_IMMUTABLES, NewerVersion, RecordHead, RemovalFilter, Scan, ScanCost, ScanItem,
+    Snapshot, StepOutcome, VerifiedScan,
 };
 pub use error::{Error, IoOp};
 pub use format_range::{FormatRange, STORE_FORMATS};
@@ -45,6 +45,6 @@ pub use record::{
     BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, OpHistory,
     Operation, Record, RecordRef, Version,
 };
-pub use requested_compactions::{Compaction, Compactions, Moment};
+pub use requested_compactions::{Compaction, Moment, RequestedCompactions};
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
 pub use table::ReadMode;

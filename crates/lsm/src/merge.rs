@@ -191,9 +191,12 @@ impl Merge {
         let newest = self.sources[self.current[0]].hidden_copies();
         let hidden = self.current[1..].iter().map(|source| &self.sources[*source]);
         let copies_of = |hidden: &Source| {
-            hidden.hidden_copies().and(HiddenCopies::of(hidden.record().copies()))
+            hidden.hidden_copies().union(HiddenCopies::of(hidden.record().copies()))
         };
-        hidden.map(copies_of).fold(newest, HiddenCopies::and).beyond(self.record().copies())
+        hidden
+            .map(copies_of)
+            .fold(newest, HiddenCopies::union)
+            .without_covered(self.record().copies())
     }
 
     /// Moves to the next key.

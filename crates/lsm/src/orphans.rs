@@ -36,16 +36,16 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// A function that returns true if a record of this key with this number of copies is placed on
 /// this node.
-pub(crate) type IsPlaced = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
+pub(crate) type PlacementCheck = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
 
 /// The state of dropping, which an engine shares with its owner. A compaction step locks the state
 /// twice.
 #[derive(Default)]
-pub(crate) struct Orphans(Mutex<State>);
+pub(crate) struct OrphanDropping(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    is_placed: Option<Arc<IsPlaced>>,
+    is_placed: Option<Arc<PlacementCheck>>,
     /// Number of times that dropping was enabled: the number of the current or last cleanup. The
     /// check of a table is valid for one cleanup only.
     number: u64,
@@ -53,12 +53,12 @@ struct State {
     steps: usize,
 }
 
-impl Orphans {
+impl OrphanDropping {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
 
-    pub(crate) fn begin(&self, is_placed: IsPlaced) {
+    pub(crate) fn begin(&self, is_placed: PlacementCheck) {
         let mut state = self.state();
         state.is_placed = Some(Arc::new(is_placed));
         state.number += 1;
@@ -80,28 +80,28 @@ impl Orphans {
     }
 
     /// Starts a step; `None` = the step drops no orphaned records.
-    pub(crate) fn step(&self) -> Option<Dropping<'_>> {
+    pub(crate) fn step(&self) -> Option<DropStep<'_>> {
         let mut state = self.state();
         let is_placed = Arc::clone(state.is_placed.as_ref()?);
         state.steps += 1;
-        Some(Dropping { number: state.number, is_placed, orphans: self })
+        Some(DropStep { number: state.number, is_placed, orphans: self })
     }
 }
 
 /// A compaction step that drops orphaned records. The step ends when this value is dropped.
-pub(crate) struct Dropping<'a> {
+pub(crate) struct DropStep<'a> {
     pub(crate) number: u64,
-    is_placed: Arc<IsPlaced>,
-    orphans: &'a Orphans,
+    is_placed: Arc<PlacementCheck>,
+    orphans: &'a OrphanDropping,
 }
 
-impl Dropping<'_> {
+impl DropStep<'_> {
     pub(crate) fn is_placed(&self, key: &[u8], copies: u8) -> bool {
         (self.is_placed)(key, copies)
     }
 }
 
-impl Drop for Dropping<'_> {
+impl Drop for DropStep<'_> {
     fn drop(&mut self) {
         self.orphans.state().steps -= 1;
     }

@@ -12,26 +12,27 @@
 //!
 //! Tombstones of hints may be purged at once, because no other node holds these tombstones. Entries
 //! of idempotency keys are always purged by age. The owner sets the time by which the age of
-//! entries is measured ([`PurgeRule::agree`]): in a cluster, the time that most other nodes' clocks
-//! show. A local clock that is ahead would purge entries that clients may still ask for.
+//! entries is measured ([`PurgeRule::set_agreed_time`]): in a cluster, the time that most other
+//! nodes' clocks show. A local clock that is ahead would purge entries that clients may still ask
+//! for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Space;
-use crate::orphans::Orphans;
+use crate::orphans::OrphanDropping;
 use record::{COUNTER_BITS, Kind, RecordRef};
 
 /// The purge rule of a store; see the module.
 pub struct PurgeRule {
-    of_data: OfData,
+    of_data: UserRecordRule,
     /// Age in microseconds at which a record of [`Space::Idempotency`] is purged.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Time that the owner last set by [`PurgeRule::agree`], in microseconds since 1970; 0 = none
-    /// yet.
+    /// Time that the owner last set by [`PurgeRule::set_agreed_time`], in microseconds since 1970;
+    /// 0 = none yet.
     agreed_micros: AtomicU64,
-    orphans: Orphans,
+    orphans: OrphanDropping,
 }
 
 impl fmt::Debug for PurgeRule {
@@ -41,7 +42,7 @@ impl fmt::Debug for PurgeRule {
 }
 
 /// The rule for user records.
-enum OfData {
+enum UserRecordRule {
     /// Nothing is purged, in any space.
     Never,
     /// Records written up to the watermark (a version time; 0 = none) are purged. While the node is
@@ -52,48 +53,48 @@ enum OfData {
 impl PurgeRule {
     /// Creates a rule that purges nothing.
     pub fn never() -> Self {
-        Self::of(OfData::Never, 0, || 0)
+        Self::of(UserRecordRule::Never, 0, || 0)
     }
 
     /// Creates a rule for a node of a cluster, with a watermark of 0: no user record is purged
-    /// until [`PurgeRule::raise`]. While the node holds the only replica
-    /// ([`PurgeRule::holds_only_replica`]), records older than `after_micros` are purged instead.
-    pub fn proven(
+    /// until [`PurgeRule::raise_watermark`]. While the node holds the only replica
+    /// ([`PurgeRule::set_only_replica`]), records older than `after_micros` are purged instead.
+    pub fn with_watermark(
         after_micros: u64,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (watermark, is_alone) = (AtomicU64::new(0), AtomicBool::new(false));
-        let of_data = OfData::Proven { watermark, after_micros, is_alone };
+        let of_data = UserRecordRule::Proven { watermark, after_micros, is_alone };
         Self::of(of_data, remembered_micros, wall_micros)
     }
 
     fn of(
-        of_data: OfData,
+        of_data: UserRecordRule,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let (wall_micros, orphans) = (Box::new(wall_micros), Orphans::default());
+        let (wall_micros, orphans) = (Box::new(wall_micros), OrphanDropping::default());
         let agreed_micros = AtomicU64::new(0);
         Self { of_data, remembered_micros, wall_micros, agreed_micros, orphans }
     }
 
     /// Creates a rule for a node that holds the only replica.
-    pub fn alone(
+    pub fn for_only_replica(
         after_micros: u64,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let rule = Self::proven(after_micros, remembered_micros, wall_micros);
-        rule.holds_only_replica(true);
+        let rule = Self::with_watermark(after_micros, remembered_micros, wall_micros);
+        rule.set_only_replica(true);
         rule
     }
 
     /// States whether this node holds the only replica. The owner must make that fact durable
     /// before it passes true, and must pass false before it writes to another replica: after false,
     /// compactions purge only entries of idempotency keys by age.
-    pub fn holds_only_replica(&self, only: bool) {
-        if let OfData::Proven { is_alone, .. } = &self.of_data {
+    pub fn set_only_replica(&self, only: bool) {
+        if let UserRecordRule::Proven { is_alone, .. } = &self.of_data {
             is_alone.store(only, Ordering::Release);
         }
     }
@@ -101,8 +102,8 @@ impl PurgeRule {
     /// Raises the watermark to `time`, a version time; a lower time has no effect. Compactions
     /// apply the watermark at once, so the owner must make the watermark durable before the call.
     /// The call has no effect on a rule that purges nothing.
-    pub fn raise(&self, time: u64) {
-        if let OfData::Proven { watermark, .. } = &self.of_data {
+    pub fn raise_watermark(&self, time: u64) {
+        if let UserRecordRule::Proven { watermark, .. } = &self.of_data {
             watermark.fetch_max(time, Ordering::Relaxed);
         }
     }
@@ -110,14 +111,16 @@ impl PurgeRule {
     /// Sets the time that most other nodes' clocks show, or that a node alone is certain of, in
     /// microseconds since 1970. The age of idempotency entries is measured by this time, or by the
     /// local clock if the local clock is behind. Before the first call no entry is purged.
-    pub fn agree(&self, micros: u64) {
+    pub fn set_agreed_time(&self, micros: u64) {
         self.agreed_micros.store(micros, Ordering::Relaxed);
     }
 
     /// Age in microseconds at which user records are purged; `None` = the watermark decides.
-    fn by_age(&self) -> Option<u64> {
+    fn purge_age(&self) -> Option<u64> {
         match &self.of_data {
-            OfData::Proven { after_micros, is_alone, .. } if is_alone.load(Ordering::Acquire) => {
+            UserRecordRule::Proven { after_micros, is_alone, .. }
+                if is_alone.load(Ordering::Acquire) =>
+            {
                 Some(*after_micros)
             }
             _ => None,
@@ -127,8 +130,8 @@ impl PurgeRule {
     /// The watermark; 0 = nothing is purged by a watermark.
     pub fn watermark(&self) -> u64 {
         match &self.of_data {
-            OfData::Proven { watermark, .. } => watermark.load(Ordering::Relaxed),
-            OfData::Never => 0,
+            UserRecordRule::Proven { watermark, .. } => watermark.load(Ordering::Relaxed),
+            UserRecordRule::Never => 0,
         }
     }
 
@@ -149,10 +152,10 @@ impl PurgeRule {
         };
         let wall = || (self.wall_micros)();
         let agreed = || wall().min(self.agreed_micros.load(Ordering::Relaxed));
-        if matches!(self.of_data, OfData::Never) {
+        if matches!(self.of_data, UserRecordRule::Never) {
             return false;
         }
-        match (space, self.by_age()) {
+        match (space, self.purge_age()) {
             (Space::Hints, _) => true,
             (Space::Idempotency, _) => is_older_by(agreed(), self.remembered_micros),
             (_, Some(after)) => is_older_by(wall(), after),
@@ -204,14 +207,14 @@ impl PurgeRule {
         self.orphans.is_dropping()
     }
 
-    pub(crate) fn orphans(&self) -> &Orphans {
+    pub(crate) fn orphans(&self) -> &OrphanDropping {
         &self.orphans
     }
 
     /// Purge limit: the version time up to which user records may be purged now; `None` = no user
     /// record may be purged.
     pub(crate) fn purge_limit(&self) -> Option<u64> {
-        let Some(after) = self.by_age() else {
+        let Some(after) = self.purge_age() else {
             return Some(self.watermark()).filter(|time| *time > 0);
         };
         let micros = (self.wall_micros)().saturating_sub(after);
@@ -224,7 +227,7 @@ impl PurgeRule {
 impl PurgeRule {
     /// Creates a rule that purges everything that can be purged.
     pub(crate) fn always() -> Self {
-        Self::alone(0, 0, || u64::MAX)
+        Self::for_only_replica(0, 0, || u64::MAX)
     }
 }
 
@@ -248,7 +251,7 @@ mod tests {
     fn goes_alone_at(record: &Record) -> Option<u64> {
         let clock = Arc::new(AtomicU64::new(0));
         let wall = Arc::clone(&clock);
-        let rule = PurgeRule::alone(50, 70, move || wall.load(Ordering::Relaxed));
+        let rule = PurgeRule::for_only_replica(50, 70, move || wall.load(Ordering::Relaxed));
         (0..20_000).find(|now| {
             clock.store(*now, Ordering::Relaxed);
             rule.may_purge(Space::Data, record.view())
@@ -271,16 +274,16 @@ mod tests {
     }
 
     #[test]
-    fn among_others_the_watermark_decides() {
-        let rule = PurgeRule::proven(50, 70, || 80);
+    fn in_a_cluster_the_watermark_decides() {
+        let rule = PurgeRule::with_watermark(50, 70, || 80);
         let may = |record: &Record| rule.may_purge(Space::Data, record.view());
         let tombstone = record(Kind::Tombstone, MILLI, 0, 0);
         assert!(!may(&tombstone), "nothing is proven");
         assert_eq!((rule.watermark(), rule.purge_limit()), (0, None));
-        rule.raise(MILLI - 1);
+        rule.raise_watermark(MILLI - 1);
         assert!(!may(&tombstone));
-        rule.raise(MILLI);
-        rule.raise(7);
+        rule.raise_watermark(MILLI);
+        rule.raise_watermark(7);
         assert_eq!((rule.watermark(), rule.purge_limit()), (MILLI, Some(MILLI)));
         assert!(may(&tombstone));
         assert!(may(&record(Kind::Superseded, 3, MILLI, 0)));
@@ -288,22 +291,22 @@ mod tests {
         assert!(!may(&record(Kind::Tombstone, MILLI + 1, 3, 0)), "it hides what is newer");
         let value = |time, expiry_ms| record(Kind::Value, time, 0, expiry_ms);
         assert!(!may(&value(1, 0)) && !may(&value(1, 1)));
-        rule.raise(MILLI + 1);
+        rule.raise_watermark(MILLI + 1);
         assert!(may(&value(1, 1)) && !may(&value(MILLI + 2, 1)));
     }
 
     #[test]
-    fn from_when_others_join_nothing_goes_by_age() {
-        let rule = PurgeRule::proven(50, 70, || 80);
+    fn once_other_nodes_join_nothing_is_purged_by_age() {
+        let rule = PurgeRule::with_watermark(50, 70, || 80);
         let tombstone = record(Kind::Tombstone, 3 << COUNTER_BITS, 0, 0);
         let may = || {
             [Space::Data, Space::Conditions].map(|space| rule.may_purge(space, tombstone.view()))
         };
         assert_eq!(may(), [false; 2], "nobody said that it is alone");
-        rule.holds_only_replica(true);
+        rule.set_only_replica(true);
         assert_eq!((may(), rule.purge_limit()), ([true; 2], Some((30 << COUNTER_BITS) - 1)));
-        rule.raise(2 << COUNTER_BITS);
-        rule.holds_only_replica(false);
+        rule.raise_watermark(2 << COUNTER_BITS);
+        rule.set_only_replica(false);
         assert_eq!((may(), rule.purge_limit()), ([false; 2], Some(2 << COUNTER_BITS)));
     }
 
@@ -312,11 +315,11 @@ mod tests {
         let value = record(Kind::Value, 0, 0, 1);
         let tombstone = record(Kind::Tombstone, 9 << COUNTER_BITS, 0, 0);
         for (rule, now) in [
-            (PurgeRule::alone(50, 70, || 80), "alone"),
-            (PurgeRule::proven(50, 70, || 80), "among others"),
+            (PurgeRule::for_only_replica(50, 70, || 80), "alone"),
+            (PurgeRule::with_watermark(50, 70, || 80), "among others"),
         ] {
-            rule.raise(u64::MAX);
-            rule.agree(80);
+            rule.raise_watermark(u64::MAX);
+            rule.set_agreed_time(80);
             let may = |space, record: &Record| rule.may_purge(space, record.view());
             assert!(may(Space::Hints, &tombstone) && !may(Space::Hints, &value), "{now}");
             assert!(may(Space::Idempotency, &tombstone), "{now}: 71 microseconds old");
@@ -329,22 +332,22 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_ahead_forgets_no_idempotency_key() {
-        let rule = PurgeRule::proven(50, 70, || 900);
+    fn a_clock_that_is_ahead_purges_no_idempotency_key() {
+        let rule = PurgeRule::with_watermark(50, 70, || 900);
         let entry = record(Kind::Value, 9 << COUNTER_BITS, 0, 0);
         let may = || rule.may_purge(Space::Idempotency, entry.view());
         assert!(!may(), "nobody was compared with");
-        rule.agree(79);
+        rule.set_agreed_time(79);
         assert!(!may(), "by the others' clocks it is young enough");
-        rule.agree(80);
+        rule.set_agreed_time(80);
         assert!(may());
-        let behind = PurgeRule::proven(50, 70, || 79);
-        behind.agree(80);
+        let behind = PurgeRule::with_watermark(50, 70, || 79);
+        behind.set_agreed_time(80);
         assert!(!behind.may_purge(Space::Idempotency, entry.view()), "nor do others' clocks");
-        rule.holds_only_replica(true);
-        rule.agree(79);
+        rule.set_only_replica(true);
+        rule.set_agreed_time(79);
         assert!(!may(), "alone its owner says how much time has passed");
-        rule.agree(80);
+        rule.set_agreed_time(80);
         assert!(may());
     }
 
@@ -354,7 +357,7 @@ mod tests {
             PurgeRule::always().purge_limit(),
             Some((u64::MAX >> COUNTER_BITS << COUNTER_BITS) - 1)
         );
-        assert_eq!(PurgeRule::alone(5, 0, || 5).purge_limit(), None);
+        assert_eq!(PurgeRule::for_only_replica(5, 0, || 5).purge_limit(), None);
         assert_eq!(PurgeRule::never().purge_limit(), None);
     }
 }

@@ -10,7 +10,7 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::engine::{FullCompaction, Work};
+use crate::engine::{FullCompaction, StepOutcome};
 use crate::error::Error;
 
 /// A requested compaction of the whole store.
@@ -55,7 +55,7 @@ pub struct Moment {
 
 /// The requested compactions of a store.
 #[derive(Debug, Default)]
-pub struct Compactions {
+pub struct RequestedCompactions {
     /// The compaction in progress, with `began` by the steady clock.
     current: Option<(Compaction, Duration)>,
     /// True if another compaction is queued behind the current one.
@@ -63,7 +63,7 @@ pub struct Compactions {
     last: Option<Compaction>,
 }
 
-impl Compactions {
+impl RequestedCompactions {
     /// Requests a compaction and returns its number; returns the number of the compaction in
     /// progress if there is one. `bytes`: current length of all tables, here and in the functions
     /// below.
@@ -92,7 +92,7 @@ impl Compactions {
 
     /// Returns true if the last completed compaction has the number `number` or a greater one and
     /// succeeded, false if it failed; `None` = no such compaction has ended.
-    pub fn has_done(&self, number: u64) -> Option<bool> {
+    pub fn succeeded(&self, number: u64) -> Option<bool> {
         self.last().filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }
 
@@ -102,16 +102,16 @@ impl Compactions {
     ///
     /// # Panics
     /// If no compaction is in progress.
-    pub fn stepped(
+    pub fn record_step(
         &mut self,
-        step: Result<Work, Error>,
+        step: Result<StepOutcome, Error>,
         full: &FullCompaction,
         now: Moment,
         bytes: u64,
     ) -> bool {
         let (mut current, since) = self.current.take().expect("it ends here only");
         (current.records, current.of_records, current.bytes) = (full.done, full.of, bytes);
-        if matches!(step, Ok(Work::Done)) {
+        if matches!(step, Ok(StepOutcome::Done)) {
             self.current = Some((current, since));
             return false;
         }

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 
 use crate::live;
-use crate::random::Distance;
+use crate::random::SampleDistance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
@@ -13,19 +13,19 @@ use crate::stack::{self, MAX_FRAMES};
 const MEAN_BYTES: u64 = 64 << 10;
 
 thread_local! {
-    static DISTANCE: Distance = const { Distance::new() };
+    static DISTANCE: SampleDistance = const { SampleDistance::new() };
 }
 
 /// Allocator `A`. During recordings its allocations are sampled; otherwise each costs one more load
 /// and one more branch.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sampled<A>(pub A);
+pub struct SampledAllocator<A>(pub A);
 
 const BOTH: u32 = Source::Alloc as u32 | Source::Live as u32;
 
 #[inline]
 fn allocated(memory: *mut u8, size: usize) {
-    if ring::any_wanted(BOTH) {
+    if ring::is_any_wanted(BOTH) {
         count(memory, size);
     }
 }
@@ -45,7 +45,7 @@ fn sample(memory: *mut u8, size: usize, weight: u64) {
     let mut frames = [0; MAX_FRAMES];
     let depth = stack::here(&mut frames);
     let address = memory as usize;
-    let tracked = ring::wanted(Source::Live) && live::insert(address);
+    let tracked = ring::is_wanted(Source::Live) && live::insert(address);
     let room = ring::push(&Sample {
         source: Source::Alloc,
         state: State::Unknown,
@@ -64,14 +64,14 @@ fn sample(memory: *mut u8, size: usize, weight: u64) {
 
 #[inline]
 fn freed(memory: *mut u8) {
-    if ring::wanted(Source::Live) {
+    if ring::is_wanted(Source::Live) {
         live::remove(memory as usize);
     }
 }
 
 // SAFETY: `A` does all the work with the arguments unchanged; the rest neither allocates nor
 // touches the memory in question.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantees are passed on.

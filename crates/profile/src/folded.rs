@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn folded_stacks_are_read_back_unchanged() {
         let mut folded = Folded::default();
         folded.add(["loop-0", "a b", "c"], 2);
         folded.add(["loop-0", "a b", "c"], 3);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stack_is_named() {
+    fn malformed_stack_lines_are_named() {
         for bad in ["a", "a b", "a -1", " 5"] {
             let error = Folded::parse(&format!("a;b 1\n{bad}\n")).unwrap_err();
             assert_eq!((error.line, error.text.as_str()), (2, bad));

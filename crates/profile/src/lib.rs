@@ -4,13 +4,13 @@
 //! ```text
 //!  the process's threads                           the recorder's thread, during a recording
 //!   signals: perf events, CPU timers, wall ─┐
-//!   allocator: Sampled ─────────────────────┼─ ring ─▶ stacks ─▶ symbols ─▶ Folded ─▶ graph
+//!   allocator: SampledAllocator ────────────┼─ ring ─▶ stacks ─▶ symbols ─▶ Folded ─▶ graph
 //!   wait sites: Place, Mutex ───────────────┘         (summed)  (from /proc/self/exe)
 //! ```
 //!
-//! The process needs three things: frame pointers (`-C force-frame-pointers=yes`), [`Sampled`] as
-//! its allocator, and a [`WaitSite`] wherever its threads wait. Without a recording, the allocator
-//! and each wait site cost one relaxed load and one branch.
+//! The process needs three things: frame pointers (`-C force-frame-pointers=yes`),
+//! [`SampledAllocator`] as its allocator, and a [`WaitSite`] wherever its threads wait. Without a
+//! recording, the allocator and each wait site cost one relaxed load and one branch.
 
 mod alloc;
 mod live;
@@ -46,7 +46,7 @@ mod timers;
 #[cfg(feature = "record")]
 mod wall;
 
-pub use alloc::Sampled;
+pub use alloc::SampledAllocator;
 pub use place::{Mutex, WaitKind, WaitSite, queued};
 
 #[cfg(feature = "record")]
@@ -55,5 +55,5 @@ pub use {
     folded::{Folded, NotFolded},
     output::{Format, NotJson, UnknownFormat},
     record::{Clock, HERTZ, Profile, Recording, RecordingRequest, Refused, SECONDS, start},
-    stacks::Named,
+    stacks::NamedStacks,
 };

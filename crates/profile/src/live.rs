@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_is_there_until_it_is_forgotten() {
+    fn an_inserted_address_stays_until_it_is_removed() {
         let addresses: Vec<usize> = (1..20_000).map(|number| number * 48).collect();
         let kept: Vec<_> = addresses.iter().filter(|address| insert(**address)).collect();
         assert!(kept.len() > 19_000, "{}", kept.len());

@@ -9,7 +9,7 @@ use crate::folded::{Folded, NotFolded};
 use crate::graph::{self, Tab};
 use crate::pprof;
 use crate::record::Profile;
-use crate::stacks::Named;
+use crate::stacks::NamedStacks;
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Format {
     }
 
     /// Returns true if the format can hold only one event.
-    pub fn is_of_one(self) -> bool {
+    pub fn holds_one_event(self) -> bool {
         matches!(self, Self::Svg | Self::Folded | Self::Pprof)
     }
 
@@ -104,7 +104,7 @@ impl Profile {
     /// Writes all events, or only the first one in a format for a single event. `node` is the name
     /// of the profiled node.
     pub fn write(&self, format: Format, node: &str) -> io::Result<Vec<u8>> {
-        if format.is_of_one() {
+        if format.holds_one_event() {
             let Some((event, _)) = self.events.first() else { return Ok(Vec::new()) };
             return self.write_one(*event, format, node);
         }
@@ -116,7 +116,7 @@ impl Profile {
 
     /// Writes the profile of one event.
     pub fn write_one(&self, event: Event, format: Format, node: &str) -> io::Result<Vec<u8>> {
-        let empty = Named::default();
+        let empty = NamedStacks::default();
         let named = self.events.iter().find(|(known, _)| *known == event);
         let named = named.map_or(&empty, |(_, named)| named);
         let title = format!("{event} of {node}");
@@ -164,7 +164,7 @@ impl Profile {
                     .map_err(|source| NotJson::Stacks { field, event, source })
             };
             let number = |field: &str| one[field].as_u64().unwrap_or_default();
-            let named = Named {
+            let named = NamedStacks {
                 folded: stacks("folded")?,
                 counts: stacks("counts")?,
                 samples: number("samples"),
@@ -176,7 +176,7 @@ impl Profile {
         Ok(profile)
     }
 
-    fn page(&self, node: &str, events: &[(Event, Named)]) -> String {
+    fn page(&self, node: &str, events: &[(Event, NamedStacks)]) -> String {
         let tabs: Vec<Tab<'_>> = events
             .iter()
             .map(|(event, named)| Tab {
@@ -223,7 +223,7 @@ impl Profile {
     }
 }
 
-fn note(event: Event, named: &Named) -> String {
+fn note(event: Event, named: &NamedStacks) -> String {
     let mut note = format!("{}; {} samples", event.meaning(), named.samples);
     if named.lost > 0 {
         note += &format!(", {} lost", named.lost);
@@ -248,13 +248,13 @@ mod tests {
     #[test]
     fn json_is_read_again() {
         let folded = Folded::parse("loop-0;a;b 300\n").unwrap();
-        let named = Named { counts: folded.clone(), folded, samples: 1, lost: 2, idle: 3 };
+        let named = NamedStacks { counts: folded.clone(), folded, samples: 1, lost: 2, idle: 3 };
         let profile = Profile {
             started: UNIX_EPOCH + Duration::from_millis(1_767_225_599_123),
             seconds: 1.5,
             sampler: "timers".to_owned(),
             notes: vec!["one".to_owned()],
-            events: vec![(Event::Cpu, named), (Event::Wall, Named::default())],
+            events: vec![(Event::Cpu, named), (Event::Wall, NamedStacks::default())],
         };
         let json = profile.write(Format::Json, "n").unwrap();
         let again = Profile::from_json(&json).unwrap();

@@ -36,14 +36,14 @@ const SET_SIGNAL: libc::c_int = 10;
 const THREAD: libc::c_int = 0;
 
 /// The events of all threads.
-pub(crate) struct Events {
+pub(crate) struct PerfEvents {
     events: HashMap<i32, OwnedFd>,
     period: Duration,
     /// The handler is dropped after the events, because fields are dropped in order.
     _handler: Handler,
 }
 
-impl Events {
+impl PerfEvents {
     /// Installs the signal handler. Fails if the kernel does not permit perf events.
     pub(crate) fn new(period: Duration) -> io::Result<Self> {
         signals::set_period(period.as_nanos() as u64);

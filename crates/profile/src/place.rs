@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use parking_lot::MutexGuard;
 
-use crate::random::Distance;
+use crate::random::SampleDistance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
@@ -26,7 +26,7 @@ const MEAN_NANOS: u64 = 100_000;
 
 thread_local! {
     static WAITS_AT: Cell<Option<&'static WaitSite>> = const { Cell::new(None) };
-    static DISTANCE: Distance = const { Distance::new() };
+    static DISTANCE: SampleDistance = const { SampleDistance::new() };
     static THREAD: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -80,19 +80,19 @@ impl WaitSite {
 
     /// Executes `wait` as a wait at this site. `holder` is called after the wait, and returns the
     /// thread that held the lock.
-    fn held<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> Holder) -> T {
+    fn held<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> LockHolder) -> T {
         if cfg!(hookless) {
             return wait();
         }
         let outer = WAITS_AT.replace(Some(self));
-        let done = if ring::wanted(Source::Lock) { self.timed(wait, holder) } else { wait() };
+        let done = if ring::is_wanted(Source::Lock) { self.timed(wait, holder) } else { wait() };
         WAITS_AT.set(outer);
         done
     }
 
     #[cold]
     #[inline(never)]
-    fn timed<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> Holder) -> T {
+    fn timed<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> LockHolder) -> T {
         let mut frames = [0; MAX_FRAMES];
         let depth = stack::here(&mut frames);
         let begun = Instant::now();
@@ -104,13 +104,13 @@ impl WaitSite {
     /// Records the wait of an item in a queue since `since` (see [`queued`]). The stack is that of
     /// the thread that dequeues the item.
     pub fn waited_since(&'static self, since: Option<Instant>) {
-        let Some(since) = since.filter(|_| ring::wanted(Source::Lock)) else { return };
+        let Some(since) = since.filter(|_| ring::is_wanted(Source::Lock)) else { return };
         let mut frames = [0; MAX_FRAMES];
         let depth = stack::here(&mut frames);
         self.record(since.elapsed().as_nanos() as u64, NOBODY, &frames[..depth]);
     }
 
-    fn record(&'static self, nanos: u64, holder: Holder, frames: &[usize]) {
+    fn record(&'static self, nanos: u64, holder: LockHolder, frames: &[usize]) {
         let Some(weight) = DISTANCE.with(|distance| distance.pass(nanos, MEAN_NANOS)) else {
             return;
         };
@@ -131,7 +131,7 @@ impl WaitSite {
 /// Returns the current time for a newly queued item; `None` unless waits are recorded.
 #[inline]
 pub fn queued() -> Option<Instant> {
-    ring::wanted(Source::Lock).then(Instant::now)
+    ring::is_wanted(Source::Lock).then(Instant::now)
 }
 
 /// Returns the site at which the calling thread waits. Safe in a signal handler.
@@ -154,13 +154,13 @@ fn own_thread() -> i32 {
 
 /// The holder of a lock, and the place where it took the lock.
 #[derive(Clone, Copy)]
-struct Holder {
+struct LockHolder {
     /// Thread id; 0 = unknown.
     thread: i32,
     site: Option<&'static Location<'static>>,
 }
 
-const NOBODY: Holder = Holder { thread: 0, site: None };
+const NOBODY: LockHolder = LockHolder { thread: 0, site: None };
 
 /// A mutex that remembers its last holder while waits are recorded.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let guard = self.inner.try_lock().unwrap_or_else(|| self.lock_held());
-        if ring::wanted(Source::Lock) {
+        if ring::is_wanted(Source::Lock) {
             let own = u64::from(own_thread().cast_unsigned());
             self.holder.store(own | u64::from(ring::recording()) << 32, Ordering::Relaxed);
             self.site.store((&raw const *Location::caller()).cast_mut(), Ordering::Relaxed);
@@ -200,13 +200,13 @@ impl<T> Mutex<T> {
         self.place.held(wait, || self.last_holder())
     }
 
-    fn last_holder(&self) -> Holder {
+    fn last_holder(&self) -> LockHolder {
         let holder = self.holder.load(Ordering::Relaxed);
         if (holder >> 32) as u32 != ring::recording() {
             return NOBODY;
         }
         // SAFETY: null, or what `lock` stored: a reference that lives as long as the process.
         let site = unsafe { self.site.load(Ordering::Relaxed).as_ref() };
-        Holder { thread: holder as i32, site }
+        LockHolder { thread: holder as i32, site }
     }
 }

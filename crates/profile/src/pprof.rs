@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_and_what_is_broken_is_refused() {
+    fn pprof_files_round_trip_and_broken_ones_are_refused() {
         let folded = Folded::parse("loop-0;a;b 300\nloop-0;a 1\nread-1;b;b;a 200000\n").unwrap();
         let now = SystemTime::now();
         let packed =

@@ -10,12 +10,12 @@ use std::cell::Cell;
 /// The distance in units to a thread's next sample. It is initialized by a constant and has no
 /// destructor, so a thread can access it at any time, even from the allocator while the thread
 /// ends.
-pub(crate) struct Distance {
+pub(crate) struct SampleDistance {
     left: Cell<i64>,
     random: Cell<Option<fastrand::Rng>>,
 }
 
-impl Distance {
+impl SampleDistance {
     pub(crate) const fn new() -> Self {
         Self { left: Cell::new(0), random: Cell::new(None) }
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn sums_are_unbiased_for_small_and_large_events() {
-        let distance = Distance::new();
+        let distance = SampleDistance::new();
         for size in [16, 1000, 100_000, 10_000_000] {
             let events = 400_000_000 / size;
             let sum: u64 = (0..events).filter_map(|_| distance.pass(size, 65_536)).sum();

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::perf::Events;
-use crate::ring::{self, Source, Taken};
-use crate::stacks::{Named, Stack, Stacks};
+use crate::perf::PerfEvents;
+use crate::ring::{self, Source, TakenSample};
+use crate::stacks::{NamedStacks, Stack, Stacks};
 use crate::symbols::Symbols;
 use crate::timers::Timers;
-use crate::wall::Wall;
+use crate::wall::WallSampler;
 use crate::{Event, live, stack, threads};
 
 /// Range of a recording's duration in seconds.
@@ -98,15 +98,15 @@ pub struct Profile {
     /// Notes for the reader: missing data and the causes.
     pub notes: Vec<String>,
     /// The requested events, in the order of the request.
-    pub events: Vec<(Event, Named)>,
+    pub events: Vec<(Event, NamedStacks)>,
 }
 
-struct Running {
+struct RunningRecording {
     who: String,
     until: SystemTime,
 }
 
-static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+static RUNNING: Mutex<Option<RunningRecording>> = Mutex::new(None);
 
 /// A recording in progress. Dropping it cancels the recording without a result.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub fn start(
     done: impl FnOnce(Profile) + Send + 'static,
 ) -> Result<Recording, Refused> {
     assert!(SECONDS.contains(&order.duration.as_secs()), "the caller has checked the duration");
-    let place = take_place(&order)?;
+    let place = acquire_permit(&order)?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&cancelled);
     let body = move || {
@@ -152,7 +152,7 @@ pub fn start(
     Ok(Recording { cancelled, thread })
 }
 
-fn take_place(order: &RecordingRequest) -> Result<RecordingPermit, Refused> {
+fn acquire_permit(order: &RecordingRequest) -> Result<RecordingPermit, Refused> {
     let mut running = RUNNING.lock();
     if let Some(running) = &*running {
         let left = running.until.duration_since(SystemTime::now()).unwrap_or_default();
@@ -162,7 +162,10 @@ fn take_place(order: &RecordingRequest) -> Result<RecordingPermit, Refused> {
             left: left.as_secs(),
         });
     }
-    *running = Some(Running { who: order.who.clone(), until: SystemTime::now() + order.duration });
+    *running = Some(RunningRecording {
+        who: order.who.clone(),
+        until: SystemTime::now() + order.duration,
+    });
     Ok(RecordingPermit)
 }
 
@@ -178,7 +181,7 @@ const SOURCES: [(Event, Source); 5] = [
 /// The active source of CPU samples.
 enum Cpu {
     Off,
-    Perf(Events),
+    Perf(PerfEvents),
     Timers(Timers),
 }
 
@@ -186,7 +189,7 @@ enum Cpu {
 struct Recorder {
     started: SystemTime,
     cpu: Cpu,
-    wall: Option<Wall>,
+    wall: Option<WallSampler>,
     stacks: Stacks,
     sources: u32,
     sampler: String,
@@ -201,7 +204,7 @@ struct Recorder {
 
 impl Recorder {
     fn new(order: &RecordingRequest) -> Self {
-        stack::know_the_process();
+        stack::learn_own_memory_layout();
         // Discards samples that arrived after the end of the previous recording.
         ring::take(|_| {});
         live::clear();
@@ -222,18 +225,18 @@ impl Recorder {
         recorder.find_threads();
         for (event, source) in SOURCES {
             recorder.sources |= if wants(event) { source as u32 } else { 0 };
-            ring::lost(source);
+            ring::take_lost_count(source);
         }
         if wants(Event::Cpu) {
             recorder.start_cpu(order.clock);
         }
         if wants(Event::Wall) {
-            match Wall::new() {
+            match WallSampler::new() {
                 Ok(wall) => recorder.wall = Some(wall),
                 Err(error) => recorder.notes.push(format!("no wall time: {error}")),
             }
         }
-        ring::want(recorder.sources);
+        ring::set_wanted(recorder.sources);
         recorder
     }
 
@@ -241,19 +244,19 @@ impl Recorder {
         if clock == Clock::Timers {
             return self.start_timers();
         }
-        match Events::new(PERIOD) {
+        match PerfEvents::new(PERIOD) {
             Ok(events) => {
                 self.sampler = format!("perf_event_open, {HERTZ} Hz");
                 self.cpu = Cpu::Perf(events);
                 self.follow();
             }
-            Err(error) => self.do_without_perf(&error),
+            Err(error) => self.fall_back_to_timers(&error),
         }
     }
 
     /// Falls back to timers and notes the fallback: timers depend on the kernel's tick, so they are
     /// coarser.
-    fn do_without_perf(&mut self, error: &io::Error) {
+    fn fall_back_to_timers(&mut self, error: &io::Error) {
         self.notes.push(format!("CPU time is sampled by timers: perf_event_open: {error}"));
         // Perf's signal handler must be removed before the timers' is installed.
         self.cpu = Cpu::Off;
@@ -284,7 +287,7 @@ impl Recorder {
             let most = threads::MAX_THREADS;
             self.note_once(format!("there are more than {most} threads: not all were looked at"));
         }
-        threads.iter().for_each(|thread| self.look_for_name(*thread));
+        threads.iter().for_each(|thread| self.look_up_name(*thread));
         self.threads = threads;
     }
 
@@ -296,7 +299,7 @@ impl Recorder {
 
     /// Looks up a thread's name, up to twice: until a thread sets its own name, it has that of its
     /// creator.
-    fn look_for_name(&mut self, thread: i32) {
+    fn look_up_name(&mut self, thread: i32) {
         let looks = self.names.get(&thread).map_or(0, |(_, looks)| *looks);
         if looks < 2
             && let Some(name) = threads::name(thread)
@@ -312,7 +315,7 @@ impl Recorder {
             Cpu::Timers(timers) => timers.follow(&self.threads),
             Cpu::Perf(events) => match events.follow(&self.threads) {
                 Ok(refused) => self.not_followed = refused.max(self.not_followed),
-                Err(error) => self.do_without_perf(&error),
+                Err(error) => self.fall_back_to_timers(&error),
             },
         }
     }
@@ -329,14 +332,14 @@ impl Recorder {
                 self.follow();
             }
             self.take_samples();
-            self.look_at_all();
+            self.sample_all_threads();
         }
         let seconds = begun.elapsed().as_secs_f64();
         self.stop();
         if stop.load(Ordering::Relaxed) {
             return None;
         }
-        be_nice();
+        lower_priority();
         self.count_living();
         let names = &self.names;
         let name_of = |thread| {
@@ -353,10 +356,10 @@ impl Recorder {
         Some(self.profile(order, seconds, named))
     }
 
-    fn look_at_all(&mut self) {
+    fn sample_all_threads(&mut self) {
         let Self { wall, stacks, threads, .. } = self;
         if let Some(wall) = wall {
-            wall.look(threads, |stack, nanos| stacks.add(stack, nanos, 1, 0));
+            wall.sample_round(threads, |stack, nanos| stacks.add(stack, nanos, 1, 0));
         }
     }
 
@@ -365,7 +368,7 @@ impl Recorder {
         self.cpu = Cpu::Off;
         self.take_samples();
         // Waits are recorded until here; signal handlers record nothing from here on.
-        ring::want(0);
+        ring::set_wanted(0);
         self.wall = None;
         self.take_samples();
         if self.not_followed > 0 {
@@ -377,11 +380,11 @@ impl Recorder {
     fn take_samples(&mut self) {
         ring::take(|sample| self.take(sample));
         for (event, source) in SOURCES {
-            self.stacks.lose(event, ring::lost(source));
+            self.stacks.add_lost(event, ring::take_lost_count(source));
         }
     }
 
-    fn take(&mut self, sample: Taken) {
+    fn take(&mut self, sample: TakenSample) {
         let (event, alloc) = match sample.source {
             source if source == Source::Cpu as u32 => (Event::Cpu, false),
             source if source == Source::Wall as u32 => (Event::Wall, false),
@@ -390,7 +393,7 @@ impl Recorder {
         };
         let holder = (sample.holder != 0).then_some(sample.holder);
         if let Some(holder) = holder.filter(|holder| !self.names.contains_key(holder)) {
-            self.look_for_name(holder);
+            self.look_up_name(holder);
         }
         let stack = Stack {
             event,
@@ -441,9 +444,9 @@ impl Recorder {
         self,
         order: &RecordingRequest,
         seconds: f64,
-        mut named: BTreeMap<Event, Named>,
+        mut named: BTreeMap<Event, NamedStacks>,
     ) -> Profile {
-        let mut events: Vec<(Event, Named)> = Vec::new();
+        let mut events: Vec<(Event, NamedStacks)> = Vec::new();
         for event in &order.events {
             if !events.iter().any(|(known, _)| known == event) {
                 events.push((*event, named.remove(event).unwrap_or_default()));
@@ -455,7 +458,7 @@ impl Recorder {
 }
 
 /// Lowers the priority of the calling thread.
-fn be_nice() {
+fn lower_priority() {
     // SAFETY: the call changes one number of the calling thread. If it fails, symbolization
     // continues with the old priority.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, threads::own().cast_unsigned(), NICE) };

@@ -104,7 +104,7 @@ extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
         } else {
             return;
         };
-        if ring::wanted(source) {
+        if ring::is_wanted(source) {
             let registers = Registers::of(&*context.cast::<libc::ucontext_t>());
             record(&registers, source, weight);
         }

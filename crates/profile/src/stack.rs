@@ -39,9 +39,9 @@ static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// Determines the end of the main thread's stack and the range of the program's code. Until this
 /// function was called, stacks of the main thread have one frame.
 #[cfg(feature = "record")]
-pub(crate) fn know_the_process() {
+pub(crate) fn learn_own_memory_layout() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let own = know_the_process as *const () as usize;
+    let own = learn_own_memory_layout as *const () as usize;
     for line in maps.lines() {
         let range = line.split(' ').next().and_then(|range| range.split_once('-'));
         let hex = |text: &str| usize::from_str_radix(text, 16).ok();

@@ -49,7 +49,7 @@ pub(crate) struct Stack {
 
 /// The sum of all samples of a stack.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct StackSum {
     weight: u64,
     count: u64,
     samples: u64,
@@ -59,14 +59,14 @@ struct Sum {
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     places: HashMap<Stack, usize>,
-    sums: Vec<Sum>,
+    sums: Vec<StackSum>,
     addresses: usize,
     lost: BTreeMap<Event, u64>,
 }
 
 /// The symbolized stacks of one event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedStacks {
     /// Stacks by weight.
     pub folded: Folded,
     /// The same stacks by number of events.
@@ -86,11 +86,11 @@ impl Stacks {
             return Some(*number);
         }
         if self.addresses + stack.frames.len() > MAX_ADDRESSES {
-            self.lose(stack.event, 1);
+            self.add_lost(stack.event, 1);
             return None;
         }
         self.addresses += stack.frames.len();
-        self.sums.push(Sum::default());
+        self.sums.push(StackSum::default());
         self.places.insert(stack, self.sums.len() - 1);
         Some(self.sums.len() - 1)
     }
@@ -103,7 +103,7 @@ impl Stacks {
         sum.samples += samples;
     }
 
-    pub(crate) fn lose(&mut self, event: Event, samples: u64) {
+    pub(crate) fn add_lost(&mut self, event: Event, samples: u64) {
         if samples > 0 {
             *self.lost.entry(event).or_default() += samples;
         }
@@ -117,8 +117,8 @@ impl Stacks {
         idle: bool,
         name_of: impl Fn(i32) -> String,
         mut go_on: impl FnMut() -> bool,
-    ) -> Option<BTreeMap<Event, Named>> {
-        let mut named: BTreeMap<Event, Named> = BTreeMap::new();
+    ) -> Option<BTreeMap<Event, NamedStacks>> {
+        let mut named: BTreeMap<Event, NamedStacks> = BTreeMap::new();
         for (stack, number) in &self.places {
             if !go_on() {
                 return None;

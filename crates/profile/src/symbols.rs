@@ -65,7 +65,7 @@ impl Symbols {
 
     /// Returns true if the program's functions have names. In a stripped program they have none.
     pub(crate) fn know_the_program(&mut self) -> bool {
-        let own = crate::stack::know_the_process as *const () as u64;
+        let own = crate::stack::learn_own_memory_layout as *const () as u64;
         self.at(own).first().is_some_and(|name| !name.starts_with('['))
     }
 
@@ -170,7 +170,7 @@ mod tests {
         c000-d000 r-xp 00000000 00:00 0    [vdso]\n";
 
     #[test]
-    fn code_is_found_by_its_file() {
+    fn memory_maps_are_parsed_into_modules() {
         let found = modules(MAPS);
         let seen: Vec<_> = found.iter().map(|m| (m.path.as_str(), m.base, &m.code[..])).collect();
         let expected: [(&str, u64, &[(u64, u64)]); 2] =

@@ -22,15 +22,15 @@ const SIGNALS_A_LOOK: usize = 64;
 const BACK_TO_SLEEP: u64 = 50_000;
 
 /// State of wall-time sampling.
-pub(crate) struct Wall {
-    threads: HashMap<i32, Seen>,
+pub(crate) struct WallSampler {
+    threads: HashMap<i32, SeenThread>,
     /// Index of the next thread.
     next: usize,
     own: i32,
     _handler: Handler,
 }
 
-struct Seen {
+struct SeenThread {
     /// End of the time that is accounted for.
     accounted: Instant,
     asked: bool,
@@ -40,7 +40,7 @@ struct Seen {
     asleep: Option<usize>,
 }
 
-impl Wall {
+impl WallSampler {
     pub(crate) fn new() -> std::io::Result<Self> {
         let handler = Handler::install(WALL_SIGNAL)?;
         let own = threads::own();
@@ -49,7 +49,7 @@ impl Wall {
 
     /// Runs a round over these threads. Calls `add` with the stack and the additional nanoseconds
     /// of each thread that still sleeps at the same stack.
-    pub(crate) fn look(&mut self, threads: &[i32], mut add: impl FnMut(usize, u64)) {
+    pub(crate) fn sample_round(&mut self, threads: &[i32], mut add: impl FnMut(usize, u64)) {
         let now = Instant::now();
         let mut signals = SIGNALS_A_LOOK;
         for step in 0..threads.len() {
@@ -57,13 +57,13 @@ impl Wall {
             if thread == self.own {
                 continue;
             }
-            let fresh = Seen { accounted: now, asked: false, schedule: None, asleep: None };
+            let fresh = SeenThread { accounted: now, asked: false, schedule: None, asleep: None };
             let seen = self.threads.entry(thread).or_insert(fresh);
             if seen.asked {
                 continue;
             }
             let schedule = threads::schedule(thread);
-            if let Some(stack) = seen.asleep.filter(|_| same(seen.schedule, schedule)) {
+            if let Some(stack) = seen.asleep.filter(|_| is_unchanged(seen.schedule, schedule)) {
                 add(stack, (now - seen.accounted).as_nanos() as u64);
                 seen.accounted = now;
                 continue;
@@ -93,7 +93,7 @@ impl Wall {
 }
 
 /// Returns true if a thread has done nothing but handle the signal since the signal was sent.
-fn same(asked: Option<Schedule>, now: Option<Schedule>) -> bool {
+fn is_unchanged(asked: Option<Schedule>, now: Option<Schedule>) -> bool {
     let (Some(asked), Some(now)) = (asked, now) else { return false };
     now.turns == asked.turns + 1 && now.ran - asked.ran < BACK_TO_SLEEP
 }

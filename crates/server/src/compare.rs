@@ -6,7 +6,7 @@
 
 use crate::store::store_error;
 use bytes::Bytes;
-use lsm::{Discarded, Engine, KeyRange, PurgeRule, Space, Verified};
+use lsm::{Discarded, Engine, KeyRange, PurgeRule, ScanItem, Space};
 use protocol::{
     CompareRequest, Compared, Damage, Detail, Kind, MAX_DAMAGED, Shared, StoreError, Sums,
 };
@@ -46,13 +46,13 @@ pub fn compare(
     let (mut looked_at, mut listed) = (0, 0);
     while let Some(item) = scan.next() {
         let (key, record) = match item {
-            Verified::Record(key, record) => (key, record),
-            Verified::Damaged(damaged) => {
+            ScanItem::Record(key, record) => (key, record),
+            ScanItem::Damaged(damaged) => {
                 tracing::warn!(error = %damaged.error, "a repair round found damaged data");
                 note_damage(&mut compared.damaged, damaged.first.into(), damaged.last);
                 continue;
             }
-            Verified::Pause { next } => {
+            ScanItem::Pause { next } => {
                 compared.next = Some(next.into());
                 break;
             }
@@ -142,7 +142,7 @@ fn note_damage(damaged: &mut Vec<Damage>, first: Bytes, last: Option<Vec<u8>>) {
 
 #[cfg(test)]
 mod tests {
-    use lsm::{Batch, Disk, Version, Work};
+    use lsm::{Batch, Disk, StepOutcome, Version};
     use protocol::RoundId;
 
     use super::*;
@@ -205,7 +205,7 @@ mod tests {
         commit(&stage, |batch| batch.put(Space::Data, b"k", version, b"value").unwrap());
         assert_eq!(sums(&stage, 0).damaged, []);
         stage.engine.rotate_all();
-        assert_eq!(stage.engine.flush_one().unwrap(), Work::Done);
+        assert_eq!(stage.engine.flush_one().unwrap(), StepOutcome::Done);
         let names = stage.disk.list().unwrap();
         let table = names.iter().find(|name| name.ends_with(".sst")).unwrap();
         // Within the first block.

@@ -41,12 +41,13 @@ impl Store for Engine {
 const PURGE_AFTER: u64 = 600_000_000;
 
 /// Returns the rule for the tombstones and expired values that the engine may purge. They stay
-/// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise`]), because a
-/// replica that missed them would bring back the records they hide. While the node is alone in its
-/// cluster, age decides instead: from [`crate::StartingNode::begin`] on, which reads from the
-/// stored layout whether the node is alone, until the node enters a layout with other nodes.
+/// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise_watermark`]),
+/// because a replica that missed them would bring back the records they hide. While the node is
+/// alone in its cluster, age decides instead: from [`crate::StartingNode::begin`] on, which reads
+/// from the stored layout whether the node is alone, until the node enters a layout with other
+/// nodes.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
-    PurgeRule::proven(PURGE_AFTER, IDEMPOTENCY_RETENTION_MICROS, wall_micros)
+    PurgeRule::with_watermark(PURGE_AFTER, IDEMPOTENCY_RETENTION_MICROS, wall_micros)
 }
 
 /// Converts an engine error into the protocol's kinds.
@@ -69,7 +70,9 @@ pub fn store_error(error: &Error) -> StoreError {
 mod tests {
     use std::sync::Arc;
 
-    use lsm::{Fields, Kind, Lookup, MemDisk, Options, ReadMode, Record, Space, Version, Work};
+    use lsm::{
+        Fields, Kind, Lookup, MemDisk, Options, ReadMode, Record, Space, StepOutcome, Version,
+    };
     use protocol::Clock;
 
     use super::*;
@@ -81,8 +84,8 @@ mod tests {
             let version = Version { time: (now - age) << 12, origin: 1 };
             let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
             let rule = purge_rule(move || now);
-            rule.holds_only_replica(alone);
-            rule.agree(now);
+            rule.set_only_replica(alone);
+            rule.set_agreed_time(now);
             rule.may_purge(space, record.view())
         };
         assert!(may(true, Space::Data, PURGE_AFTER + 1));
@@ -99,7 +102,7 @@ mod tests {
     fn left(alone: bool) -> Vec<&'static str> {
         let now = 1_700_000_000_000_000;
         let purge = Arc::new(purge_rule(move || now));
-        purge.holds_only_replica(alone);
+        purge.set_only_replica(alone);
         let options = Options { purge, level0_tables: 2, ..Options::default() };
         let engine = Engine::open(Arc::new(MemDisk::new()), options).unwrap();
         let second = 1_000_000;
@@ -122,7 +125,7 @@ mod tests {
             engine.rotate_all();
             engine.flush_one().unwrap();
         }
-        while engine.compact_one().unwrap() == Work::Done {}
+        while engine.compact_one().unwrap() == StepOutcome::Done {}
         let is_held = |key: &&str| {
             let found = engine.get(Space::Data, key.as_bytes(), ReadMode::Blocking).unwrap();
             matches!(found, Lookup::Found(_))

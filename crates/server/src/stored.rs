@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use lsm::{RecordRef, Snapshot, Space, Verified};
+use lsm::{RecordRef, ScanItem, Snapshot, Space};
 use protocol::layout::end_of_prefix;
 use protocol::{NodeId, Topology};
 
@@ -51,16 +51,16 @@ impl StoredWalk {
         let mut left = STEP_RECORDS;
         while let Some(item) = scan.next() {
             match item {
-                Verified::Record(key, _) if left == 0 => {
+                ScanItem::Record(key, _) if left == 0 => {
                     self.start = key.to_vec();
                     return false;
                 }
-                Verified::Record(key, record) => {
+                ScanItem::Record(key, record) => {
                     left -= 1;
                     self.note(key, &record, wall_micros);
                 }
-                Verified::Damaged(_) => {}
-                Verified::Pause { next } => {
+                ScanItem::Damaged(_) => {}
+                ScanItem::Pause { next } => {
                     self.start = next;
                     return false;
                 }

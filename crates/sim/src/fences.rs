@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_done_later_has_a_greater_fence() {
+    fn a_later_write_has_a_greater_fence() {
         let right = vec![write(1, [0, 10], 7, 1), write(2, [11, 20], 8, 2)];
         assert_eq!(check(right), None);
         for fence in [6, 7] {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_once_the_steps_tell_which_is_later() {
+    fn concurrent_writes_are_ordered_by_their_steps() {
         let at_once = |steps: [u32; 2]| {
             check(vec![write(1, [0, 10], 7, steps[0]), write(2, [5, 20], 8, steps[1])])
         };

@@ -7,12 +7,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use linear::{
-    Change, Condition, End, History, Life, Operation, Response, Tag, Verdict, chain, families,
+    Change, Completion, Condition, ExpiryTimes, History, Operation, Response, Tag, Verdict, chain,
+    families,
 };
 use protocol::{Answer, Conditional, Done, Impossible, Record, Version};
 
 use crate::fences::{self, Fenced};
-use crate::ledger::{Asked, ClientOutcome, What};
+use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::values::{decode, encode, value_of};
 
 /// Prefix of the keys' names.
@@ -23,7 +24,7 @@ const MOST_CONFIGURATIONS: usize = 2_000_000;
 
 /// Numbers of operations on contended keys, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Contended {
+pub struct ContendedTally {
     /// Reads and plain writes that were answered.
     pub plain: u64,
     /// Conditional writes that took effect.
@@ -42,7 +43,7 @@ pub struct Contended {
     pub gave_up: u64,
 }
 
-impl Contended {
+impl ContendedTally {
     /// Adds the outcomes of another run.
     pub fn add(&mut self, other: &Self) {
         self.plain += other.plain;
@@ -56,7 +57,7 @@ impl Contended {
     }
 }
 
-impl fmt::Display for Contended {
+impl fmt::Display for ContendedTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { plain, changed, unmet, failed, unknown, again, checked, gave_up } = self;
         write!(
@@ -70,15 +71,15 @@ impl fmt::Display for Contended {
 
 /// A client's write to a contended key, without the value, which is derived from its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ContendedWrite {
     pub(crate) condition: protocol::Condition,
     pub(crate) action: Action,
-    pub(crate) sent: Sent,
+    pub(crate) sent: RetryState,
 }
 
 /// Retry state of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum RetryState {
     /// The write has no idempotency key, so the client never sends it again.
     Once,
     /// The first attempt of a write with an idempotency key.
@@ -95,25 +96,27 @@ pub(crate) enum Action {
     Add(i64),
 }
 
-impl Wanted {
+impl ContendedWrite {
     /// Returns the number under which the write was first sent.
-    pub(crate) fn first(&self, number: u64) -> u64 {
+    pub(crate) fn first_number(&self, number: u64) -> u64 {
         match self.sent {
-            Sent::Once | Sent::First => number,
-            Sent::Again(first) => first,
+            RetryState::Once | RetryState::First => number,
+            RetryState::Again(first) => first,
         }
     }
 
     /// Returns the id of the write's idempotency key, if it has one.
-    pub(crate) fn id(&self, number: u64) -> Option<u64> {
-        let word = self.first(number).to_le_bytes();
-        (self.sent != Sent::Once).then(|| protocol::id_of_idempotency_key(b"", &word))
+    pub(crate) fn idempotency_id(&self, number: u64) -> Option<u64> {
+        let word = self.first_number(number).to_le_bytes();
+        (self.sent != RetryState::Once).then(|| protocol::id_of_idempotency_key(b"", &word))
     }
 
     /// Converts to the protocol's type.
-    pub(crate) fn of(self, number: u64, expiry_ms: u64) -> Conditional {
+    pub(crate) fn into_conditional(self, number: u64, expiry_ms: u64) -> Conditional {
         let change = match self.action {
-            Action::Put => protocol::Change::Put(Bytes::from(encode(value_of(self.first(number))))),
+            Action::Put => {
+                protocol::Change::Put(Bytes::from(encode(value_of(self.first_number(number)))))
+            }
             Action::Delete => protocol::Change::Delete,
             Action::Add(number) => protocol::Change::Add(number),
         };
@@ -125,7 +128,7 @@ impl Wanted {
 
 /// An operation recorded until the end.
 #[derive(Debug)]
-struct Kept {
+struct RecordedOperation {
     operation: Operation,
     /// True if the operation had no effect, or is a read without an answer.
     is_void: bool,
@@ -139,8 +142,8 @@ struct Kept {
 }
 
 #[derive(Debug, Default)]
-struct OfKey {
-    kept: BTreeMap<u64, Kept>,
+struct KeyHistory {
+    kept: BTreeMap<u64, RecordedOperation>,
     /// True once the key is abandoned. Later answers no longer count.
     is_over: bool,
 }
@@ -148,13 +151,13 @@ struct OfKey {
 /// The histories of all contended keys: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
-    of_keys: BTreeMap<Bytes, OfKey>,
+    by_key: BTreeMap<Bytes, KeyHistory>,
     /// Most milliseconds by which a conditional write may be evaluated behind every wall clock. A
     /// leader may take its time from an earlier comparison with other nodes' clocks.
     pub(crate) lag_ms: u64,
     /// Number of times that all keys were abandoned for new ones.
     generation: u32,
-    pub(crate) tally: Contended,
+    pub(crate) tally: ContendedTally,
 }
 
 /// Returns true for a contended key.
@@ -170,40 +173,40 @@ impl Histories {
 
     /// Records the start of an operation. No clock by which the operation may be evaluated is
     /// behind `earliest_ms`.
-    pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &Asked) {
+    pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &ClientRequest) {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {
-            What::Scan => return,
-            What::Get => (true, linear::Asked::Get),
-            What::Put => (true, linear::Asked::Change(Condition::Any, put)),
-            What::Delete => (true, linear::Asked::Change(Condition::Any, Change::Delete)),
-            What::Change(wanted @ Wanted { condition, action, .. }) => {
+            RequestKind::Scan => return,
+            RequestKind::Get => (true, linear::Request::Get),
+            RequestKind::Put => (true, linear::Request::Change(Condition::Any, put)),
+            RequestKind::Delete => (true, linear::Request::Change(Condition::Any, Change::Delete)),
+            RequestKind::Change(wanted @ ContendedWrite { condition, action, .. }) => {
                 let change = match action {
-                    Action::Put => Change::Put(value_of(wanted.first(number))),
+                    Action::Put => Change::Put(value_of(wanted.first_number(number))),
                     Action::Delete => Change::Delete,
                     Action::Add(number) => Change::Add(*number),
                 };
-                (false, linear::Asked::Change(condition_of(condition), change))
+                (false, linear::Request::Change(condition_of(condition), change))
             }
         };
-        let end = End::Unknown;
+        let end = Completion::Unknown;
         let earliest_ms = earliest_ms.saturating_sub(self.lag_ms);
-        let life = Life { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
+        let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
         // A retry is part of the first attempt's operation, unless its condition is not met.
         let sent = match &asked.what {
-            What::Change(wanted) => wanted.sent,
-            _ => Sent::Once,
+            RequestKind::Change(wanted) => wanted.sent,
+            _ => RetryState::Once,
         };
-        let is_void = matches!(sent, Sent::Again(_));
+        let is_void = matches!(sent, RetryState::Again(_));
         let (first, is_reissued, fence) = (None, false, 0);
-        let kept = Kept { operation, is_void, is_plain, first, is_reissued, fence };
-        self.of_keys.entry(asked.key.clone()).or_default().kept.insert(number, kept);
+        let kept = RecordedOperation { operation, is_void, is_plain, first, is_reissued, fence };
+        self.by_key.entry(asked.key.clone()).or_default().kept.insert(number, kept);
     }
 
     /// Records the version of a plain write. Returns true if its key is contended.
-    pub(crate) fn versioned(&mut self, key: &Bytes, number: u64, version: Version) -> bool {
-        let of_key = self.of_keys.get_mut(key);
+    pub(crate) fn record_version(&mut self, key: &Bytes, number: u64, version: Version) -> bool {
+        let of_key = self.by_key.get_mut(key);
         let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) else {
             return false;
         };
@@ -213,17 +216,17 @@ impl Histories {
     }
 
     /// Records the expiry of a write's value.
-    pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
-        let of_key = self.of_keys.get_mut(key);
+    pub(crate) fn record_expiry(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
+        let of_key = self.by_key.get_mut(key);
         if let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) {
             kept.operation.life.expiry_ms = expiry_ms;
         }
     }
 
     /// Notes that a clock is set back to `wall_ms`. Open operations may be evaluated at that time.
-    pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
-        let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
-        for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
+    pub(crate) fn note_clock_set_back(&mut self, wall_ms: u64) {
+        let all = self.by_key.values_mut().flat_map(|of_key| of_key.kept.values_mut());
+        for kept in all.filter(|kept| kept.operation.end == Completion::Unknown) {
             let (earliest, _) = &mut kept.operation.life.evaluated_ms;
             *earliest = wall_ms.saturating_sub(self.lag_ms).min(*earliest);
         }
@@ -232,11 +235,11 @@ impl Histories {
     /// Notes that a plain write is sent to a replica, perhaps with another version than its first.
     /// The version must be recorded here, because perhaps no read ever shows the plain write's
     /// record: a conditional write that is based on the new version may replace it.
-    pub(crate) fn is_sent(&mut self, key: &Bytes, record: &Record) {
+    pub(crate) fn note_sent(&mut self, key: &Bytes, record: &Record) {
         if is_contended(key)
             && let Some((number, version)) = write_of(record)
         {
-            self.versioned(key, number, version);
+            self.record_version(key, number, version);
         }
     }
 
@@ -246,11 +249,11 @@ impl Histories {
         &mut self,
         (now, latest_ms): (u64, u64),
         number: u64,
-        asked: &Asked,
+        asked: &ClientRequest,
         outcome: &ClientOutcome,
     ) -> Option<String> {
         let (number, again) = match &asked.what {
-            What::Change(wanted) => (wanted.first(number), number),
+            RequestKind::Change(wanted) => (wanted.first_number(number), number),
             _ => (number, number),
         };
         let is_again = again != number;
@@ -260,7 +263,7 @@ impl Histories {
             ClientOutcome::Answer(Answer::Done(Done::Unmet { .. } | Done::Impossible(_), _))
         );
         let number = if unmet { again } else { number };
-        let of_key = self.of_keys.get_mut(&asked.key)?;
+        let of_key = self.by_key.get_mut(&asked.key)?;
         let kept = of_key.kept.get_mut(&number)?;
         kept.is_void &= !unmet;
         let answered = match outcome {
@@ -293,7 +296,7 @@ impl Histories {
             ClientOutcome::Range(_) => return Some(format!("{number} is not a range")),
         };
         match answered {
-            None if kept.operation.asked == linear::Asked::Get => kept.is_void = true,
+            None if kept.operation.asked == linear::Request::Get => kept.is_void = true,
             None if is_again => {}
             None => self.tally.unknown += 1,
             Some(_) if is_again => self.tally.again += 1,
@@ -304,8 +307,8 @@ impl Histories {
         if let Some(answered) = answered
             && !of_key.is_over
         {
-            kept.operation.end = End::At(now, answered);
-            kept.evaluated(latest_ms, outcome);
+            kept.operation.end = Completion::At(now, answered);
+            kept.note_evaluation(latest_ms, outcome);
             if let ClientOutcome::Answer(Answer::Done(Done::Changed { fence, .. }, _)) = outcome {
                 kept.fence = *fence;
             }
@@ -316,7 +319,7 @@ impl Histories {
             _ => None,
         };
         if let Some((number, version)) = seen {
-            self.versioned(&asked.key, number, version);
+            self.record_version(&asked.key, number, version);
         }
         None
     }
@@ -325,22 +328,22 @@ impl Histories {
     /// Clients continue with new keys.
     pub(crate) fn give_up_keys(&mut self) {
         self.generation += 1;
-        self.of_keys.values_mut().for_each(|of_key| of_key.is_over = true);
+        self.by_key.values_mut().for_each(|of_key| of_key.is_over = true);
     }
 
     /// Returns the keys in use.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Bytes> + '_ {
-        let used = self.of_keys.iter().filter(|(_, of_key)| !of_key.is_over);
+        let used = self.by_key.iter().filter(|(_, of_key)| !of_key.is_over);
         used.map(|(key, _)| key.clone())
     }
 
     /// Checks every history; returns the errors.
     pub(crate) fn check(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (key, of_key) in std::mem::take(&mut self.of_keys) {
+        for (key, of_key) in std::mem::take(&mut self.by_key) {
             wrong.extend(fences::check(of_key.fenced()).map(|what| format!("{key:?}: {what}")));
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
-            let operations = kept.flat_map(Kept::operations).collect();
+            let operations = kept.flat_map(RecordedOperation::operations).collect();
             let mut history = History { operations };
             families::unite(&mut history);
             if let Some(what) = chain::check(&history) {
@@ -356,12 +359,12 @@ impl Histories {
     }
 }
 
-impl OfKey {
+impl KeyHistory {
     /// Returns the conditional writes that were answered with a fence.
     fn fenced(&self) -> Vec<Fenced> {
         let told = self.kept.values().filter(|kept| kept.fence != 0);
         let fenced = told.filter_map(|kept| match &kept.operation.end {
-            End::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
+            Completion::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
                 number: kept.operation.number,
                 call: kept.operation.call,
                 answered: *answered,
@@ -374,11 +377,11 @@ impl OfKey {
     }
 }
 
-impl Kept {
+impl RecordedOperation {
     /// Records the latest time at which an answered operation was evaluated, and the expiry of the
     /// value that a read returned.
-    fn evaluated(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
-        let Life { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
+    fn note_evaluation(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
+        let ExpiryTimes { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
         if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
             *expiry_ms = found.as_ref().map_or(0, Record::expiry_ms);
@@ -390,7 +393,7 @@ impl Kept {
         if !self.is_reissued {
             return vec![self.operation];
         }
-        self.operation.seen_twice().into()
+        self.operation.split_reissued().into()
     }
 }
 

@@ -11,11 +11,12 @@
 
 #![forbid(unsafe_code)]
 
-mod agenda;
+mod event_queue;
 mod fences;
 mod histories;
 mod journal;
 mod ledger;
+mod machine_clock;
 mod network;
 mod plan;
 mod random;
@@ -23,13 +24,14 @@ mod records;
 mod scale;
 mod store;
 mod values;
-mod wall;
 mod world;
 
-pub use histories::Contended;
+pub use histories::ContendedTally;
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
-pub use scale::{Growth, Parts, Scale, Traffic, measure, measure_growth, parts};
+pub use scale::{
+    Growth, ProtocolInstances, Scale, Traffic, measure, measure_growth, protocol_instances,
+};
 
 use world::World;
 
@@ -41,7 +43,7 @@ pub struct Report {
     /// Outcomes of the clients' operations.
     pub tally: Tally,
     /// Outcomes of operations on contended keys.
-    pub contended: Contended,
+    pub contended: ContendedTally,
     /// Number of faults.
     pub faults: u64,
     /// Number of layout changes decided.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use protocol::Topology;
-use sim::{Contended, Plan, Report, Scale, Traffic};
+use sim::{ContendedTally, Plan, Report, Scale, Traffic};
 
 /// Whole kvorum clusters in one thread, from one seed.
 #[derive(Debug, Parser)]
@@ -82,14 +82,14 @@ enum Command {
 
 impl Shape {
     fn plan(&self, seed: u64) -> Plan {
-        let mut plan = Plan::of(seed);
+        let mut plan = Plan::from_seed(seed);
         plan.nodes = self.nodes.unwrap_or(plan.nodes);
         plan.loops = self.loops.unwrap_or(plan.loops);
         plan.seconds = self.seconds.unwrap_or(plan.seconds);
         plan.task_drops = self.task_drops.unwrap_or(plan.task_drops);
         if let Some(members) = self.members {
             plan.members = members;
-            plan.has_moves(members > 0);
+            plan.set_frequent_moves(members > 0);
         }
         plan
     }
@@ -169,7 +169,7 @@ fn scale(sizes: &[usize], seed: u64) {
         let placed = begun.elapsed();
         let table = resident().saturating_sub(before);
         let before = resident();
-        let parts = sim::parts(&topology, LOOPS, SETS);
+        let parts = sim::protocol_instances(&topology, LOOPS, SETS);
         let memory = resident().saturating_sub(before) / SETS as u64;
         drop(parts);
         let counted = sim::measure(*nodes, seed);
@@ -223,7 +223,7 @@ struct Sum {
     left: u64,
     answered: u64,
     events: u64,
-    contended: Contended,
+    contended: ContendedTally,
 }
 
 impl Sum {

@@ -107,12 +107,12 @@ impl Network {
         }
     }
 
-    fn way(&self, from: usize, to: usize) -> Path {
+    fn path(&self, from: usize, to: usize) -> Path {
         self.ways.get(&(from, to)).copied().unwrap_or_default()
     }
 
     pub(crate) fn blocked(&self, from: usize, to: usize) -> bool {
-        self.way(from, to).blocked > 0
+        self.path(from, to).blocked > 0
     }
 
     /// Returns true if two machines can reach each other in both directions.
@@ -121,7 +121,7 @@ impl Network {
     }
 
     /// Begins or ends a fault that blocks a path.
-    pub(crate) fn block(&mut self, from: usize, to: usize, begins: bool) {
+    pub(crate) fn set_blocked(&mut self, from: usize, to: usize, begins: bool) {
         let way = self.ways.entry((from, to)).or_default();
         way.blocked = if begins { way.blocked + 1 } else { way.blocked.saturating_sub(1) };
     }
@@ -143,7 +143,7 @@ impl Network {
 
     /// Returns the delay of a transmission on a path, in microseconds.
     pub(crate) fn delay(&mut self, from: usize, to: usize) -> u64 {
-        let way = self.way(from, to);
+        let way = self.path(from, to);
         let mut delay = self.random.spread(self.speed.least_micros, self.speed.most_micros);
         delay += way.slow;
         let mut tries = 0;
@@ -167,7 +167,7 @@ impl Network {
     }
 
     /// Returns the connections with an open end in this process.
-    pub(crate) fn of_process(&self, node: usize, life: u32) -> Vec<(u64, usize)> {
+    pub(crate) fn connections_of_process(&self, node: usize, life: u32) -> Vec<(u64, usize)> {
         let mine = |end: &LoopEnd| end.node == node && end.life == life && end.open;
         let ends = |(id, connection): (&u64, &Connection)| {
             let mine = (0..2).filter(|end| mine(&connection.ends[*end]));
@@ -177,7 +177,7 @@ impl Network {
     }
 
     /// Returns all connections, with or without bytes in transit.
-    pub(crate) fn all(&self) -> Vec<u64> {
+    pub(crate) fn connection_ids(&self) -> Vec<u64> {
         self.connections.keys().copied().collect()
     }
 

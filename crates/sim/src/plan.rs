@@ -191,7 +191,7 @@ pub struct Plan {
 
 impl Plan {
     /// Draws the plan of a seed.
-    pub fn of(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let nodes = *random.pick(&[3, 3, 3, 4, 5, 5, 2]);
         let sync = if random.permille(850) {
@@ -212,7 +212,7 @@ impl Plan {
             named_quorums: *random.pick(&[0, 100, 300, 1000]),
             ranges: 10,
             seconds: random.between(5, 40),
-            faults: Self::some_faults(&mut random),
+            faults: Self::draw_faults(&mut random),
             fault_micros: random.spread(200_000, 10_000_000),
             sync,
             memtable_bytes: 128 << 10,
@@ -243,14 +243,14 @@ impl Plan {
             contended_keys: random.between(1, 3) as usize,
             plain_writes: *random.pick(&[0, 50, 300]),
             expiring: [0, 200, 600][seed as usize % 3],
-            rounds: Self::some_rounds(&mut random),
+            rounds: Self::draw_round_config(&mut random),
             log: false,
         }
     }
 
     /// Draws the parameters of repair rounds. Most plans start a round as soon as the last has
     /// ended.
-    fn some_rounds(random: &mut Random) -> RoundConfig {
+    fn draw_round_config(random: &mut Random) -> RoundConfig {
         let full_interval_micros = *random.pick(&[0, 0, u64::MAX]);
         let settled_micros = *random.pick(&[0, 3_000_000]);
         let share = *random.pick(&[10, 100]);
@@ -259,7 +259,7 @@ impl Plan {
     }
 
     /// Makes layout changes that move keys frequent, if `wanted`.
-    pub fn has_moves(&mut self, wanted: bool) {
+    pub fn set_frequent_moves(&mut self, wanted: bool) {
         if wanted && self.change_micros == 0 {
             self.change_micros = MOVES_MICROS;
         }
@@ -274,7 +274,7 @@ impl Plan {
     }
 
     /// Returns the number of ids that may be given to nodes. Each id is given only once.
-    pub(crate) fn ids(&self) -> usize {
+    pub(crate) fn max_node_ids(&self) -> usize {
         self.nodes + if self.changes_members() { self.joiners } else { 0 }
     }
 
@@ -288,7 +288,7 @@ impl Plan {
         self.faults.iter().all(|fault| fault.forgets_nothing())
     }
 
-    fn some_faults(random: &mut Random) -> Vec<Fault> {
+    fn draw_faults(random: &mut Random) -> Vec<Fault> {
         let mut faults = Fault::ALL.to_vec();
         let wanted = match random.below(8) {
             0 => 0,

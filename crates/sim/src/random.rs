@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_within_its_bounds_and_reaches_them() {
+    fn random_numbers_stay_within_bounds_and_reach_them() {
         let mut random = Random::new(1);
         let drawn: Vec<u64> = (0..10_000).map(|_| random.spread(3, 1000)).collect();
         assert!(drawn.iter().all(|n| (3..=1000).contains(n)));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_known_again_under_another_version() {
+    fn a_reissued_write_is_recognised() {
         let version = lsm::Version { time: 5, origin: 3 };
         for kind in [lsm::Kind::Value, lsm::Kind::Tombstone] {
             let fields = Fields { copies: 2, ..Fields::new(kind, version) };

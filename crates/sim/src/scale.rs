@@ -37,7 +37,7 @@ pub struct Scale {
 
 /// Runs a cluster of `nodes` nodes without faults, then takes one away and brings it back.
 pub fn measure(nodes: usize, seed: u64) -> Scale {
-    let mut plan = Plan::of(seed);
+    let mut plan = Plan::from_seed(seed);
     plan.nodes = nodes;
     (plan.loops, plan.replicas, plan.clients) = (2, 3, 100);
     (plan.hot_keys, plan.own_keys, plan.think_micros) = (10_000, 1_000, 40_000);
@@ -46,7 +46,7 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     plan.memtable_bytes = 4 << 20;
     plan.keeps_links = false;
     plan.contenders = 0;
-    World::new(plan).scale(SECONDS * 1_000_000)
+    World::new(plan).measure_scale(SECONDS * 1_000_000)
 }
 
 /// Traffic between nodes about the membership of the cluster.
@@ -79,25 +79,29 @@ pub struct Growth {
 /// Runs a cluster of `nodes` nodes with `loops` loops each, without faults, clients or repair
 /// rounds. `joiners` nodes join the cluster.
 pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> Growth {
-    let mut plan = Plan::of(seed);
+    let mut plan = Plan::from_seed(seed);
     (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, loops, 3);
     (plan.clients, plan.contenders, plan.faults, plan.founded) = (0, 0, Vec::new(), true);
     (plan.skew_micros, plan.clock_micros, plan.rounds) = (0, 1, RoundConfig::NONE);
     (plan.change_micros, plan.moves, plan.members) = (NEVER, 1000, 1000);
     plan.disk_micros = (50, 200);
-    World::new(plan).grows(joiners, SECONDS * 1_000_000)
+    World::new(plan).measure_growth(joiners, SECONDS * 1_000_000)
 }
 
 /// The protocol's data structures for one node of a cluster. The topology is shared here, and
 /// measured separately.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ProtocolInstances {
     _protocols: Vec<Protocol>,
     _node: Background,
 }
 
 /// Creates the protocol's data structures of `sets` nodes.
-pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
+pub fn protocol_instances(
+    topology: &Topology,
+    loops: usize,
+    sets: usize,
+) -> Vec<ProtocolInstances> {
     let config =
         Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, brief_bytes: BRIEF_BYTES };
     let make = |_| {
@@ -106,7 +110,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         let logs = Arc::new(Logs::first(Incarnation(1)));
         let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, membership, 0, logs));
         let protocol = |_| Protocol::new(Arc::clone(&shared), config);
-        Parts {
+        ProtocolInstances {
             _protocols: (0..loops).map(protocol).collect(),
             _node: Background::new(
                 Arc::clone(&shared),

@@ -10,7 +10,8 @@ use std::mem;
 use std::sync::Arc;
 
 use lsm::{
-    Backlog, Batch, Compactions, Engine, Error, FullCompaction, MemDisk, Moment, Options, Work,
+    Backlog, Batch, Engine, Error, FullCompaction, MemDisk, Moment, Options, RequestedCompactions,
+    StepOutcome,
 };
 use protocol::OpId;
 use server::WritePurpose;
@@ -40,7 +41,7 @@ pub(crate) struct Store {
     starved: bool,
     waiting: Vec<(BatchOwner, Batch)>,
     committing: Vec<(BatchOwner, Batch)>,
-    compactions: Compactions,
+    compactions: RequestedCompactions,
     /// State of the requested compaction, while one runs.
     compaction: Option<FullCompaction>,
 }
@@ -50,7 +51,7 @@ impl Store {
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
         let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
         let (waiting, committing) = (Vec::new(), Vec::new());
-        let (compactions, compaction) = (Compactions::default(), None);
+        let (compactions, compaction) = (RequestedCompactions::default(), None);
         Ok(Self { engine, starved: false, waiting, committing, compactions, compaction })
     }
 
@@ -63,7 +64,7 @@ impl Store {
         if self.engine.backlog() != Backlog::Full {
             return None;
         }
-        Some(match self.engine.healthy() {
+        Some(match self.engine.check_health() {
             Err(error) => error,
             Ok(()) if self.starved => Error::NoSpace { what: "tables" },
             Ok(()) => Error::Busy { what: "flushes or compactions are too far behind" },
@@ -100,7 +101,7 @@ impl Store {
         self.engine.delete_obsolete_tables();
         self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
         let compacts = self.compact_next();
-        compacts || steps.iter().any(|step| matches!(step, Ok(Work::Done)))
+        compacts || steps.iter().any(|step| matches!(step, Ok(StepOutcome::Done)))
     }
 
     /// Requests a compaction of the whole store that begins after this call; returns its number.
@@ -111,7 +112,7 @@ impl Store {
     /// Returns whether that compaction, or one after it, succeeded. Returns `None` if neither has
     /// ended.
     pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
-        self.compactions.has_done(number)
+        self.compactions.succeeded(number)
     }
 
     /// Does a step of the requested compaction. Returns true if there is one.
@@ -120,16 +121,16 @@ impl Store {
             return false;
         }
         let (engine, whole) = (&self.engine, &mut self.compaction);
-        let mut step = || -> Result<Work, Error> {
+        let mut step = || -> Result<StepOutcome, Error> {
             if whole.is_none() {
                 engine.rotate_all();
-                while engine.flush_one()? == Work::Done {}
+                while engine.flush_one()? == StepOutcome::Done {}
             }
             engine.compact_next(whole.get_or_insert_default())
         };
         let outcome = step();
         let so_far = whole.clone().unwrap_or_default();
-        if self.compactions.stepped(outcome, &so_far, Moment::default(), 0) {
+        if self.compactions.record_step(outcome, &so_far, Moment::default(), 0) {
             *whole = None;
         }
         true
@@ -143,7 +144,7 @@ impl Store {
 
     /// Ends the process as by a kill or a loss of power. The group being committed may have reached
     /// the disk in part: the end falls on one of the next calls to the disk.
-    pub(crate) fn die(self, disk: &MemDisk, random: &mut Random) {
+    pub(crate) fn crash(self, disk: &MemDisk, random: &mut Random) {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
             // The recipients ended with the process.

@@ -413,7 +413,7 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let [events, seconds, format, idle] = raw_values(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad_parameter)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad_parameter)?;
-    if format.is_of_one() && events.len() > 1 {
+    if format.holds_one_event() && events.len() > 1 {
         let (name, events) = (format.name(), profile::event::names(&events));
         return Err(bad_parameter(format!(
             "format={name} holds one event, not {events}; use html or json, or request one event \

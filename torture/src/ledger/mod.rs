@@ -23,7 +23,7 @@ use crate::random::Random;
 
 /// The outcome of a write, by the node's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub enum WriteOutcome {
     /// The node acknowledged the write.
     Ok,
     /// The node refused the write, which has no effect and will have none.
@@ -39,7 +39,7 @@ struct Attempt {
     begun: Duration,
     /// Time of the answer. `None` = no answer came, or the outcome is unknown.
     ended: Option<Duration>,
-    said: Said,
+    said: WriteOutcome,
 }
 
 /// A write in progress.
@@ -52,7 +52,7 @@ pub struct Ticket {
 
 /// State of the process that received the attempts, at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Process {
+pub enum ProcessState {
     /// The process still runs, so that a write with an unknown outcome may still take effect.
     Same,
     /// The process has ended. A write with an unknown outcome cannot take effect any more.
@@ -61,7 +61,7 @@ pub enum Process {
 
 /// The kinds of wrong answers to a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
+pub enum WrongAnswer {
     /// A value older than the newest acknowledged one.
     Old,
     /// A value, although a newer delete was acknowledged.
@@ -120,23 +120,27 @@ impl Ledger {
         let mut keys = self.lock();
         if !keys.contains_key(key) {
             let absent = Duration::ZERO;
-            let never =
-                Attempt { tag: None, begun: absent, ended: Some(absent), said: Said::Unknown };
+            let never = Attempt {
+                tag: None,
+                begun: absent,
+                ended: Some(absent),
+                said: WriteOutcome::Unknown,
+            };
             keys.insert(key.to_owned(), vec![never]);
         }
         let attempts = keys.entry(key.to_owned()).or_default();
-        attempts.push(Attempt { tag, begun: self.now(), ended: None, said: Said::Unknown });
+        attempts.push(Attempt { tag, begun: self.now(), ended: None, said: WriteOutcome::Unknown });
         Ticket { key: key.to_owned(), place: attempts.len() - 1 }
     }
 
     /// Records the node's answer.
-    pub fn end(&self, ticket: Ticket, said: Said) {
+    pub fn end(&self, ticket: Ticket, said: WriteOutcome) {
         let now = self.now();
         if let Some(attempt) =
             self.lock().get_mut(&ticket.key).and_then(|attempts| attempts.get_mut(ticket.place))
         {
             attempt.said = said;
-            attempt.ended = (said != Said::Unknown).then_some(now);
+            attempt.ended = (said != WriteOutcome::Unknown).then_some(now);
         }
     }
 
@@ -145,14 +149,14 @@ impl Ledger {
     pub fn counts(&self) -> (usize, usize, usize) {
         let keys = self.lock();
         let of = |said| keys.values().flatten().filter(|a| a.said == said).count();
-        let never = keys.values().filter(|a| a[0].said == Said::Unknown).count();
-        (of(Said::Ok), of(Said::Failed), of(Said::Unknown) - never)
+        let never = keys.values().filter(|a| a[0].said == WriteOutcome::Unknown).count();
+        (of(WriteOutcome::Ok), of(WriteOutcome::Failed), of(WriteOutcome::Unknown) - never)
     }
 
     /// Returns the number of acknowledged writes that began after `moment`.
     pub fn acknowledged_after(&self, moment: Duration) -> usize {
         let keys = self.lock();
-        keys.values().flatten().filter(|a| a.said == Said::Ok && a.begun > moment).count()
+        keys.values().flatten().filter(|a| a.said == WriteOutcome::Ok && a.begun > moment).count()
     }
 
     /// Returns the keys with any attempt.
@@ -175,7 +179,7 @@ impl Ledger {
 
     /// Returns the kind of a wrong answer, which callers count, or `None` if the answer is right. A
     /// value that no client wrote, or whose write was refused, is an error.
-    pub fn wrong(&self, key: &str, found: Option<&[u8]>) -> Result<Option<Wrong>, Failure> {
+    pub fn wrong(&self, key: &str, found: Option<&[u8]>) -> Result<Option<WrongAnswer>, Failure> {
         let keys = self.lock();
         let Some(attempts) = keys.get(key) else {
             return match found {
@@ -187,19 +191,19 @@ impl Ledger {
         if candidates(key, attempts, tag)?.into_iter().any(|c| !superseded(c, attempts, None)) {
             return Ok(None);
         }
-        let acknowledged = attempts.iter().filter(|attempt| attempt.said == Said::Ok);
+        let acknowledged = attempts.iter().filter(|attempt| attempt.said == WriteOutcome::Ok);
         let newest = acknowledged.max_by_key(|attempt| attempt.begun).and_then(|a| a.tag);
         Ok(Some(match (tag, newest) {
-            (None, _) => Wrong::Absent,
-            (Some(_), None) => Wrong::Deleted,
-            (Some(_), Some(_)) => Wrong::Old,
+            (None, _) => WrongAnswer::Absent,
+            (Some(_), None) => WrongAnswer::Deleted,
+            (Some(_), Some(_)) => WrongAnswer::Old,
         }))
     }
 
     /// Returns the keys with an acknowledged write.
     pub fn acknowledged_keys(&self) -> Vec<String> {
         let keys = self.lock();
-        let was = |attempts: &[Attempt]| attempts.iter().any(|a| a.said == Said::Ok);
+        let was = |attempts: &[Attempt]| attempts.iter().any(|a| a.said == WriteOutcome::Ok);
         keys.iter().filter(|(_, attempts)| was(attempts)).map(|(key, _)| key.clone()).collect()
     }
 
@@ -208,11 +212,11 @@ impl Ledger {
     pub fn check(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
-        process: Process,
+        process: ProcessState,
     ) -> Result<Tally, Failure> {
-        let ended = (process == Process::New).then(|| self.now());
+        let ended = (process == ProcessState::New).then(|| self.now());
         let mut keys = self.lock();
-        no_strangers(&keys, found)?;
+        check_none_invented(&keys, found)?;
         for (key, attempts) in keys.iter_mut() {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
             let kept = candidates(key, attempts, tag)?;
@@ -220,7 +224,7 @@ impl Ledger {
                 return Err(Failure::Broken(lost(key, tag, attempts)));
             }
             if let Some(now) = ended {
-                *attempts = vec![Attempt { tag, begun: now, ended, said: Said::Ok }];
+                *attempts = vec![Attempt { tag, begun: now, ended, said: WriteOutcome::Ok }];
             }
         }
         Ok(Tally { keys: keys.len(), ..Tally::default() })
@@ -229,7 +233,7 @@ impl Ledger {
     /// Checks that each found value was once written to its key.
     pub fn check_written(&self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
         let keys = self.lock();
-        no_strangers(&keys, found)?;
+        check_none_invented(&keys, found)?;
         for (key, value) in found {
             if let Some(attempts) = keys.get(key) {
                 candidates(key, attempts, Some(tag_of(key, value)?))?;
@@ -249,7 +253,7 @@ impl Ledger {
     ) -> Result<Tally, Failure> {
         let ended = Some(self.now());
         let mut keys = self.lock();
-        no_strangers(&keys, found)?;
+        check_none_invented(&keys, found)?;
         let mut tally = Tally { keys: keys.len(), ..Tally::default() };
         // Start of the newest surviving write, and acknowledgment of the earliest lost one.
         let (mut newest, mut earliest) = ((Duration::ZERO, ""), (Duration::MAX, String::new()));
@@ -285,13 +289,13 @@ impl Ledger {
         let now = self.now();
         for (key, attempts) in keys.iter_mut() {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
-            *attempts = vec![Attempt { tag, begun: now, ended: Some(now), said: Said::Ok }];
+            *attempts = vec![Attempt { tag, begun: now, ended: Some(now), said: WriteOutcome::Ok }];
         }
         Ok(tally)
     }
 }
 
-fn no_strangers(
+fn check_none_invented(
     keys: &BTreeMap<String, Vec<Attempt>>,
     found: &BTreeMap<String, Vec<u8>>,
 ) -> Result<(), Failure> {
@@ -308,7 +312,7 @@ fn candidates<'a>(
     tag: Option<u64>,
 ) -> Result<Vec<&'a Attempt>, Failure> {
     let same = attempts.iter().filter(|attempt| attempt.tag == tag);
-    let (refused, possible): (Vec<_>, Vec<_>) = same.partition(|a| a.said == Said::Failed);
+    let (refused, possible): (Vec<_>, Vec<_>) = same.partition(|a| a.said == WriteOutcome::Failed);
     match (refused.is_empty(), possible.is_empty()) {
         (_, false) => Ok(possible),
         (false, true) => {
@@ -331,7 +335,7 @@ fn first_lost(
     process_ended: Option<Duration>,
 ) -> Option<Duration> {
     let ended = candidate.ended.or(process_ended)?;
-    let newer = attempts.iter().filter(|a| a.said == Said::Ok && a.begun > ended);
+    let newer = attempts.iter().filter(|a| a.said == WriteOutcome::Ok && a.begun > ended);
     newer.filter_map(|attempt| attempt.ended).min()
 }
 

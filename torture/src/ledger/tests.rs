@@ -8,7 +8,7 @@ fn found(items: &[(&str, &[u8])]) -> BTreeMap<String, Vec<u8>> {
     items.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect()
 }
 
-fn put(ledger: &Ledger, key: &str, said: Said) -> Vec<u8> {
+fn put(ledger: &Ledger, key: &str, said: WriteOutcome) -> Vec<u8> {
     let (ticket, value) = ledger.put(key, LEN);
     ledger.end(ticket, said);
     value
@@ -19,58 +19,58 @@ fn broken<T>(result: Result<T, Failure>) -> bool {
 }
 
 #[test]
-fn an_acknowledged_write_must_be_there() {
+fn a_missing_acknowledged_write_is_an_error() {
     let ledger = Ledger::default();
-    let old = put(&ledger, "k", Said::Ok);
-    let new = put(&ledger, "k", Said::Ok);
-    assert!(broken(ledger.check(&found(&[]), Process::New)));
-    assert!(broken(ledger.check(&found(&[("k", &old)]), Process::New)));
-    ledger.check(&found(&[("k", &new)]), Process::New).unwrap();
-    assert!(broken(ledger.check(&found(&[]), Process::New)), "what was found must stay");
+    let old = put(&ledger, "k", WriteOutcome::Ok);
+    let new = put(&ledger, "k", WriteOutcome::Ok);
+    assert!(broken(ledger.check(&found(&[]), ProcessState::New)));
+    assert!(broken(ledger.check(&found(&[("k", &old)]), ProcessState::New)));
+    ledger.check(&found(&[("k", &new)]), ProcessState::New).unwrap();
+    assert!(broken(ledger.check(&found(&[]), ProcessState::New)), "what was found must stay");
 }
 
 #[test]
 fn an_unknown_write_may_be_there_or_not_but_not_come_and_go() {
     let ledger = Ledger::default();
-    let sure = put(&ledger, "k", Said::Ok);
-    let maybe = put(&ledger, "k", Said::Unknown);
+    let sure = put(&ledger, "k", WriteOutcome::Ok);
+    let maybe = put(&ledger, "k", WriteOutcome::Unknown);
     ledger.check_read("k", Some(&sure)).unwrap();
-    ledger.check(&found(&[("k", &maybe)]), Process::New).unwrap();
-    assert!(broken(ledger.check(&found(&[("k", &sure)]), Process::New)));
+    ledger.check(&found(&[("k", &maybe)]), ProcessState::New).unwrap();
+    assert!(broken(ledger.check(&found(&[("k", &sure)]), ProcessState::New)));
 }
 
 #[test]
 fn an_unknown_write_can_come_late_only_while_its_process_lives() {
     let ledger = Ledger::default();
-    let maybe = put(&ledger, "k", Said::Unknown);
-    let sure = put(&ledger, "k", Said::Ok);
-    ledger.check(&found(&[("k", &maybe)]), Process::Same).unwrap();
-    ledger.check(&found(&[("k", &maybe)]), Process::New).unwrap();
-    let newer = put(&ledger, "k", Said::Ok);
+    let maybe = put(&ledger, "k", WriteOutcome::Unknown);
+    let sure = put(&ledger, "k", WriteOutcome::Ok);
+    ledger.check(&found(&[("k", &maybe)]), ProcessState::Same).unwrap();
+    ledger.check(&found(&[("k", &maybe)]), ProcessState::New).unwrap();
+    let newer = put(&ledger, "k", WriteOutcome::Ok);
     assert!(broken(ledger.check_read("k", Some(&maybe))));
     assert!(broken(ledger.check_read("k", Some(&sure))));
     ledger.check_read("k", Some(&newer)).unwrap();
 }
 
 #[test]
-fn nothing_is_invented_and_nothing_deleted_comes_back() {
+fn invented_and_resurrected_values_are_errors() {
     let ledger = Ledger::default();
-    let value = put(&ledger, "k", Said::Ok);
+    let value = put(&ledger, "k", WriteOutcome::Ok);
     let gone = ledger.delete("k");
-    ledger.end(gone, Said::Ok);
-    assert!(broken(ledger.check(&found(&[("k", &value)]), Process::New)));
-    assert!(broken(ledger.check(&found(&[("other", &value)]), Process::New)));
+    ledger.end(gone, WriteOutcome::Ok);
+    assert!(broken(ledger.check(&found(&[("k", &value)]), ProcessState::New)));
+    assert!(broken(ledger.check(&found(&[("other", &value)]), ProcessState::New)));
     assert!(broken(ledger.check_read("k", Some(&value[..LEN - 1]))));
-    let refused = put(&ledger, "k", Said::Failed);
-    assert!(broken(ledger.check(&found(&[("k", &refused)]), Process::New)));
-    ledger.check(&found(&[]), Process::New).unwrap();
+    let refused = put(&ledger, "k", WriteOutcome::Failed);
+    assert!(broken(ledger.check(&found(&[("k", &refused)]), ProcessState::New)));
+    ledger.check(&found(&[]), ProcessState::New).unwrap();
 }
 
 #[test]
-fn a_prefix_has_no_holes_and_is_not_too_short() {
+fn prefixes_with_holes_or_missing_writes_are_errors() {
     let write = || {
         let ledger = Ledger::default();
-        let values = ["a", "b", "c"].map(|key| put(&ledger, key, Said::Ok));
+        let values = ["a", "b", "c"].map(|key| put(&ledger, key, WriteOutcome::Ok));
         let cut = ledger.now();
         (ledger, values, cut)
     };
@@ -85,19 +85,19 @@ fn a_prefix_has_no_holes_and_is_not_too_short() {
 }
 
 #[test]
-fn a_wrong_answer_is_told_by_its_kind() {
+fn wrong_answers_are_classified_by_kind() {
     let ledger = Ledger::default();
-    let old = put(&ledger, "k", Said::Ok);
-    let new = put(&ledger, "k", Said::Ok);
+    let old = put(&ledger, "k", WriteOutcome::Ok);
+    let new = put(&ledger, "k", WriteOutcome::Ok);
     assert_eq!(ledger.wrong("k", Some(&new)).unwrap(), None);
-    assert_eq!(ledger.wrong("k", Some(&old)).unwrap(), Some(Wrong::Old));
-    assert_eq!(ledger.wrong("k", None).unwrap(), Some(Wrong::Absent));
+    assert_eq!(ledger.wrong("k", Some(&old)).unwrap(), Some(WrongAnswer::Old));
+    assert_eq!(ledger.wrong("k", None).unwrap(), Some(WrongAnswer::Absent));
     let gone = ledger.delete("k");
-    ledger.end(gone, Said::Ok);
-    assert_eq!(ledger.wrong("k", Some(&new)).unwrap(), Some(Wrong::Deleted));
+    ledger.end(gone, WriteOutcome::Ok);
+    assert_eq!(ledger.wrong("k", Some(&new)).unwrap(), Some(WrongAnswer::Deleted));
     assert_eq!(ledger.wrong("k", None).unwrap(), None);
     assert_eq!(ledger.wrong("never", None).unwrap(), None);
     assert!(broken(ledger.wrong("never", Some(&new))));
-    put(&ledger, "maybe", Said::Unknown);
+    put(&ledger, "maybe", WriteOutcome::Unknown);
     assert_eq!(ledger.acknowledged_keys(), ["k"]);
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::{AGAIN, ASKED, MembersRow, NODES, PATIENCE};
 use crate::cluster::Cluster;
-use crate::ground::Mount;
 use crate::ledger::Ledger;
+use crate::mount::Mount;
 use crate::node::{Launch, Node};
-use crate::prober::{Pace, ProbeFigures, Prober};
-use crate::restarts::all_succeeded;
+use crate::prober::{ProbeFigures, ProbeParams, Prober};
+use crate::restarts::check_all_succeeded;
 use crate::{Failure, Setup};
 
 /// Sizes of the joining node's disk in MiB, before it is enlarged and as enlarged.
@@ -33,12 +33,13 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
     let mut row = MembersRow { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(VALUES)?;
-    let prober = Prober::start(row.cluster.addresses(), &row.ledger, Pace::USUAL, setup.seed)?;
-    let epoch = row.gone_back_from(&disk)?;
+    let prober =
+        Prober::start(row.cluster.addresses(), &row.ledger, ProbeParams::USUAL, setup.seed)?;
+    let epoch = row.revert_change(&disk)?;
     fs::remove_dir_all(disk.path().join("data"))?;
-    let took = row.goes_on_with_room(&disk, epoch)?;
+    let took = row.complete_after_enlarging(&disk, epoch)?;
     let seen: ProbeFigures = prober.stop()?;
-    all_succeeded(&seen)?;
+    check_all_succeeded(&seen)?;
     row.check()?;
     Ok(format!(
         "a joiner with a full disk: named, gone back from, and {:.1} s after there was room the \
@@ -51,9 +52,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 impl MembersRow<'_> {
     /// Reverts the change. Returns the epoch after that.
-    fn gone_back_from(&mut self, disk: &Mount) -> Result<u64, Failure> {
-        let (name, _, node) = self.joins_on(disk)?;
-        self.is_named(&name)?;
+    fn revert_change(&mut self, disk: &Mount) -> Result<u64, Failure> {
+        let (name, _, node) = self.apply_join(disk)?;
+        self.wait_until_named(&name)?;
         self.command(&["abort", "--wait"])?;
         // A process that has used the reverted layout cannot join again.
         node.kill()?;
@@ -66,18 +67,18 @@ impl MembersRow<'_> {
     }
 
     /// Enlarges the disk during the change. Returns the time from then to the end of the change.
-    fn goes_on_with_room(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
-        let (name, launch, node) = self.joins_on(disk)?;
-        self.is_named(&name)?;
+    fn complete_after_enlarging(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
+        let (name, launch, node) = self.apply_join(disk)?;
+        self.wait_until_named(&name)?;
         disk.resize(ROOM_MIB)?;
         let begun = Instant::now();
-        self.settles(epoch + 4)?;
-        self.joined.push(super::Joined { name, launch, node: Some(node) });
+        self.wait_until_settled(epoch + 4)?;
+        self.joined.push(super::JoinedNode { name, launch, node: Some(node) });
         Ok(begun.elapsed())
     }
 
     /// Applies a change by which a node with this disk joins.
-    fn joins_on(&mut self, disk: &Mount) -> Result<(String, Launch, Node), Failure> {
+    fn apply_join(&mut self, disk: &Mount) -> Result<(String, Launch, Node), Failure> {
         self.names += 1;
         let name = format!("n{}", self.names);
         let small = ["--memory", "64MiB", "--memtable", "2MiB"];
@@ -93,7 +94,7 @@ impl MembersRow<'_> {
 
     /// Waits until the status names the node and the reason, and checks that the status keeps
     /// naming them.
-    fn is_named(&self, name: &str) -> Result<(), Failure> {
+    fn wait_until_named(&self, name: &str) -> Result<(), Failure> {
         let (begun, mut since) = (Instant::now(), None);
         loop {
             // The exit code does not matter, because the command reports an error while nodes use

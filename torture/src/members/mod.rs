@@ -18,11 +18,11 @@ use serde_json::Value;
 use crate::client::{Client, target};
 use crate::cluster::Cluster;
 use crate::curve;
-use crate::ledger::{Ledger, Process};
+use crate::ledger::{Ledger, ProcessState};
 use crate::node::{Launch, Node};
-use crate::prober::{Pace, ProbeFigures, Prober};
-use crate::restarts::all_succeeded;
-use crate::writers::said;
+use crate::prober::{ProbeFigures, ProbeParams, Prober};
+use crate::restarts::check_all_succeeded;
+use crate::writers::outcome_of;
 use crate::{Failure, Setup};
 pub use full::run as run_full;
 
@@ -67,7 +67,7 @@ const ROLES: [Role; 3] = [Role::Driver, Role::Mover, Role::Stayer];
 const STAGES: [&str; 3] = ["prepare", "read old", "read new"];
 
 /// A node that has joined during the row.
-struct Joined {
+struct JoinedNode {
     name: String,
     launch: Launch,
     node: Option<Node>,
@@ -76,7 +76,7 @@ struct Joined {
 struct MembersRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
-    joined: Vec<Joined>,
+    joined: Vec<JoinedNode>,
     names: usize,
     ledger: Arc<Ledger>,
     /// Bytes that receivers pulled, and bytes that the plans predicted.
@@ -102,7 +102,7 @@ impl MembersRow<'_> {
             let key = format!("fill-{number}");
             let (ticket, value) = self.ledger.put(&key, VALUE_LEN);
             let answer = client.request("PUT", &target(&key), &value);
-            self.ledger.end(ticket, said(&answer));
+            self.ledger.end(ticket, outcome_of(&answer));
             if let status @ 300.. = answer?.status {
                 return Err(Failure::Broken(format!("a write is answered {status}")));
             }
@@ -122,17 +122,17 @@ impl MembersRow<'_> {
         let changes: [&[(usize, &[usize])]; 3] =
             [&[(2, &[])], &[(0, &[0, 1])], &[(1, &[]), (1, &[0])]];
         for change in changes {
-            let begun = prober.lasts();
+            let begun = prober.elapsed();
             for (join, leave) in change {
                 self.change(*join, leave, None)?;
             }
-            spans.push((begun, prober.lasts()));
+            spans.push((begun, prober.elapsed()));
             thread::sleep(calm);
             let now = self.resident()?;
-            resident.resize(prober.lasts().as_secs() as usize, now);
+            resident.resize(prober.elapsed().as_secs() as usize, now);
         }
         let seen = prober.stop()?;
-        all_succeeded(&seen)?;
+        check_all_succeeded(&seen)?;
         self.check()?;
         let p99 = |spans: &[(Duration, Duration)]| seen.percentile_in(99.0, spans);
         let (before, during) = (p99(&[(Duration::ZERO, calm)]), p99(&spans));
@@ -160,29 +160,29 @@ impl MembersRow<'_> {
     }
 
     /// Returns a share of the highest rate of five nodes, which it measures first.
-    fn pace(&mut self) -> Result<Pace, Failure> {
+    fn pace(&mut self) -> Result<ProbeParams, Failure> {
         if self.setup.quick {
-            return Ok(Pace::USUAL);
+            return Ok(ProbeParams::USUAL);
         }
         self.change(2, &[], None)?;
         let (to, seed) = (self.cluster.addresses(), self.setup.seed ^ 1);
-        let greedy = Pace { clients: MANY, every: Duration::ZERO, ..Pace::USUAL };
+        let greedy = ProbeParams { clients: MANY, every: Duration::ZERO, ..ProbeParams::USUAL };
         let prober = Prober::start(to, &self.ledger, greedy, seed)?;
         thread::sleep(AT_MOST);
-        let lasts = prober.lasts();
+        let lasts = prober.elapsed();
         let seen = prober.stop()?;
-        all_succeeded(&seen)?;
+        check_all_succeeded(&seen)?;
         self.change(0, &[0, 1], None)?;
         (self.taken, self.planned) = (0, 0);
         let rate = LOAD * seen.requests as f64 / lasts.as_secs_f64();
-        Ok(Pace { every: Duration::from_secs_f64(MANY as f64 / rate), ..greedy })
+        Ok(ProbeParams { every: Duration::from_secs_f64(MANY as f64 / rate), ..greedy })
     }
 
     /// For each stage and role, replaces a node while the node of that role is killed at that
     /// stage.
     fn killed(&mut self) -> Result<String, Failure> {
         let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
-        let prober = Prober::start(to, &self.ledger, Pace::USUAL, seed)?;
+        let prober = Prober::start(to, &self.ledger, ProbeParams::USUAL, seed)?;
         let (mut kills, mut missed) = (0, 0);
         let each = STAGES.iter().flat_map(|stage| ROLES.map(|role| (*stage, role)));
         let each: Vec<_> = each.collect();
@@ -198,7 +198,7 @@ impl MembersRow<'_> {
             }
         }
         let seen = prober.stop()?;
-        all_succeeded(&seen)?;
+        check_all_succeeded(&seen)?;
         self.check()?;
         Ok(format!(
             "{kills} kills at a stage ({missed} stages were over before): {} requests, {} tried \
@@ -235,7 +235,7 @@ impl MembersRow<'_> {
         let planned = plan["base_epoch"].as_u64().unwrap_or(0) + 1;
         let mut killed = false;
         if let Some((stage, role)) = kill {
-            killed = self.reaches(stage, planned)?;
+            killed = self.wait_for_stage(stage, planned)?;
             if killed {
                 // The joining node may still be starting.
                 if let Some((name, launch, starts)) = starting.pop() {
@@ -247,7 +247,7 @@ impl MembersRow<'_> {
         for (name, launch, starts) in starting {
             self.starts(name, launch, starts)?;
         }
-        self.settles(planned + 3)?;
+        self.wait_until_settled(planned + 3)?;
         self.planned += plan["moved_bytes"].as_u64().unwrap_or(0);
         for place in leave.iter().rev() {
             let gone = self.joined.remove(*place);
@@ -272,13 +272,13 @@ impl MembersRow<'_> {
     ) -> Result<(), Failure> {
         let node = starts.join();
         let node = node.map_err(|_| Failure::Environment("a start panicked".to_owned()))??;
-        self.joined.push(Joined { name, launch, node: Some(node) });
+        self.joined.push(JoinedNode { name, launch, node: Some(node) });
         Ok(())
     }
 
     /// Makes a plan at node [`ASKED`], once the nodes that the plan adds have asked to join.
     fn plan(&self, change: &[String]) -> Result<Value, Failure> {
-        self.cluster.planned(self.setup, ASKED, change, PATIENCE)
+        self.cluster.make_plan(self.setup, ASKED, change, PATIENCE)
     }
 
     /// Runs `kvorum cluster …` at node [`ASKED`].
@@ -293,7 +293,7 @@ impl MembersRow<'_> {
     }
 
     /// Waits for a stage. Returns false if the stage is already over.
-    fn reaches(&self, stage: &str, planned: u64) -> Result<bool, Failure> {
+    fn wait_for_stage(&self, stage: &str, planned: u64) -> Result<bool, Failure> {
         let begun = Instant::now();
         let last = planned + 3;
         while begun.elapsed() < PATIENCE {
@@ -326,7 +326,7 @@ impl MembersRow<'_> {
     }
 
     /// Waits until all nodes use the layout of that epoch, and no keys move.
-    fn settles(&mut self, epoch: u64) -> Result<(), Failure> {
+    fn wait_until_settled(&mut self, epoch: u64) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut taken = BTreeMap::new();
         loop {
@@ -365,7 +365,7 @@ impl MembersRow<'_> {
     fn check(&self) -> Result<(), Failure> {
         self.cluster.check(&self.ledger)?;
         for node in self.joined.iter().filter_map(|joined| joined.node.as_ref()) {
-            crate::check(node, &self.ledger, Process::Same)?;
+            crate::check(node, &self.ledger, ProcessState::Same)?;
         }
         Ok(())
     }
@@ -374,7 +374,7 @@ impl MembersRow<'_> {
 fn keep(
     dir: &Path,
     seen: &ProbeFigures,
-    pace: Pace,
+    pace: ProbeParams,
     spans: &[(Duration, Duration)],
     resident: &[u64],
 ) -> Result<(), Failure> {

@@ -24,16 +24,16 @@ use serde_json::Value;
 
 use crate::clocks::{faked, set_millis};
 use crate::cluster::Cluster;
-use crate::fill::{Fill, fill};
-use crate::ground::Mount;
+use crate::fill::{FillParams, fill};
 use crate::ledger::Ledger;
-use crate::outdated::until_set_aside;
+use crate::mount::Mount;
+use crate::outdated::wait_until_set_aside;
 use crate::proofs::{ARGS, Stages, begin, compact, forget_hints, parse, prove, round, stage_of};
 use crate::random::Random;
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
 use crate::strikes::between::{InjectionPoint, MOMENTS};
-use crate::writers::{Work, Writers};
+use crate::writers::{WriterParams, Writers};
 use crate::{Failure, Setup, audit};
 
 /// A fault that is injected at any time of a round.
@@ -53,7 +53,7 @@ enum FaultKind {
 
 /// A fault of the row, with its moment in the round.
 #[derive(Debug, Clone, Copy)]
-enum When {
+enum FaultMoment {
     Anywhere(FaultKind),
     Between(InjectionPoint),
 }
@@ -122,18 +122,18 @@ struct StrikesRow<'a> {
 
 /// Injects `rounds` faults at any time of a round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    strikes(setup, true, |number| When::Anywhere(EACH[number % EACH.len()]))
+    strikes(setup, true, |number| FaultMoment::Anywhere(EACH[number % EACH.len()]))
 }
 
 /// Injects `rounds` faults between two steps of a round.
 pub fn between_steps(setup: &Setup) -> Result<String, Failure> {
-    strikes(setup, false, |number| When::Between(InjectionPoint::of(number % MOMENTS)))
+    strikes(setup, false, |number| FaultMoment::Between(InjectionPoint::of(number % MOMENTS)))
 }
 
 fn strikes(
     setup: &Setup,
     sets_clocks: bool,
-    when_of: impl Fn(usize) -> When,
+    when_of: impl Fn(usize) -> FaultMoment,
 ) -> Result<String, Failure> {
     let mut row = StrikesRow::start(setup, sets_clocks)?;
     let mut skipped = 0;
@@ -157,7 +157,7 @@ fn strikes(
 }
 
 /// Returns a small disk, adjustable clocks or a strace, or `None` if the machine has none.
-fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
+fn none_if_unavailable<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match made {
         Err(Failure::Skipped(_)) => Ok(None),
         made => made.map(Some),
@@ -167,16 +167,16 @@ fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
 impl<'a> StrikesRow<'a> {
     fn start(setup: &'a Setup, sets_clocks: bool) -> Result<Self, Failure> {
         let mut cluster = Cluster::plan(setup, NODES, None, &ARGS)?;
-        let clocks = if sets_clocks { if_any(faked(&mut cluster))? } else { None };
-        let disk = if_any(Mount::tmpfs(DISK_MIB))?;
+        let clocks = if sets_clocks { none_if_unavailable(faked(&mut cluster))? } else { None };
+        let disk = none_if_unavailable(Mount::tmpfs(DISK_MIB))?;
         if let Some(disk) = &disk {
             cluster.launches[SMALL].data = disk.path().join("data");
         }
         (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-        cluster.until_ready()?;
+        cluster.wait_until_ready()?;
         let ledger = Arc::new(Ledger::default());
         let keys = setup.size(50_000, 500);
-        let what = Fill { keys, value_len: 200, prefix: 's', votes: "&ack=3&from=3" };
+        let what = FillParams { keys, value_len: 200, prefix: 's', votes: "&ack=3&from=3" };
         fill(cluster.addresses(), &ledger, what)?;
         let mut row = Self {
             setup,
@@ -205,27 +205,27 @@ impl<'a> StrikesRow<'a> {
 
     /// Deletes keys while a node is away, and injects a fault into a round. Returns false if the
     /// machine does not allow that fault.
-    fn step(&mut self, when: When, number: usize) -> Result<bool, Failure> {
+    fn step(&mut self, when: FaultMoment, number: usize) -> Result<bool, Failure> {
         let old = self.edit(number)?;
-        let work = Work {
+        let work = WriterParams {
             clients: 6,
             keys: 30,
             deletes: 40,
             prefix: 'w',
             votes: audit::VOTES,
             patience: ANSWER,
-            ..Work::default()
+            ..WriterParams::default()
         };
         let seed = self.random.number();
         let writers = Writers::start_on(self.cluster.addresses(), &self.ledger, work, seed)?;
         let driver = self.any();
         let done = match when {
-            When::Anywhere(strike) => self.strike_anywhere(strike, driver)?,
-            When::Between(moment) => self.strike_in(moment, driver)?,
+            FaultMoment::Anywhere(strike) => self.strike_anywhere(strike, driver)?,
+            FaultMoment::Between(moment) => self.strike_in(moment, driver)?,
         };
         thread::sleep(AFTERWARDS);
         writers.stop()?;
-        self.cluster.until_ready()?;
+        self.cluster.wait_until_ready()?;
         self.prove()?;
         if let Some((_, before)) = self.old.replace(old) {
             fs::remove_dir_all(before)?;
@@ -240,7 +240,7 @@ impl<'a> StrikesRow<'a> {
         let log = self.cluster.dir().join("strace.log");
         let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
         let node = self.cluster.node(slow)?;
-        let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
+        let slow = none_if_unavailable(Strace::attach(node, "fdatasync", &delay, &log))?;
         let full = self.random.percent(50);
         begin(&self.cluster, driver, full)?;
         let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
@@ -275,7 +275,7 @@ impl<'a> StrikesRow<'a> {
         }
         self.cluster.start_node(away)?;
         if self.random.percent(50) {
-            self.cluster.until_ready()?;
+            self.cluster.wait_until_ready()?;
         }
         Ok((away, kept))
     }
@@ -294,7 +294,7 @@ impl<'a> StrikesRow<'a> {
                 return Err(Failure::Broken(format!("{what}: {status}")));
             }
         }
-        self.answers += audit::everywhere(&self.cluster, &self.ledger, ASKED)?;
+        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, ASKED)?;
         Ok(())
     }
 
@@ -361,7 +361,7 @@ impl<'a> StrikesRow<'a> {
         self.cluster.kill(node)?;
         fs::remove_dir_all(&data)?;
         copy(kept, &data)?;
-        let place = until_set_aside(&mut self.cluster, node)?;
+        let place = wait_until_set_aside(&mut self.cluster, node)?;
         self.cluster.start_node(node)?;
         fs::remove_dir_all(place)?;
         Ok(true)

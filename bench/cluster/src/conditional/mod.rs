@@ -294,7 +294,7 @@ impl Line {
 
     fn run(&self, kind: Kind, outcome: &Outcome, cpu: f64, counts: &Counts) -> Run {
         let requests = outcome.answered().max(1) as f64;
-        let latency = outcome.both().intended;
+        let latency = outcome.all_methods().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         let (messages, syncs) = match kind {
             Kind::Etcd => (None, counts.named("etcd_disk_wal_fsync_duration_seconds_count")),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bench_table::Server;
 use load::Requests;
-use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
+use lsm::{Disk, Engine, Options, RealDisk, RemovalFilter, Space};
 
 use super::{PROMPT, ROUND_LIMIT, SETTLED, each_once};
 use crate::fleet::{Fleet, Place, SyncSetting};
@@ -43,14 +43,14 @@ fn remove(data: &Path) -> Result<u64, String> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let engine = Engine::open(disk, Options::default()).map_err(failed)?;
     let mut newest = 0;
-    let all = Above { time: 0, spaces: &[Space::Data], proven: 0 };
+    let all = RemovalFilter { time: 0, spaces: &[Space::Data], proven: 0 };
     let walked = engine.records_above(all, |_, key, when| {
         if !is_late(key) {
             newest = newest.max(when);
         }
     });
     walked.map_err(failed)?;
-    let gone = Above { time: newest, spaces: &[Space::Data], proven: 0 };
+    let gone = RemovalFilter { time: newest, spaces: &[Space::Data], proven: 0 };
     let removed = engine.remove_above(gone).map_err(failed)?;
     engine.close().map_err(failed)?;
     Ok(removed)

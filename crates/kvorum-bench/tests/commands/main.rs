@@ -81,7 +81,7 @@ fn a_run_is_left_on_disk_if_its_figures_cannot_be_printed() {
 }
 
 #[test]
-fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
+fn a_run_is_printed_like_wrk2_and_stored_on_disk() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("put");
@@ -126,7 +126,7 @@ fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
 }
 
 #[test]
-fn what_goes_wrong_is_one_line_and_a_code() {
+fn errors_print_one_line_and_set_the_exit_code() {
     let server = Server::start();
     let url = server.url();
     let missing = format!("{url}/missing");
@@ -170,7 +170,7 @@ fn what_goes_wrong_is_one_line_and_a_code() {
 }
 
 #[test]
-fn a_log_that_can_not_be_written_costs_no_figures() {
+fn a_failed_log_write_loses_no_figures() {
     let server = Server::start();
     let (code, stdout, stderr) = run(&["-R100", "-d1", "--hdr-log", "/dev/full", &server.url()]);
     assert_eq!(code, 1);
@@ -231,7 +231,7 @@ fn ctrl_c_ends_a_series_with_the_runs_so_far() {
 }
 
 #[test]
-fn every_url_can_have_a_client_of_its_own() {
+fn target_mode_each_gives_every_url_its_own_load() {
     let (one, two) = (Server::start(), Server::start());
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("both");
@@ -242,7 +242,7 @@ fn every_url_can_have_a_client_of_its_own() {
     assert_eq!(stdout.matches("Running 1s test @ ").count(), 3, "{stdout}");
     let both = record(&dir);
     assert_eq!(both.counts.answered, 100);
-    assert_eq!((both.plan.rate, both.plan.whole_rate()), (Some(50.0), Some(100.0)));
+    assert_eq!((both.plan.rate, both.plan.total_rate()), (Some(50.0), Some(100.0)));
     let words = ["-R50", "-c2", "-d1", "--target-mode", "each", &a, &b, "--json"];
     let (code, stdout, stderr) = run(&words);
     assert_eq!(code, 0, "{stderr}");
@@ -254,12 +254,12 @@ fn every_url_can_have_a_client_of_its_own() {
         let of = record(&dir.join(server.address.to_string().replace(':', "-")));
         assert_eq!(of.counts.answered, 50);
         assert_eq!(of.plan.targets, [server.url()]);
-        assert_eq!(of.plan.whole_rate(), Some(50.0));
+        assert_eq!(of.plan.total_rate(), Some(50.0));
     }
 }
 
 #[test]
-fn servers_that_share_the_load_get_their_own_urls() {
+fn target_mode_spread_sends_each_server_its_own_url() {
     let (one, two) = (Server::start(), Server::start());
     let (a, missing) = (one.url(), format!("{}/missing", two.url()));
     let (code, stdout, stderr) = run(&["-R50", "-c4", "-d1", &a, &missing, "--json"]);
@@ -270,7 +270,7 @@ fn servers_that_share_the_load_get_their_own_urls() {
 }
 
 #[test]
-fn what_a_script_prints_is_not_in_the_json() {
+fn script_output_is_kept_out_of_the_json() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("talks.lua");
@@ -336,7 +336,7 @@ fn ctrl_c_before_the_start_counts_nothing() {
 }
 
 #[test]
-fn a_server_that_never_answered_is_asked_nothing_afterwards() {
+fn an_unresponsive_server_is_not_queried_after_the_run() {
     let (url, asked) = silent();
     let (code, stdout, stderr) = run(&["-R10", "-c2", "-d1", &url]);
     assert_eq!(code, 0, "{stderr}");
@@ -347,7 +347,7 @@ fn a_server_that_never_answered_is_asked_nothing_afterwards() {
 }
 
 #[test]
-fn a_profile_of_the_server_comes_into_the_directory() {
+fn recordings_of_the_server_are_stored_in_the_run_directory() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("run");
@@ -363,7 +363,7 @@ fn a_profile_of_the_server_comes_into_the_directory() {
 }
 
 #[test]
-fn recordings_and_figures_are_asked_for_with_the_admin_token() {
+fn recordings_and_metrics_are_requested_with_the_admin_token() {
     let server = Server::start();
     let words = ["-R20", "-c1", "-t1", "-d1", "--profile", "cpu", &server.url()];
     for token in ["", "sixteen letters!"] {
@@ -378,7 +378,7 @@ fn recordings_and_figures_are_asked_for_with_the_admin_token() {
 }
 
 #[test]
-fn figures_are_asked_for_with_the_token_that_requests_carry() {
+fn metrics_are_requested_with_the_requests_token() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("token");
@@ -399,7 +399,7 @@ fn figures_are_asked_for_with_the_token_that_requests_carry() {
 }
 
 #[test]
-fn a_script_has_the_last_word() {
+fn the_scripts_done_prints_beside_the_figures() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("done.lua");
@@ -414,7 +414,7 @@ fn a_script_has_the_last_word() {
 
 /// The server ignores SIGTERM, so that the first Ctrl-C waits for it.
 #[test]
-fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
+fn a_second_ctrl_c_removes_server_and_data_directory() {
     let home = tempfile::tempdir().unwrap();
     let scratch = home.path().join("tmp");
     fs::create_dir(&scratch).unwrap();
@@ -464,7 +464,7 @@ fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
 }
 
 #[test]
-fn a_script_says_what_the_run_ends_with() {
+fn a_script_sets_the_exit_code() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("done.lua");
@@ -509,7 +509,7 @@ fn a_flag_can_be_given_twice_in_any_form() {
 /// Warnings don't change the exit code without `--strict`, so the last line of the output must show
 /// them.
 #[test]
-fn a_run_of_errors_only_says_so_last() {
+fn a_run_with_only_errors_warns_on_its_last_line() {
     let server = Server::start();
     let url = format!("{}/missing", server.url());
     let words = ["-R50", "-c2", "-d1", &url];

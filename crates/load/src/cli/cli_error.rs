@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::plan::KEY;
 use crate::{tls, url};
 
-/// The reason why a command line yields no [`Asked`](super::Asked), or why its servers can't be
-/// reached.
+/// The reason why a command line yields no [`CheckedArgs`](super::CheckedArgs), or why its servers
+/// can't be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line gives neither a rate nor a closed loop.

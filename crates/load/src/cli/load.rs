@@ -7,17 +7,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use super::args::LoadArgs;
-use super::check::Asked;
+use super::check::CheckedArgs;
 use super::profile::{self, Recording};
 use super::progress::Progress;
-use super::reported::{self, Reported};
+use super::run_record::{self, ReportText};
 use super::servers::Servers;
 use super::sinks::Sinks;
 use crate::cli;
 use crate::control::Control;
 use crate::error::Error;
-use crate::interrupt::until_interrupted;
-use crate::known::ServerProfile;
+use crate::interrupt::interrupt_flag;
 use crate::outcome::Outcome;
 use crate::plan::{Plan, Requests};
 use crate::print;
@@ -25,6 +24,7 @@ use crate::record::Run;
 use crate::run::run_under;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts, Summary};
+use crate::server_profile::ServerProfile;
 use crate::tally::Tally;
 use crate::warning::RunWarning;
 
@@ -43,34 +43,34 @@ pub enum LoadEnd {
 
 /// The reason why a run failed, in a line for people.
 #[derive(Debug)]
-pub enum Failed {
+pub enum LoadFailure {
     /// The command line is invalid.
     Usage(cli::Error),
     /// The run failed for any other reason.
     Run(String),
 }
 
-impl<E: std::error::Error> From<E> for Failed {
+impl<E: std::error::Error> From<E> for LoadFailure {
     fn from(error: E) -> Self {
         Self::Run(error.to_string())
     }
 }
 
 /// Runs `args` and prints the results.
-pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, Failed> {
-    let mut asked = args.check(known).map_err(Failed::Usage)?;
+pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailure> {
+    let mut asked = args.check(known).map_err(LoadFailure::Usage)?;
     asked.resolve()?;
-    let mut out = Out::open(args.json)?;
+    let mut out = FigureOutput::open(args.json)?;
     let mut scripts = scripts(&asked)?;
-    let stop = until_interrupted()?;
+    let stop = interrupt_flag()?;
     let started = SystemTime::now();
     let servers = Servers::look(known, &asked.plan.targets);
     let mut sinks = Sinks::open(args, started, &servers.columns())?;
-    let mut run = reported::planned(&asked, known, started);
+    let mut run = run_record::planned(&asked, known, started);
     if !args.json {
         out.say(&print::header(&run))?;
     }
-    let work = Work { args, known, plan: &asked.plan, servers: &servers };
+    let work = LoadContext { args, known, plan: &asked.plan, servers: &servers };
     let of_threads = scripts.as_mut().map(Scripts::threads).unwrap_or_default();
     let (outcome, recordings) = match work.carry_out(of_threads, &mut sinks, stop) {
         Ok(done) => done,
@@ -79,7 +79,7 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, Failed> {
             return Err(error.into());
         }
     };
-    reported::fill(&mut run, &outcome);
+    run_record::fill(&mut run, &outcome);
     if args.is_detailed() {
         few_samples(&mut run, &outcome);
     }
@@ -88,7 +88,7 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, Failed> {
     let wrong = report(args, &asked, &mut run, &outcome, sinks, &mut out)?;
     let said = scripts.as_mut().map(|scripts| done(scripts, &outcome)).transpose()?.flatten();
     match wrong {
-        Some(line) => Err(Failed::Run(line)),
+        Some(line) => Err(LoadFailure::Run(line)),
         None if said.is_some_and(|code| code > 0) => Ok(LoadEnd::Script(said.unwrap_or_default())),
         None if outcome.interrupted => Ok(LoadEnd::Interrupted),
         None if args.strict && !run.warnings.is_empty() => Ok(LoadEnd::Warned),
@@ -97,7 +97,7 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, Failed> {
 }
 
 /// Loads the scripts, if there are any.
-fn scripts(asked: &Asked) -> Result<Option<Scripts>, Failed> {
+fn scripts(asked: &CheckedArgs) -> Result<Option<Scripts>, LoadFailure> {
     if !matches!(asked.plan.requests, Requests::Script) {
         return Ok(None);
     }
@@ -106,14 +106,14 @@ fn scripts(asked: &Asked) -> Result<Option<Scripts>, Failed> {
 }
 
 /// Context of a run while requests are sent.
-struct Work<'a> {
+struct LoadContext<'a> {
     args: &'a LoadArgs,
     known: &'a ServerProfile,
     plan: &'a Plan,
     servers: &'a Servers,
 }
 
-impl Work<'_> {
+impl LoadContext<'_> {
     fn carry_out(
         &self,
         scripts: &mut [Script],
@@ -124,10 +124,10 @@ impl Work<'_> {
         let progress = Progress::start(*warmup, *duration);
         let events = &self.args.profile;
         let recordings = profile::start(self.known, targets, events, *warmup, *duration);
-        let control = Control::new(stop).on_begin(|| progress.begun());
+        let control = Control::new(stop).on_begin(|| progress.note_begun());
         let control = control.watched(|interval| {
-            progress.second(interval);
-            sinks.second(interval, &self.servers.reported());
+            progress.add_second(interval);
+            sinks.add_second(interval, &self.servers.reported());
         });
         let outcome = run_under(self.plan, scripts, &control);
         drop(control);
@@ -142,13 +142,13 @@ impl Work<'_> {
 /// Writes the remaining files and prints the figures. Returns the write that failed, if any.
 fn report(
     args: &LoadArgs,
-    asked: &Asked,
+    asked: &CheckedArgs,
     run: &mut Run,
     outcome: &Outcome,
     mut sinks: Sinks,
-    out: &mut Out,
-) -> Result<Option<String>, Failed> {
-    let mut wrong = sinks.wrong();
+    out: &mut FigureOutput,
+) -> Result<Option<String>, LoadFailure> {
+    let mut wrong = sinks.first_error();
     let mut note = |error: crate::rundir::Error| {
         wrong.get_or_insert(format!("{error}; the figures are complete"));
     };
@@ -159,10 +159,10 @@ fn report(
         }
         run.plan.script = "script.lua".to_owned();
     }
-    let all = Reported { run, args, tally: &outcome.tally, rates: &outcome.thread_rates };
+    let all = ReportText { run, args, tally: &outcome.tally, rates: &outcome.thread_rates };
     let text = all.to_string();
     let header = print::header(run);
-    let each: Vec<(String, Run, String)> = reported::by_target(args, run, outcome, asked);
+    let each: Vec<(String, Run, String)> = run_record::by_target(args, run, outcome, asked);
     // The files come first: standard output may be closed, and the run cannot be repeated.
     if let Some(mut dir) = sinks.dir {
         for (name, run, text) in &each {
@@ -188,24 +188,24 @@ fn report(
 }
 
 /// Output stream of the figures.
-struct Out(Box<dyn Write>);
+struct FigureOutput(Box<dyn Write>);
 
-impl Out {
+impl FigureOutput {
     /// Opens standard output. With `alone`, everything else that is printed there, such as scripts'
     /// output, goes to stderr instead.
-    fn open(alone: bool) -> Result<Self, Failed> {
+    fn open(alone: bool) -> Result<Self, LoadFailure> {
         if !alone {
             return Ok(Self(Box::new(io::stdout())));
         }
-        let failed = |cause: rustix::io::Errno| Failed::Run(format!("stdout: {cause}"));
+        let failed = |cause: rustix::io::Errno| LoadFailure::Run(format!("stdout: {cause}"));
         let out = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 0).map_err(failed)?;
         rustix::stdio::dup2_stdout(io::stderr()).map_err(failed)?;
         Ok(Self(Box::new(File::from(out))))
     }
 
-    fn say(&mut self, text: &str) -> Result<(), Failed> {
+    fn say(&mut self, text: &str) -> Result<(), LoadFailure> {
         let said = self.0.write_all(text.as_bytes()).and_then(|()| self.0.flush());
-        said.map_err(|cause| Failed::Run(format!("stdout: {cause}")))
+        said.map_err(|cause| LoadFailure::Run(format!("stdout: {cause}")))
     }
 }
 
@@ -213,7 +213,7 @@ impl Out {
 fn few_samples(run: &mut Run, outcome: &Outcome) {
     let printed = print::PERCENTILES.map(|percent| percent / 100.0);
     let below_all = printed.split_last().map_or(&[][..], |(_, rest)| rest);
-    let few = RunWarning::few_of(below_all, outcome.both().intended.len());
+    let few = RunWarning::few_of(below_all, outcome.all_methods().intended.len());
     if let Some(few) = few.as_ref().map(RunWarning::record)
         && !(outcome.interrupted && outcome.planned == 0)
     {
@@ -237,7 +237,7 @@ fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<Option<u8>, crate::s
         write: errors.write,
         status: statuses.between(400, 999),
         timeout: errors.timeout,
-        latency: &outcome.both().intended,
+        latency: &outcome.all_methods().intended,
         requests_per_second: &outcome.thread_rates,
     })
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::args::ProfileEvent;
-use crate::known::ServerProfile;
 use crate::plan::Target;
 use crate::record::{self, Run};
 use crate::rundir::{self, RunDir};
 use crate::server::{AskError, Endpoint, ask};
+use crate::server_profile::ServerProfile;
 
 /// Longest recording in seconds, which is the servers' own limit.
 const MAX_SECONDS: u64 = 300;

@@ -28,12 +28,12 @@ impl Progress {
     }
 
     /// Notes that all connections are established.
-    pub(super) fn begun(&self) {
+    pub(super) fn note_begun(&self) {
         self.bar.set_message(if self.warmup.is_zero() { "sending" } else { "warming up" });
     }
 
     /// Shows the figures of a finished second.
-    pub(super) fn second(&self, interval: &Interval) {
+    pub(super) fn add_second(&self, interval: &Interval) {
         let tally = &interval.tally;
         let latency = tally.all_latencies().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::known::ServerProfile;
 use crate::plan::Target;
 use crate::record;
 use crate::server::{self, Endpoint, Metrics, ServerSnapshot, fetch, listens};
+use crate::server_profile::ServerProfile;
 
 /// Interval between two scrapes of a server.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -55,9 +55,9 @@ impl Sinks {
     }
 
     /// Adds a second with the servers' metrics.
-    pub(super) fn second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
+    pub(super) fn add_second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         if let Some(dir) = &mut self.dir {
-            dir.second(interval, reported);
+            dir.add_second(interval, reported);
         }
         if let Some((path, log)) = &mut self.hdr {
             let (start, length) = (interval.start_s as f64, interval.length_s);
@@ -79,7 +79,7 @@ impl Sinks {
     }
 
     /// Returns the first failed write.
-    pub(super) fn wrong(&mut self) -> Option<String> {
+    pub(super) fn first_error(&mut self) -> Option<String> {
         self.wrong.take().map(|error| error.to_string())
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::{Count, Rate, Time};
 
     #[test]
-    fn numbers_have_si_units() {
+    fn counts_accept_si_units() {
         for (text, number) in [("0", 0), ("64", 64), ("10k", 10_000), ("10K", 10_000)] {
             assert_eq!(text.parse(), Ok(Count(number)), "{text}");
         }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_seconds_unless_they_say_otherwise() {
+    fn times_without_a_unit_are_seconds() {
         for (text, millis) in
             [("30", 30_000), ("30s", 30_000), ("3m", 180_000), ("1h", 3_600_000), ("500ms", 500)]
         {

@@ -53,7 +53,7 @@ impl Metric {
     }
 
     /// Returns the words for a larger and for a smaller value.
-    pub(crate) fn more(self) -> (&'static str, &'static str) {
+    pub(crate) fn comparison_words(self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput => ("higher", "lower"),
             _ => ("more", "less"),

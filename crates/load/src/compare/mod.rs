@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::saved::{self, LoadedRun};
-use classify::{Classified, CompareVerdict, Sampling, classify, least_repeats, sampling};
+use classify::{ClassifiedMetric, CompareVerdict, Sampling, classify, least_repeats, sampling};
 use metrics::Metric;
 
 /// Everything after `compare`.
@@ -103,7 +103,7 @@ fn side(directory: &Path) -> Result<Vec<LoadedRun>, Error> {
     if let Some(empty) = runs.iter().find(|saved| saved.run.format == 0) {
         return Err(Error::NoRun { side: directory.to_owned(), trial: empty.name.clone() });
     }
-    if let Some(difference) = parameters::mixed(&runs) {
+    if let Some(difference) = parameters::difference_within(&runs) {
         return Err(Error::Mixed { side: directory.to_owned(), difference });
     }
     Ok(runs)
@@ -163,7 +163,7 @@ fn left_out(
     text: &mut String,
     a: &[LoadedRun],
     b: &[LoadedRun],
-    classified: &[Classified],
+    classified: &[ClassifiedMetric],
 ) -> std::fmt::Result {
     let reported_by =
         |metric: &Metric, side: &[LoadedRun]| metrics::of_runs(*metric, side).is_some();
@@ -198,9 +198,9 @@ fn left_out(
 }
 
 /// Describes one metric in a sentence.
-fn sentence(classified: &Classified) -> String {
+fn sentence(classified: &ClassifiedMetric) -> String {
     let figures = figures(classified.metric, classified.a, classified.b);
-    let (more, less) = classified.metric.more();
+    let (more, less) = classified.metric.comparison_words();
     let word = if classified.effect >= 0.0 { more } else { less };
     let by = amount(classified, classified.effect.abs());
     let ends = if classified.effect >= 0.0 {
@@ -238,7 +238,7 @@ fn figures(metric: Metric, a: f64, b: f64) -> String {
     format!("{}: A {}, B {}", metric.name(), figure(a), figure(b))
 }
 
-fn amount(classified: &Classified, value: f64) -> String {
+fn amount(classified: &ClassifiedMetric, value: f64) -> String {
     if classified.metric.is_ratio() {
         format!("{:.1} %", value * 100.0)
     } else {
@@ -247,7 +247,7 @@ fn amount(classified: &Classified, value: f64) -> String {
 }
 
 /// Prints the verdict in one last line, for scripts and for readers in a hurry.
-fn verdict(text: &mut String, classified: &[Classified]) -> std::fmt::Result {
+fn verdict(text: &mut String, classified: &[ClassifiedMetric]) -> std::fmt::Result {
     let named = |verdict: CompareVerdict| {
         let named = classified.iter().filter(|classified| classified.verdict == verdict);
         named.map(|classified| classified.metric.name()).collect::<Vec<_>>().join(", ")

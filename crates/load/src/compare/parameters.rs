@@ -46,8 +46,8 @@ pub(crate) fn differences(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<Difference> {
 }
 
 /// Returns the first difference between the runs of a side, or `None` if the runs are repeats.
-pub(crate) fn mixed(side: &[LoadedRun]) -> Option<String> {
-    let all: Vec<_> = side.iter().map(repeated).collect();
+pub(crate) fn difference_within(side: &[LoadedRun]) -> Option<String> {
+    let all: Vec<_> = side.iter().map(repeat_parameters).collect();
     let (first, others) = all.split_first()?;
     let other = others.iter().position(|other| other != first)? + 1;
     let names = || first.keys().chain(all[other].keys());
@@ -61,7 +61,7 @@ pub(crate) fn mixed(side: &[LoadedRun]) -> Option<String> {
 
 /// Returns the parameters that repeats share. Of a server's properties, only the version must be
 /// the same, because others may change at a restart.
-fn repeated(saved: &LoadedRun) -> BTreeMap<String, String> {
+fn repeat_parameters(saved: &LoadedRun) -> BTreeMap<String, String> {
     let mut all = parameters(saved);
     all.retain(|name, _| !name.starts_with("server ") || name.ends_with(": version"));
     all

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_are_those_of_the_tables() {
+    fn rank_probabilities_equal_published_tables() {
         // Of the 70 orders of four and four figures, 2 have all figures of one side first; of the
         // 924 orders of six and six, also 2.
         assert!((least_p(4, 4) - 2.0 / 70.0).abs() < 1e-12);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_apart_differ_by_their_distance() {
+    fn separate_samples_shift_by_their_distance() {
         let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let b = a.map(|value| value + 10.0);
         let shift = shift(&a, &b, 0.01);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_figures_are_no_difference() {
+    fn equal_samples_show_no_shift() {
         let same = shift(&[5.0; 6], &[5.0; 6], 0.05);
         assert_eq!((same.p, same.middle, same.low, same.high), (1.0, 0.0, 0.0, 0.0));
         let small = shift(&[1.0, 2.0], &[5.0, 6.0], 0.05);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tests_need_stronger_proof() {
+    fn more_tests_lower_each_tests_level() {
         assert_eq!(levels(&[0.01, 0.04, 0.02], 0.06), [0.02, 0.06, 0.03]);
         // The second test finds nothing, so neither does the third, although the third would if it
         // were alone.

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forms_that_people_write() {
+    fn command_lines_in_common_forms_are_parsed() {
         let attached = parse("`wrk2 -t4 -c64 -R2.5k -d60m -s wrk/get.lua --latency  http://h:1`");
         let attached = attached.unwrap();
         assert_eq!((attached.threads, attached.connections), (Some(4), Some(64)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command() {
+    fn lines_that_are_not_commands_are_ignored() {
         for line in ["wrk", "wrk2 'open", "I ran wrk2 -t4", "", "wrkx -t4 http://h"] {
             assert_eq!(parse(line), None, "{line}");
         }

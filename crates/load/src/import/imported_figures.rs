@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_are_rounded() {
+    fn header_durations_are_rounded_like_wrks() {
         assert_eq!(headed(100.0), "2m");
         assert_eq!(headed(180.0), "3m");
         assert_eq!(headed(3600.0), "1h");

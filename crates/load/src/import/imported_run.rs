@@ -5,7 +5,7 @@ use super::imported_command::ImportedCommand;
 use super::imported_figures::seconds;
 use super::output::Output;
 use super::warn;
-use crate::record::{Counts, FORMAT, Latency, Planned, Point, Run};
+use crate::record::{Counts, FORMAT, Latency, PlanRecord, Point, Run};
 
 /// Common rates, as multiples of a power of ten.
 const CHOSEN: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
@@ -62,16 +62,16 @@ fn planned(
     context: Context<'_>,
     wrk2: bool,
     missing: &mut Vec<String>,
-) -> Planned {
+) -> PlanRecord {
     let command = context.command;
-    let mut plan = Planned {
+    let mut plan = PlanRecord {
         targets: output.url.clone().into_iter().collect(),
         threads: output.threads.unwrap_or_default(),
         connections: output.connections.unwrap_or_default(),
         closed: !wrk2,
         arrival: "even".to_owned(),
         duration_s: duration(output, command, missing),
-        ..Planned::default()
+        ..PlanRecord::default()
     };
     plan.rate = command.and_then(|command| command.rate);
     if let Some(word) = command.and_then(|command| command.mistyped_rate.as_ref()) {
@@ -146,7 +146,7 @@ fn chosen(answered: f64) -> Option<f64> {
     candidates.min_by(|a, b| near(a).total_cmp(&near(b))).filter(|rate| near(rate) <= RAMP)
 }
 
-fn counts(output: &Output, plan: &Planned) -> Counts {
+fn counts(output: &Output, plan: &PlanRecord) -> Counts {
     let answered = output.requests.unwrap_or_default();
     let [connect_errors, read_errors, write_errors, timeouts] =
         output.socket_errors.unwrap_or_default();
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_that_somebody_chose() {
+    fn planned_rates_are_guessed_from_round_numbers() {
         assert_eq!(chosen(9904.15), Some(10_000.0));
         assert_eq!(chosen(34_996.0), Some(35_000.0));
         assert_eq!(chosen(25_001.62), Some(25_000.0));

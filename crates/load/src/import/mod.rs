@@ -93,7 +93,7 @@ fn nothing(file: &Path) -> String {
 
 /// An imported run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Imported {
+pub struct ImportedOutput {
     /// Name of the run's directory.
     pub name: String,
     /// Line of the file on which the output begins.
@@ -105,18 +105,18 @@ pub struct Imported {
 }
 
 /// Reads all outputs in `text`. `stem` is the name of the file of origin.
-pub fn read(text: &str, stem: &str) -> Vec<Imported> {
-    read_and_left(text, stem).0
+pub fn read(text: &str, stem: &str) -> Vec<ImportedOutput> {
+    read_with_skipped(text, stem).0
 }
 
 /// Reads all outputs. Also returns the lines that were skipped, because they are quoted without the
 /// rest of an output, each with its number.
-fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>) {
+fn read_with_skipped(text: &str, stem: &str) -> (Vec<ImportedOutput>, Vec<(usize, String)>) {
     let mut spoken = None;
-    let mut runs: Vec<Imported> = Vec::new();
+    let mut runs: Vec<ImportedOutput> = Vec::new();
     let mut left = Vec::new();
     for output in output::find(text) {
-        if !output.is_one() {
+        if !output.is_output() {
             let first = output.text.lines().next().unwrap_or_default();
             left.push((output.line, first.trim().to_owned()));
             continue;
@@ -126,7 +126,7 @@ fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>
         let context = Context { command: command.as_ref(), spoken };
         let run = imported_run::made(&output, context);
         let name = name(stem, runs.len() + 1, &output, command.as_ref(), spoken, &run);
-        runs.push(Imported { name, line: output.line, output: output.text, run });
+        runs.push(ImportedOutput { name, line: output.line, output: output.text, run });
     }
     (runs, left)
 }
@@ -140,7 +140,7 @@ pub fn import(args: &ImportArgs) -> Result<String, Error> {
         let text = contents(file)?;
         let stem = file.file_stem().map_or("stdin".into(), |stem| stem.to_string_lossy());
         let stem = if stem == "-" { "stdin" } else { &stem };
-        let (runs, left) = read_and_left(&text, stem);
+        let (runs, left) = read_with_skipped(&text, stem);
         found += runs.len();
         if runs.is_empty() {
             printed.push_str(&format!("{}\n", nothing(file)));
@@ -174,7 +174,7 @@ fn contents(file: &Path) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn save(directory: &Path, imported: &Imported) -> Result<(), Error> {
+fn save(directory: &Path, imported: &ImportedOutput) -> Result<(), Error> {
     let failed = |source| Error::Write { directory: directory.to_owned(), source };
     if directory.exists() {
         return Err(Error::Exists(directory.to_owned()));
@@ -187,7 +187,7 @@ fn save(directory: &Path, imported: &Imported) -> Result<(), Error> {
 }
 
 /// Formats `FILE:LINE -> DIR`, then the warnings and the missing parts, one per line.
-fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
+fn summary(file: &Path, directory: &Path, imported: &ImportedOutput) -> String {
     let mut printed = format!("{}:{} -> {}\n", file.display(), imported.line, directory.display());
     for warning in &imported.run.warnings {
         printed.push_str(&format!("  WARNING {}: {}\n", warning.code, warning.text));

@@ -60,7 +60,7 @@ pub(super) struct Output {
 }
 
 /// Finds all outputs of `text`, in order. Some may be no more than a single quoted line: see
-/// [`Output::is_one`].
+/// [`Output::is_output`].
 pub(super) fn find(text: &str) -> Vec<Output> {
     let mut outputs: Vec<Output> = Vec::new();
     let mut before = String::new();
@@ -68,11 +68,11 @@ pub(super) fn find(text: &str) -> Vec<Output> {
     for (number, raw) in text.lines().enumerate() {
         let line = raw.trim();
         let has = |has: fn(&Output, &str) -> bool| outputs.last().is_some_and(|it| has(it, line));
-        let is_next = if open { has(Output::has_had) } else { opens(line) };
+        let is_next = if open { has(Output::already_has) } else { opens(line) };
         if begins(line) || is_next {
             let mut before = std::mem::take(&mut before);
-            if let Some(last) = outputs.last_mut().filter(|last| open && !last.is_one()) {
-                before = last.give_back();
+            if let Some(last) = outputs.last_mut().filter(|last| open && !last.is_output()) {
+                before = last.take_text();
             }
             outputs.push(Output { line: number + 1, before, ..Output::default() });
             open = true;
@@ -82,9 +82,9 @@ pub(super) fn find(text: &str) -> Vec<Output> {
             before.push('\n');
             continue;
         };
-        if !output.is_one() && !line.is_empty() && !is_part(line) && !begins(line) {
+        if !output.is_output() && !line.is_empty() && !is_part(line) && !begins(line) {
             // The lines were only quoted, so that they belong to the text before the next output.
-            before = output.give_back();
+            before = output.take_text();
             before.push_str(raw);
             before.push('\n');
             open = false;
@@ -129,13 +129,13 @@ fn is_part(line: &str) -> bool {
 
 impl Output {
     /// Returns true if this is an output, and not just a quoted line of one.
-    pub(super) fn is_one(&self) -> bool {
+    pub(super) fn is_output(&self) -> bool {
         self.headed.is_some() || self.figures() >= ENOUGH
     }
 
     /// Returns this text, which is not an output, together with the text before it. Both precede
     /// the next output.
-    fn give_back(&mut self) -> String {
+    fn take_text(&mut self) -> String {
         std::mem::take(&mut self.before) + &self.text
     }
 
@@ -153,7 +153,7 @@ impl Output {
 
     /// Returns true for a line that occurs once in an output, and has occurred in this output
     /// already. Such a line begins the next output.
-    fn has_had(&self, line: &str) -> bool {
+    fn already_has(&self, line: &str) -> bool {
         let mut next = Self::default();
         next.read(line);
         next.threads.is_some() && self.figures() > 0
@@ -263,14 +263,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_ends_with_its_last_line_a_fence_or_the_next() {
+    fn an_output_ends_at_its_last_line_a_code_fence_or_the_next_output() {
         let text = "a\nRunning 1m test @ http://h:1\n  2 threads and 3 connections\n```\nb\n\
                     Running 2m test @ http://h:2\nRunning 3m test @ http://h:3\n\
                     Transfer/sec: 1KB\n  9 threads and 9 connections\n";
         let outputs = find(text);
         let places: Vec<_> = outputs.iter().map(|output| output.line).collect();
         assert_eq!(places, [2, 6, 7, 9]);
-        assert!(!outputs[3].is_one(), "a line that somebody quoted");
+        assert!(!outputs[3].is_output(), "a line that somebody quoted");
         assert_eq!((outputs[0].threads, outputs[0].connections), (Some(2), Some(3)));
         assert_eq!(outputs[0].before, "a\n");
         assert_eq!(outputs[1].before, "b\n");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_are_left() {
+    fn unknown_lines_are_ignored() {
         let output = &find(
             "Running x test @ http://h\n  Latency -nan -nan 0.00us -nan%\n  50.000% ?\n\
              1 2 3\n-1 requests in 1s, ?B read\nSocket errors: connect x, read 0\n",
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_table_is_from_writing_the_request() {
+    fn the_second_table_counts_from_the_write_of_the_request() {
         let output = &find(
             "Running 1m test @ http://h\n 50.000% 1.00ms\n 1.0 0.5 7 2.00\n\
              #[Mean = 1.0, StdDeviation = 2.0]\n\

@@ -18,7 +18,7 @@ use std::fmt::{self, Write};
 
 use hdrhistogram::Histogram;
 
-use crate::outcome::{self, Figures};
+use crate::outcome::{self, HistogramSummary};
 use crate::record::{Point, Run};
 
 /// Percentiles of the short list, ascending; the last is the greatest value.
@@ -62,8 +62,8 @@ impl fmt::Display for Printed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { run, intended, written, .. } = self;
         f.write_str("  Thread Stats   Avg      Stdev     Max   +/- Stdev\n")?;
-        line(f, "Latency", &Figures::of(intended), |nanos| time(nanos / 1e3))?;
-        line(f, "Req/Sec", &Figures::of(self.rates), metric)?;
+        line(f, "Latency", &HistogramSummary::of(intended), |nanos| time(nanos / 1e3))?;
+        line(f, "Req/Sec", &HistogramSummary::of(self.rates), metric)?;
         if self.detail {
             spectrum(f, intended, "Recorded Latency")?;
         }
@@ -126,7 +126,7 @@ impl fmt::Display for Printed<'_> {
 fn line(
     f: &mut fmt::Formatter<'_>,
     name: &str,
-    figures: &Figures,
+    figures: &HistogramSummary,
     unit: fn(f64) -> String,
 ) -> fmt::Result {
     writeln!(

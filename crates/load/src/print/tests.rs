@@ -3,16 +3,16 @@
 use hdrhistogram::Histogram;
 
 use super::{Printed, header, metric, padded, time};
-use crate::record::{Counts, Planned, Run, Warning};
+use crate::record::{Counts, PlanRecord, Run, Warning};
 
 fn run() -> Run {
     Run {
-        plan: Planned {
+        plan: PlanRecord {
             targets: vec!["http://localhost:8080".into()],
             threads: 4,
             connections: 64,
             duration_s: 180.0,
-            ..Planned::default()
+            ..PlanRecord::default()
         },
         counts: Counts {
             answered: 7_179_159,
@@ -49,7 +49,7 @@ fn the_header_says_what_begins() {
 }
 
 #[test]
-fn everything_stands_where_wrk2_puts_it() {
+fn the_output_layout_equals_wrk2s() {
     let intended = histogram(&[41, 664, 883, 1062, 1230, 1405, 2015, 3137, 28_430, 1_250_000]);
     let mut rates = Histogram::new(3).expect("digits");
     [9800, 10_000, 10_600].iter().for_each(|&rate| rates.record(rate).expect("within"));
@@ -109,7 +109,7 @@ WARNING 0.69 % were refused
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_printed() {
+fn sections_that_were_not_requested_are_not_printed() {
     let empty = histogram(&[]);
     let run = Run::default();
     let plain = Printed {

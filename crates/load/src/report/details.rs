@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::chart::key;
 use super::key_figures;
-use super::shown::RunView;
+use super::run_view::RunView;
 use super::timelines;
-use crate::record::{Planned, Run, Server};
+use crate::record::{PlanRecord, Run, Server};
 
 /// Most runs that are unfolded at first.
 const UNFOLDED: usize = 3;
@@ -37,7 +37,7 @@ fn what(run: &RunView<'_>) -> String {
 }
 
 /// Tells that rate, threads and connections are per URL. Empty if they are totals.
-fn each(plan: &Planned) -> String {
+fn each(plan: &PlanRecord) -> String {
     if plan.copies > 1 { format!(" to each of {} URLs", plan.copies) } else { String::new() }
 }
 

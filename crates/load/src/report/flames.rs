@@ -5,7 +5,7 @@ use profile::Folded;
 use profile::graph::{Fragments, Tab, Unit};
 
 use super::Error;
-use super::shown::RunView;
+use super::run_view::RunView;
 
 /// Most graphs in a report. Each contains its compressed stacks, up to some hundred kilobytes.
 const MAX_GRAPHS: usize = 24;

@@ -20,8 +20,8 @@ mod key_figures;
 mod overview;
 mod pairs;
 mod percentiles;
+mod run_view;
 mod series_page;
-mod shown;
 mod timelines;
 
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ use clap::Args;
 use maud::{DOCTYPE, PreEscaped, html};
 
 use crate::saved::{self, SavedEntry};
+use run_view::{MAX_FULL, RunView};
 use series_page::Part;
-use shown::{MAX_FULL, RunView};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -113,7 +113,7 @@ fn name(found: &SavedEntry) -> &str {
 
 /// Renders the whole page.
 fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> {
-    let runs = shown::all(found);
+    let runs = run_view::all(found);
     let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
     let parts = parts(found, &runs);
     let levels: Vec<_> =

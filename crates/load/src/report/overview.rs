@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::chart::key;
 use super::key_figures;
 use super::percentiles::knee;
-use super::shown::{RunView, firm};
+use super::run_view::{RunView, firm};
 use crate::record::Latency;
 
 /// Most warnings of one kind that are shown unfolded.
@@ -165,7 +165,7 @@ fn row(run: &RunView<'_>) -> Markup {
     html! {
         tr {
             th scope="row" { (key(run.colour)) (link(run)) }
-            td { @match all.plan.whole_rate() {
+            td { @match all.plan.total_rate() {
                 Some(rate) => (key_figures::rate(rate)),
                 None => @if all.plan.closed { "closed loop" } @else { "–" },
             } }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::chart::key;
 use super::key_figures;
 use super::overview::at;
-use super::shown::RunView;
+use super::run_view::RunView;
 use crate::record::Trial;
 
 /// Most repeats whose tables are unfolded at first.

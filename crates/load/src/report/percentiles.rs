@@ -7,7 +7,7 @@
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
 use super::key_figures;
-use super::shown::{RunView, firm, thin_from};
+use super::run_view::{RunView, firm, thin_from};
 use crate::record::{Latency, Point};
 
 /// Least distance of a knee below the chord, as a share of the curve's height.

@@ -8,10 +8,10 @@ use super::key_figures;
 use super::overview::{at, link};
 use super::pairs;
 use super::percentiles::Level;
-use super::shown::RunView;
+use super::run_view::RunView;
 use crate::record::{Finding, Trial};
 use crate::saved::SavedSeries;
-use crate::search::slo::{Slo, Term, What};
+use crate::search::slo::{Quantity, Slo, Term};
 
 /// One series and its runs, in the order of its trials.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +26,12 @@ pub(crate) struct Part<'a> {
 pub(crate) fn levels(slo: &str) -> Vec<Level> {
     let terms = slo.parse::<Slo>().map(|slo| slo.terms).unwrap_or_default();
     let level = |term: Term| match term.what {
-        What::Quantile(quantile) => Some(Level {
+        Quantity::Quantile(quantile) => Some(Level {
             quantile,
             ms: term.limit,
             text: format!("objective {} < {}", term.what, key_figures::ms(term.limit)),
         }),
-        What::Mean | What::Max | What::Errors => None,
+        Quantity::Mean | Quantity::Max | Quantity::Errors => None,
     };
     terms.into_iter().filter_map(level).collect()
 }

@@ -2,7 +2,7 @@
 //! of charts over one time axis with one cursor.
 
 use super::chart::{Axis, Chart, Line, Unit};
-use super::shown::RunView;
+use super::run_view::RunView;
 use crate::saved::SavedTimeline;
 
 /// Most metrics of servers with a chart. Nobody would read more.
@@ -49,7 +49,7 @@ pub(crate) fn none(run: &RunView<'_>) -> String {
 /// Returns the unit of a metric's chart, and a label for its values.
 fn unit(metric: &str) -> (Unit, &'static str) {
     let of = |what: &str| metric.contains(what);
-    match (SavedTimeline::counts(metric), of("bytes"), of("seconds")) {
+    match (SavedTimeline::is_counter(metric), of("bytes"), of("seconds")) {
         (true, true, _) => (Unit::Bytes, "bytes a second"),
         // Seconds of CPU time in each second.
         (true, _, true) if of("cpu") => (Unit::Count, "CPUs"),

@@ -100,7 +100,7 @@ pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<SavedEntry>, Error> {
     for directory in directories {
         let before = found.len();
         read_one(directory, &mut found)?;
-        few_enough(found.iter().map(|found| found.runs().len()).sum())?;
+        check_run_count(found.iter().map(|found| found.runs().len()).sum())?;
         if found.len() == before {
             return Err(Error::Nothing(directory.clone()));
         }
@@ -108,7 +108,7 @@ pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<SavedEntry>, Error> {
     Ok(found)
 }
 
-fn few_enough(runs: usize) -> Result<(), Error> {
+fn check_run_count(runs: usize) -> Result<(), Error> {
     if runs > MAX_RUNS {
         return Err(Error::TooMany(runs));
     }
@@ -147,7 +147,7 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
     let series: Series = json(&directory.join("series.json"))?;
     let format = series.format;
     known_format(format, directory)?;
-    few_enough(series.trials.len())?;
+    check_run_count(series.trials.len())?;
     let mut runs = Vec::new();
     for trial in &series.trials {
         // The directory of a trial whose server did not start has no run.
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_runs_are_looked_into() {
+    fn run_directories_are_found_in_subdirectories() {
         let scratch = tempfile::tempdir().unwrap();
         for name in ["b", "a"] {
             write(&scratch.path().join(name), &Run { format: FORMAT, ..Run::default() });
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused() {
+    fn unreadable_records_are_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("run");
         write(&directory, &Run { format: FORMAT + 1, ..Run::default() });

@@ -37,18 +37,18 @@ impl SavedTimeline {
             }
         }
         let mut timeline = Self { columns };
-        timeline.leave_out_rest();
-        timeline.by_second();
+        timeline.drop_short_last_row();
+        timeline.convert_to_per_second();
         timeline
     }
 
     /// Returns true if a metric of this name is a counter.
-    pub(crate) fn counts(metric: &str) -> bool {
+    pub(crate) fn is_counter(metric: &str) -> bool {
         metric.ends_with(COUNTER)
     }
 
     /// Drops a short last row, whose few answers would look like a drop in throughput.
-    fn leave_out_rest(&mut self) {
+    fn drop_short_last_row(&mut self) {
         let Some([others @ .., rest]) = self.column("length_s") else { return };
         let whole = others.iter().copied().fold(0.0, f64::max);
         if *rest < whole * REST {
@@ -59,12 +59,12 @@ impl SavedTimeline {
     }
 
     /// Converts counts per row into counts per second, and counters into their growth.
-    fn by_second(&mut self) {
+    fn convert_to_per_second(&mut self) {
         let lengths = self.column("length_s").map(<[f64]>::to_vec).unwrap_or_default();
         let length = |row: usize| lengths.get(row).copied().filter(|s| *s > 0.0).unwrap_or(1.0);
         let counts = ["sent", "answered", "refused", "lost", "timeouts", "connect_errors"];
         for column in &mut self.columns {
-            if Self::counts(&column.name) {
+            if Self::is_counter(&column.name) {
                 column.values = growth(&column.values, length);
             } else if counts.contains(&column.name.as_str()) {
                 for (row, value) in column.values.iter_mut().enumerate() {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_late_grew_since_it_was_told_last() {
+    fn late_counter_values_are_spread_over_missing_rows() {
         let csv = "second,length_s,h:1 kv_x_total\n0,1,10\n1,1,20\n2,1,\n3,1,60\n4,1,5\n5,1,6\n";
         let timeline = SavedTimeline::parse(csv);
         let values = timeline.column("h:1 kv_x_total").unwrap();

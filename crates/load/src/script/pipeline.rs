@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_request_is_refused_in_words() {
+    fn incomplete_requests_are_refused_with_a_reason() {
         for (text, says) in [
             ("", "empty string"),
             ("GET / HTTP/1.1\r\nHost: h\r\n", "no empty line ends its head"),

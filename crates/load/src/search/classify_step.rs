@@ -14,7 +14,7 @@
 //! failure that would be a failure without the lateness.
 
 use super::decide::StepVerdict;
-use super::slo::{Slo, SloTime, What};
+use super::slo::{Quantity, Slo, SloTime};
 use crate::trial::TrialFigures;
 
 /// Share of time on a CPU above which a client's thread counts as the limit.
@@ -38,8 +38,8 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
     }
     let missed: Vec<_> =
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
-    if missed.iter().any(|term| term.what == What::Errors) {
-        let share = figures.value(What::Errors) * 100.0;
+    if missed.iter().any(|term| term.what == Quantity::Errors) {
+        let share = figures.value(Quantity::Errors) * 100.0;
         let why = format!("{share:.2} % errors{}", figures.redirected(": "));
         return classified(StepVerdict::Fail, why);
     }
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_good_trial_passes_also_with_what_is_still_in_flight() {
+    fn a_good_trial_passes_despite_requests_in_flight() {
         assert_eq!(verdict(&figures(1000, 2.0)), (StepVerdict::Pass, String::new()));
         let in_flight = TrialFigures { in_time: 9930, ..figures(1000, 2.0) };
         assert_eq!(verdict(&in_flight).0, StepVerdict::Pass);
     }
 
     #[test]
-    fn what_misses_the_objective_fails_and_says_by_how_much() {
+    fn a_missed_objective_fails_with_its_value() {
         let slow = figures(1000, 12.0);
         assert_eq!(verdict(&slow), (StepVerdict::Fail, "p99 12ms".to_owned()));
         let behind = TrialFigures { in_time: 8000, backlog: Some(2000), ..figures(1000, 12.0) };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_samples_are_no_verdict() {
+    fn too_few_samples_are_inconclusive() {
         let mut few = figures(1000, 2.0);
         few.intended.clear();
         few.intended.record_n(1_000_000, 999).unwrap();

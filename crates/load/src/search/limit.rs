@@ -22,7 +22,7 @@
 //! Disk comes before CPU, because a server that delays writes names the cause. CPU comes before
 //! connections, because a server that is out of CPU keeps all connections waiting, too.
 
-use super::slo::{SloTime, What};
+use super::slo::{Quantity, SloTime};
 use crate::trial::TrialFigures;
 
 /// Share of a CPU, or of a process's CPUs, above which the CPU counts as used up.
@@ -73,7 +73,7 @@ pub(crate) fn limit(figures: &TrialFigures, held_back: &[&str], unloaded: f64) -
         .or_else(|| cpu(figures))
         .or_else(|| connections(figures, unloaded))
         .or_else(|| lock(figures, unloaded))
-        .unwrap_or_else(|| Limit { what: "unknown", why: said(figures) })
+        .unwrap_or_else(|| Limit { what: "unknown", why: supporting_figures(figures) })
 }
 
 fn client(figures: &TrialFigures) -> Option<Limit> {
@@ -150,7 +150,7 @@ fn lock(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
          server, for a lock, a queue or a pool of threads",
         SloTime(now),
         SloTime(unloaded),
-        said(figures)
+        supporting_figures(figures)
     );
     Some(Limit { what: "lock", why })
 }
@@ -165,11 +165,11 @@ fn cpu_was_taken(figures: &TrialFigures, longer: f64) -> bool {
     });
     let long = |share: f64| share >= TAKEN_LIMIT;
     let kept_waiting = figures.servers.iter().any(|usage| usage.waited.is_some_and(long));
-    by_others || kept_waiting || figures.lateness(What::Mean) >= LATE_LIMIT * longer
+    by_others || kept_waiting || figures.lateness(Quantity::Mean) >= LATE_LIMIT * longer
 }
 
 /// Describes the figures that support the limit.
-fn said(figures: &TrialFigures) -> String {
+fn supporting_figures(figures: &TrialFigures) -> String {
     let Some(usage) = figures.servers.first() else {
         return "the server's process can't be looked at".to_owned();
     };
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_took_of_the_cpu_is_not_called_a_lock() {
+    fn cpu_taken_by_other_processes_is_not_reported_as_a_lock() {
         let slow = |change: fn(&mut TrialFigures)| {
             of(|f| {
                 f.written.clear();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_seen_has_no_invented_limit() {
+    fn an_unobserved_server_has_an_unknown_limit() {
         let unseen = of(|f| f.servers.clear());
         assert_eq!(unseen.what, "unknown");
         assert!(unseen.why.contains("can't be looked at"), "{}", unseen.why);

@@ -4,7 +4,7 @@
 //!   mod.rs            for each point of a sweep and each mix: a search; then the table
 //!   search_args.rs    the command line
 //!   slo.rs            the objective: p99<10ms,errors<0.1%
-//!   hunt.rs           one search: runs, classifies and prints the trials that decide/ chooses
+//!   rate_search.rs    one search: runs, classifies and prints the trials that decide/ chooses
 //!   decide/           pure function: earlier trials ─▶ next trial
 //!   classify_step.rs  pure function: figures of a trial ─▶ pass, fail, inconclusive
 //!   limit.rs          pure function: figures of a failed trial ─▶ CPU, disk, lock, connections …
@@ -15,9 +15,9 @@
 
 mod classify_step;
 mod decide;
-mod hunt;
 mod limit;
 mod plot;
+mod rate_search;
 mod recorded;
 mod search_args;
 pub(crate) mod slo;
@@ -26,13 +26,13 @@ mod sweep;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hunt::Search;
+use rate_search::Search;
 pub use search_args::SearchArgs;
-pub(crate) use slo::{SloTime, What};
+pub(crate) use slo::{Quantity, SloTime};
 
 use crate::record::{Finding, Series};
 use crate::trial::Workload;
-use crate::trial::series::Kept;
+use crate::trial::series::SeriesWriter;
 use crate::{ServerProfile, trial};
 
 pub use crate::trial::Error;
@@ -52,7 +52,7 @@ pub fn run(
     let all = [None].into_iter().chain(args.also.iter().map(|also| Some(also.as_str())));
     let workloads: Vec<Workload> =
         all.map(|also| args.series.workload(also, known)).collect::<Result<_, _>>()?;
-    let mut kept = Kept::create(args.series.out.as_deref(), "search", known, &words)?;
+    let mut kept = SeriesWriter::create(args.series.out.as_deref(), "search", known, &words)?;
     kept.set_slo(slo.to_string());
     let mut ended = Ok(());
     'all: for point in &points {
@@ -83,7 +83,7 @@ fn label(point: &str, workload: &Workload, workloads: usize) -> String {
     [point, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn say_all(args: &SearchArgs, kept: &Kept) {
+fn say_all(args: &SearchArgs, kept: &SeriesWriter) {
     let series = kept.series();
     if args.series.json {
         let text = serde_json::to_string_pretty(series).expect("all of it is plain data");

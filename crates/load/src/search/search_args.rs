@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 
 use super::decide::Bounds;
-use super::slo::{Slo, What};
+use super::slo::{Quantity, Slo};
 use super::sweep::Sweep;
 use crate::cli::{Count, Time};
 use crate::trial::trial_args::SeriesArgs;
@@ -82,7 +82,7 @@ impl SearchArgs {
     /// Returns the objective. A term for errors is added if there is none.
     pub(crate) fn objective(&self) -> Slo {
         let mut slo = self.slo.clone();
-        if !slo.terms.iter().any(|term| term.what == What::Errors) {
+        if !slo.terms.iter().any(|term| term.what == Quantity::Errors) {
             slo.terms.extend(ERRORS.parse::<Slo>().expect("a constant").terms);
         }
         slo

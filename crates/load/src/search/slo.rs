@@ -16,14 +16,14 @@ pub(crate) struct Slo {
 /// One condition of an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Term {
-    pub(crate) what: What,
+    pub(crate) what: Quantity,
     /// Upper limit in milliseconds, or for errors a share of 0–1. The measured value must be below.
     pub(crate) limit: f64,
 }
 
 /// The measured quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum Quantity {
     /// Latency from the intended start at this share of the samples, 0–1.
     Quantile(f64),
     Mean,
@@ -36,8 +36,8 @@ impl Slo {
     /// Returns the least number of samples for a verdict.
     pub(crate) fn samples(&self) -> u64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
-            What::Quantile(quantile) => Some((SAMPLES_ABOVE / (1.0 - quantile)).round() as u64),
-            What::Mean | What::Max | What::Errors => None,
+            Quantity::Quantile(quantile) => Some((SAMPLES_ABOVE / (1.0 - quantile)).round() as u64),
+            Quantity::Mean | Quantity::Max | Quantity::Errors => None,
         });
         quantiles.max().unwrap_or(SAMPLES_ABOVE as u64)
     }
@@ -46,8 +46,8 @@ impl Slo {
     /// p99.
     pub(crate) fn quantile(&self) -> f64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
-            What::Quantile(quantile) => Some(quantile),
-            What::Mean | What::Max | What::Errors => None,
+            Quantity::Quantile(quantile) => Some(quantile),
+            Quantity::Mean | Quantity::Max | Quantity::Errors => None,
         });
         quantiles.max_by(f64::total_cmp).unwrap_or(0.99)
     }
@@ -55,7 +55,7 @@ impl Slo {
     /// Returns the limit of that percentile in milliseconds, if the objective has one.
     pub(crate) fn limit_ms(&self) -> Option<f64> {
         let quantile = self.quantile();
-        let of = |term: &&Term| term.what == What::Quantile(quantile);
+        let of = |term: &&Term| term.what == Quantity::Quantile(quantile);
         self.terms.iter().find(of).map(|term| term.limit)
     }
 }
@@ -99,24 +99,24 @@ fn parse_term(text: &str) -> Result<Term, TermError> {
     let (name, limit) = text.split_once('<').ok_or(TermError::NoLimit)?;
     let limit = limit.strip_prefix('=').unwrap_or(limit).trim();
     let what = match name.trim() {
-        "mean" => What::Mean,
-        "max" => What::Max,
-        "errors" => What::Errors,
+        "mean" => Quantity::Mean,
+        "max" => Quantity::Max,
+        "errors" => Quantity::Errors,
         name => {
             let percent = name.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
             let percent = percent
                 .filter(|percent| (0.0..100.0).contains(percent))
                 .ok_or(TermError::Unknown)?;
-            What::Quantile(percent / 100.0)
+            Quantity::Quantile(percent / 100.0)
         }
     };
     let limit = match what {
-        What::Errors => limit.strip_suffix('%').and_then(number).map(|percent| percent / 100.0),
+        Quantity::Errors => limit.strip_suffix('%').and_then(number).map(|percent| percent / 100.0),
         _ => milliseconds(limit),
     };
-    let unit = if what == What::Errors { TermError::Percentage } else { TermError::Time };
+    let unit = if what == Quantity::Errors { TermError::Percentage } else { TermError::Time };
     let limit = limit.filter(|limit| *limit > 0.0).ok_or(unit)?;
-    if what == What::Errors && limit > 1.0 {
+    if what == Quantity::Errors && limit > 1.0 {
         return Err(TermError::MoreThanAll);
     }
     Ok(Term { what, limit })
@@ -131,7 +131,7 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-impl fmt::Display for What {
+impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Rounded to six decimals, because 0.999 * 100 is not exactly 99.9.
@@ -146,7 +146,7 @@ impl fmt::Display for What {
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
-            What::Errors => write!(f, "errors<{}%", (self.limit * 1e8).round() / 1e6),
+            Quantity::Errors => write!(f, "errors<{}%", (self.limit * 1e8).round() / 1e6),
             what => write!(f, "{what}<{}", SloTime(self.limit)),
         }
     }
@@ -181,7 +181,7 @@ mod tests {
     use super::{Slo, SloTime};
 
     #[test]
-    fn objectives_are_read_and_said_again() {
+    fn objectives_are_parsed_and_printed_back() {
         for text in ["p99<10ms,errors<0.1%", "p99.9<1.5s", "mean<250us,max<2s", "p50<1ms"] {
             let slo: Slo = text.parse().unwrap();
             assert_eq!(slo.to_string(), text);

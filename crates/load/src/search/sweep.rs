@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_sweep_there_is_one() {
+    fn no_sweep_yields_one_point() {
         let points = points(None, &[]).unwrap();
         assert_eq!((points.len(), points[0].label.as_str()), (1, ""));
     }
 
     #[test]
-    fn what_is_no_sweep_is_refused() {
+    fn invalid_sweeps_are_refused() {
         for wrong in ["loops", "loops=", "=1", "loops=1,,2"] {
             assert!(wrong.parse::<Sweep>().is_err(), "{wrong}");
         }

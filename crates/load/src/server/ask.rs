@@ -72,7 +72,7 @@ pub(crate) fn ask(
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{shown}Connection: close\r\n\r\n");
     let answer = || {
         let stream = TcpStream::connect_timeout(&endpoint.address, limit)?;
-        let socket = Limited { stream, deadline: Instant::now() + limit };
+        let socket = DeadlineStream { stream, deadline: Instant::now() + limit };
         match &endpoint.tls {
             Some(tls) => talk(StreamOwned::new(tls.begin(), socket), &request, max_len),
             None => talk(socket, &request, max_len),
@@ -109,12 +109,12 @@ fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Res
 }
 
 /// A socket with one deadline for all reads and writes.
-struct Limited {
+struct DeadlineStream {
     stream: TcpStream,
     deadline: Instant,
 }
 
-impl Limited {
+impl DeadlineStream {
     fn left(&self) -> io::Result<Option<Duration>> {
         match self.deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -123,14 +123,14 @@ impl Limited {
     }
 }
 
-impl Read for Limited {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for Limited {
+impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(bytes)

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_split_as_a_shell_splits() {
+    fn a_command_line_is_split_like_a_shell() {
         assert_eq!(words("kvorum serve  --data '/a b'"), ["kvorum", "serve", "--data", "/a b"]);
         assert_eq!(words("echo $HOME ~"), ["echo", "$HOME", "~"]);
         for wrong in ["", "   ", "kvorum 'serve"] {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_filled_in_wherever_it_stands() {
+    fn the_data_placeholder_is_replaced_everywhere() {
         let command = ServerCommand::parse("serve --data {data} --log={data}/log").unwrap();
         assert!(command.has_data());
         let words = command.resolve(Some("/tmp/x".as_ref()));

@@ -23,7 +23,7 @@ pub struct Data {
 
 /// Count of the files that were dropped from the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Dropped {
+pub struct DroppedFiles {
     /// Number of files.
     pub files: u64,
     /// Bytes of all those files.
@@ -55,8 +55,8 @@ impl Data {
 
     /// Syncs all files and drops them from the page cache, which needs no root. No server may be
     /// using the files.
-    pub fn drop_from_page_cache(&self) -> io::Result<Dropped> {
-        let mut dropped = Dropped::default();
+    pub fn drop_from_page_cache(&self) -> io::Result<DroppedFiles> {
+        let mut dropped = DroppedFiles::default();
         let mut folders = vec![self.parent.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder)? {
@@ -80,15 +80,15 @@ impl Data {
 
 #[cfg(test)]
 mod tests {
-    use super::{Data, Dropped};
+    use super::{Data, DroppedFiles};
 
     #[test]
-    fn a_data_directory_is_fresh_and_goes_with_its_owner() {
+    fn a_data_directory_is_fresh_and_removed_when_dropped() {
         let (one, two) = (Data::fresh(None).unwrap(), Data::fresh(None).unwrap());
         assert_ne!(one.path(), two.path());
         std::fs::create_dir_all(one.path().join("deep")).unwrap();
         std::fs::write(one.path().join("deep/file"), [7; 5000]).unwrap();
-        assert_eq!(one.drop_from_page_cache().unwrap(), Dropped { files: 1, bytes: 5000 });
+        assert_eq!(one.drop_from_page_cache().unwrap(), DroppedFiles { files: 1, bytes: 5000 });
         assert_eq!(std::fs::read(one.path().join("deep/file")).unwrap(), [7; 5000]);
         let path = one.path();
         drop(one);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_for_data_is_said() {
+    fn a_missing_parent_directory_is_reported() {
         let error = Data::fresh(Some("/nowhere/at/all".as_ref())).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all"), "{error}");
     }

@@ -106,7 +106,7 @@ mod tests {
     use super::{Metrics, busy_with};
 
     #[test]
-    fn what_is_not_zero_is_named() {
+    fn the_first_nonzero_metric_is_named() {
         let metrics = Metrics::parse("debt 0\nqueue{n=\"1\"} 0\nqueue{n=\"2\"} 3\n");
         assert_eq!(busy_with(&metrics, &["debt"]), None);
         assert_eq!(busy_with(&metrics, &["debt", "queue"]), Some("queue 3".to_owned()));

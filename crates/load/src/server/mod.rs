@@ -4,7 +4,7 @@
 //!   command.rs         'kvorum serve --data {data}' as words; a flag set for a sweep
 //!   process.rs         the process: start, wait until it listens, stop; never outlives its owner
 //!   data.rs            the directory behind {data}, fresh for each start
-//!   look.rs            CPU, memory, disk of a process and its descendants: /proc
+//!   snapshot.rs        CPU, memory, disk of a process and its descendants: /proc
 //!   owner.rs           finds the process that listens on an address
 //!   ask.rs             a single GET
 //!   server_metrics.rs  the server's metrics: the Prometheus text format
@@ -15,20 +15,20 @@ mod ask;
 mod command;
 mod data;
 mod idle;
-mod look;
 mod owner;
 mod process;
 mod server_metrics;
+mod snapshot;
 
 pub use ask::Endpoint;
 pub(crate) use ask::{AskError, ask};
 pub use command::ServerCommand;
-pub use data::{Data, Dropped};
+pub use data::{Data, DroppedFiles};
 pub use idle::{Idle, wait_until_idle};
-pub use look::{Busiest, ServerSnapshot, Usage};
 pub use owner::listens;
 pub use process::ServerProcess;
 pub use server_metrics::{Metrics, fetch};
+pub use snapshot::{Busiest, ServerSnapshot, Usage};
 
 /// The reason why a server could not be started or observed.
 #[derive(Debug, thiserror::Error)]

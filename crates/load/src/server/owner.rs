@@ -79,7 +79,7 @@ mod tests {
     use super::listens;
 
     #[test]
-    fn whoever_listens_is_found() {
+    fn the_listening_process_is_found() {
         for ip in ["127.0.0.1", "0.0.0.0"] {
             let listener = TcpListener::bind((ip, 0)).unwrap();
             let port = listener.local_addr().unwrap().port();

@@ -180,7 +180,7 @@ old_counter 7 1700000000
     }
 
     #[test]
-    fn counters_are_told_by_growth_and_gauges_as_they_are() {
+    fn counters_are_reported_as_growth_and_gauges_as_values() {
         let later = TEXT
             .replace("} 10", "} 25")
             .replace("4096", "100")

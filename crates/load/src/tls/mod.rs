@@ -9,7 +9,7 @@
 //! each record. A request causes no other allocations.
 
 mod files;
-mod why;
+mod problem;
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -41,7 +41,7 @@ impl Tls {
     pub(crate) fn why(&self, error: &io::Error) -> String {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause {
-            Some(cause) => why::of(cause, &self.name.to_str(), &self.files),
+            Some(cause) => problem::describe(cause, &self.name.to_str(), &self.files),
             None if error.kind() == ErrorKind::UnexpectedEof => {
                 "the server closed the connection in the handshake: look into its log".to_owned()
             }

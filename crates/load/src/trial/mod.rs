@@ -2,17 +2,17 @@
 //! server, and stores the results on disk.
 //!
 //! ```text
-//!   ground.rs         the server: started or already running, prepared, idle; observed
-//!   workload.rs       the requests
-//!   prepare.rs        the data written before the trial
-//!   trial_figures.rs  the results, as used by verdicts and limits
-//!   series.rs         the directory of the results
-//!   trial_args.rs     the flags shared by all series
+//!   server_under_test.rs  the server: started or already running, prepared, idle; observed
+//!   workload.rs           the requests
+//!   prepare.rs            the data written before the trial
+//!   trial_figures.rs      the results, as used by verdicts and limits
+//!   series.rs             the directory of the results
+//!   trial_args.rs         the flags shared by all series
 //! ```
 
-mod ground;
 mod prepare;
 pub(crate) mod series;
+mod server_under_test;
 pub(crate) mod trial_args;
 pub(crate) mod trial_figures;
 mod workload;
@@ -20,9 +20,9 @@ mod workload;
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) use ground::{Keeping, ServerUnderTest};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use prepare::{Preparation, Prepare};
+pub(crate) use server_under_test::{ServerUnderTest, StartConfig};
 pub(crate) use trial_figures::TrialFigures;
 pub(crate) use workload::Workload;
 
@@ -88,7 +88,7 @@ impl Error {
 
 /// Parameters of a trial.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct TrialParams<'a> {
     /// Requests per second; `None` in a closed loop.
     pub(crate) rate: Option<u64>,
     pub(crate) warmup: Duration,
@@ -101,7 +101,7 @@ pub(crate) struct Ask<'a> {
 pub(crate) fn run(
     ground: &mut ServerUnderTest<'_>,
     workload: &Workload,
-    ask: &Ask<'_>,
+    ask: &TrialParams<'_>,
     dir: &Path,
 ) -> Result<TrialFigures, Error> {
     warm_up(ground, workload, ask)?;
@@ -118,11 +118,15 @@ pub(crate) fn run(
 
 /// Warms the server up by a run of its own, whose unanswered requests are not part of the trial. A
 /// server that has just started may fail its first requests at a rate that it can sustain later.
-fn warm_up(ground: &ServerUnderTest<'_>, workload: &Workload, ask: &Ask<'_>) -> Result<(), Error> {
+fn warm_up(
+    ground: &ServerUnderTest<'_>,
+    workload: &Workload,
+    ask: &TrialParams<'_>,
+) -> Result<(), Error> {
     if ask.warmup.is_zero() {
         return Ok(());
     }
-    match workload.rehearse(&Ask { duration: ask.warmup, ..*ask }, ground.stop_flag()) {
+    match workload.rehearse(&TrialParams { duration: ask.warmup, ..*ask }, ground.stop_flag()) {
         // If the server died during the warm-up, the trial will fail.
         Ok(()) | Err(Error::Load(_)) => Ok(()),
         Err(error) => Err(error),

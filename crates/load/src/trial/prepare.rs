@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Error, Workload};
 use crate::cli::{Count, RequestArgs};
-use crate::known::ServerProfile;
+use crate::server_profile::ServerProfile;
 
 /// The value of `--prepare`.
 #[derive(Debug, Clone, PartialEq, Eq)]

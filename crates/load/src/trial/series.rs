@@ -14,14 +14,14 @@ const SERIES: &str = "series.json";
 /// A series on disk. The record of the series is rewritten after each run, so that a crash loses
 /// none of the finished runs.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SeriesWriter {
     dir: PathBuf,
     /// True if the directory existed before the series.
     taken: bool,
     series: Series,
 }
 
-impl Kept {
+impl SeriesWriter {
     /// Creates the series in `dir`, or in a directory named after `kind` and the time. The
     /// directory must be empty or not exist.
     pub(crate) fn create(

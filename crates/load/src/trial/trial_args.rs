@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::prepare::without_keys;
-use super::{Error, Keeping, Preparation, Prepare, Workload};
+use super::{Error, Preparation, Prepare, StartConfig, Workload};
 use crate::ServerProfile;
 use crate::cli::{ProfileEvent, RequestArgs};
 use crate::server::ServerCommand;
@@ -46,8 +46,12 @@ impl SeriesArgs {
         Ok(self.server.as_deref().map(ServerCommand::parse).transpose()?)
     }
 
-    pub(crate) fn keeping(&self, command: Option<ServerCommand>, restart: bool) -> Keeping {
-        Keeping { command, restart, fresh_in: self.fresh.clone() }
+    pub(crate) fn start_config(
+        &self,
+        command: Option<ServerCommand>,
+        restart: bool,
+    ) -> StartConfig {
+        StartConfig { command, restart, fresh_in: self.fresh.clone() }
     }
 
     /// Returns the workload: the requests of the flags, or `instead`, a mix or a script's file.

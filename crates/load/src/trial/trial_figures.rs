@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::search::What;
+use crate::search::Quantity;
 use crate::server::{Metrics, Usage};
 
 /// Nanoseconds in a millisecond.
@@ -55,12 +55,12 @@ impl TrialFigures {
     }
 
     /// Returns a figure of the objective: milliseconds, or a share.
-    pub(crate) fn value(&self, what: What) -> f64 {
+    pub(crate) fn value(&self, what: Quantity) -> f64 {
         match what {
-            What::Quantile(quantile) => self.intended.value_at_quantile(quantile) as f64 / MS,
-            What::Mean => self.intended.mean() / MS,
-            What::Max => self.intended.max() as f64 / MS,
-            What::Errors => self.errors as f64 / self.planned.max(1) as f64,
+            Quantity::Quantile(quantile) => self.intended.value_at_quantile(quantile) as f64 / MS,
+            Quantity::Mean => self.intended.mean() / MS,
+            Quantity::Max => self.intended.max() as f64 / MS,
+            Quantity::Errors => self.errors as f64 / self.planned.max(1) as f64,
         }
     }
 
@@ -70,17 +70,17 @@ impl TrialFigures {
     }
 
     /// Returns the figure, or `None` if no request was answered.
-    pub(crate) fn known(&self, what: What) -> Option<f64> {
+    pub(crate) fn known(&self, what: Quantity) -> Option<f64> {
         (!self.intended.is_empty()).then(|| self.value(what))
     }
 
     /// Returns the client's own delay at the same share of the samples, in milliseconds.
-    pub(crate) fn lateness(&self, what: What) -> f64 {
+    pub(crate) fn lateness(&self, what: Quantity) -> f64 {
         match what {
-            What::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,
-            What::Mean => self.late.mean() / MS,
-            What::Max => self.late.max() as f64 / MS,
-            What::Errors => 0.0,
+            Quantity::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,
+            Quantity::Mean => self.late.mean() / MS,
+            Quantity::Max => self.late.max() as f64 / MS,
+            Quantity::Errors => 0.0,
         }
     }
 

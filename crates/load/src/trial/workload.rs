@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use super::{Ask, Error, TrialFigures};
+use super::{Error, TrialFigures, TrialParams};
 use crate::cli::servers::Servers;
-use crate::cli::{Asked, RequestArgs, profile, reported};
+use crate::cli::{CheckedArgs, RequestArgs, profile, run_record};
 use crate::control::Control;
-use crate::known::ServerProfile;
 use crate::outcome::Outcome;
 use crate::plan::{Pace, Plan, Requests};
 use crate::print::{self, Printed};
@@ -17,6 +16,7 @@ use crate::record::Run;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts};
 use crate::server::Endpoint;
+use crate::server_profile::ServerProfile;
 use crate::tally::Latencies;
 use crate::warning::RunWarning;
 
@@ -28,7 +28,7 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(3600);
 pub(crate) struct Workload {
     /// Name as given: a mix, or a script's file.
     pub(crate) name: String,
-    asked: Asked,
+    asked: CheckedArgs,
 }
 
 impl Workload {
@@ -66,23 +66,24 @@ impl Workload {
     /// `dir`.
     pub(crate) fn send(
         &self,
-        ask: &Ask<'_>,
+        ask: &TrialParams<'_>,
         dir: &Path,
         known: &ServerProfile,
         stop: &Arc<AtomicBool>,
     ) -> Result<Outcome, Error> {
         let started = SystemTime::now();
-        let asked = Asked { plan: self.plan(ask), ..self.asked.clone() };
+        let asked = CheckedArgs { plan: self.plan(ask), ..self.asked.clone() };
         let plan = &asked.plan;
         let servers = Servers::look(known, &plan.targets);
         let mut kept = RunDir::create(dir, started, &servers.columns())?;
-        let mut run = reported::planned(&asked, known, started);
+        let mut run = run_record::planned(&asked, known, started);
         run.plan.warmup_s = ask.warmup.as_secs_f64();
         let recordings =
             profile::start(known, &plan.targets, ask.profile, Duration::ZERO, ask.duration);
         let sent = {
             let control = Control::new(Arc::clone(stop));
-            let control = control.watched(|interval| kept.second(interval, &servers.reported()));
+            let control =
+                control.watched(|interval| kept.add_second(interval, &servers.reported()));
             self.run(plan, &control)
         };
         let outcome = match sent {
@@ -92,7 +93,7 @@ impl Workload {
                 return Err(error);
             }
         };
-        reported::fill(&mut run, &outcome);
+        run_record::fill(&mut run, &outcome);
         run.servers = servers.finish();
         let recordings = recordings.map(|all| all.finish(outcome.interrupted));
         profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());
@@ -108,7 +109,11 @@ impl Workload {
     }
 
     /// Sends the requests without storing a run.
-    pub(crate) fn rehearse(&self, ask: &Ask<'_>, stop: &Arc<AtomicBool>) -> Result<(), Error> {
+    pub(crate) fn rehearse(
+        &self,
+        ask: &TrialParams<'_>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(), Error> {
         self.run(&self.plan(ask), &Control::new(Arc::clone(stop))).map(drop)
     }
 
@@ -130,7 +135,7 @@ impl Workload {
         Ok(())
     }
 
-    fn plan(&self, ask: &Ask<'_>) -> Plan {
+    fn plan(&self, ask: &TrialParams<'_>) -> Plan {
         let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
         Plan { pace, duration: ask.duration, ..self.asked.plan.clone() }
     }
@@ -147,7 +152,7 @@ impl Workload {
     }
 
     pub(crate) fn figures(&self, outcome: &Outcome) -> TrialFigures {
-        let Latencies { intended, written, late } = outcome.both();
+        let Latencies { intended, written, late } = outcome.all_methods();
         let failed = &outcome.tally.errors;
         let backlog = outcome.warnings().into_iter().find_map(|warning| match warning {
             RunWarning::BacklogGrowing { backlog, .. } => Some(backlog),
@@ -215,7 +220,7 @@ fn redirects(outcome: &Outcome) -> (u64, String) {
 
 /// Formats the figures as wrk2 does.
 fn text(run: &Run, outcome: &Outcome) -> String {
-    let latencies = outcome.both();
+    let latencies = outcome.all_methods();
     let printed = Printed {
         run,
         intended: &latencies.intended,

@@ -4,7 +4,7 @@ mod text;
 
 use std::time::Duration;
 
-use crate::outcome::{LeftOut, Outcome};
+use crate::outcome::{Outcome, UnreachableAddress};
 use crate::record;
 
 /// Share of time on a CPU above which a client's thread counts as the limit.
@@ -127,7 +127,7 @@ pub enum RunWarning {
         samples: u64,
     },
     /// An address of a target could not be reached.
-    LeftOut(LeftOut),
+    UnreachableAddress(UnreachableAddress),
 }
 
 impl RunWarning {
@@ -148,7 +148,7 @@ impl RunWarning {
             Self::ConnectionLimit { .. } => "connection-limit",
             Self::Unfinished { .. } => "unfinished",
             Self::FewSamples { .. } => "few-samples",
-            Self::LeftOut(_) => "address-left-out",
+            Self::UnreachableAddress(_) => "address-left-out",
         }
     }
 
@@ -184,7 +184,7 @@ impl Outcome {
             // A run that never began has no figures.
             return Vec::new();
         }
-        let all = self.both();
+        let all = self.all_methods();
         let failed = [self.not_success(), self.not_http(), self.lost(), self.timeouts()];
         let mut warnings: Vec<RunWarning> = failed.into_iter().flatten().collect();
         let count = self.tally.wrong_values;
@@ -198,7 +198,7 @@ impl Outcome {
         warnings.extend((count > 0).then_some(RunWarning::Unfinished { count }));
         warnings.extend(RunWarning::few_samples(USUAL, all.intended.len()));
         warnings.extend(self.reconnects());
-        warnings.extend(self.left_out.iter().cloned().map(RunWarning::LeftOut));
+        warnings.extend(self.left_out.iter().cloned().map(RunWarning::UnreachableAddress));
         warnings
     }
 
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_that_grows_is_told_from_one_that_stays() {
+    fn a_growing_backlog_is_distinguished_from_a_constant_one() {
         let ramp: Vec<u64> = (1..=20).map(|i| i * 1000).collect();
         let slope = growth(&ramp, 10_000.0).unwrap();
         assert!((slope - 1000.0).abs() < 1e-6, "{slope}");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_told_as_one() {
+    fn counts_of_one_are_worded_in_the_singular() {
         for (warning, says) in [
             (RunWarning::Unfinished { count: 1 }, "1 request had no answer when the run ended; it"),
             (

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{RunWarning, needed};
-use crate::outcome::LeftOut;
+use crate::outcome::UnreachableAddress;
 
 impl fmt::Display for RunWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ impl fmt::Display for RunWarning {
             Self::FewSamples { quantile, upto, samples } => {
                 few_samples(f, *quantile, *upto, *samples)
             }
-            Self::LeftOut(LeftOut { target, address, cause }) => write!(
+            Self::UnreachableAddress(UnreachableAddress { target, address, cause }) => write!(
                 f,
                 "{address}, an address of {target}, took no connection ({cause}): the others have \
                  all of the load"

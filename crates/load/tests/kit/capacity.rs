@@ -104,7 +104,7 @@ fn a_search_finds_the_capacity_of_its_server() {
 }
 
 #[test]
-fn a_sweep_tells_of_each_server() {
+fn a_sweep_reports_each_server_configuration() {
     let place = Place::new();
     let server = place.server("--capacity 1000");
     let flags = ["--server", server.as_str(), "--restart", "--sweep", "capacity=100,5000"];
@@ -130,7 +130,7 @@ fn a_sweep_tells_of_each_server() {
 }
 
 #[test]
-fn a_server_that_is_too_slow_from_the_beginning_is_said_to_be() {
+fn a_server_too_slow_at_the_lowest_rate_is_reported() {
     let place = Place::new();
     let server = place.server("--capacity 200");
     let series = place.search(&["--server", &server, "--from", "600", "--to", "900"]).unwrap();
@@ -173,7 +173,7 @@ fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
 }
 
 #[test]
-fn answers_that_are_errors_are_nothing_to_search_for() {
+fn a_server_that_answers_only_errors_stops_the_search() {
     let place = Place::new();
     let server = place.server("--status 404");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
@@ -217,7 +217,7 @@ fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
 }
 
 #[test]
-fn a_server_that_does_not_start_is_said_to_have_said_why() {
+fn a_failed_start_shows_the_servers_output() {
     let error = refused(&["--server", "ls /nowhere/at/all"]);
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
     let error = refused(&["--server", "no-such-program --flag"]);
@@ -243,7 +243,7 @@ fn a_server_is_not_started_where_another_listens() {
 }
 
 #[test]
-fn nobody_to_search_on_is_said() {
+fn a_missing_server_is_reported() {
     let place = Place::new();
     let error = place.search(&[]).unwrap_err().to_string();
     assert!(error.contains("can't open 8 connections"), "{error}");
@@ -255,7 +255,7 @@ fn nobody_to_search_on_is_said() {
 }
 
 #[test]
-fn bounds_that_make_no_sense_are_refused() {
+fn invalid_bounds_are_refused() {
     let error = refused(&["--from", "2k", "--to", "1k"]);
     assert!(error.contains("--from 2000 is above --to 1000"), "{error}");
     assert!(refused(&["--from", "0"]).contains("--from 0"));
@@ -268,7 +268,7 @@ fn bounds_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn what_is_in_the_directory_is_not_overwritten() {
+fn a_nonempty_directory_is_not_overwritten() {
     let place = Place::new();
     let out = place.dir.path().join("out");
     std::fs::create_dir(&out).unwrap();

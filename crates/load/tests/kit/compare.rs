@@ -66,7 +66,7 @@ fn single_runs_are_shown_beside_each_other_without_a_verdict() {
 }
 
 #[test]
-fn what_is_no_repeat_is_refused() {
+fn runs_that_are_not_repeats_are_refused() {
     let of = |change: fn(&mut Run)| {
         let mut other = run(1.0);
         change(&mut other);
@@ -90,7 +90,7 @@ fn what_is_no_repeat_is_refused() {
 }
 
 #[test]
-fn what_a_server_measures_of_itself_is_no_parameter() {
+fn metrics_of_a_server_are_not_parameters() {
     let of = |about: [(&str, &str); 5]| {
         let mut run = run(1.0);
         let about = about.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -114,7 +114,7 @@ fn what_a_server_measures_of_itself_is_no_parameter() {
 }
 
 #[test]
-fn a_recording_made_meanwhile_is_a_parameter() {
+fn a_recording_during_a_run_counts_as_a_parameter() {
     let profile = |event: &str| {
         let folded = format!("{event}.folded");
         Profile { url: "http://h:1".to_owned(), event: event.to_owned(), folded }

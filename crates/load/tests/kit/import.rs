@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use load::import::{ImportArgs, Imported, import, read};
+use load::import::{ImportArgs, ImportedOutput, import, read};
 use load::record::Run;
 use load::report::{ReportArgs, report};
 
@@ -11,7 +11,7 @@ fn seed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds").join(format!("{name}.txt"))
 }
 
-fn runs(name: &str) -> Vec<Imported> {
+fn runs(name: &str) -> Vec<ImportedOutput> {
     read(&fs::read_to_string(seed(name)).unwrap(), name)
 }
 
@@ -84,7 +84,7 @@ fn every_output_gives_its_figures() {
 }
 
 #[test]
-fn what_the_command_does_not_say_or_says_otherwise_is_named() {
+fn missing_or_contradictory_command_facts_are_listed() {
     let [put, get] = &runs("000-sharding")[..] else { panic!("two runs") };
     assert_eq!(put.run.plan.rate, Some(40_000.0));
     assert!(missing(&put.run, "the command says -40000: taken as -R40000"));
@@ -108,7 +108,7 @@ fn what_the_command_does_not_say_or_says_otherwise_is_named() {
 }
 
 #[test]
-fn what_the_authors_overlooked_is_warned_of() {
+fn imported_runs_get_warnings_about_their_flaws() {
     let [put, get] = &runs("001-one-connection")[..] else { panic!("two runs") };
     let all = "100 % of the answers (1199957 of 1199957) were neither 2xx nor 3xx: no figure of \
                this run is about requests that worked";
@@ -193,7 +193,7 @@ fn an_output_cut_anywhere_is_still_read() {
 
 /// Pasted outputs often begin where the terminal's screen began.
 #[test]
-fn an_output_without_its_first_line_is_whole_otherwise() {
+fn an_output_without_its_first_line_keeps_its_other_figures() {
     let text = fs::read_to_string(seed("001-one-connection")).unwrap();
     let whole = runs("001-one-connection");
     let headless: String =

@@ -109,7 +109,7 @@ fn servers_that_share_a_thread_each_get_their_own_url() {
 }
 
 #[test]
-fn a_counter_makes_each_request_another_from_the_first_on() {
+fn a_script_counter_makes_every_request_different() {
     for (file, method) in [("put.lua", "PUT"), ("get.lua", "GET")] {
         let mut scripts = Scripts::load(&[source(Some(&fixture(file)))], 2).expect("loads");
         for script in scripts.threads() {
@@ -141,7 +141,7 @@ fn an_answer_can_change_what_is_sent() {
 }
 
 #[test]
-fn threads_and_the_end_share_values() {
+fn script_threads_and_done_share_values() {
     let dir = tempfile::tempdir().expect("a directory");
     let told = dir.path().join("told");
     let mut source = source(Some(&fixture("threads.lua")));
@@ -267,7 +267,7 @@ fn an_error_names_file_line_and_phase() {
 }
 
 #[test]
-fn an_error_after_the_start_is_told_too() {
+fn an_error_during_the_run_is_reported_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("late.lua");
     let text = "n = 0\nfunction request()\n n = n + 1\n if n == 2 then error('late') end\n \

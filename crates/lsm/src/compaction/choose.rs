@@ -11,7 +11,7 @@ pub(crate) const MAX_LEVELS: usize = 7;
 
 /// The properties of a table that the choice depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct TableShape<'a> {
     pub(crate) id: u64,
     pub(crate) bytes: u64,
     pub(crate) smallest: &'a [u8],
@@ -24,7 +24,7 @@ pub(crate) struct Shape<'a> {
 
 /// Target sizes of the levels, from `Options`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Targets {
+pub(crate) struct LevelTargets {
     pub(crate) level0_tables: usize,
     pub(crate) level1_bytes: u64,
     pub(crate) ratio: u64,
@@ -36,7 +36,7 @@ const MIN_PURGED_PART: f64 = 0.2;
 
 /// The next compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum CompactionChoice {
     /// No compaction is due.
     Nothing,
     /// Move one table a level deeper without rewriting it: no table there overlaps it.
@@ -58,7 +58,7 @@ pub(crate) enum Choice {
     },
 }
 
-impl Targets {
+impl LevelTargets {
     /// Target bytes of a level (1 or deeper).
     pub(crate) fn level_bytes(&self, level: usize) -> u64 {
         self.level1_bytes.saturating_mul(self.ratio.saturating_pow(level as u32 - 1))
@@ -66,8 +66,8 @@ impl Targets {
 
     /// Compaction debt: bytes above target, summed over level 1 and deeper, plus level 0 if it is
     /// beyond its trigger.
-    pub(crate) fn debt(&self, levels: &[Vec<Shape<'_>>]) -> u64 {
-        let sum = |level: &[Shape<'_>]| level.iter().map(|table| table.bytes).sum::<u64>();
+    pub(crate) fn debt(&self, levels: &[Vec<TableShape<'_>>]) -> u64 {
+        let sum = |level: &[TableShape<'_>]| level.iter().map(|table| table.bytes).sum::<u64>();
         let (level0, below) = levels.split_first().expect("level 0 is always there");
         let over0 = if level0.len() > self.level0_tables { sum(level0) } else { 0 };
         let below = below.iter().enumerate();
@@ -75,7 +75,7 @@ impl Targets {
     }
 
     /// The most urgent level and its urgency; a compaction is due at 1.0.
-    fn most_urgent(&self, levels: &[Vec<Shape<'_>>]) -> (usize, f64) {
+    fn most_urgent(&self, levels: &[Vec<TableShape<'_>>]) -> (usize, f64) {
         let mut most = (0, levels[0].len() as f64 / self.level0_tables as f64);
         for (level, tables) in levels.iter().enumerate().take(MAX_LEVELS - 1).skip(1) {
             let bytes: u64 = tables.iter().map(|table| table.bytes).sum();
@@ -88,23 +88,23 @@ impl Targets {
     }
 
     /// Urgency of the most urgent level.
-    pub(crate) fn urgency(&self, levels: &[Vec<Shape<'_>>]) -> f64 {
+    pub(crate) fn urgency(&self, levels: &[Vec<TableShape<'_>>]) -> f64 {
         self.most_urgent(levels).1
     }
 }
 
 /// Chooses the next compaction. `levels[0]` is ordered newest first, the others by key.
-pub(crate) fn choose(levels: &[Vec<Shape<'_>>], targets: &Targets) -> Choice {
+pub(crate) fn choose(levels: &[Vec<TableShape<'_>>], targets: &LevelTargets) -> CompactionChoice {
     let (level, urgency) = targets.most_urgent(levels);
     if urgency < 1.0 {
-        return purge(levels);
+        return choose_purge(levels);
     }
-    if level == 0 { whole_level0(levels) } else { cheapest_table(levels, level) }
+    if level == 0 { merge_level0(levels) } else { cheapest_table(levels, level) }
 }
 
 /// Chooses the compaction that purges the greatest share of its input, when no level is over its
 /// target.
-fn purge(levels: &[Vec<Shape<'_>>]) -> Choice {
+fn choose_purge(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
     let level0 = purged_part(levels, 0, &levels[0]);
     let parts = levels.iter().enumerate().skip(1).flat_map(|(level, tables)| {
         let holding = tables.iter().filter(|table| table.purgeable > 0);
@@ -114,25 +114,25 @@ fn purge(levels: &[Vec<Shape<'_>>]) -> Choice {
     });
     let most = parts.max_by(|a, b| a.0.total_cmp(&b.0));
     if level0 >= MIN_PURGED_PART && most.is_none_or(|(part, ..)| part <= level0) {
-        return whole_level0(levels);
+        return merge_level0(levels);
     }
     match most {
         Some((part, level, table)) if part >= MIN_PURGED_PART => {
             if is_bottom(levels, level, std::slice::from_ref(table)) {
-                Choice::Merge { upper: Vec::new(), lower: vec![table.id], to: level }
+                CompactionChoice::Merge { upper: Vec::new(), lower: vec![table.id], to: level }
             } else {
-                one_down(levels, level, table)
+                move_down(levels, level, table)
             }
         }
-        _ => Choice::Nothing,
+        _ => CompactionChoice::Nothing,
     }
 }
 
 /// Estimated share of its input that a compaction of these tables would drop. If nothing below
 /// overlaps them, they are rewritten in place; otherwise they go one level deeper, where each
 /// purged record is assumed to hide another one.
-fn purged_part(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> f64 {
-    let sum = |sum: (u64, u64), table: &Shape<'_>| {
+fn purged_part(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShape<'_>]) -> f64 {
+    let sum = |sum: (u64, u64), table: &TableShape<'_>| {
         (sum.0.saturating_add(table.purgeable), sum.1.saturating_add(table.entries))
     };
     let (purgeable, entries) = tables.iter().fold((0, 0), sum);
@@ -150,26 +150,26 @@ fn purged_part(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) ->
 
 /// Returns true if nothing below overlaps these tables of a level, so that they can be rewritten in
 /// place. Level 0 always goes to level 1.
-fn is_bottom(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> bool {
+fn is_bottom(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShape<'_>]) -> bool {
     let range = range_of(tables);
     level > 0 && levels[level + 1..].iter().all(|l| overlapping(l, &range).next().is_none())
 }
 
-pub(super) fn whole_level0(levels: &[Vec<Shape<'_>>]) -> Choice {
+pub(super) fn merge_level0(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
     let upper: Vec<u64> = levels[0].iter().map(|table| table.id).collect();
     let range = range_of(&levels[0]);
     let lower: Vec<u64> = overlapping(&levels[1], &range).map(|table| table.id).collect();
     if let ([table], true) = (&upper[..], lower.is_empty()) {
-        return Choice::Move { table: *table, to: 1 };
+        return CompactionChoice::Move { table: *table, to: 1 };
     }
-    Choice::Merge { upper, lower, to: 1 }
+    CompactionChoice::Merge { upper, lower, to: 1 }
 }
 
 /// Chooses the table of a level whose move down rewrites the fewest bytes per byte moved. Purgeable
 /// records lower the cost.
-fn cheapest_table(levels: &[Vec<Shape<'_>>], level: usize) -> Choice {
+fn cheapest_table(levels: &[Vec<TableShape<'_>>], level: usize) -> CompactionChoice {
     let below = &levels[level + 1];
-    let cost = |table: &Shape<'_>| {
+    let cost = |table: &TableShape<'_>| {
         let range = table.smallest..=table.largest;
         let rewritten: u64 = overlapping(below, &range).map(|lower| lower.bytes).sum();
         let staying = 1.0 - table.purgeable as f64 / table.entries.max(1) as f64;
@@ -177,20 +177,24 @@ fn cheapest_table(levels: &[Vec<Shape<'_>>], level: usize) -> Choice {
     };
     let cheapest = levels[level].iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
     let table = cheapest.expect("a level over its target has tables");
-    one_down(levels, level, table)
+    move_down(levels, level, table)
 }
 
-pub(super) fn one_down(levels: &[Vec<Shape<'_>>], level: usize, table: &Shape<'_>) -> Choice {
+pub(super) fn move_down(
+    levels: &[Vec<TableShape<'_>>],
+    level: usize,
+    table: &TableShape<'_>,
+) -> CompactionChoice {
     let range = table.smallest..=table.largest;
     let lower: Vec<u64> = overlapping(&levels[level + 1], &range).map(|table| table.id).collect();
     if lower.is_empty() {
-        Choice::Move { table: table.id, to: level + 1 }
+        CompactionChoice::Move { table: table.id, to: level + 1 }
     } else {
-        Choice::Merge { upper: vec![table.id], lower, to: level + 1 }
+        CompactionChoice::Merge { upper: vec![table.id], lower, to: level + 1 }
     }
 }
 
-fn range_of<'a>(tables: &[Shape<'a>]) -> RangeInclusive<&'a [u8]> {
+fn range_of<'a>(tables: &[TableShape<'a>]) -> RangeInclusive<&'a [u8]> {
     let smallest = tables.iter().map(|table| table.smallest).min().unwrap_or_default();
     let largest = tables.iter().map(|table| table.largest).max().unwrap_or_default();
     smallest..=largest
@@ -198,9 +202,9 @@ fn range_of<'a>(tables: &[Shape<'a>]) -> RangeInclusive<&'a [u8]> {
 
 /// The tables of a level (1 or deeper) that overlap a range.
 fn overlapping<'l, 'a>(
-    level: &'l [Shape<'a>],
+    level: &'l [TableShape<'a>],
     range: &'l RangeInclusive<&'a [u8]>,
-) -> impl Iterator<Item = &'l Shape<'a>> {
+) -> impl Iterator<Item = &'l TableShape<'a>> {
     let first = level.partition_point(|table| table.largest < *range.start());
     level[first..].iter().take_while(|table| table.smallest <= *range.end())
 }
@@ -209,90 +213,101 @@ fn overlapping<'l, 'a>(
 mod tests {
     use super::*;
 
-    const TARGETS: Targets = Targets { level0_tables: 4, level1_bytes: 100, ratio: 10 };
+    const TARGETS: LevelTargets = LevelTargets { level0_tables: 4, level1_bytes: 100, ratio: 10 };
 
-    fn table(id: u64, bytes: u64, range: (&'static str, &'static str)) -> Shape<'static> {
+    fn table(id: u64, bytes: u64, range: (&'static str, &'static str)) -> TableShape<'static> {
         let (smallest, largest) = (range.0.as_bytes(), range.1.as_bytes());
-        Shape { id, bytes, smallest, largest, entries: bytes, purgeable: 0 }
+        TableShape { id, bytes, smallest, largest, entries: bytes, purgeable: 0 }
     }
 
-    fn holding(id: u64, purgeable: u64, range: (&'static str, &'static str)) -> Shape<'static> {
-        Shape { purgeable, ..table(id, 10, range) }
+    fn holding(
+        id: u64,
+        purgeable: u64,
+        range: (&'static str, &'static str),
+    ) -> TableShape<'static> {
+        TableShape { purgeable, ..table(id, 10, range) }
     }
 
-    fn levels(filled: Vec<Vec<Shape<'static>>>) -> Vec<Vec<Shape<'static>>> {
+    fn levels(filled: Vec<Vec<TableShape<'static>>>) -> Vec<Vec<TableShape<'static>>> {
         let mut levels = filled;
         levels.resize(MAX_LEVELS, Vec::new());
         levels
     }
 
     #[test]
-    fn nothing_is_done_within_the_targets() {
+    fn no_compaction_is_chosen_within_the_targets() {
         let few = (1..4).map(|id| table(id, 50, ("a", "z"))).collect();
-        assert_eq!(choose(&levels(vec![few]), &TARGETS), Choice::Nothing);
-        assert_eq!(choose(&levels(vec![]), &TARGETS), Choice::Nothing);
+        assert_eq!(choose(&levels(vec![few]), &TARGETS), CompactionChoice::Nothing);
+        assert_eq!(choose(&levels(vec![]), &TARGETS), CompactionChoice::Nothing);
     }
 
     #[test]
-    fn level_0_goes_as_a_whole_with_what_it_overlaps() {
+    fn level_0_is_merged_whole_with_the_tables_it_overlaps() {
         let level0 = (1..5).map(|id| table(id, 50, ("f", "k"))).collect();
         let level1 =
             vec![table(10, 9, ("a", "e")), table(11, 9, ("h", "i")), table(12, 9, ("k", "z"))];
         assert_eq!(
             choose(&levels(vec![level0, level1]), &TARGETS),
-            Choice::Merge { upper: vec![1, 2, 3, 4], lower: vec![11, 12], to: 1 }
+            CompactionChoice::Merge { upper: vec![1, 2, 3, 4], lower: vec![11, 12], to: 1 }
         );
     }
 
     #[test]
-    fn a_level_gives_the_table_that_is_cheapest_to_move() {
+    fn the_cheapest_table_of_a_level_is_moved_down() {
         let level1 = vec![table(1, 80, ("a", "c")), table(2, 80, ("d", "f"))];
         let level2 = vec![table(3, 500, ("b", "c")), table(4, 40, ("d", "e"))];
         assert_eq!(
             choose(&levels(vec![vec![], level1.clone(), level2]), &TARGETS),
-            Choice::Merge { upper: vec![2], lower: vec![4], to: 2 }
+            CompactionChoice::Merge { upper: vec![2], lower: vec![4], to: 2 }
         );
         let apart = vec![table(3, 500, ("b", "c"))];
         assert_eq!(
             choose(&levels(vec![vec![], level1, apart]), &TARGETS),
-            Choice::Move { table: 2, to: 2 }
+            CompactionChoice::Move { table: 2, to: 2 }
         );
     }
 
     #[test]
-    fn what_may_be_purged_is_written_anew_at_the_bottom() {
-        let rewritten = |id, level| Choice::Merge { upper: vec![], lower: vec![id], to: level };
+    fn purgeable_bottom_tables_are_rewritten_in_place() {
+        let rewritten =
+            |id, level| CompactionChoice::Merge { upper: vec![], lower: vec![id], to: level };
         let (few, many) = (holding(1, 1, ("a", "b")), holding(2, 3, ("c", "d")));
         let filled = levels(vec![vec![], vec![few, many]]);
         assert_eq!(choose(&filled, &TARGETS), rewritten(2, 1));
-        assert_eq!(choose(&levels(vec![vec![], vec![few]]), &TARGETS), Choice::Nothing);
+        assert_eq!(choose(&levels(vec![vec![], vec![few]]), &TARGETS), CompactionChoice::Nothing);
         let deepest =
             levels(vec![vec![]; MAX_LEVELS - 1].into_iter().chain([vec![many]]).collect());
         assert_eq!(choose(&deepest, &TARGETS), rewritten(2, MAX_LEVELS - 1));
     }
 
     #[test]
-    fn what_may_be_purged_goes_down_to_what_it_hides() {
+    fn purgeable_tables_are_merged_down_with_what_they_hide() {
         let upper = holding(1, 10, ("a", "b"));
         let over = |lower| choose(&levels(vec![vec![], vec![upper], vec![lower]]), &TARGETS);
-        let merged = Choice::Merge { upper: vec![1], lower: vec![2], to: 2 };
+        let merged = CompactionChoice::Merge { upper: vec![1], lower: vec![2], to: 2 };
         assert_eq!(over(table(2, 60, ("b", "c"))), merged);
-        assert_eq!(over(table(2, 200, ("b", "c"))), Choice::Nothing, "too much for so few");
+        assert_eq!(
+            over(table(2, 200, ("b", "c"))),
+            CompactionChoice::Nothing,
+            "too much for so few"
+        );
         let far = levels(vec![vec![], vec![upper], vec![], vec![table(2, 60, ("b", "c"))]]);
-        assert_eq!(choose(&far, &TARGETS), Choice::Move { table: 1, to: 2 });
+        assert_eq!(choose(&far, &TARGETS), CompactionChoice::Move { table: 1, to: 2 });
         let level0 = levels(vec![vec![upper], vec![table(2, 60, ("b", "c"))]]);
-        let merged = Choice::Merge { upper: vec![1], lower: vec![2], to: 1 };
+        let merged = CompactionChoice::Merge { upper: vec![1], lower: vec![2], to: 1 };
         assert_eq!(choose(&level0, &TARGETS), merged);
     }
 
     #[test]
-    fn of_two_tables_that_are_as_cheap_the_one_with_more_to_purge_goes() {
-        let level1 =
-            vec![table(1, 80, ("a", "c")), Shape { purgeable: 20, ..table(2, 80, ("d", "f")) }];
+    fn between_equally_cheap_tables_the_more_purgeable_one_moves() {
+        let level1 = vec![
+            table(1, 80, ("a", "c")),
+            TableShape { purgeable: 20, ..table(2, 80, ("d", "f")) },
+        ];
         let level2 = vec![table(3, 40, ("b", "c")), table(4, 40, ("d", "e"))];
         assert_eq!(
             choose(&levels(vec![vec![], level1, level2]), &TARGETS),
-            Choice::Merge { upper: vec![2], lower: vec![4], to: 2 }
+            CompactionChoice::Merge { upper: vec![2], lower: vec![4], to: 2 }
         );
     }
 }

@@ -11,7 +11,7 @@
 //! The descent ends even if writes continue: tables that appear behind its position stay where they
 //! are.
 
-use super::choose::{Choice, Shape, one_down, whole_level0};
+use super::choose::{CompactionChoice, TableShape, merge_level0, move_down};
 
 /// Maximum number of adjacent tables of the deepest level that one step rewrites together: little
 /// may be left of each table.
@@ -27,15 +27,15 @@ pub(crate) struct Descent {
 
 impl Descent {
     /// Returns the next step and advances the position.
-    pub(crate) fn next(&mut self, levels: &[Vec<Shape<'_>>]) -> Choice {
+    pub(crate) fn next(&mut self, levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
         if self.level == 0 {
             self.level = 1;
             if !levels[0].is_empty() {
-                return match whole_level0(levels) {
+                return match merge_level0(levels) {
                     // Unlike a move, a merge splits the table: a flush writes one table per
                     // memtable, however large.
-                    Choice::Move { table, to } => {
-                        Choice::Merge { upper: vec![table], lower: Vec::new(), to }
+                    CompactionChoice::Move { table, to } => {
+                        CompactionChoice::Merge { upper: vec![table], lower: Vec::new(), to }
                     }
                     choice => choice,
                 };
@@ -46,29 +46,29 @@ impl Descent {
             if self.level < deepest(levels) {
                 if let Some(table) = level.first() {
                     self.after = table.largest.to_vec();
-                    return one_down(levels, self.level, table);
+                    return move_down(levels, self.level, table);
                 }
             } else if let Some(first) = level.iter().position(|table| table.purgeable > 0) {
                 let holding = level[first..].iter().take_while(|table| table.purgeable > 0);
                 let holding: Vec<_> = holding.take(MAX_ADJACENT).collect();
                 self.after = holding[holding.len() - 1].largest.to_vec();
                 let lower = holding.iter().map(|table| table.id).collect();
-                return Choice::Merge { upper: Vec::new(), lower, to: self.level };
+                return CompactionChoice::Merge { upper: Vec::new(), lower, to: self.level };
             }
             self.level += 1;
             self.after.clear();
         }
-        Choice::Nothing
+        CompactionChoice::Nothing
     }
 
     /// Estimated number of records that the remaining steps process.
-    pub(crate) fn left(&self, levels: &[Vec<Shape<'_>>]) -> u64 {
+    pub(crate) fn remaining_records(&self, levels: &[Vec<TableShape<'_>>]) -> u64 {
         let deepest = deepest(levels);
         let beyond = |level: usize| {
             let from = if level == self.level { self.first_beyond(levels) } else { 0 };
             &levels[level][from..]
         };
-        let entries = |tables: &[Shape<'_>]| tables.iter().map(|t| t.entries).sum::<u64>();
+        let entries = |tables: &[TableShape<'_>]| tables.iter().map(|t| t.entries).sum::<u64>();
         let (mut left, mut carried) = (0, 0);
         for level in self.level..deepest.max(1) {
             carried += entries(beyond(level));
@@ -85,14 +85,14 @@ impl Descent {
     }
 
     /// Index in the current level of the first table that has not been moved down.
-    fn first_beyond(&self, levels: &[Vec<Shape<'_>>]) -> usize {
+    fn first_beyond(&self, levels: &[Vec<TableShape<'_>>]) -> usize {
         let level = &levels[self.level];
         if self.level == 0 { 0 } else { level.partition_point(|t| t.largest <= &self.after[..]) }
     }
 }
 
 /// The deepest level that has a table.
-fn deepest(levels: &[Vec<Shape<'_>>]) -> usize {
+fn deepest(levels: &[Vec<TableShape<'_>>]) -> usize {
     levels.iter().rposition(|level| !level.is_empty()).unwrap_or(0)
 }
 
@@ -101,43 +101,46 @@ mod tests {
     use super::*;
     use crate::compaction::MAX_LEVELS;
 
-    fn table(id: u64, range: (&'static str, &'static str)) -> Shape<'static> {
+    fn table(id: u64, range: (&'static str, &'static str)) -> TableShape<'static> {
         let (smallest, largest) = (range.0.as_bytes(), range.1.as_bytes());
-        Shape { id, bytes: 1, smallest, largest, entries: 10, purgeable: 0 }
+        TableShape { id, bytes: 1, smallest, largest, entries: 10, purgeable: 0 }
     }
 
-    fn levels(mut filled: Vec<Vec<Shape<'static>>>) -> Vec<Vec<Shape<'static>>> {
+    fn levels(mut filled: Vec<Vec<TableShape<'static>>>) -> Vec<Vec<TableShape<'static>>> {
         filled.resize(MAX_LEVELS, Vec::new());
         filled
     }
 
-    fn merge(upper: &[u64], lower: &[u64], to: usize) -> Choice {
-        Choice::Merge { upper: upper.to_vec(), lower: lower.to_vec(), to }
+    fn merge(upper: &[u64], lower: &[u64], to: usize) -> CompactionChoice {
+        CompactionChoice::Merge { upper: upper.to_vec(), lower: lower.to_vec(), to }
     }
 
     #[test]
-    fn each_level_goes_down_in_the_order_of_keys() {
+    fn each_level_is_compacted_down_in_key_order() {
         let (one, two) = (table(1, ("a", "c")), table(2, ("b", "z")));
         let before = levels(vec![vec![one, two], vec![], vec![table(3, ("d", "e"))]]);
         let mut walk = Descent::default();
-        assert_eq!(walk.left(&before), 20 + 20 + 10);
+        assert_eq!(walk.remaining_records(&before), 20 + 20 + 10);
         assert_eq!(walk.next(&before), merge(&[1, 2], &[], 1));
         let (four, five) = (table(4, ("a", "c")), table(5, ("d", "z")));
         let then = levels(vec![vec![], vec![four, five], vec![table(3, ("d", "e"))]]);
-        assert_eq!(walk.left(&then), 20 + 10);
-        assert_eq!(walk.next(&then), Choice::Move { table: 4, to: 2 });
+        assert_eq!(walk.remaining_records(&then), 20 + 10);
+        assert_eq!(walk.next(&then), CompactionChoice::Move { table: 4, to: 2 });
         // Tables that appear behind or above the position stay.
         let (six, new) = (table(6, ("a", "b")), table(7, ("a", "z")));
         let then = levels(vec![vec![new], vec![six, five], vec![four, table(3, ("d", "e"))]]);
         assert_eq!(walk.next(&then), merge(&[5], &[3], 2));
         let then = levels(vec![vec![new], vec![six], vec![four, table(8, ("d", "z"))]]);
-        assert_eq!(walk.next(&then), Choice::Nothing);
-        assert_eq!((walk.left(&then), walk.next(&then)), (0, Choice::Nothing));
+        assert_eq!(walk.next(&then), CompactionChoice::Nothing);
+        assert_eq!(
+            (walk.remaining_records(&then), walk.next(&then)),
+            (0, CompactionChoice::Nothing)
+        );
     }
 
     #[test]
-    fn what_may_be_purged_goes_at_the_bottom() {
-        let holding = |id, range| Shape { purgeable: 1, ..table(id, range) };
+    fn purgeable_tables_of_the_bottom_level_are_rewritten() {
+        let holding = |id, range| TableShape { purgeable: 1, ..table(id, range) };
         let bottom = vec![
             holding(1, ("a", "b")),
             holding(2, ("c", "d")),
@@ -149,20 +152,20 @@ mod tests {
         // A step never spans a table that stays: its output could become one table across both
         // sides.
         assert_eq!(walk.next(&levels), merge(&[], &[1, 2], 2));
-        assert_eq!(walk.left(&levels), 10);
+        assert_eq!(walk.remaining_records(&levels), 10);
         assert_eq!(walk.next(&levels), merge(&[], &[4], 2));
-        assert_eq!(walk.next(&levels), Choice::Nothing);
+        assert_eq!(walk.next(&levels), CompactionChoice::Nothing);
     }
 
     #[test]
-    fn an_empty_tree_needs_nothing() {
+    fn an_empty_tree_needs_no_compaction() {
         let mut walk = Descent::default();
-        assert_eq!(walk.next(&levels(vec![])), Choice::Nothing);
-        assert_eq!(walk.left(&levels(vec![])), 0);
+        assert_eq!(walk.next(&levels(vec![])), CompactionChoice::Nothing);
+        assert_eq!(walk.remaining_records(&levels(vec![])), 0);
         let deepest = levels(
             vec![vec![]; MAX_LEVELS - 1].into_iter().chain([vec![table(1, ("a", "b"))]]).collect(),
         );
-        assert_eq!(walk.next(&deepest), Choice::Nothing);
-        assert_eq!(walk.left(&deepest), 0);
+        assert_eq!(walk.next(&deepest), CompactionChoice::Nothing);
+        assert_eq!(walk.remaining_records(&deepest), 0);
     }
 }

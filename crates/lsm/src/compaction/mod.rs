@@ -4,5 +4,5 @@
 mod choose;
 mod descent;
 
-pub(crate) use choose::{Choice, MAX_LEVELS, Shape, Targets, choose};
+pub(crate) use choose::{CompactionChoice, LevelTargets, MAX_LEVELS, TableShape, choose};
 pub(crate) use descent::Descent;

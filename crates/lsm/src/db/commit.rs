@@ -32,25 +32,25 @@ static QUEUED: WaitSite =
     WaitSite::new(WaitKind::Queue, "commit: batches behind the one that is committed");
 static NO_BATCH: WaitSite = WaitSite::new(WaitKind::Idle, "commit: no batch");
 
-type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+type CommitCallback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// The submitter of a queued batch, which receives the result of the commit.
-enum Asker {
+enum Submitter {
     /// A waiting thread.
     Waiter(Arc<Waiter>),
     /// A callback that receives the result.
-    Callback(Done),
+    Callback(CommitCallback),
 }
 
-struct Pending {
+struct PendingBatch {
     batch: Batch,
-    asker: Asker,
+    asker: Submitter,
     /// Time of queueing; `None` unless a profile is being recorded.
     since: Option<Instant>,
 }
 
 /// State of a waiting caller.
-enum Turn {
+enum WaiterState {
     Waiting,
     /// The waiter leads, starting with its own batch.
     Lead(Batch),
@@ -58,21 +58,21 @@ enum Turn {
 }
 
 struct Waiter {
-    turn: Mutex<Turn>,
+    turn: Mutex<WaiterState>,
     changed: Condvar,
 }
 
 impl Waiter {
-    fn set(&self, turn: Turn) {
+    fn set(&self, turn: WaiterState) {
         *self.turn.lock() = turn;
         self.changed.notify_one();
     }
 
-    fn wait(&self) -> Turn {
+    fn wait(&self) -> WaiterState {
         let mut turn = self.turn.lock();
         loop {
-            match std::mem::replace(&mut *turn, Turn::Waiting) {
-                Turn::Waiting => LED.during(|| self.changed.wait(&mut turn)),
+            match std::mem::replace(&mut *turn, WaiterState::Waiting) {
+                WaiterState::Waiting => LED.during(|| self.changed.wait(&mut turn)),
                 turn => return turn,
             }
         }
@@ -81,7 +81,7 @@ impl Waiter {
 
 #[derive(Default)]
 struct Queue {
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingBatch>,
     bytes: usize,
     /// True while a leader commits or has been appointed.
     has_leader: bool,
@@ -116,7 +116,7 @@ impl CommitQueue {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn fill(&self, stats: &mut Stats) {
+    pub(super) fn fill_stats(&self, stats: &mut Stats) {
         let queue = self.lock();
         stats.commit_queue_batches = queue.pending.len() as u64;
         stats.commit_queue_bytes = queue.bytes as u64;
@@ -155,25 +155,25 @@ impl CommitQueue {
     fn pass_lead(&self, mut queue: MutexGuard<'_, Queue>) {
         match queue.pending.front() {
             None => queue.has_leader = false,
-            Some(Pending { asker: Asker::Callback(_), .. }) => {
+            Some(PendingBatch { asker: Submitter::Callback(_), .. }) => {
                 queue.handed_to_thread = true;
                 self.thread_wanted.notify_all();
             }
-            Some(Pending { asker: Asker::Waiter(_), .. }) => {
-                let Some(Pending { batch, asker: Asker::Waiter(waiter), .. }) =
+            Some(PendingBatch { asker: Submitter::Waiter(_), .. }) => {
+                let Some(PendingBatch { batch, asker: Submitter::Waiter(waiter), .. }) =
                     queue.pending.pop_front()
                 else {
                     unreachable!("just looked at");
                 };
                 queue.bytes -= batch.byte_len();
                 drop(queue);
-                waiter.set(Turn::Lead(batch));
+                waiter.set(WaiterState::Lead(batch));
             }
         }
     }
 
     /// Takes queued batches until the group, with the leader's `own` bytes, is full.
-    fn take_group(&self, own: usize) -> Vec<Pending> {
+    fn take_group(&self, own: usize) -> Vec<PendingBatch> {
         let mut queue = self.lock();
         let mut bytes = own;
         let mut group = Vec::new();
@@ -215,27 +215,28 @@ impl Shared {
             drop(queue);
             return self.lead_commit(batch);
         }
-        let waiter = Arc::new(Waiter { turn: Mutex::new(Turn::Waiting), changed: Condvar::new() });
+        let waiter =
+            Arc::new(Waiter { turn: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
         queue.bytes += batch.byte_len();
-        let asker = Asker::Waiter(Arc::clone(&waiter));
-        queue.pending.push_back(Pending { batch, asker, since: profile::queued() });
+        let asker = Submitter::Waiter(Arc::clone(&waiter));
+        queue.pending.push_back(PendingBatch { batch, asker, since: profile::queued() });
         drop(queue);
         match waiter.wait() {
-            Turn::Done(outcome) => outcome,
-            Turn::Lead(batch) => self.lead_commit(batch),
-            Turn::Waiting => unreachable!("waited for a turn"),
+            WaiterState::Done(outcome) => outcome,
+            WaiterState::Lead(batch) => self.lead_commit(batch),
+            WaiterState::Waiting => unreachable!("waited for a turn"),
         }
     }
 
-    pub(super) fn submit(&self, batch: Batch, done: Done) {
+    pub(super) fn submit(&self, batch: Batch, done: CommitCallback) {
         let mut queue = self.queue.lock();
         if let Err(refused) = queue.admit(&batch) {
             drop(queue);
             return done(Err(refused));
         }
         queue.bytes += batch.byte_len();
-        let asker = Asker::Callback(done);
-        queue.pending.push_back(Pending { batch, asker, since: profile::queued() });
+        let asker = Submitter::Callback(done);
+        queue.pending.push_back(PendingBatch { batch, asker, since: profile::queued() });
         if !queue.has_leader {
             queue.has_leader = true;
             queue.handed_to_thread = true;
@@ -249,7 +250,7 @@ impl Shared {
         let group = self.queue.take_group(own.byte_len());
         let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));
         let outcome = self.times.commit(|| self.engine.commit(batches));
-        self.conclude(group, outcome)
+        self.finish_group(group, outcome)
     }
 
     /// Commits a group on the commit thread, which has no batch of its own.
@@ -257,24 +258,24 @@ impl Shared {
         let group = self.queue.take_group(0);
         let batches = group.iter().map(|pending| &pending.batch);
         let outcome = self.times.commit(|| self.engine.commit(batches));
-        // `conclude` has informed every caller.
-        let _ = self.conclude(group, outcome);
+        // `finish_group` has informed every caller.
+        let _ = self.finish_group(group, outcome);
     }
 
-    fn conclude(
+    fn finish_group(
         &self,
-        group: Vec<Pending>,
-        outcome: Result<crate::engine::Committed, Error>,
+        group: Vec<PendingBatch>,
+        outcome: Result<crate::engine::CommitEffects, Error>,
     ) -> Result<(), Error> {
         self.queue.pass_lead(self.queue.lock());
         if let Ok(committed) = &outcome {
-            self.signals.after(committed);
+            self.signals.notify_workers(committed);
         }
         let outcome = outcome.map(|_| ());
         for pending in group {
             match pending.asker {
-                Asker::Waiter(waiter) => waiter.set(Turn::Done(outcome.clone())),
-                Asker::Callback(done) => done(outcome.clone()),
+                Submitter::Waiter(waiter) => waiter.set(WaiterState::Done(outcome.clone())),
+                Submitter::Callback(done) => done(outcome.clone()),
             }
         }
         outcome

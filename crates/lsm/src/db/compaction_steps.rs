@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
-use crate::engine::{FullCompaction, Work};
+use crate::engine::{FullCompaction, StepOutcome};
 use crate::error::Error;
 use crate::requested_compactions::Moment;
 
@@ -26,13 +26,13 @@ impl Shared {
         let step = self.compact_step(run);
         let full = run.clone().unwrap_or_default();
         let (now, bytes) = (now(self.opened), self.engine.table_bytes());
-        if self.compactions.lock().stepped(step, &full, now, bytes) {
+        if self.compactions.lock().record_step(step, &full, now, bytes) {
             *run = None;
         }
         true
     }
 
-    fn compact_step(&self, run: &mut Option<FullCompaction>) -> Result<Work, Error> {
+    fn compact_step(&self, run: &mut Option<FullCompaction>) -> Result<StepOutcome, Error> {
         let full = match run {
             Some(full) => full,
             None => {
@@ -43,7 +43,8 @@ impl Shared {
         };
         let times = &self.times;
         let step = || self.engine.compact_next(full);
-        let step = times.during(&times.compaction, step, |step| !matches!(step, Ok(Work::Nothing)));
+        let step = times
+            .measure(&times.compaction, step, |step| !matches!(step, Ok(StepOutcome::Nothing)));
         self.signals.room.notify();
         step
     }

@@ -24,7 +24,7 @@ use commit::CommitQueue;
 use parking_lot::Mutex;
 use profile::{WaitKind, WaitSite};
 use threads::{Signals, Threads};
-use times::Times;
+use times::WorkDurations;
 use warning_limiter::WarningLimiter;
 
 use crate::batch::{Batch, Space};
@@ -32,7 +32,7 @@ use crate::disk::Disk;
 use crate::engine::{Backlog, Engine, Scan, Snapshot};
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
-use crate::requested_compactions::{Compaction, Compactions, Moment};
+use crate::requested_compactions::{Compaction, Moment, RequestedCompactions};
 use crate::stats::Stats;
 use record::{Record, Version};
 
@@ -68,8 +68,8 @@ struct Shared {
     engine: Engine,
     queue: CommitQueue,
     signals: Signals,
-    times: Times,
-    compactions: Mutex<Compactions>,
+    times: WorkDurations,
+    compactions: Mutex<RequestedCompactions>,
     warnings: WarningLimiter,
     opened: Instant,
 }
@@ -79,7 +79,8 @@ impl Db {
     /// otherwise.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let engine = Engine::open(disk, options)?;
-        let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
+        let (queue, signals, times) =
+            (CommitQueue::new(), Signals::default(), WorkDurations::new());
         let (compactions, opened) = (Mutex::default(), Instant::now());
         let warnings = WarningLimiter::default();
         let shared = Shared { engine, queue, signals, times, compactions, warnings, opened };
@@ -125,12 +126,12 @@ impl Db {
         match self.pressure() {
             Pressure::Clear => {}
             Pressure::Slow(delay) => SLOWED.during(|| std::thread::sleep(delay)),
-            Pressure::Full => self.wait_for_room()?,
+            Pressure::Full => self.wait_while_full()?,
         }
         self.commit(batch)
     }
 
-    fn wait_for_room(&self) -> Result<(), Error> {
+    fn wait_while_full(&self) -> Result<(), Error> {
         let full = || self.shared.engine.backlog() == Backlog::Full;
         let settled = || !full() || !matches!(self.refusal(), Error::Busy { .. });
         self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, settled);
@@ -140,9 +141,9 @@ impl Db {
     /// Reason why writes are refused at [`Pressure::Full`]: the store has failed, the disk has no
     /// space for tables that would reduce the backlog, or the store is busy.
     pub fn refusal(&self) -> Error {
-        if let Err(failed) = self.shared.engine.healthy() {
+        if let Err(failed) = self.shared.engine.check_health() {
             failed
-        } else if self.shared.signals.starved() {
+        } else if self.shared.signals.is_starved() {
             self.shared.signals.space_error("tables")
         } else {
             Error::Busy { what: "flush or compaction backlog is too large" }
@@ -210,17 +211,17 @@ impl Db {
     /// with regular compactions. Returns the number of the compaction, which may already be in
     /// progress.
     pub fn request_compaction(&self) -> u64 {
-        self.request_with(Compactions::request)
+        self.request_with(RequestedCompactions::request)
     }
 
     /// Requests a compaction of the whole store that starts after this call: a compaction in
     /// progress may already have passed the data in question. Returns the number of the requested
     /// compaction.
     pub fn request_compaction_anew(&self) -> u64 {
-        self.request_with(Compactions::request_anew)
+        self.request_with(RequestedCompactions::request_anew)
     }
 
-    fn request_with(&self, request: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
+    fn request_with(&self, request: fn(&mut RequestedCompactions, Moment, u64) -> u64) -> u64 {
         let (now, bytes) =
             (compaction_steps::now(self.shared.opened), self.shared.engine.table_bytes());
         let number = request(&mut self.shared.compactions.lock(), now, bytes);
@@ -230,8 +231,8 @@ impl Db {
 
     /// Returns true if the last completed compaction has the number `number` or a greater one and
     /// succeeded, false if it failed; `None` = no such compaction has ended.
-    pub fn has_compacted(&self, number: u64) -> Option<bool> {
-        self.shared.compactions.lock().has_done(number)
+    pub fn compaction_succeeded(&self, number: u64) -> Option<bool> {
+        self.shared.compactions.lock().succeeded(number)
     }
 
     /// The requested compaction in progress, and the last one that ended.
@@ -242,14 +243,14 @@ impl Db {
 
     /// Fails if the store rejects writes. Costs one load, unlike [`Db::stats`].
     pub fn health(&self) -> Result<(), Error> {
-        self.shared.engine.healthy()
+        self.shared.engine.check_health()
     }
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.engine.stats();
-        self.shared.queue.fill(&mut stats);
-        self.shared.times.fill(&mut stats);
+        self.shared.queue.fill_stats(&mut stats);
+        self.shared.times.fill_stats(&mut stats);
         stats
     }
 

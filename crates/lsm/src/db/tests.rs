@@ -33,7 +33,7 @@ fn key(thread: u64, i: u64) -> Vec<u8> {
 /// Many threads write, blocking and non-blocking, during flushes and compactions, in every sync
 /// mode.
 #[test]
-fn what_many_threads_wrote_is_there_afterwards() {
+fn all_writes_of_concurrent_threads_are_stored() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1)), SyncMode::Never] {
         let disk = MemDisk::new();
         let db = open(&disk, sync);
@@ -78,7 +78,7 @@ fn what_many_threads_wrote_is_there_afterwards() {
 }
 
 #[test]
-fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
+fn a_nonblocking_read_reports_that_it_would_block_on_a_cold_disk() {
     let disk = MemDisk::new();
     let db = open(&disk, SyncMode::Never);
     db.put(Space::Data, b"k", Version::default(), b"v").unwrap();
@@ -104,7 +104,7 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
 
 /// The sync of the batch also makes all earlier writes durable.
 #[test]
-fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
+fn a_durable_batch_survives_a_power_cut_in_every_sync_mode() {
     for sync in [SyncMode::Interval(Duration::from_secs(3600)), SyncMode::Never] {
         let disk = MemDisk::new();
         let db = open(&disk, sync);
@@ -124,7 +124,7 @@ fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
 
 /// A read returns one record, but also reads a late, older record of the key: both take memory.
 #[test]
-fn all_that_a_read_takes_is_within_the_room() {
+fn a_limited_read_stays_within_its_memory_limit() {
     const LEN: usize = 100_000;
     let db = open(&MemDisk::new(), SyncMode::Never);
     let version = |time| Version { time, origin: 0 };
@@ -146,7 +146,7 @@ fn all_that_a_read_takes_is_within_the_room() {
 /// Replaced tables are deleted, no matter whether a compaction or a reader held them last, and how
 /// soon the store closes.
 #[test]
-fn a_closed_store_leaves_no_replaced_tables_behind() {
+fn closing_deletes_obsolete_tables() {
     for life in 0..40 {
         let disk = MemDisk::new();
         let db = Db::open(Arc::new(disk.clone()), options()).unwrap();
@@ -178,7 +178,7 @@ fn compacted(db: &Db, number: u64) -> Compaction {
 }
 
 #[test]
-fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
+fn a_requested_compaction_runs_beside_writes_and_completes() {
     let disk = MemDisk::new();
     let db = open(&disk, SyncMode::Never);
     assert_eq!(db.compactions(), (None, None));
@@ -210,7 +210,7 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
 
 /// The compaction in progress may have passed any part of the store when dropping starts.
 #[test]
-fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_orphans() {
+fn a_compaction_requested_anew_starts_later_and_leaves_no_orphans() {
     let (disk, purge) = (MemDisk::new(), Arc::new(PurgeRule::never()));
     let wanted = Options { sync: SyncMode::Never, purge: Arc::clone(&purge), ..options() };
     let db = Db::open(Arc::new(disk), wanted).unwrap();
@@ -234,7 +234,7 @@ fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_orphans() {
 }
 
 #[test]
-fn a_compaction_that_fails_says_why() {
+fn a_failed_compaction_reports_its_error() {
     let disk = MemDisk::new();
     // With a lower trigger, a background compaction may leave one table, which a requested
     // compaction does not rewrite: nothing would fail.
@@ -259,7 +259,7 @@ fn a_compaction_that_fails_says_why() {
 }
 
 #[test]
-fn a_closing_store_refuses_and_keeps_what_it_took() {
+fn a_closing_store_refuses_writes_and_keeps_accepted_ones() {
     let disk = MemDisk::new();
     let db = open(&disk, SyncMode::Always);
     db.put(Space::Data, b"k", Version::default(), b"v").unwrap();

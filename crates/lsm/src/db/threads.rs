@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use profile::{WaitKind, WaitSite};
 
 use super::{Shared, sync_interval};
-use crate::engine::{Committed, Work};
+use crate::engine::{CommitEffects, StepOutcome};
 use crate::error::{Error, IoOp};
 
 /// Longest delay before the retry of a failed step.
@@ -90,7 +90,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn after(&self, committed: &Committed) {
+    pub(super) fn notify_workers(&self, committed: &CommitEffects) {
         if committed.rotated {
             self.flush.notify();
         }
@@ -100,7 +100,7 @@ impl Signals {
     }
 
     /// Returns true if a flush or compaction waits for disk space.
-    pub(super) fn starved(&self) -> bool {
+    pub(super) fn is_starved(&self) -> bool {
         self.flush_starved.load(Ordering::Relaxed)
             || self.compaction_starved.load(Ordering::Relaxed)
     }
@@ -115,11 +115,11 @@ impl Signals {
 
     /// Returns true if background work or the log waits for disk space.
     pub(super) fn lacks_space(&self) -> bool {
-        self.starved() || self.log_starved.load(Ordering::Relaxed)
+        self.is_starved() || self.log_starved.load(Ordering::Relaxed)
     }
 
     /// Records the outcome of a step, and wakes threads that wait for the backlog to shrink.
-    fn after_step(&self, starved: &AtomicBool, outcome: &Result<Work, Error>) {
+    fn after_step(&self, starved: &AtomicBool, outcome: &Result<StepOutcome, Error>) {
         let lack = outcome.as_ref().err().filter(|error| error.is_no_space());
         starved.store(lack.is_some(), Ordering::Relaxed);
         if let Some(lack) = lack {
@@ -130,7 +130,7 @@ impl Signals {
         }
     }
 
-    fn stopping(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 }
@@ -184,7 +184,7 @@ fn commit_thread(shared: &Shared) {
 }
 
 fn flush_thread(shared: &Shared) {
-    while !shared.signals.stopping() {
+    while !shared.signals.is_stopping() {
         if shared.flush_all().is_err() {
             thread_pause(shared, &shared.signals.flush);
         } else {
@@ -195,20 +195,20 @@ fn flush_thread(shared: &Shared) {
 
 fn compaction_thread(shared: &Shared) {
     let mut run = None;
-    while !shared.signals.stopping() {
+    while !shared.signals.is_stopping() {
         let times = &shared.times;
-        let outcome = times.during(&times.compaction, || shared.engine.compact_one(), is_work);
+        let outcome = times.measure(&times.compaction, || shared.engine.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
         let begun = Instant::now();
         let goes_on = shared.compact_requested(&mut run);
         match outcome {
-            Ok(Work::Done) => {}
+            Ok(StepOutcome::Done) => {}
             // Only the requester waits for a requested compaction, so the thread leaves the disk to
             // writes and reads for half of the time.
-            Ok(Work::Nothing) if goes_on => {
+            Ok(StepOutcome::Nothing) if goes_on => {
                 shared.signals.compaction.wait(begun.elapsed().min(LONGEST_REST));
             }
-            Ok(Work::Nothing) => {
+            Ok(StepOutcome::Nothing) => {
                 shared.engine.delete_obsolete_tables();
                 shared.signals.compaction.wait(Duration::from_secs(1));
             }
@@ -223,7 +223,7 @@ fn compaction_thread(shared: &Shared) {
 fn log_thread(shared: &Shared) {
     let interval = sync_interval(shared.engine.options());
     let mut checked = Instant::now();
-    while !shared.signals.stopping() {
+    while !shared.signals.is_stopping() {
         let mut outcome = shared.engine.prepare_segment();
         let lacks_space = outcome.as_ref().is_err_and(Error::is_no_space);
         shared.signals.log_starved.store(lacks_space, Ordering::Relaxed);
@@ -248,11 +248,11 @@ impl Shared {
     pub(super) fn flush_all(&self) -> Result<(), Error> {
         loop {
             let times = &self.times;
-            let outcome = times.during(&times.flush, || self.engine.flush_one(), is_work);
+            let outcome = times.measure(&times.flush, || self.engine.flush_one(), is_work);
             self.signals.after_step(&self.signals.flush_starved, &outcome);
             match outcome {
-                Ok(Work::Nothing) => return Ok(()),
-                Ok(Work::Done) => self.signals.compaction.notify(),
+                Ok(StepOutcome::Nothing) => return Ok(()),
+                Ok(StepOutcome::Done) => self.signals.compaction.notify(),
                 Err(error) => {
                     warn(self, &error, "flush");
                     return Err(error);
@@ -263,8 +263,8 @@ impl Shared {
 }
 
 /// Returns true if the step had something to do, even if it failed.
-fn is_work(outcome: &Result<Work, Error>) -> bool {
-    !matches!(outcome, Ok(Work::Nothing))
+fn is_work(outcome: &Result<StepOutcome, Error>) -> bool {
+    !matches!(outcome, Ok(StepOutcome::Nothing))
 }
 
 fn warn(shared: &Shared, error: &Error, what: &'static str) {
@@ -277,7 +277,7 @@ fn warn(shared: &Shared, error: &Error, what: &'static str) {
 
 fn thread_pause(shared: &Shared, signal: &Signal) {
     signal.wait(RETRY_AFTER);
-    if !shared.signals.stopping() {
+    if !shared.signals.is_stopping() {
         // A signal of new work ends the wait early: this sleep still limits the rate of retries.
         thread::sleep(RETRY_AFTER / 10);
     }

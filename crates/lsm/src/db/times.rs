@@ -8,7 +8,7 @@ use crate::stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, Stats};
 
 /// Time spent in one kind of work, such as flushes. One piece of the work runs at a time.
 #[derive(Default)]
-pub(super) struct Busy {
+pub(super) struct WorkDuration {
     /// Nanoseconds of completed pieces.
     ended: AtomicU64,
     /// Start of the piece in progress, in nanoseconds after the store was opened; 0 = none.
@@ -19,10 +19,10 @@ pub(super) struct Busy {
 }
 
 /// All durations of a store.
-pub(super) struct Times {
+pub(super) struct WorkDurations {
     opened: Instant,
-    pub(super) flush: Busy,
-    pub(super) compaction: Busy,
+    pub(super) flush: WorkDuration,
+    pub(super) compaction: WorkDuration,
     commits: [AtomicU64; COMMIT_BUCKETS],
     commit_nanos: AtomicU64,
 }
@@ -31,12 +31,12 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Times {
+impl WorkDurations {
     pub(super) fn new() -> Self {
         Self {
             opened: Instant::now(),
-            flush: Busy::default(),
-            compaction: Busy::default(),
+            flush: WorkDuration::default(),
+            compaction: WorkDuration::default(),
             commits: Default::default(),
             commit_nanos: AtomicU64::new(0),
         }
@@ -44,9 +44,9 @@ impl Times {
 
     /// Executes and measures a piece of work. The time counts only if `counts` returns true for the
     /// outcome: a piece that found nothing to do does not.
-    pub(super) fn during<T>(
+    pub(super) fn measure<T>(
         &self,
-        busy: &Busy,
+        busy: &WorkDuration,
         work: impl FnOnce() -> T,
         counts: impl FnOnce(&T) -> bool,
     ) -> T {
@@ -73,7 +73,7 @@ impl Times {
         outcome
     }
 
-    pub(super) fn fill(&self, stats: &mut Stats) {
+    pub(super) fn fill_stats(&self, stats: &mut Stats) {
         let now = nanos(self.opened.elapsed());
         stats.flush_nanos = self.flush.nanos(now);
         stats.compaction_nanos = self.compaction.nanos(now);
@@ -84,7 +84,7 @@ impl Times {
     }
 }
 
-impl Busy {
+impl WorkDuration {
     /// Total, including the elapsed time of the piece in progress.
     fn nanos(&self, now: u64) -> u64 {
         let under_way = match self.since.load(Ordering::Relaxed) {

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_warning_is_logged_once_a_minute() {
+    fn a_repeated_warning_is_logged_once_a_minute() {
         let (warnings, now) = (WarningLimiter::default(), Instant::now());
         assert!(warnings.allows("no space", "flush", now));
         assert!(!warnings.allows("no space", "flush", now + SILENCE / 2));

@@ -66,7 +66,7 @@ impl RealDisk {
         let path = std::path::absolute(path).map_err(failed(IoOp::Stat))?;
         create_directory(&path)?;
         let directory = fs::File::open(&path).map_err(failed(IoOp::Open))?;
-        let place = place_of(&directory.metadata().map_err(failed(IoOp::Stat))?);
+        let place = directory_id(&directory.metadata().map_err(failed(IoOp::Stat))?);
         let in_use = || Error::Locked { directory: path.display().to_string() };
         match lock_exclusively(&directory) {
             // Network file systems only lock files: the lock on `LOCK` must suffice.
@@ -183,7 +183,7 @@ impl Disk for RealDisk {
             )
         };
         let here = fs::metadata(&self.path).map_err(|error| lost(error.kind(), &error))?;
-        if place_of(&here) != self.place {
+        if directory_id(&here) != self.place {
             return Err(lost(ErrorKind::NotFound, &"another directory is in its place"));
         }
         let found = fs::symlink_metadata(self.path_of(name));
@@ -219,7 +219,7 @@ fn lock_exclusively(file: &fs::File) -> Result<(), Errno> {
     retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive))
 }
 
-fn place_of(directory: &fs::Metadata) -> (u64, u64) {
+fn directory_id(directory: &fs::Metadata) -> (u64, u64) {
     (directory.dev(), directory.ino())
 }
 

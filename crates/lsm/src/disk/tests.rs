@@ -152,13 +152,13 @@ fn content(file: &dyn File) -> Vec<u8> {
 }
 
 #[test]
-fn a_directory_conforms() {
+fn a_real_directory_conforms_to_the_disk_contract() {
     let directory = tempfile::tempdir().unwrap();
     conforms(&RealDisk::open(directory.path()).unwrap());
 }
 
 #[test]
-fn memory_conforms() {
+fn the_memory_disk_conforms_to_the_disk_contract() {
     conforms(&MemDisk::new());
 }
 
@@ -237,7 +237,7 @@ fn a_directory_that_was_moved_removed_or_emptied_is_noticed() {
 }
 
 #[test]
-fn what_is_no_directory_is_refused_by_name() {
+fn a_path_that_is_not_a_directory_is_named_and_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, b"precious").unwrap();
@@ -250,7 +250,7 @@ fn what_is_no_directory_is_refused_by_name() {
 }
 
 #[test]
-fn a_directory_that_takes_no_files_is_refused_by_name() {
+fn an_unwritable_directory_is_named_and_refused() {
     // Even root cannot create files in this directory.
     let path = Path::new("/proc/self");
     let error = RealDisk::open(path).unwrap_err();
@@ -282,7 +282,7 @@ fn a_hard_link_keeps_the_content_of_a_removed_file() {
 }
 
 #[test]
-fn reads_that_do_not_wait_bring_the_data_or_say_so() {
+fn nonblocking_reads_return_data_or_would_block() {
     let directory = tempfile::tempdir().unwrap();
     let disk = RealDisk::open(directory.path()).unwrap();
     let file = disk.create("table").unwrap();

@@ -7,7 +7,7 @@ use super::core::Core;
 use super::internal_key::hash_of;
 use super::tree::Tree;
 use crate::batch::{Operations, Space};
-use crate::memtable::{Inserted, Memtable, MemtableWriter};
+use crate::memtable::{InsertOutcome, Memtable, MemtableWriter};
 use crate::wal::Wal;
 use record::Version;
 
@@ -76,7 +76,7 @@ impl CommitWriter {
             let late = operation.record.version() <= tree.rotated_max;
             let inserted = tree.memtable.insert(&self.key, hash, operation.record, late, sequence);
             // The tombstone of a hint has the version of the hint, so a conflict is expected.
-            let conflict = inserted == Inserted::Conflict && operation.space != Space::Hints;
+            let conflict = inserted == InsertOutcome::Conflict && operation.space != Space::Hints;
             conflicts += u64::from(conflict);
         }
         Ok(conflicts)

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::core::{Core, add};
-use super::flush::Work;
-use super::step_orphans::StepOrphans;
+use super::flush::StepOutcome;
+use super::orphan_filter::OrphanFilter;
 use super::tree::{Levels, TreeState, lock, shapes, tables_covering};
-use super::unfinished::Unfinished;
+use super::unfinished_tables::UnfinishedTables;
 use super::yield_budget::YieldBudget;
 use crate::batch::Space;
-use crate::compaction::{Choice, choose};
+use crate::compaction::{CompactionChoice, choose};
 use crate::error::Error;
-use crate::local::raw_with;
-use crate::manifest::{Edit, Placed};
+use crate::local::raw_with_hidden_copies;
+use crate::manifest::{Edit, LevelTable};
 use crate::merge::{Merge, Source};
 use crate::table::{Access, Table, TableIter, TableMeta, file_name};
 use record::RecordRef;
@@ -45,12 +45,12 @@ impl Compactor {
             let state = tree.load();
             let shapes = shapes(&state.levels, |table| table.purgeable(purge_limit).0);
             let choice = self.unless_damaged(choose(&shapes, &core.targets()));
-            state.immutables.is_empty() && choice == Choice::Nothing
+            state.immutables.is_empty() && choice == CompactionChoice::Nothing
         })
     }
 
     /// Executes the most urgent compaction, or, if no compaction is due, one that purges records.
-    pub(super) fn compact_one(&self, core: &Core) -> Result<Work, Error> {
+    pub(super) fn compact_one(&self, core: &Core) -> Result<StepOutcome, Error> {
         let (targets, purge_limit) = (core.targets(), core.options.purge.purge_limit());
         let urgency = |tree: &usize| {
             let levels = &core.trees.tree(*tree).load().levels;
@@ -63,30 +63,30 @@ impl Compactor {
             let purgeable = |table: &Table| table.purgeable(purge_limit).0;
             let choose = |levels: &Levels| choose(&shapes(levels, purgeable), &targets);
             match self.compact_tree(core, tree, choose) {
-                Ok(Work::Nothing) | Err(Error::Corrupt { .. }) => {}
+                Ok(StepOutcome::Nothing) | Err(Error::Corrupt { .. }) => {}
                 done => return done,
             }
         }
-        Ok(Work::Nothing)
+        Ok(StepOutcome::Nothing)
     }
 
     pub(super) fn compact_tree(
         &self,
         core: &Core,
         tree: usize,
-        choose: impl FnOnce(&Levels) -> Choice,
-    ) -> Result<Work, Error> {
+        choose: impl FnOnce(&Levels) -> CompactionChoice,
+    ) -> Result<StepOutcome, Error> {
         let _one_at_a_time = lock(&self.compacting);
         core.health().check()?;
         let state = core.trees.tree(tree).load_full();
         match self.unless_damaged(choose(&state.levels)) {
-            Choice::Nothing => return Ok(Work::Nothing),
-            Choice::Move { table, to } => {
+            CompactionChoice::Nothing => return Ok(StepOutcome::Nothing),
+            CompactionChoice::Move { table, to } => {
                 core.edit_manifest(&[Edit::Move(table, to as u8)])?;
                 let moved = find(&state.levels, &[table]);
                 core.trees.tree(tree).swap_tables(&[table], moved, to);
             }
-            Choice::Merge { upper, lower, to } => {
+            CompactionChoice::Merge { upper, lower, to } => {
                 self.merge(core, tree, &state, &upper, &lower, to)?
             }
         }
@@ -95,7 +95,7 @@ impl Compactor {
         // The replaced tables can be deleted only when no reference is left, so `state` goes first.
         drop(state);
         core.files.delete_obsolete_tables();
-        Ok(Work::Done)
+        Ok(StepOutcome::Done)
     }
 
     fn merge(
@@ -113,7 +113,7 @@ impl Compactor {
         // The limit is read before the first record is checked: a limit that rises later was not
         // applied to all records.
         let purge_limit = core.options.purge.purge_limit();
-        let mut orphans = StepOrphans::begin(core, self);
+        let mut orphans = OrphanFilter::begin(core, self);
         let outputs = self.merge_tables(core, tree, &inputs, &mut orphans)?;
         for table in &outputs {
             if is_bottommost(&state.levels, to, table.meta()) {
@@ -123,7 +123,7 @@ impl Compactor {
         orphans.check(&outputs);
         let written: u64 = outputs.iter().map(|table| table.meta().bytes).sum();
         let place = |table: &Arc<Table>| {
-            Edit::Add(Placed { tree: tree as u8, level: to as u8, meta: table.meta().clone() })
+            Edit::Add(LevelTable { tree: tree as u8, level: to as u8, meta: table.meta().clone() })
         };
         let gone = ids.iter().map(|id| Edit::Remove(*id));
         let edits: Vec<_> = gone.chain(outputs.iter().map(place)).collect();
@@ -143,7 +143,7 @@ impl Compactor {
         core: &Core,
         tree: usize,
         inputs: &[Arc<Table>],
-        orphans: &mut StepOrphans<'_>,
+        orphans: &mut OrphanFilter<'_>,
     ) -> Result<Vec<Arc<Table>>, Error> {
         let sources = inputs
             .iter()
@@ -151,19 +151,19 @@ impl Compactor {
         let mut merge = Merge::new(sources.collect());
         let mut input_ids: Vec<u64> = inputs.iter().map(|table| table.meta().id).collect();
         input_ids.sort_unstable();
-        let (mut unfinished, mut writer) = (Unfinished::new(core), None);
+        let (mut unfinished, mut writer) = (UnfinishedTables::new(core), None);
         let mut yield_budget = YieldBudget::default();
         merge.seek(&[]).map_err(|error| self.classify_read(core, error))?;
         while merge.valid() {
             let (key, record, hidden) = (merge.key(), merge.record(), merge.hidden_copies());
-            let goes = orphans.drops((tree, &input_ids), key, (record, hidden))?
+            let goes = orphans.should_drop((tree, &input_ids), key, (record, hidden))?
                 || may_purge(core, tree, &input_ids, key, record);
             if !goes {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
                 };
-                let raw = raw_with(&record, hidden);
+                let raw = raw_with_hidden_copies(&record, hidden);
                 out.add(key, &raw).map_err(|error| core.health().classify(error))?;
                 if out.bytes_written() >= core.options.table_bytes {
                     writer.take().map_or(Ok(()), |full| unfinished.finish(full))?;
@@ -174,7 +174,7 @@ impl Compactor {
             merge.next().map_err(|error| self.classify_read(core, error))?;
         }
         writer.take().map_or(Ok(()), |last| unfinished.finish(last))?;
-        unfinished.durable()
+        unfinished.make_durable()
     }
 
     /// Handles a read error of a compaction. Damage only ends the compaction: the node must keep
@@ -192,14 +192,14 @@ impl Compactor {
     }
 
     /// Returns the choice, or `Nothing` if the choice merges a table known to be damaged.
-    pub(super) fn unless_damaged(&self, choice: Choice) -> Choice {
+    pub(super) fn unless_damaged(&self, choice: CompactionChoice) -> CompactionChoice {
         let damaged = lock(&self.damaged);
         let is_damaged = |id: &u64| damaged.contains_key(&file_name(*id));
         match &choice {
-            Choice::Merge { upper, lower, .. }
+            CompactionChoice::Merge { upper, lower, .. }
                 if !damaged.is_empty() && upper.iter().chain(lower).any(is_damaged) =>
             {
-                Choice::Nothing
+                CompactionChoice::Nothing
             }
             _ => choice,
         }

@@ -9,7 +9,7 @@ use super::health::Health;
 use super::shared_manifest::SharedManifest;
 use super::tree::shapes;
 use super::trees::Trees;
-use crate::compaction::Targets;
+use crate::compaction::LevelTargets;
 use crate::error::Error;
 use crate::manifest::Edit;
 use crate::options::{Options, SyncMode};
@@ -60,8 +60,8 @@ impl Core {
         self.backlog.measure(&self.trees, &self.targets());
     }
 
-    pub(super) fn targets(&self) -> Targets {
-        Targets {
+    pub(super) fn targets(&self) -> LevelTargets {
+        LevelTargets {
             level0_tables: self.options.level0_tables,
             level1_bytes: self.options.level1_bytes,
             ratio: self.options.level_ratio,

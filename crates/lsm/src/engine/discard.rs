@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::compactor::Compactor;
 use super::core::Core;
 use super::internal_key::InternalKey;
-use super::unfinished::Unfinished;
+use super::unfinished_tables::UnfinishedTables;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::local::set_late;
-use crate::manifest::{Edit, Placed};
+use crate::manifest::{Edit, LevelTable};
 use crate::table::{ScanStats, Table, TableWriter, VerifiedIter};
 use record::RecordRef;
 
@@ -51,7 +51,7 @@ impl<'a> Discard<'a> {
         space: Space,
         ranges: &[KeyRange],
     ) -> Self {
-        Self { core, compactor, ranges: internal(space, ranges) }
+        Self { core, compactor, ranges: internal_ranges(space, ranges) }
     }
 
     /// Rewrites the damaged tables. Other compactions wait.
@@ -63,11 +63,12 @@ impl<'a> Discard<'a> {
             let state = core.trees.tree(tree).load_full();
             for (level, tables) in state.levels.iter().enumerate() {
                 for table in tables {
-                    if !self.may_concern(table) {
+                    if !self.may_overlap(table) {
                         continue;
                     }
                     core.health().check()?;
-                    let Rewritten { output, is_left } = self.without_damage(table, level)?;
+                    let RewriteResult { output, is_left } =
+                        self.rewrite_without_damage(table, level)?;
                     discarded.left += u64::from(is_left);
                     if let Some(output) = output {
                         self.replace_table(tree, level, table, output)?;
@@ -80,7 +81,7 @@ impl<'a> Discard<'a> {
         Ok(discarded)
     }
 
-    fn may_concern(&self, table: &Table) -> bool {
+    fn may_overlap(&self, table: &Table) -> bool {
         let meta = table.meta();
         let overlaps = |(first, last): &(Vec<u8>, Vec<u8>)| {
             meta.largest[..] >= first[..] && meta.smallest[..] <= last[..]
@@ -91,7 +92,11 @@ impl<'a> Discard<'a> {
     /// Rewrites a table without its unreadable parts, if it has any. After a restart, a rewritten
     /// table of level 0 precedes tables with newer records, because the tables of level 0 are
     /// sorted by id. A read must not stop at its records, so all of them are marked late.
-    fn without_damage(&self, table: &Arc<Table>, level: usize) -> Result<Rewritten, Error> {
+    fn rewrite_without_damage(
+        &self,
+        table: &Arc<Table>,
+        level: usize,
+    ) -> Result<RewriteResult, Error> {
         let (core, ranges) = (self.core, &self.ranges);
         let is_within = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| &from[..] <= first && last <= &to[..])
@@ -102,7 +107,7 @@ impl<'a> Discard<'a> {
         let stats: Arc<ScanStats> = Arc::default();
         let end = vec![u8::MAX];
         let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&stats));
-        let (mut unfinished, mut writer) = (Unfinished::new(core), None);
+        let (mut unfinished, mut writer) = (UnfinishedTables::new(core), None);
         let (mut is_mended, mut is_left, mut late) = (false, false, Vec::new());
         iter.seek(&[]);
         loop {
@@ -118,7 +123,7 @@ impl<'a> Discard<'a> {
                 is_left |= meets(&lost_first, &lost_last);
                 let first = lost_first.max(table.meta().smallest.to_vec());
                 let last = lost_last.min(table.meta().largest.to_vec());
-                let out = into(&mut writer, &mut unfinished)?;
+                let out = writer_in(&mut writer, &mut unfinished)?;
                 let added = out.add_unreadable((&first, &last), table.meta());
                 added.map_err(|error| core.health().classify(error))?;
             }
@@ -138,16 +143,16 @@ impl<'a> Discard<'a> {
                 } else {
                     raw
                 };
-                let out = into(&mut writer, &mut unfinished)?;
+                let out = writer_in(&mut writer, &mut unfinished)?;
                 out.add(key, raw).map_err(|error| core.health().classify(error))?;
             }
             iter.next();
         }
         if !is_mended {
-            return Ok(Rewritten { output: None, is_left });
+            return Ok(RewriteResult { output: None, is_left });
         }
         writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
-        Ok(Rewritten { output: Some(unfinished.durable()?.pop()), is_left })
+        Ok(RewriteResult { output: Some(unfinished.make_durable()?.pop()), is_left })
     }
 
     fn replace_table(
@@ -159,7 +164,11 @@ impl<'a> Discard<'a> {
     ) -> Result<(), Error> {
         let (core, gone) = (self.core, table.meta().id);
         let place = |table: &Arc<Table>| {
-            Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
+            Edit::Add(LevelTable {
+                tree: tree as u8,
+                level: level as u8,
+                meta: table.meta().clone(),
+            })
         };
         let edits: Vec<Edit> =
             [Edit::Remove(gone)].into_iter().chain(output.as_ref().map(place)).collect();
@@ -178,7 +187,7 @@ impl<'a> Discard<'a> {
 }
 
 /// Result of rewriting one table.
-struct Rewritten {
+struct RewriteResult {
     /// The replacement; `None` = the table stays, `Some(None)` = it is removed.
     output: Option<Option<Arc<Table>>>,
     /// True if damage remains that is partly within the ranges.
@@ -186,9 +195,9 @@ struct Rewritten {
 }
 
 /// The current table writer; creates one on first use.
-fn into<'a>(
+fn writer_in<'a>(
     writer: &'a mut Option<TableWriter>,
-    unfinished: &mut Unfinished<'_>,
+    unfinished: &mut UnfinishedTables<'_>,
 ) -> Result<&'a mut TableWriter, Error> {
     match writer {
         Some(out) => Ok(out),
@@ -198,7 +207,7 @@ fn into<'a>(
 
 /// Converts the ranges to internal keys and joins adjacent ranges: the iterator over one table may
 /// report two adjacent ranges of a scan of several tables as one.
-fn internal(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn internal_ranges(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges
         .iter()
         .map(|KeyRange { first, last }| {

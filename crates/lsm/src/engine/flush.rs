@@ -7,18 +7,18 @@ use parking_lot::Mutex;
 
 use super::core::{Core, add};
 use super::tree::lock;
-use super::unfinished::Unfinished;
+use super::unfinished_tables::UnfinishedTables;
 use super::write_path::WritePath;
 use super::yield_budget::YieldBudget;
 use crate::error::Error;
-use crate::local::raw_with;
-use crate::manifest::{Edit, Placed};
+use crate::local::raw_with_hidden_copies;
+use crate::manifest::{Edit, LevelTable};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::Table;
 
 /// Result of a step of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum StepOutcome {
     /// The step did some work; there may be more.
     Done,
     /// There was nothing to do.
@@ -33,7 +33,11 @@ pub(super) struct Flusher {
 
 impl Flusher {
     /// Flushes the memtable that has waited longest.
-    pub(super) fn flush_one(&self, core: &Core, write_path: &WritePath) -> Result<Work, Error> {
+    pub(super) fn flush_one(
+        &self,
+        core: &Core,
+        write_path: &WritePath,
+    ) -> Result<StepOutcome, Error> {
         let _one_at_a_time = lock(&self.flushing);
         core.health().check()?;
         let oldest = core.trees.iter().enumerate().filter_map(|(tree, t)| {
@@ -41,9 +45,9 @@ impl Flusher {
             let (first, last) = memtable.sequences().expect("empty ones are not kept");
             Some((first, last, tree, memtable))
         });
-        core.manifest.settle(&core.files)?;
+        core.manifest.rewrite_after_failure(&core.files)?;
         let Some((_, last, tree, memtable)) = oldest.min_by_key(|(first, ..)| *first) else {
-            return Ok(Work::Nothing);
+            return Ok(StepOutcome::Nothing);
         };
         if !core.synced_per_group() && write_path.is_started() {
             // The log must be durable first: after a power cut, a table must not hold records while
@@ -52,12 +56,12 @@ impl Flusher {
         }
         let table = write_memtable(core, &memtable)?;
         install(core, write_path, (tree, last), &memtable, table)?;
-        Ok(Work::Done)
+        Ok(StepOutcome::Done)
     }
 
     /// Flushes all rotated memtables.
     pub(super) fn flush_rotated(&self, core: &Core, write_path: &WritePath) -> Result<(), Error> {
-        while self.flush_one(core, write_path)? == Work::Done {}
+        while self.flush_one(core, write_path)? == StepOutcome::Done {}
         Ok(())
     }
 
@@ -76,17 +80,17 @@ impl Flusher {
 fn write_memtable(core: &Core, memtable: &Arc<Memtable>) -> Result<Arc<Table>, Error> {
     let mut iter = MemtableIter::new(Arc::clone(memtable), u64::MAX);
     iter.seek_to_first();
-    let mut unfinished = Unfinished::new(core);
+    let mut unfinished = UnfinishedTables::new(core);
     let mut writer = unfinished.table()?;
     let mut yield_budget = YieldBudget::default();
     while iter.valid() {
-        let raw = raw_with(&iter.record(), iter.hidden_copies());
+        let raw = raw_with_hidden_copies(&iter.record(), iter.hidden_copies());
         writer.add(iter.key(), &raw).map_err(|error| core.health().classify(error))?;
         yield_budget.take(&core.backlog, raw.len());
         iter.next();
     }
     unfinished.finish(writer)?;
-    let mut tables = unfinished.durable()?;
+    let mut tables = unfinished.make_durable()?;
     let table = tables.pop().expect("one was finished");
     add(&core.counters.flush_bytes, table.meta().bytes);
     Ok(table)
@@ -100,7 +104,7 @@ fn install(
     memtable: &Arc<Memtable>,
     table: Arc<Table>,
 ) -> Result<(), Error> {
-    let placed = Placed { tree: tree as u8, level: 0, meta: table.meta().clone() };
+    let placed = LevelTable { tree: tree as u8, level: 0, meta: table.meta().clone() };
     let mut edits = vec![Edit::Add(placed), Edit::Flushed { tree: tree as u8, sequence: last }];
     let floor = core.trees.floor_without(Some(memtable));
     let oldest_segment = write_path.oldest_needed(floor);

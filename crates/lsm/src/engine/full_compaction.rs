@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use super::compactor::Compactor;
 use super::core::Core;
-use super::flush::Work;
+use super::flush::StepOutcome;
 use super::tree::{Levels, shapes};
-use crate::compaction::{Choice, Descent};
+use crate::compaction::{CompactionChoice, Descent};
 use crate::error::Error;
 use crate::table::Table;
 
@@ -23,8 +23,12 @@ pub struct FullCompaction {
 }
 
 impl FullCompaction {
-    /// Executes the next step; [`Work::Nothing`] = the compaction is complete.
-    pub(super) fn next_step(&mut self, core: &Core, compactor: &Compactor) -> Result<Work, Error> {
+    /// Executes the next step; [`StepOutcome::Nothing`] = the compaction is complete.
+    pub(super) fn next_step(
+        &mut self,
+        core: &Core,
+        compactor: &Compactor,
+    ) -> Result<StepOutcome, Error> {
         let purge_limit = core.options.purge.purge_limit();
         let dropping = core.options.purge.orphans().number();
         let purgeable = |table: &Table| {
@@ -38,38 +42,41 @@ impl FullCompaction {
                 let shapes = shapes(levels, purgeable);
                 let choice = descent.next(&shapes);
                 let all = shapes.iter().flatten();
-                passed.set(all.filter(|t| takes(&choice, t.id)).map(|t| t.entries).sum());
+                passed.set(all.filter(|t| includes_table(&choice, t.id)).map(|t| t.entries).sum());
                 choice
             };
             let work = compactor.compact_tree(core, self.tree, choose)?;
             self.descent = descent;
             self.done += passed.get();
-            self.of = self.done + self.left(core, purgeable);
-            if work == Work::Done {
-                return Ok(Work::Done);
+            self.of = self.done + self.remaining_records(core, purgeable);
+            if work == StepOutcome::Done {
+                return Ok(StepOutcome::Done);
             }
             self.tree += 1;
             self.descent = Descent::default();
         }
         // Steps skip tables known to be damaged; the compaction is then incomplete and fails here.
-        compactor.check_no_damage().map(|()| Work::Nothing)
+        compactor.check_no_damage().map(|()| StepOutcome::Nothing)
     }
 
     /// Estimated number of records still to be processed.
-    fn left(&self, core: &Core, purgeable: impl Fn(&Table) -> u64) -> u64 {
+    fn remaining_records(&self, core: &Core, purgeable: impl Fn(&Table) -> u64) -> u64 {
         let of_tree = |tree: usize| {
             let begun = tree == self.tree;
             let descent = if begun { self.descent.clone() } else { Descent::default() };
-            descent.left(&shapes(&core.trees.tree(tree).load_full().levels, &purgeable))
+            descent
+                .remaining_records(&shapes(&core.trees.tree(tree).load_full().levels, &purgeable))
         };
         (self.tree..core.trees.len()).map(of_tree).sum()
     }
 }
 
-fn takes(choice: &Choice, table: u64) -> bool {
+fn includes_table(choice: &CompactionChoice, table: u64) -> bool {
     match choice {
-        Choice::Nothing => false,
-        Choice::Move { table: moved, .. } => *moved == table,
-        Choice::Merge { upper, lower, .. } => upper.contains(&table) || lower.contains(&table),
+        CompactionChoice::Nothing => false,
+        CompactionChoice::Move { table: moved, .. } => *moved == table,
+        CompactionChoice::Merge { upper, lower, .. } => {
+            upper.contains(&table) || lower.contains(&table)
+        }
     }
 }

@@ -21,7 +21,7 @@ pub enum Lookup {
 
 /// Result of [`Engine::holds_newer`](super::Engine::holds_newer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Newer {
+pub enum NewerVersion {
     /// No newer record is held.
     No,
     /// A newer record with this version is held.
@@ -50,7 +50,7 @@ impl RecordHead {
     }
 }
 
-/// Result of [`Engine::look`](super::Engine::look).
+/// Result of [`Engine::lookup_head`](super::Engine::lookup_head).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadLookup {
     /// The newest record.
@@ -76,12 +76,14 @@ impl Newest {
     }
 }
 
-/// The newest record that [`Engine::look`](super::Engine::look) has found so far, with its rank.
-pub(super) type Best = Option<(Rank, RecordHead)>;
+/// The newest record that [`Engine::lookup_head`](super::Engine::lookup_head) has found so far,
+/// with its rank.
+pub(super) type NewestHead = Option<(Rank, RecordHead)>;
 
-/// Keeps a record that [`Engine::look`](super::Engine::look) found if the record is the newest so
-/// far. Returns true if the record is late: an older memtable or table may hold a newer record.
-pub(super) fn offer(best: &mut Best, record: &RecordRef<'_>) -> bool {
+/// Keeps a record that [`Engine::lookup_head`](super::Engine::lookup_head) found if the record is
+/// the newest so far. Returns true if the record is late: an older memtable or table may hold a
+/// newer record.
+pub(super) fn keep_newest_head(best: &mut NewestHead, record: &RecordRef<'_>) -> bool {
     let rank = record.rank();
     if best.as_ref().is_none_or(|(best, _)| *best < rank) {
         *best = Some((rank, RecordHead::of(record)));
@@ -89,12 +91,12 @@ pub(super) fn offer(best: &mut Best, record: &RecordRef<'_>) -> bool {
     is_late(record)
 }
 
-pub(super) fn found_of(best: Best) -> HeadLookup {
+pub(super) fn head_lookup_of(best: NewestHead) -> HeadLookup {
     best.map_or(HeadLookup::Absent, |(_, held)| HeadLookup::Found(held))
 }
 
 #[derive(PartialEq, Eq)]
-pub(super) enum Searched {
+pub(super) enum SearchOutcome {
     Everywhere,
     WouldBlock,
     /// The read would take this many bytes, including records already read.
@@ -108,22 +110,24 @@ pub(super) fn search(
     hash: u64,
     mode: ReadMode,
     newest: &mut Newest,
-) -> Result<Searched, Error> {
+) -> Result<SearchOutcome, Error> {
     // Late records stay in memory while the search continues, so their bytes count.
     let mut read = 0;
     for memtable in state.memtables() {
         if let Some(found) = memtable.get(key, hash) {
             let bytes = found.raw().len();
             match mode {
-                ReadMode::NonBlocking if bytes > INLINE_MAX => return Ok(Searched::WouldBlock),
+                ReadMode::NonBlocking if bytes > INLINE_MAX => {
+                    return Ok(SearchOutcome::WouldBlock);
+                }
                 ReadMode::Limited(room) if bytes > INLINE_MAX && read + bytes > room => {
-                    return Ok(Searched::TooLong(read + bytes));
+                    return Ok(SearchOutcome::TooLong(read + bytes));
                 }
                 _ => read += bytes,
             }
             newest.offer(found, || found.to_record());
             if !is_late(&found) {
-                return Ok(Searched::Everywhere);
+                return Ok(SearchOutcome::Everywhere);
             }
         }
     }
@@ -134,8 +138,8 @@ pub(super) fn search(
         };
         match table.get(key, hash, left)? {
             TableGet::Absent => {}
-            TableGet::WouldBlock => return Ok(Searched::WouldBlock),
-            TableGet::TooLong(bytes) => return Ok(Searched::TooLong(read + bytes)),
+            TableGet::WouldBlock => return Ok(SearchOutcome::WouldBlock),
+            TableGet::TooLong(bytes) => return Ok(SearchOutcome::TooLong(read + bytes)),
             TableGet::Found(raw) => {
                 read += raw.len();
                 let record = Record::parse(raw).map_err(|bad| {
@@ -150,5 +154,5 @@ pub(super) fn search(
             }
         }
     }
-    Ok(Searched::Everywhere)
+    Ok(SearchOutcome::Everywhere)
 }

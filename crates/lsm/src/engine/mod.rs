@@ -23,7 +23,8 @@
 //! ```
 //!
 //! The other parts borrow the core in each call. The state of one operation has a type of its own:
-//! `Unfinished` (tables that a step writes), `StepOrphans`, `Discard`, `Removal`, `FullCompaction`.
+//! `UnfinishedTables` (tables that a step writes), `OrphanFilter`, `Discard`, `Removal`,
+//! `FullCompaction`.
 //!
 //! Invariants:
 //! * A record becomes visible only when it is as durable as the sync mode requires, and a batch
@@ -52,16 +53,16 @@ mod identity;
 mod internal_key;
 mod lookup;
 mod open;
+mod orphan_filter;
 mod remove;
 mod shared_manifest;
 mod snapshot;
-mod step_orphans;
 mod store_format;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod trees;
-mod unfinished;
+mod unfinished_tables;
 mod verified_scan;
 mod write_path;
 mod yield_budget;
@@ -74,14 +75,14 @@ use compactor::Compactor;
 use discard::Discard;
 pub use discard::{Discarded, KeyRange};
 use flush::Flusher;
-pub use flush::Work;
+pub use flush::StepOutcome;
 pub use full_compaction::FullCompaction;
-pub use lookup::{HeadLookup, Lookup, Newer, RecordHead};
-pub use remove::Above;
+pub use lookup::{HeadLookup, Lookup, NewerVersion, RecordHead};
+pub use remove::RemovalFilter;
 pub use snapshot::{Scan, Snapshot};
 use store_format::StoreFormat;
-pub use verified_scan::{Damaged, Progress, Verified, VerifiedScan};
-pub use write_path::Committed;
+pub use verified_scan::{Damaged, ScanCost, ScanItem, VerifiedScan};
+pub use write_path::CommitEffects;
 use write_path::WritePath;
 
 use crate::batch::{Batch, Space};
@@ -118,7 +119,7 @@ impl Engine {
     }
 
     /// Fails if the store rejects writes.
-    pub fn healthy(&self) -> Result<(), Error> {
+    pub fn check_health(&self) -> Result<(), Error> {
         self.core.health().check()
     }
 
@@ -150,15 +151,20 @@ impl Engine {
 
     /// Looks up the newest record of `key` without its value, without waiting. A value in a
     /// memtable may have any length, so it is not copied.
-    pub fn look(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
-        self.core.trees.look(space, key)
+    pub fn lookup_head(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
+        self.core.trees.lookup_head(space, key)
     }
 
     /// Determines without waiting whether a record of `key` with a version greater than `version`
     /// exists. A record that a conditional write derived from the record with `version` has the
     /// same version and does not count. Only tables that hold a greater version are searched, so
     /// for a current version the memtables suffice.
-    pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
+    pub fn holds_newer(
+        &self,
+        space: Space,
+        key: &[u8],
+        version: Version,
+    ) -> Result<NewerVersion, Error> {
         self.core.trees.holds_newer(space, key, version)
     }
 
@@ -177,7 +183,7 @@ impl Engine {
     pub fn commit<'a>(
         &self,
         batches: impl Iterator<Item = &'a Batch> + Clone,
-    ) -> Result<Committed, Error> {
+    ) -> Result<CommitEffects, Error> {
         self.write_path.commit(&self.core, batches)
     }
 
@@ -211,7 +217,7 @@ impl Engine {
     }
 
     /// Flushes the memtable that has waited longest.
-    pub fn flush_one(&self) -> Result<Work, Error> {
+    pub fn flush_one(&self) -> Result<StepOutcome, Error> {
         self.flusher.flush_one(&self.core, &self.write_path)
     }
 
@@ -221,20 +227,20 @@ impl Engine {
     }
 
     /// Executes the most urgent compaction, or, if no compaction is due, one that purges records.
-    pub fn compact_one(&self) -> Result<Work, Error> {
+    pub fn compact_one(&self) -> Result<StepOutcome, Error> {
         self.compactor.compact_one(&self.core)
     }
 
-    /// Executes the next step of a compaction of the whole store; [`Work::Nothing`] = the
+    /// Executes the next step of a compaction of the whole store; [`StepOutcome::Nothing`] = the
     /// compaction is complete.
-    pub fn compact_next(&self, full: &mut FullCompaction) -> Result<Work, Error> {
+    pub fn compact_next(&self, full: &mut FullCompaction) -> Result<StepOutcome, Error> {
         full.next_step(&self.core, &self.compactor)
     }
 
     /// Compacts all tables of every tree into its deepest level, without flushing first.
     pub fn compact_all(&self) -> Result<(), Error> {
         let mut full = FullCompaction::default();
-        while self.compact_next(&mut full)? == Work::Done {}
+        while self.compact_next(&mut full)? == StepOutcome::Done {}
         Ok(())
     }
 
@@ -263,7 +269,7 @@ impl Engine {
     /// record that [`Engine::remove_above`] would remove. A key may occur more than once.
     pub fn records_above(
         &self,
-        above: Above<'_>,
+        above: RemovalFilter<'_>,
         each: impl FnMut(Space, &[u8], u64),
     ) -> Result<(), Error> {
         self.rotate_all();
@@ -273,7 +279,7 @@ impl Engine {
 
     /// Flushes all memtables, then removes the selected records and returns their number. Nothing
     /// else may use the store meanwhile.
-    pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
+    pub fn remove_above(&self, above: RemovalFilter<'_>) -> Result<u64, Error> {
         self.rotate_all();
         self.flush_rotated()?;
         remove::remove_above(&self.core, above)
@@ -297,7 +303,7 @@ impl Engine {
     fn unless_transient(&self, closed: Result<(), Error>) -> Result<(), Error> {
         match closed {
             Err(error) if error.is_transient() => {
-                self.healthy()?;
+                self.check_health()?;
                 tracing::warn!(%error, "cannot flush at close; the log is synced and will be \
                     replayed at the next start");
                 Ok(())

@@ -15,7 +15,7 @@ use super::commit_writer::{CommitWriter, TreeWriter, new_memtable};
 use super::compactor::Compactor;
 use super::core::{Core, Counters};
 use super::files::Files;
-use super::flush::{Flusher, Work};
+use super::flush::{Flusher, StepOutcome};
 use super::identity::{Identity, identify};
 use super::shared_manifest::SharedManifest;
 use super::store_format::StoreFormat;
@@ -29,7 +29,7 @@ use crate::manifest::{self, Edit, Manifest, ManifestState};
 use crate::options::Options;
 use crate::table::file_name;
 use crate::wal::{
-    Expected, Recovered, SegmentEnd, Wal, check_not_stale, parse_segment_name, recover,
+    ExpectedLog, RecoveredLog, SegmentEnd, Wal, check_not_stale, parse_segment_name, recover,
     segment_name,
 };
 
@@ -153,7 +153,7 @@ impl Engine {
         self.flusher.advance_floor(&self.core, &self.write_path)
     }
 
-    fn replay(&self, state: &ManifestState) -> Result<Recovered, Error> {
+    fn replay(&self, state: &ManifestState) -> Result<RecoveredLog, Error> {
         let Self { core, write_path, flusher, .. } = self;
         let flushed = |tree: usize| state.flushed.get(&(tree as u8)).copied().unwrap_or(0);
         let expected = expected(state, core.files.store_id);
@@ -161,7 +161,7 @@ impl Engine {
             let wanted = |tree| sequence > flushed(tree);
             let rotated = write_path.apply_recovered(core, (sequence, payload), wanted)?;
             // Flushing here limits memory: a memtable is flushed before the next one is full.
-            while rotated && flusher.flush_one(core, write_path)? == Work::Done {}
+            while rotated && flusher.flush_one(core, write_path)? == StepOutcome::Done {}
             Ok(())
         })
     }
@@ -194,8 +194,8 @@ fn open_levels(files: &Files, state: &ManifestState, tree: u8) -> Result<Levels,
 }
 
 /// The manifest's knowledge of the log.
-fn expected(state: &ManifestState, store_id: u64) -> Expected<'_> {
-    Expected {
+fn expected(state: &ManifestState, store_id: u64) -> ExpectedLog<'_> {
+    ExpectedLog {
         store_id,
         oldest_segment: state.oldest_segment,
         floor: state.floor,

@@ -22,16 +22,16 @@ use std::sync::Arc;
 
 use super::core::Core;
 use super::tree::Levels;
-use super::unfinished::Unfinished;
+use super::unfinished_tables::UnfinishedTables;
 use crate::batch::Space;
 use crate::error::Error;
-use crate::manifest::{Edit, Placed};
+use crate::manifest::{Edit, LevelTable};
 use crate::table::{Access, Table, TableIter};
 use record::RecordRef;
 
 /// The selection of the records to remove.
 #[derive(Debug, Clone, Copy)]
-pub struct Above<'a> {
+pub struct RemovalFilter<'a> {
     /// Records written up to this time ([`RecordRef::write_time`]) stay.
     pub time: u64,
     /// The spaces from which records are removed.
@@ -42,7 +42,7 @@ pub struct Above<'a> {
     pub proven: u64,
 }
 
-impl Above<'_> {
+impl RemovalFilter<'_> {
     fn is_of_spaces(&self, key: &[u8]) -> bool {
         Space::from_u8(key[0]).is_some_and(|s| self.spaces.contains(&s))
     }
@@ -59,14 +59,14 @@ impl Above<'_> {
 /// A pass of the removal, named after the records that the pass removes.
 enum Removal<'a> {
     /// The pass removes the selected records.
-    Selected(Above<'a>),
+    Selected(RemovalFilter<'a>),
     /// The pass removes the records up to the watermark that selected records of these tables hide.
-    Hidden(Above<'a>, Vec<Arc<Table>>),
+    Hidden(RemovalFilter<'a>, Vec<Arc<Table>>),
 }
 
 /// A pass over one table, queried in the order of the table's keys.
 struct TableRemoval<'a> {
-    above: Above<'a>,
+    above: RemovalFilter<'a>,
     over: Option<Vec<TableIter>>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Removal<'a> {
         if tables.is_empty() {
             return Ok(0);
         }
-        let (mut unfinished, mut removed) = (Unfinished::new(core), 0);
+        let (mut unfinished, mut removed) = (UnfinishedTables::new(core), 0);
         for table in tables.iter().rev() {
             let (mut writer, mut pass) = (None, self.for_table(table)?);
             let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
@@ -148,10 +148,14 @@ impl<'a> Removal<'a> {
             }
             writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
         }
-        let outputs = unfinished.durable()?;
+        let outputs = unfinished.make_durable()?;
         let gone: Vec<u64> = tables.iter().map(|table| table.meta().id).collect();
         let place = |table: &Arc<Table>| {
-            Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
+            Edit::Add(LevelTable {
+                tree: tree as u8,
+                level: level as u8,
+                meta: table.meta().clone(),
+            })
         };
         let edits = gone.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
         core.edit_manifest(&edits.collect::<Vec<_>>())?;
@@ -227,7 +231,7 @@ impl TableRemoval<'_> {
 /// `above` selects.
 pub(super) fn records_above(
     core: &Core,
-    above: Above<'_>,
+    above: RemovalFilter<'_>,
     mut each: impl FnMut(Space, &[u8], u64),
 ) -> Result<(), Error> {
     for tree in core.trees.iter() {
@@ -244,7 +248,7 @@ pub(super) fn records_above(
 
 /// Removes the selected records from all tables and returns their number. Nothing else may use the
 /// store.
-pub(super) fn remove_above(core: &Core, above: Above<'_>) -> Result<u64, Error> {
+pub(super) fn remove_above(core: &Core, above: RemovalFilter<'_>) -> Result<u64, Error> {
     for tree in 0..core.trees.len() {
         let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
         let over = levels.iter().flatten().filter(|table| above.may_select_from(table));

@@ -60,7 +60,7 @@ impl SharedManifest {
 
     /// Rewrites the manifest's file if an edit has failed, so that the tables that the failed edit
     /// named can be removed before more tables are written.
-    pub(super) fn settle(&self, files: &Files) -> Result<(), Error> {
+    pub(super) fn rewrite_after_failure(&self, files: &Files) -> Result<(), Error> {
         let disputed = !lock(&self.disputed).is_empty();
         if disputed { self.edit(files, &[]) } else { Ok(()) }
     }

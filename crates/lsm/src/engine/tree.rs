@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::internal_key::hash_of;
-use crate::compaction::{MAX_LEVELS, Shape};
+use crate::compaction::{MAX_LEVELS, TableShape};
 use crate::memtable::Memtable;
 use crate::table::Table;
 
@@ -110,15 +110,18 @@ pub(super) fn tables_covering<'a>(
 
 /// The shapes of all levels, for choosing a compaction. `purgeable` estimates the purgeable records
 /// of a table.
-pub(super) fn shapes(levels: &Levels, purgeable: impl Fn(&Table) -> u64) -> Vec<Vec<Shape<'_>>> {
+pub(super) fn shapes(
+    levels: &Levels,
+    purgeable: impl Fn(&Table) -> u64,
+) -> Vec<Vec<TableShape<'_>>> {
     assert_eq!(levels.len(), MAX_LEVELS);
     let shape = |table| shape(table, purgeable(table));
     levels.iter().map(|level| level.iter().map(shape).collect()).collect()
 }
 
-fn shape(table: &Arc<Table>, purgeable: u64) -> Shape<'_> {
+fn shape(table: &Arc<Table>, purgeable: u64) -> TableShape<'_> {
     let meta = table.meta();
-    Shape {
+    TableShape {
         id: meta.id,
         bytes: meta.bytes,
         smallest: &meta.smallest,

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::internal_key::{InternalKey, hash_of, tree_of};
-use super::lookup::{Best, HeadLookup, Lookup, Newer, Newest, Searched, found_of, offer, search};
+use super::lookup::{
+    HeadLookup, Lookup, NewerVersion, Newest, NewestHead, SearchOutcome, head_lookup_of,
+    keep_newest_head, search,
+};
 use super::snapshot::Snapshot;
 use super::tree::{Levels, Tree, TreeState, tables_covering};
 use crate::batch::Space;
@@ -62,9 +65,9 @@ impl Trees {
         let mut newest = Newest::default();
         let searched = search(&state, internal.bytes(), hash, mode, &mut newest)?;
         match searched {
-            Searched::Everywhere => {}
-            Searched::WouldBlock => return Ok(Lookup::WouldBlock),
-            Searched::TooLong(bytes) => return Ok(Lookup::TooLong(bytes)),
+            SearchOutcome::Everywhere => {}
+            SearchOutcome::WouldBlock => return Ok(Lookup::WouldBlock),
+            SearchOutcome::TooLong(bytes) => return Ok(Lookup::TooLong(bytes)),
         }
         let Some(record) = newest.record else { return Ok(Lookup::Absent) };
         record.view().verify(key).map_err(|bad| damaged(&state, internal.bytes(), bad.0))?;
@@ -82,17 +85,17 @@ impl Trees {
         }
     }
 
-    /// Looks up a record without its value: [`Engine::look`](super::Engine::look).
-    pub(super) fn look(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
+    /// Looks up a record without its value: [`Engine::lookup_head`](super::Engine::lookup_head).
+    pub(super) fn lookup_head(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
         let state = self.trees[self.index_of(hash)].load();
-        let mut newest: Best = None;
+        let mut newest: NewestHead = None;
         for memtable in state.memtables() {
             if let Some(found) = memtable.get(internal.bytes(), hash)
-                && !offer(&mut newest, &found)
+                && !keep_newest_head(&mut newest, &found)
             {
-                return Ok(found_of(newest));
+                return Ok(head_lookup_of(newest));
             }
         }
         for table in tables_covering(&state.levels, internal.bytes()) {
@@ -102,13 +105,13 @@ impl Trees {
                 TableGet::Found(raw) => {
                     let record = RecordRef::parse(&raw)
                         .map_err(|bad| Error::corrupt(&file_name(table.meta().id), 0, bad.0))?;
-                    if !offer(&mut newest, &record) {
+                    if !keep_newest_head(&mut newest, &record) {
                         break;
                     }
                 }
             }
         }
-        Ok(found_of(newest))
+        Ok(head_lookup_of(newest))
     }
 
     /// Looks up a newer version: [`Engine::holds_newer`](super::Engine::holds_newer).
@@ -117,7 +120,7 @@ impl Trees {
         space: Space,
         key: &[u8],
         version: Version,
-    ) -> Result<Newer, Error> {
+    ) -> Result<NewerVersion, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
         let key = internal.bytes();
@@ -134,14 +137,14 @@ impl Trees {
             }
             match table.get(key, hash, ReadMode::NonBlocking)? {
                 TableGet::Absent => {}
-                TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(Newer::WouldBlock),
+                TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(NewerVersion::WouldBlock),
                 TableGet::Found(raw) => {
                     let held = RecordRef::parse(&raw).map_or(version, |record| record.version());
                     newest = newest.max(held);
                 }
             }
         }
-        Ok(if newest > version { Newer::Held(newest) } else { Newer::No })
+        Ok(if newest > version { NewerVersion::Held(newest) } else { NewerVersion::No })
     }
 
     /// Takes a point-in-time view of all trees: [`Engine::snapshot`](super::Engine::snapshot).

@@ -32,7 +32,7 @@ use record::RecordRef;
 
 /// An item of a [`VerifiedScan`].
 #[derive(Debug)]
-pub enum Verified<'a> {
+pub enum ScanItem<'a> {
     /// A key with its newest record, both verified.
     Record(&'a [u8], RecordRef<'a>),
     /// Keys whose newest record is uncertain. The item precedes the records of these keys.
@@ -61,7 +61,7 @@ pub struct Damaged {
 
 /// Cost of a scan so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ScanCost {
     /// Bytes of tables read, bypassing the cache.
     pub bytes_read: u64,
     /// Data blocks read.
@@ -175,13 +175,13 @@ impl Snapshot {
 impl VerifiedScan {
     /// Returns the next item; `None` at the end. Waits for the disk.
     #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
-    pub fn next(&mut self) -> Option<Verified<'_>> {
+    pub fn next(&mut self) -> Option<ScanItem<'_>> {
         match self.step() {
-            Step::Record => Some(Verified::Record(&self.merge.key()[1..], self.merge.record())),
-            Step::Damaged(damaged) => Some(Verified::Damaged(damaged)),
+            Step::Record => Some(ScanItem::Record(&self.merge.key()[1..], self.merge.record())),
+            Step::Damaged(damaged) => Some(ScanItem::Damaged(damaged)),
             Step::Pause => {
                 self.pause_at = u64::MAX;
-                Some(Verified::Pause { next: [&self.merge.key()[1..], &[0]].concat() })
+                Some(ScanItem::Pause { next: [&self.merge.key()[1..], &[0]].concat() })
             }
             Step::End => None,
         }
@@ -194,9 +194,9 @@ impl VerifiedScan {
     }
 
     /// Cost of the scan so far.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> ScanCost {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Progress {
+        ScanCost {
             bytes_read: read(&self.stats.bytes_read),
             blocks_read: read(&self.stats.blocks_read),
             blocks_skipped: read(&self.stats.blocks_skipped),

@@ -11,13 +11,13 @@ use super::tree::lock;
 use crate::batch::Batch;
 use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit};
-use crate::wal::{Prepared, Wal, prepare, segment_name};
+use crate::wal::{PreparedSegment, Wal, prepare, segment_name};
 
 /// The log, and the writing side of the memtables.
 pub(super) struct WritePath {
     writer: Mutex<CommitWriter>,
     /// The prepared next log segment, if any.
-    prepared: Mutex<Option<Prepared>>,
+    prepared: Mutex<Option<PreparedSegment>>,
     next_segment: AtomicU64,
     /// Held while segments are synced outside the writer's lock, and while released ones are
     /// removed, because a removed file cannot be synced.
@@ -26,7 +26,7 @@ pub(super) struct WritePath {
 
 /// Background work that a commit has caused.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Committed {
+pub struct CommitEffects {
     /// A memtable waits for its flush.
     pub rotated: bool,
     /// The prepared segment has been activated.
@@ -83,12 +83,12 @@ impl WritePath {
         &self,
         core: &Core,
         batches: impl Iterator<Item = &'a Batch> + Clone,
-    ) -> Result<Committed, Error> {
+    ) -> Result<CommitEffects, Error> {
         let mut writer = lock(&self.writer);
         core.health().check()?;
         let payload_len = batches.clone().map(Batch::byte_len).sum();
         let operations: usize = batches.clone().map(Batch::len).sum();
-        let mut committed = Committed {
+        let mut committed = CommitEffects {
             segment_activated: self.make_room_in_log(core, &mut writer, payload_len)?,
             rotated: writer.make_room(core, CommitWriter::bound(payload_len, operations)),
         };
@@ -139,7 +139,7 @@ impl WritePath {
     /// Takes the prepared segment, or creates one if the prepared segment is missing or too small.
     /// The lock of `prepared` is held throughout, so segments are activated in the order of their
     /// numbers.
-    fn take_segment(&self, core: &Core, at_least: u64) -> Result<Prepared, Error> {
+    fn take_segment(&self, core: &Core, at_least: u64) -> Result<PreparedSegment, Error> {
         let mut prepared = lock(&self.prepared);
         match prepared.take() {
             Some(ready) if ready.bytes() >= at_least => return Ok(ready),
@@ -150,7 +150,7 @@ impl WritePath {
     }
 
     /// Creates and allocates the next log segment.
-    pub(super) fn new_segment(&self, core: &Core, bytes: u64) -> Result<Prepared, Error> {
+    pub(super) fn new_segment(&self, core: &Core, bytes: u64) -> Result<PreparedSegment, Error> {
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
         let made = prepare(&*core.files.disk, number, bytes, core.synced_per_group());
         made.map_err(|error| core.health().classify(error))
@@ -210,7 +210,7 @@ impl WritePath {
         target.run().map_err(|error| core.health().fail(&error))?;
         add(&core.counters.wal_syncs, 1);
         let mut writer = lock(&self.writer);
-        writer.wal.as_mut().expect("set when the store is open").synced(&target);
+        writer.wal.as_mut().expect("set when the store is open").record_synced(&target);
         Ok(())
     }
 

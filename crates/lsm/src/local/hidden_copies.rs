@@ -37,13 +37,13 @@ impl HiddenCopies {
     }
 
     /// The union of both.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         let most = (self.0 & MOST).max(other.0 & MOST);
         Self((self.0 | other.0) & DEFAULT | most)
     }
 
     /// Removes the factors that `copies` covers whatever the cluster's default is.
-    pub(crate) fn beyond(self, copies: u8) -> Self {
+    pub(crate) fn without_covered(self, copies: u8) -> Self {
         let most = self.0 & MOST;
         match copies {
             0 => Self(most),
@@ -75,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_number_and_the_default_are_noted() {
+    fn the_greatest_factor_and_the_default_are_kept() {
         let of = |all: &[u8]| {
-            all.iter().fold(HiddenCopies::default(), |r, c| r.and(HiddenCopies::of(*c)))
+            all.iter().fold(HiddenCopies::default(), |r, c| r.union(HiddenCopies::of(*c)))
         };
         assert_eq!(numbers(of(&[])), NONE);
         assert_eq!(numbers(of(&[2, 5, 3])), [5]);
@@ -91,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_own_number_covers_is_left_out() {
-        let beyond = |hidden: u8, own: u8| numbers(HiddenCopies::of(hidden).beyond(own));
+    fn factors_covered_by_the_own_number_are_left_out() {
+        let beyond = |hidden: u8, own: u8| numbers(HiddenCopies::of(hidden).without_covered(own));
         assert_eq!(beyond(0, 0), NONE);
         assert_eq!(beyond(3, 3), NONE);
         assert_eq!(beyond(2, 3), NONE);

@@ -35,7 +35,10 @@ pub(crate) fn hidden_copies(record: &RecordRef<'_>) -> HiddenCopies {
 }
 
 /// The record's bytes with `noted` as its hidden copies.
-pub(crate) fn raw_with<'a>(record: &RecordRef<'a>, noted: HiddenCopies) -> Cow<'a, [u8]> {
+pub(crate) fn raw_with_hidden_copies<'a>(
+    record: &RecordRef<'a>,
+    noted: HiddenCopies,
+) -> Cow<'a, [u8]> {
     if noted == hidden_copies(record) {
         return Cow::Borrowed(record.raw());
     }

@@ -1,7 +1,7 @@
 //! Edits of the manifest's state, and their encoding (specified in `docs/formats/files.md`).
 
-use super::{ManifestState, Placed};
-use crate::table::{Purgeable, TableMeta};
+use super::{LevelTable, ManifestState};
+use crate::table::{PurgeableSummary, TableMeta};
 use crate::wal::SegmentEnd;
 use record::Version;
 
@@ -11,7 +11,7 @@ pub(crate) enum Edit {
     /// Replaces the whole state; the first edit of every file.
     Reset(ManifestState),
     /// Adds a table to the store.
-    Add(Placed),
+    Add(LevelTable),
     /// Removes a table from the store.
     Remove(u64),
     /// Moves a table to another level, unchanged.
@@ -189,7 +189,7 @@ fn decode_end(input: &mut Input<'_>) -> Result<SegmentEnd, &'static str> {
     Ok(SegmentEnd { segment: input.u64()?, end: input.u64()?, next_sequence: input.u64()? })
 }
 
-fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
+fn encode_placed(out: &mut Vec<u8>, placed: &LevelTable) {
     let meta = &placed.meta;
     out.push(placed.tree);
     out.push(placed.level);
@@ -204,7 +204,7 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
     put_bytes(out, &meta.largest);
 }
 
-fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
+fn decode_placed(input: &mut Input<'_>) -> Result<LevelTable, &'static str> {
     let (tree, level) = (input.u8()?, input.u8()?);
     let (id, bytes, entries) = (input.u64()?, input.u64()?, input.u64()?);
     let (values, check) = (input.u64()?, input.u64()?);
@@ -226,11 +226,11 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         expiring,
         check,
     };
-    Ok(Placed { tree, level, meta })
+    Ok(LevelTable { tree, level, meta })
 }
 
-fn decode_purgeable(input: &mut Input<'_>) -> Result<Purgeable, &'static str> {
-    Ok(Purgeable { records: input.u64()?, bytes: input.u64()?, latest: input.u64()? })
+fn decode_purgeable(input: &mut Input<'_>) -> Result<PurgeableSummary, &'static str> {
+    Ok(PurgeableSummary { records: input.u64()?, bytes: input.u64()?, latest: input.u64()? })
 }
 
 struct Input<'a> {

@@ -41,7 +41,7 @@ const REWRITE_BYTES: u64 = 1 << 20;
 
 /// A table with its position in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct LevelTable {
     pub(crate) tree: u8,
     pub(crate) level: u8,
     pub(crate) meta: TableMeta,
@@ -51,7 +51,7 @@ pub(crate) struct Placed {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ManifestState {
     /// All tables, by id.
-    pub(crate) tables: BTreeMap<u64, Placed>,
+    pub(crate) tables: BTreeMap<u64, LevelTable>,
     /// The last sequence in the tables of each tree.
     pub(crate) flushed: BTreeMap<u8, u64>,
     /// Tables hold all groups of the log before this sequence.

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::{Fault, MemDisk, Op};
-use crate::table::Purgeable;
+use crate::table::PurgeableSummary;
 use record::Version;
 
 const STORE: u64 = 5;
 
-fn placed(id: u64, key: &'static [u8]) -> Placed {
+fn placed(id: u64, key: &'static [u8]) -> LevelTable {
     let meta = TableMeta {
         id,
         bytes: 1000 + id,
@@ -22,11 +22,11 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
         max_version: Version { time: id, origin: 3 },
         min_write_time: id / 2,
         max_write_time: id * 2,
-        deleted: Purgeable { records: 1, bytes: 40, latest: id },
-        expiring: Purgeable { records: id, bytes: id * 50, latest: id * 9 },
+        deleted: PurgeableSummary { records: 1, bytes: 40, latest: id },
+        expiring: PurgeableSummary { records: id, bytes: id * 50, latest: id * 9 },
         check: id * 31,
     };
-    Placed { tree: (id % 2) as u8, level: 0, meta }
+    LevelTable { tree: (id % 2) as u8, level: 0, meta }
 }
 
 /// One edit of every kind, in a plausible order.
@@ -61,7 +61,7 @@ fn filled() -> (MemDisk, Vec<ManifestState>) {
 }
 
 #[test]
-fn every_edit_comes_back_appended_or_as_part_of_the_state() {
+fn edits_are_read_back_appended_or_rewritten() {
     let (disk, states) = filled();
     let first = open(&disk).unwrap();
     assert_eq!(first.state(), states.last().unwrap());
@@ -73,7 +73,7 @@ fn every_edit_comes_back_appended_or_as_part_of_the_state() {
 }
 
 #[test]
-fn a_manifest_that_grows_is_written_anew() {
+fn a_grown_manifest_is_rewritten() {
     let disk = MemDisk::new();
     let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
     let mut largest = 0;
@@ -93,7 +93,7 @@ fn a_manifest_that_grows_is_written_anew() {
 /// Row 7 of `docs/results/reliability.md`: the file is cut at every byte. A crash can lose the last
 /// edit; any other loss is refused.
 #[test]
-fn cut_at_every_byte_it_is_as_after_some_edit_or_refused() {
+fn a_manifest_cut_at_any_byte_is_a_prefix_of_edits_or_refused() {
     let (disk, states) = filled();
     let whole = disk.file(NAME).unwrap();
     for zeros in [0, 64] {
@@ -138,7 +138,7 @@ fn a_flipped_bit_is_refused_or_takes_the_last_edit_only() {
 }
 
 #[test]
-fn a_failed_edit_leaves_the_state_and_the_next_one_writes_it_anew() {
+fn after_a_failed_edit_the_next_edit_rewrites_the_manifest() {
     for (op, errno) in [(Op::Write, 28), (Op::Write, 5), (Op::Sync, 5)] {
         for at in 0..edits().len() {
             let disk = MemDisk::new();
@@ -167,7 +167,7 @@ fn a_failed_edit_leaves_the_state_and_the_next_one_writes_it_anew() {
 /// A call that settles a failed edit may find that another call has settled it. The call must then
 /// write nothing: a reader takes an empty record for the end of the file.
 #[test]
-fn no_edits_write_nothing_unless_the_file_is_in_doubt() {
+fn an_empty_edit_writes_only_after_a_failed_edit() {
     let disk = MemDisk::new();
     let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
     manifest.apply(&[]).unwrap();
@@ -194,7 +194,7 @@ fn a_rewrite_that_fails_anywhere_leaves_the_old_or_the_new_one() {
 }
 
 #[test]
-fn a_power_cut_at_any_operation_leaves_what_was_applied() {
+fn a_power_cut_keeps_all_applied_edits() {
     for at in 0.. {
         let disk = MemDisk::new();
         disk.crash_after(at);
@@ -224,7 +224,7 @@ fn a_power_cut_at_any_operation_leaves_what_was_applied() {
 }
 
 #[test]
-fn one_that_is_not_accepted_stays_as_it_is() {
+fn a_manifest_that_is_not_accepted_stays_unchanged() {
     let (disk, _) = filled();
     let before = disk.file(NAME).unwrap();
     let stale = || Error::corrupt(NAME, 0, "stale");
@@ -234,7 +234,7 @@ fn one_that_is_not_accepted_stays_as_it_is() {
 }
 
 #[test]
-fn another_store_s_and_a_newer_one_are_told_apart() {
+fn another_stores_manifest_and_a_newer_format_are_told_apart() {
     let (disk, _) = filled();
     let other = Manifest::open(Arc::new(disk.clone()), STORE + 1, |_, _| Ok(()));
     assert!(other.is_err_and(|error| error.to_string().contains("another store")));

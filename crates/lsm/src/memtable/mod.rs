@@ -16,7 +16,7 @@ mod skiplist;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use skiplist::Inserted;
+pub(crate) use skiplist::InsertOutcome;
 use skiplist::{Entry, Inserter, Node, SequenceRange, Skiplist};
 
 /// A memtable's reading side.
@@ -102,7 +102,7 @@ impl MemtableWriter {
         record: RecordRef<'_>,
         late: bool,
         sequence: u64,
-    ) -> Inserted {
+    ) -> InsertOutcome {
         // The range grows before the record is visible, so that a reader of the record also sees
         // that the memtable needs a flush.
         self.memtable.sequences.extend(sequence);
@@ -153,7 +153,9 @@ impl MemtableIter {
         let newest = self.memtable.list.entry(entry).expect("offsets of entries are not 0");
         let hidden = std::iter::successors(newest.older(), Entry::older);
         let copies = hidden.map(|entry| HiddenCopies::of(entry.record().copies()));
-        copies.fold(HiddenCopies::default(), HiddenCopies::and).beyond(newest.record().copies())
+        copies
+            .fold(HiddenCopies::default(), HiddenCopies::union)
+            .without_covered(newest.record().copies())
     }
 
     /// Moves to the next key.

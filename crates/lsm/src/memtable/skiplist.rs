@@ -54,7 +54,7 @@ const INDEX: usize = HEAD as usize + HEAD_NODE_LEN;
 
 /// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub(crate) enum InsertOutcome {
     /// The record was added.
     New,
     /// The same record was already present; nothing was added.
@@ -110,7 +110,7 @@ fn is_of_one_write(a: &RecordRef<'_>, b: &RecordRef<'_>) -> bool {
 }
 
 /// The position of a key in the index.
-enum Slot<'a> {
+enum IndexSlot<'a> {
     /// The slot of the key, with its node.
     Taken(Node<'a>),
     /// A free slot: the key is not in the index.
@@ -178,22 +178,22 @@ impl Skiplist {
     /// The node of `key`, whose hash is `hash`.
     pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<Node<'_>> {
         match self.slot(key, hash) {
-            Slot::Taken(node) => Some(node),
-            Slot::Free(_) if !self.index_overflowed.load(Atomic::Acquire) => None,
-            Slot::Free(_) => self.seek(key).filter(|node| node.key() == key),
+            IndexSlot::Taken(node) => Some(node),
+            IndexSlot::Free(_) if !self.index_overflowed.load(Atomic::Acquire) => None,
+            IndexSlot::Free(_) => self.seek(key).filter(|node| node.key() == key),
         }
     }
 
     /// The slot of `key`, or the free slot for `key`. The index always keeps free slots.
-    fn slot(&self, key: &[u8], hash: u64) -> Slot<'_> {
+    fn slot(&self, key: &[u8], hash: u64) -> IndexSlot<'_> {
         let mask = self.slots - 1;
         let mut at = hash as usize & mask;
         loop {
             let slot = self.index(at);
             match slot.load(Atomic::Acquire) {
-                0 => return Slot::Free(slot),
+                0 => return IndexSlot::Free(slot),
                 offset if self.node(offset).key() == key => {
-                    return Slot::Taken(self.node(offset));
+                    return IndexSlot::Taken(self.node(offset));
                 }
                 _ => at = (at + 1) & mask,
             }
@@ -293,11 +293,11 @@ impl Inserter {
         record: RecordRef<'_>,
         late: bool,
         sequence: u64,
-    ) -> Inserted {
+    ) -> InsertOutcome {
         let list = Arc::clone(&self.list);
         match list.slot(key, hash) {
-            Slot::Taken(node) => self.insert_beside(node, record, late, sequence),
-            Slot::Free(slot) => {
+            IndexSlot::Taken(node) => self.insert_beside(node, record, late, sequence),
+            IndexSlot::Free(slot) => {
                 let mut before = [HEAD; MAX_HEIGHT];
                 if let Some(node) = list.search(key, &mut before) {
                     return self.insert_beside(node, record, late, sequence);
@@ -309,7 +309,7 @@ impl Inserter {
                 } else {
                     list.index_overflowed.store(true, Atomic::Release);
                 }
-                Inserted::New
+                InsertOutcome::New
             }
         }
     }
@@ -321,8 +321,8 @@ impl Inserter {
         record: RecordRef<'_>,
         late: bool,
         sequence: u64,
-    ) -> Inserted {
-        let mut outcome = Inserted::New;
+    ) -> InsertOutcome {
+        let mut outcome = InsertOutcome::New;
         let newest = node.newest_link();
         let mut link = newest;
         loop {
@@ -330,9 +330,9 @@ impl Inserter {
             let Some(entry) = node.list.entry(next) else { break };
             let there = entry.record();
             match there.order(&record) {
-                Ordering::Equal => return Inserted::Duplicate,
+                Ordering::Equal => return InsertOutcome::Duplicate,
                 order if is_of_one_write(&there, &record) => {
-                    outcome = Inserted::Conflict;
+                    outcome = InsertOutcome::Conflict;
                     if order == Ordering::Less {
                         break;
                     }

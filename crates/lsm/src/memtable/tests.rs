@@ -10,7 +10,7 @@ fn record(key: &[u8], time: u64, value: &[u8]) -> Record {
     Record::new(key, &Fields::new(Kind::Value, Version { time, origin: 1 }), value)
 }
 
-fn insert(writer: &mut MemtableWriter, key: &[u8], time: u64, sequence: u64) -> Inserted {
+fn insert(writer: &mut MemtableWriter, key: &[u8], time: u64, sequence: u64) -> InsertOutcome {
     let made = record(key, time, &time.to_le_bytes());
     writer.insert(key, xxh3_64(key), made.view(), false, sequence)
 }
@@ -27,7 +27,7 @@ fn walked(memtable: &Arc<Memtable>, key: &[u8], sequence: u64) -> Option<u64> {
 }
 
 #[test]
-fn the_newest_version_answers_whatever_the_order_of_arrival() {
+fn the_newest_version_is_found_in_any_order_of_arrival() {
     let (memtable, mut writer) = Memtable::new(1 << 16);
     for (sequence, time) in [5, 9, 2, 7].into_iter().enumerate() {
         insert(&mut writer, b"k", time, sequence as u64 + 1);
@@ -43,20 +43,20 @@ fn the_newest_version_answers_whatever_the_order_of_arrival() {
 }
 
 #[test]
-fn the_same_record_twice_is_one_and_a_conflict_is_told() {
+fn a_duplicate_is_stored_once_and_a_conflict_is_reported() {
     let (memtable, mut writer) = Memtable::new(1 << 16);
-    assert_eq!(insert(&mut writer, b"k", 1, 1), Inserted::New);
+    assert_eq!(insert(&mut writer, b"k", 1, 1), InsertOutcome::New);
     let used = memtable.used();
-    assert_eq!(insert(&mut writer, b"k", 1, 2), Inserted::Duplicate);
+    assert_eq!(insert(&mut writer, b"k", 1, 2), InsertOutcome::Duplicate);
     assert_eq!(memtable.used(), used);
     let other = record(b"k", 1, b"something else");
-    assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), Inserted::Conflict);
+    assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), InsertOutcome::Conflict);
 }
 
 /// Records that conditional writes derive from one plain write conflict neither with the plain
 /// record nor with each other.
 #[test]
-fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
+fn the_greatest_ballot_of_a_version_is_found_in_any_order_of_arrival() {
     let made = |ballot| {
         let version = Version { time: 5, origin: 1 };
         Record::new(b"k", &Fields { ballot, step: 1, ..Fields::new(Kind::Value, version) }, b"")
@@ -66,14 +66,14 @@ fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
         let mut greatest = 0;
         for (ballot, sequence) in order.into_iter().zip(1..) {
             let inserted = writer.insert(b"k", 1, made(ballot).view(), false, sequence);
-            assert_eq!(inserted, Inserted::New, "ballot {ballot} of {order:?}");
+            assert_eq!(inserted, InsertOutcome::New, "ballot {ballot} of {order:?}");
             greatest = greatest.max(ballot);
             assert_eq!(memtable.get(b"k", 1).unwrap().ballot(), greatest, "{order:?}");
             assert_eq!(writer.max_write_time(), greatest.max(5));
         }
         for (i, ballot) in order.into_iter().enumerate() {
             let again = writer.insert(b"k", 1, made(ballot).view(), false, 4);
-            assert_eq!(again, Inserted::Duplicate);
+            assert_eq!(again, InsertOutcome::Duplicate);
             let mut iter = MemtableIter::new(Arc::clone(&memtable), i as u64 + 1);
             iter.seek(b"k");
             let seen = iter.record().ballot();
@@ -100,7 +100,7 @@ fn reads_are_right_when_all_keys_collide_and_when_the_index_is_full() {
 }
 
 #[test]
-fn walks_like_a_sorted_map() {
+fn the_memtable_iterates_like_a_sorted_map() {
     let (memtable, mut writer) = Memtable::new(1 << 20);
     let mut model = BTreeMap::new();
     let mut random = 12345u64;

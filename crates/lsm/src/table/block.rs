@@ -15,7 +15,7 @@ use lz4_flex::block::{
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::entries::{put_varint, varint};
+use super::entries::{decode_varint, put_varint};
 use crate::batch::MAX_KEY_LEN;
 use record::MAX_RECORD_LEN;
 
@@ -42,12 +42,12 @@ const MIN_SAVED_PART: usize = 8;
 
 /// Location of a block in its file, including the checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Handle {
+pub(super) struct BlockHandle {
     pub(super) offset: u64,
     pub(super) len: u32,
 }
 
-impl Handle {
+impl BlockHandle {
     /// Appends offset (low and high 32 bits) and length as varints.
     pub(super) fn put(self, buf: &mut Vec<u8>) {
         put_varint(buf, self.offset as u32);
@@ -57,9 +57,9 @@ impl Handle {
 
     /// Reads a handle that ends no later than `limit` from the front of `bytes`.
     pub(super) fn take(bytes: &mut &[u8], limit: u64) -> Option<Self> {
-        let (low, at) = varint(bytes, 0)?;
-        let (high, at) = varint(bytes, at)?;
-        let (len, at) = varint(bytes, at)?;
+        let (low, at) = decode_varint(bytes, 0)?;
+        let (high, at) = decode_varint(bytes, at)?;
+        let (len, at) = decode_varint(bytes, at)?;
         *bytes = &bytes[at..];
         let handle = Self { offset: u64::from(high) << 32 | u64::from(low), len };
         (handle.end()? <= limit && len as usize <= MAX_STORED_LEN).then_some(handle)
@@ -79,7 +79,7 @@ pub(super) fn table_seed(store_id: u64, table_id: u64) -> u64 {
     xxh3_64(&ids)
 }
 
-fn check_of(stored: &[u8], seed: u64, offset: u64) -> u64 {
+fn checksum_of(stored: &[u8], seed: u64, offset: u64) -> u64 {
     xxh3_64_with_seed(stored, seed.wrapping_add(offset))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn seal(
     seed: u64,
     offset: u64,
     compressor: Option<&mut CompressTable>,
-) -> Handle {
+) -> BlockHandle {
     assert!(content.len() <= MAX_CONTENT_LEN, "a block over its bound");
     let start = out.len();
     if compressor.is_some_and(|table| compress(out, content, table)) {
@@ -101,9 +101,9 @@ pub(super) fn seal(
         out.extend_from_slice(content);
         out.push(KIND_RAW);
     }
-    let check = check_of(&out[start..], seed, offset);
+    let check = checksum_of(&out[start..], seed, offset);
     out.extend_from_slice(&check.to_le_bytes());
-    Handle { offset, len: (out.len() - start) as u32 }
+    BlockHandle { offset, len: (out.len() - start) as u32 }
 }
 
 /// Appends `content` compressed and returns true; appends nothing if compression saves too little.
@@ -118,7 +118,7 @@ fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> boo
 }
 
 /// A verified block.
-pub(super) enum Opened {
+pub(super) enum OpenedBlock {
     /// The block's content, decompressed.
     Content(Bytes),
     /// The content is longer than requested.
@@ -132,17 +132,21 @@ pub(super) fn open(
     seed: u64,
     offset: u64,
     max_len: usize,
-) -> Result<Opened, &'static str> {
+) -> Result<OpenedBlock, &'static str> {
     let Some((rest, check)) = stored.split_last_chunk::<CHECK_LEN>() else {
         return Err("a block is shorter than its check");
     };
-    if u64::from_le_bytes(*check) != check_of(rest, seed, offset) {
+    if u64::from_le_bytes(*check) != checksum_of(rest, seed, offset) {
         return Err("a block's checksum does not match");
     }
     match rest.split_last() {
         Some((&KIND_RAW, content)) => {
             let len = content.len();
-            Ok(if len > max_len { Opened::TooLong } else { Opened::Content(stored.slice(..len)) })
+            Ok(if len > max_len {
+                OpenedBlock::TooLong
+            } else {
+                OpenedBlock::Content(stored.slice(..len))
+            })
         }
         Some((&KIND_LZ4, rest)) => decompress(rest, max_len),
         _ => Err("a block is of no known kind"),
@@ -160,7 +164,7 @@ pub(super) fn expansion(tail: &[u8; TAIL_LEN]) -> usize {
     }
 }
 
-fn decompress(rest: &[u8], max_len: usize) -> Result<Opened, &'static str> {
+fn decompress(rest: &[u8], max_len: usize) -> Result<OpenedBlock, &'static str> {
     let Some((compressed, len)) = rest.split_last_chunk::<CONTENT_LEN_LEN>() else {
         return Err("a compressed block has no length");
     };
@@ -169,11 +173,11 @@ fn decompress(rest: &[u8], max_len: usize) -> Result<Opened, &'static str> {
         return Err("a compressed block says that it is longer than any");
     }
     if len > max_len {
-        return Ok(Opened::TooLong);
+        return Ok(OpenedBlock::TooLong);
     }
     let mut content = vec![0; len];
     match decompress_into(compressed, &mut content) {
-        Ok(written) if written == len => Ok(Opened::Content(Bytes::from(content))),
+        Ok(written) if written == len => Ok(OpenedBlock::Content(Bytes::from(content))),
         _ => Err("a block does not decompress to its length"),
     }
 }

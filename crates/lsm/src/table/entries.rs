@@ -124,7 +124,7 @@ pub(super) fn put_varint(buf: &mut Vec<u8>, value: u32) {
 }
 
 /// Decodes the varint at offset `at`; returns its value and the offset of its end.
-pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
+pub(super) fn decode_varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let mut value = 0u64;
     for (i, byte) in bytes.get(at..)?.iter().take(MAX_VARINT_LEN).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * i);
@@ -192,9 +192,9 @@ impl Key {
 
     #[cold]
     fn parse_long(keys: &[u8], at: usize) -> Option<(u32, u32, u32, usize)> {
-        let (shared, at) = varint(keys, at)?;
-        let (suffix_len, at) = varint(keys, at)?;
-        let (value_len, at) = varint(keys, at)?;
+        let (shared, at) = decode_varint(keys, at)?;
+        let (suffix_len, at) = decode_varint(keys, at)?;
+        let (value_len, at) = decode_varint(keys, at)?;
         Some((shared, suffix_len, value_len, at))
     }
 
@@ -205,7 +205,7 @@ impl Key {
 }
 
 /// A block split into its parts.
-struct Parts<'a> {
+struct BlockParts<'a> {
     /// The block without its restart points.
     keys: &'a [u8],
     /// End of the values and start of the keys.
@@ -214,13 +214,13 @@ struct Parts<'a> {
 }
 
 /// The first entry at or after the search target.
-struct Hit {
+struct EntryMatch {
     key: Key,
     value: Range<usize>,
     exact: bool,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> BlockParts<'a> {
     #[inline]
     fn of(block: &'a [u8]) -> Option<Self> {
         let (rest, count) = block.split_last_chunk::<COUNT_LEN>()?;
@@ -258,7 +258,7 @@ impl<'a> Parts<'a> {
 
     /// Finds the first entry at or after `target` without rebuilding keys: the search only tracks
     /// how many bytes the previous key, which is less than `target`, shares with `target`.
-    fn search(&self, target: &[u8]) -> Option<Option<Hit>> {
+    fn search(&self, target: &[u8]) -> Option<Option<EntryMatch>> {
         let Restart { key_at: mut at, mut value_at } = self.bisect(target)?;
         let mut matched = 0;
         while at < self.keys.len() {
@@ -290,20 +290,20 @@ impl<'a> Parts<'a> {
         Some(None)
     }
 
-    fn hit(&self, key: Key, value: Range<usize>, exact: bool) -> Option<Option<Hit>> {
-        (value.end <= self.keys_at).then_some(Some(Hit { key, value, exact }))
+    fn hit(&self, key: Key, value: Range<usize>, exact: bool) -> Option<Option<EntryMatch>> {
+        (value.end <= self.keys_at).then_some(Some(EntryMatch { key, value, exact }))
     }
 }
 
 /// Position in `block` of the value of `key`.
 pub(super) fn find(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
-    let hit = Parts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
+    let hit = BlockParts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
     Ok(hit.filter(|hit| hit.exact).map(|hit| hit.value))
 }
 
 /// Position in `block` of the value of the first key at or after `key`.
 pub(super) fn find_from(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
-    let hit = Parts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
+    let hit = BlockParts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
     Ok(hit.map(|hit| hit.value))
 }
 
@@ -324,7 +324,7 @@ impl Cursor {
     /// Sets another block and keeps the key buffer. The cursor has no position until a seek.
     pub(super) fn set_block(&mut self, block: Bytes) -> Result<(), Malformed> {
         self.valid = false;
-        let parts = Parts::of(&block).ok_or(Malformed)?;
+        let parts = BlockParts::of(&block).ok_or(Malformed)?;
         (self.keys_at, self.keys_end) = (parts.keys_at, parts.keys.len());
         self.block = block;
         Ok(())
@@ -365,7 +365,7 @@ impl Cursor {
     /// Moves to the first entry at or after `target`.
     pub(super) fn seek(&mut self, target: &[u8]) -> Result<(), Malformed> {
         self.valid = false;
-        let parts = Parts::of(&self.block).ok_or(Malformed)?;
+        let parts = BlockParts::of(&self.block).ok_or(Malformed)?;
         let Some(hit) = parts.search(target).ok_or(Malformed)? else { return Ok(()) };
         // The search stops at a key that shares no more bytes with the previous key than the
         // previous key shares with `target`, so the shared bytes are those of `target`.

@@ -18,7 +18,7 @@ use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::TableMeta;
-use super::block::{self, Handle, MAX_CONTENT_LEN, MAX_STORED_LEN, Opened};
+use super::block::{self, BlockHandle, MAX_CONTENT_LEN, MAX_STORED_LEN, OpenedBlock};
 use crate::disk::File;
 use crate::error::{Error, IoOp};
 
@@ -38,20 +38,20 @@ const TAIL_GUESS: u64 = 16 * 1024;
 
 /// The verified end of a table.
 pub(super) struct Tail {
-    pub(super) top: Handle,
-    pub(super) properties: Handle,
+    pub(super) top: BlockHandle,
+    pub(super) properties: BlockHandle,
     /// The bytes from the start of the top block to the end of the file.
     bytes: Bytes,
 }
 
 impl Tail {
     /// The content of one of the tail's blocks.
-    pub(super) fn block(&self, handle: Handle, seed: u64, name: &str) -> Result<Bytes, Error> {
+    pub(super) fn block(&self, handle: BlockHandle, seed: u64, name: &str) -> Result<Bytes, Error> {
         let start = (handle.offset - self.top.offset) as usize;
         let stored = self.bytes.slice(start..start + handle.len as usize);
         match block::open(stored, seed, handle.offset, MAX_CONTENT_LEN) {
-            Ok(Opened::Content(content)) => Ok(content),
-            Ok(Opened::TooLong) => unreachable!("no content is longer than the longest"),
+            Ok(OpenedBlock::Content(content)) => Ok(content),
+            Ok(OpenedBlock::TooLong) => unreachable!("no content is longer than the longest"),
             Err(what) => Err(Error::corrupt(name, handle.offset, what)),
         }
     }
@@ -60,8 +60,8 @@ impl Tail {
 /// Appends the footer to the rest of the tail; returns its checksum.
 pub(super) fn put_footer(
     tail: &mut Vec<u8>,
-    top: Handle,
-    properties: Handle,
+    top: BlockHandle,
+    properties: BlockHandle,
     store_id: u64,
     table_id: u64,
 ) -> u64 {
@@ -153,9 +153,9 @@ impl Footer {
     }
 
     /// The handles of the top and properties blocks, which must lie side by side before the footer.
-    fn handles(&self, footer_at: u64) -> Option<(Handle, Handle)> {
+    fn handles(&self, footer_at: u64) -> Option<(BlockHandle, BlockHandle)> {
         let handle = |offset, len, end| {
-            let handle = Handle { offset, len: u32::try_from(len).ok()? };
+            let handle = BlockHandle { offset, len: u32::try_from(len).ok()? };
             (handle.end() == Some(end) && handle.len as usize <= MAX_STORED_LEN).then_some(handle)
         };
         let [top_at, top_len, properties_at, properties_len] = self.handles;

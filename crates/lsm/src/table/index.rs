@@ -3,7 +3,7 @@
 
 use bytes::Buf;
 
-use super::block::Handle;
+use super::block::BlockHandle;
 use super::entries::{Cursor, Malformed};
 use super::iter::waited;
 use super::{ReadMode, Table};
@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// The index entry of a data block.
 pub(super) struct Block {
-    pub(super) handle: Handle,
+    pub(super) handle: BlockHandle,
     /// The greatest [`crate::RecordRef::latest`] in the block.
     pub(super) latest: u64,
     /// End of the block's key in [`Index::keys`].
@@ -44,7 +44,7 @@ pub(super) fn read_index(table: &Table, partition: usize) -> Result<Index, Error
     cursor.seek_to_first().map_err(bad)?;
     while cursor.valid() {
         let mut value = cursor.value();
-        let data = Handle::take(&mut value, handle.offset).ok_or_else(|| bad(Malformed))?;
+        let data = BlockHandle::take(&mut value, handle.offset).ok_or_else(|| bad(Malformed))?;
         let latest = value.try_get_u64_le().map_err(|_| bad(Malformed))?;
         index.keys.extend_from_slice(cursor.key());
         index.blocks.push(Block { handle: data, latest, key_end: index.keys.len() });

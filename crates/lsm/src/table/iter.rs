@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::block::{self, Handle, MAX_CONTENT_LEN, Opened};
+use super::block::{self, BlockHandle, MAX_CONTENT_LEN, OpenedBlock};
 use super::entries::{Cursor, Malformed};
-use super::{NoBlock, ReadMode, Table, is_entry};
+use super::{BlockError, ReadMode, Table, is_entry};
 use crate::error::Error;
 
 /// Bytes per read for a compaction: enough for sequential I/O with a dozen inputs.
@@ -32,7 +32,7 @@ pub(crate) struct TableIter {
     index: Cursor,
     data: Cursor,
     /// Location of the current data block.
-    block: Handle,
+    block: BlockHandle,
     /// Exclusive lower bound of the current block's keys; empty for the block in which a seek
     /// ended.
     before: Vec<u8>,
@@ -49,7 +49,7 @@ impl TableIter {
             partition: 0,
             index: Cursor::default(),
             data: Cursor::default(),
-            block: Handle::default(),
+            block: BlockHandle::default(),
             before: Vec::new(),
             chunk: Bytes::new(),
             chunk_at: 0,
@@ -100,7 +100,7 @@ impl TableIter {
             self.before.extend_from_slice(ikey);
             return self.next_block();
         }
-        self.look_at_first()
+        self.check_first_entry()
     }
 
     /// Moves to the next key, or past the last.
@@ -125,7 +125,7 @@ impl TableIter {
 
     /// Checks the first position in a block. Merges rely on keys that ascend from block to block
     /// and lie within the bounds in the manifest.
-    fn look_at_first(&mut self) -> Result<(), Error> {
+    fn check_first_entry(&mut self) -> Result<(), Error> {
         let key = self.data.key();
         if key >= &self.table.meta.smallest[..] && key > &self.before[..] {
             return self.look();
@@ -170,14 +170,14 @@ impl TableIter {
         }
         self.load_data()?;
         self.data.seek_to_first().map_err(|bad| self.bad_data(bad))?;
-        if self.data.valid() { self.look_at_first() } else { Err(self.bad_data(Malformed)) }
+        if self.data.valid() { self.check_first_entry() } else { Err(self.bad_data(Malformed)) }
     }
 
     /// Loads the data block that the index points at.
     fn load_data(&mut self) -> Result<(), Error> {
         let end = self.table.top.partitions[self.partition].index.offset;
-        let handle =
-            Handle::take(&mut self.index.value(), end).ok_or_else(|| self.bad_index(Malformed))?;
+        let handle = BlockHandle::take(&mut self.index.value(), end)
+            .ok_or_else(|| self.bad_index(Malformed))?;
         let block = match self.access {
             Access::Cached if self.table.cache.may_take(handle.len as usize) => {
                 self.table.block(handle, ReadMode::Blocking).map_err(waited)?
@@ -191,7 +191,7 @@ impl TableIter {
 
     /// Returns the content of a block. Unless the chunk holds the block, first reads a chunk that
     /// starts with the block and ends at `end` or before.
-    fn block_of_chunk(&mut self, handle: Handle, end: u64) -> Result<Bytes, Error> {
+    fn block_of_chunk(&mut self, handle: BlockHandle, end: u64) -> Result<Bytes, Error> {
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
         let block_end = handle.offset + u64::from(handle.len);
         if handle.offset < self.chunk_at || block_end > chunk_end {
@@ -208,8 +208,8 @@ impl TableIter {
         let start = (handle.offset - self.chunk_at) as usize;
         let stored = self.chunk.slice(start..start + handle.len as usize);
         match block::open(stored, self.table.seed, handle.offset, MAX_CONTENT_LEN) {
-            Ok(Opened::Content(content)) => Ok(content),
-            Ok(Opened::TooLong) => unreachable!("no content is longer than the longest"),
+            Ok(OpenedBlock::Content(content)) => Ok(content),
+            Ok(OpenedBlock::TooLong) => unreachable!("no content is longer than the longest"),
             Err(what) => Err(Error::corrupt(&self.table.name, handle.offset, what)),
         }
     }
@@ -223,10 +223,10 @@ impl TableIter {
     }
 }
 
-pub(super) fn waited(no_block: NoBlock) -> Error {
+pub(super) fn waited(no_block: BlockError) -> Error {
     match no_block {
-        NoBlock::Failed(error) => error,
-        NoBlock::WouldBlock | NoBlock::TooLong(_) => {
+        BlockError::Failed(error) => error,
+        BlockError::WouldBlock | BlockError::TooLong(_) => {
             unreachable!("the read was allowed to wait, and to take as much as it needs")
         }
     }

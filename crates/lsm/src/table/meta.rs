@@ -29,16 +29,16 @@ pub(crate) struct TableMeta {
     /// Latest write time of any record.
     pub(crate) max_write_time: u64,
     /// User tombstones and superseded records.
-    pub(crate) deleted: Purgeable,
+    pub(crate) deleted: PurgeableSummary,
     /// User values with an expiry.
-    pub(crate) expiring: Purgeable,
+    pub(crate) expiring: PurgeableSummary,
     /// The checksum in the footer, unique to this table.
     pub(crate) check: u64,
 }
 
 /// Summary of the records that may become purgeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Purgeable {
+pub(crate) struct PurgeableSummary {
     /// Number of the records.
     pub(crate) records: u64,
     /// Bytes of their keys and records, uncompressed.
@@ -48,7 +48,7 @@ pub(crate) struct Purgeable {
     pub(crate) latest: u64,
 }
 
-impl Purgeable {
+impl PurgeableSummary {
     fn add(&mut self, bytes: usize, latest: u64) {
         self.records += 1;
         self.bytes += bytes as u64;
@@ -84,7 +84,7 @@ impl TableMeta {
 
     /// Widens the time and version bounds by those of `other`, for unreadable records of that
     /// table.
-    pub(super) fn may_hold_of(&mut self, other: &Self) {
+    pub(super) fn widen_by(&mut self, other: &Self) {
         let is_first = self.entries == 0;
         self.min_write_time = if is_first {
             other.min_write_time
@@ -115,8 +115,9 @@ impl Table {
     /// number of records, and their bytes.
     pub(crate) fn purgeable(&self, purge_limit: Option<u64>) -> (u64, u64) {
         let checked = self.purge_checked_up_to.get().copied().flatten();
-        let has_come =
-            |limit: Option<u64>, kind: &Purgeable| limit.is_some_and(|limit| kind.latest <= limit);
+        let has_come = |limit: Option<u64>, kind: &PurgeableSummary| {
+            limit.is_some_and(|limit| kind.latest <= limit)
+        };
         let kinds = [self.meta.deleted, self.meta.expiring].into_iter();
         let goes = kinds.filter(|kind| has_come(purge_limit, kind) && !has_come(checked, kind));
         goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))

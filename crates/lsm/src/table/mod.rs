@@ -43,10 +43,10 @@ mod tests;
 mod verified;
 mod write;
 
-use block::{Handle, MAX_CONTENT_LEN, Opened};
+use block::{BlockHandle, MAX_CONTENT_LEN, OpenedBlock};
 use entries::{Cursor, Malformed};
 pub(crate) use iter::{Access, TableIter};
-pub(crate) use meta::{Purgeable, TableMeta};
+pub(crate) use meta::{PurgeableSummary, TableMeta};
 pub(crate) use verified::{ScanStats, UnreadableRange, VerifiedIter};
 pub(crate) use write::{TableParams, TableWriter};
 
@@ -101,7 +101,7 @@ pub(crate) struct Table {
     name: String,
     meta: TableMeta,
     seed: u64,
-    top: Top,
+    top: TopIndex,
     cache: Arc<BlockCache>,
     /// Purge limit of the compaction that wrote the table, if it checked every record
     /// ([`Table::set_purge_checked_up_to`]). [`Table::purgeable`] does not count records up to this
@@ -125,21 +125,21 @@ impl Drop for Table {
 
 #[derive(Clone, Copy)]
 struct Partition {
-    index: Handle,
+    index: BlockHandle,
     /// The filter block; length 0 = the partition has no filter.
-    filter: Handle,
+    filter: BlockHandle,
 }
 
 /// The decoded top block: the partitions of a table, with all their keys in one buffer.
 #[derive(Default)]
-struct Top {
+struct TopIndex {
     keys: Vec<u8>,
     /// End of each partition's key in `keys`.
     key_ends: Vec<usize>,
     partitions: Vec<Partition>,
 }
 
-impl Top {
+impl TopIndex {
     /// Decodes the top block of a table whose other blocks end at `limit` or before.
     fn decode(block: Bytes, limit: u64) -> Result<Self, Malformed> {
         let mut top = Self::default();
@@ -148,8 +148,8 @@ impl Top {
         cursor.seek_to_first()?;
         while cursor.valid() {
             let mut value = cursor.value();
-            let index = Handle::take(&mut value, limit).ok_or(Malformed)?;
-            let filter = Handle::take(&mut value, limit).ok_or(Malformed)?;
+            let index = BlockHandle::take(&mut value, limit).ok_or(Malformed)?;
+            let filter = BlockHandle::take(&mut value, limit).ok_or(Malformed)?;
             top.keys.extend_from_slice(cursor.key());
             top.key_ends.push(top.keys.len());
             top.partitions.push(Partition { index, filter });
@@ -180,13 +180,13 @@ impl Top {
 }
 
 /// Reason why a block was not read.
-enum NoBlock {
+enum BlockError {
     WouldBlock,
     TooLong(usize),
     Failed(Error),
 }
 
-impl From<Error> for NoBlock {
+impl From<Error> for BlockError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -215,7 +215,7 @@ impl Table {
             let what = "the table's properties are not what the manifest says";
             return Err(Error::corrupt(&name, tail.properties.offset, what));
         }
-        let top = Top::decode(top, tail.top.offset)
+        let top = TopIndex::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
         let meta = meta.clone();
         let (purge_checked_up_to, orphans_checked_in) = (OnceLock::new(), OnceLock::new());
@@ -257,13 +257,13 @@ impl Table {
                 _ => Ok(TableGet::Found(raw)),
             },
             Ok(None) => Ok(TableGet::Absent),
-            Err(NoBlock::WouldBlock) => Ok(TableGet::WouldBlock),
-            Err(NoBlock::TooLong(bytes)) => Ok(TableGet::TooLong(bytes)),
-            Err(NoBlock::Failed(error)) => Err(error),
+            Err(BlockError::WouldBlock) => Ok(TableGet::WouldBlock),
+            Err(BlockError::TooLong(bytes)) => Ok(TableGet::TooLong(bytes)),
+            Err(BlockError::Failed(error)) => Err(error),
         }
     }
 
-    fn find(&self, ikey: &[u8], hash: u64, mode: ReadMode) -> Result<Option<Bytes>, NoBlock> {
+    fn find(&self, ikey: &[u8], hash: u64, mode: ReadMode) -> Result<Option<Bytes>, BlockError> {
         let Some(partition) = self.top.partitions.get(self.top.find(ikey)) else {
             return Ok(None);
         };
@@ -288,12 +288,12 @@ impl Table {
         partition: &Partition,
         ikey: &[u8],
         mode: ReadMode,
-    ) -> Result<Option<Bytes>, NoBlock> {
+    ) -> Result<Option<Bytes>, BlockError> {
         let index = self.block(partition.index, mode)?;
         let bad_index = || self.malformed(partition.index);
         let found = entries::find_from(&index, ikey).map_err(|Malformed| bad_index())?;
         let Some(value) = found else { return Ok(None) };
-        let handle = Handle::take(&mut &index[value], partition.index.offset);
+        let handle = BlockHandle::take(&mut &index[value], partition.index.offset);
         let handle = handle.ok_or_else(bad_index)?;
         let block = self.block(handle, mode)?;
         let value = entries::find(&block, ikey).map_err(|Malformed| self.malformed(handle))?;
@@ -301,7 +301,7 @@ impl Table {
     }
 
     /// The content of a block, read through the cache.
-    fn block(&self, handle: Handle, mode: ReadMode) -> Result<Bytes, NoBlock> {
+    fn block(&self, handle: BlockHandle, mode: ReadMode) -> Result<Bytes, BlockError> {
         if let Some(block) = self.cache.get(self.meta.id, handle.offset) {
             return Ok(block);
         }
@@ -310,11 +310,11 @@ impl Table {
         Ok(block)
     }
 
-    fn read_block(&self, handle: Handle, mode: ReadMode) -> Result<Bytes, NoBlock> {
+    fn read_block(&self, handle: BlockHandle, mode: ReadMode) -> Result<Bytes, BlockError> {
         if let ReadMode::Limited(room) = mode {
             let bytes = self.bytes_to_open(handle)?;
             if bytes > room.max(INLINE_MAX_BLOCK) {
-                return Err(NoBlock::TooLong(bytes));
+                return Err(BlockError::TooLong(bytes));
             }
         }
         let mut stored = vec![0; handle.len as usize];
@@ -324,26 +324,28 @@ impl Table {
                 MAX_CONTENT_LEN
             }
             ReadMode::NonBlocking if stored.len() > INLINE_MAX_BLOCK => {
-                return Err(NoBlock::WouldBlock);
+                return Err(BlockError::WouldBlock);
             }
             ReadMode::NonBlocking => {
                 match self.file.try_read_exact_at(&mut stored, handle.offset) {
                     Ok(()) => INLINE_MAX_BLOCK,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(NoBlock::WouldBlock),
-                    Err(e) => return Err(NoBlock::Failed(self.read_error(handle.offset, e))),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                        return Err(BlockError::WouldBlock);
+                    }
+                    Err(e) => return Err(BlockError::Failed(self.read_error(handle.offset, e))),
                 }
             }
         };
         match block::open(Bytes::from(stored), self.seed, handle.offset, max_len) {
-            Ok(Opened::Content(block)) => Ok(block),
-            Ok(Opened::TooLong) => Err(NoBlock::WouldBlock),
+            Ok(OpenedBlock::Content(block)) => Ok(block),
+            Ok(OpenedBlock::TooLong) => Err(BlockError::WouldBlock),
             Err(what) => Err(Error::corrupt(&self.name, handle.offset, what).into()),
         }
     }
 
     /// Memory in bytes that reading a block takes. The figure comes from the end of the block,
     /// which no checksum has verified at this point.
-    fn bytes_to_open(&self, handle: Handle) -> Result<usize, Error> {
+    fn bytes_to_open(&self, handle: BlockHandle) -> Result<usize, Error> {
         let stored = handle.len as usize;
         let Some(before) = stored.checked_sub(block::TAIL_LEN) else { return Ok(stored) };
         let mut tail = [0; block::TAIL_LEN];
@@ -363,7 +365,7 @@ impl Table {
         }
     }
 
-    fn malformed(&self, handle: Handle) -> Error {
+    fn malformed(&self, handle: BlockHandle) -> Error {
         Error::corrupt(&self.name, handle.offset, "a block is not what a release writes")
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::block::{self, MAX_CONTENT_LEN, Opened};
+use super::block::{self, MAX_CONTENT_LEN, OpenedBlock};
 use super::entries::{Cursor, Malformed};
 use super::index::{Block, Index, read_index};
 use super::iter::waited;
@@ -303,8 +303,8 @@ impl VerifiedIter {
         self.stats.add(&self.stats.blocks_read, 1);
         let table = &self.tables[self.table];
         match block::open(stored, table.seed, handle.offset, MAX_CONTENT_LEN) {
-            Ok(Opened::Content(content)) => Ok(content),
-            Ok(Opened::TooLong) => unreachable!("no content is longer than the longest"),
+            Ok(OpenedBlock::Content(content)) => Ok(content),
+            Ok(OpenedBlock::TooLong) => unreachable!("no content is longer than the longest"),
             Err(what) => Err(Error::corrupt(&table.name, handle.offset, what)),
         }
     }

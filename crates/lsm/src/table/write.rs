@@ -6,7 +6,7 @@ use bytes::Bytes;
 use lz4_flex::block::CompressTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::block::{self, Handle};
+use super::block::{self, BlockHandle};
 use super::entries::{EntriesBuilder, shared_prefix};
 use super::{TableMeta, file_name, filter, footer};
 use crate::batch::MAX_KEY_LEN;
@@ -54,7 +54,7 @@ pub(crate) struct TableWriter {
     top: EntriesBuilder,
     /// The data block before the open one and its greatest [`RecordRef::latest`]. The block's index
     /// key is chosen once the next key is known.
-    sealed: Option<(Handle, u64)>,
+    sealed: Option<(BlockHandle, u64)>,
     /// The greatest [`RecordRef::latest`] in the open data block.
     block_latest: u64,
     /// Hashes of the partition's keys.
@@ -96,7 +96,11 @@ impl Output {
         self.written + self.buf.len() as u64
     }
 
-    fn seal(&mut self, content: &[u8], lz4: Option<&mut CompressTable>) -> Result<Handle, Error> {
+    fn seal(
+        &mut self,
+        content: &[u8],
+        lz4: Option<&mut CompressTable>,
+    ) -> Result<BlockHandle, Error> {
         let at = self.position();
         let handle = block::seal(&mut self.buf, content, self.seed, at, lz4);
         if self.buf.len() >= WRITE_LEN {
@@ -194,7 +198,7 @@ impl TableWriter {
         if self.meta.smallest.is_empty() {
             self.meta.smallest = Bytes::copy_from_slice(first);
         }
-        self.meta.may_hold_of(other);
+        self.meta.widen_by(other);
         let mut wrong = Vec::new();
         let handle = block::seal(&mut wrong, &[], self.out.seed, self.out.position(), None);
         wrong.iter_mut().for_each(|byte| *byte = !*byte);
@@ -256,7 +260,7 @@ impl TableWriter {
     }
 
     /// Adds a data block to the index under `index_key`, and ends the partition if it is full.
-    fn index_block(&mut self, handle: Handle, latest: u64) -> Result<(), Error> {
+    fn index_block(&mut self, handle: BlockHandle, latest: u64) -> Result<(), Error> {
         self.scratch.clear();
         handle.put(&mut self.scratch);
         self.scratch.extend_from_slice(&latest.to_le_bytes());
@@ -272,7 +276,7 @@ impl TableWriter {
     /// Neither block is compressed: filters do not compress, indexes hardly do, and both are read
     /// more often than data.
     fn cut_partition(&mut self) -> Result<(), Error> {
-        let mut filter = Handle::default();
+        let mut filter = BlockHandle::default();
         if self.params.bloom_bits > 0 && !std::mem::take(&mut self.has_unknown) {
             filter::build(&self.hashes, self.params.bloom_bits, &mut self.scratch);
             filter = self.out.seal(&self.scratch, None)?;
@@ -313,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn separators_part_their_neighbours() {
+    fn separators_lie_between_their_neighbours() {
         let keys = [&b"a"[..], b"ab", b"abcdef", b"abd", b"abdxyz", b"b", b"baaaa", b"caaaa"];
         for pair in keys.windows(2) {
             let (last, next) = (pair[0], pair[1]);

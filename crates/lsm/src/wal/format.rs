@@ -42,7 +42,7 @@ pub(super) enum BadHead {
     /// The header is missing or damaged.
     Invalid,
     /// A newer release wrote the header.
-    Newer(u32),
+    NewerVersion(u32),
 }
 
 impl SegmentHead {
@@ -67,7 +67,7 @@ impl SegmentHead {
         }
         let format = u32_at(bytes, 8);
         if format > FORMAT {
-            return Err(BadHead::Newer(format));
+            return Err(BadHead::NewerVersion(format));
         }
         let head = Self {
             store_id: u64_at(bytes, 16),

@@ -29,5 +29,5 @@ mod tests;
 mod writer;
 
 pub(crate) use format::{parse_segment_name, segment_name};
-pub(crate) use recover::{Expected, Recovered, SegmentEnd, check_not_stale, recover};
-pub(crate) use writer::{Prepared, Wal, prepare};
+pub(crate) use recover::{ExpectedLog, RecoveredLog, SegmentEnd, check_not_stale, recover};
+pub(crate) use writer::{PreparedSegment, Wal, prepare};

@@ -26,7 +26,7 @@ pub(crate) struct SegmentEnd {
 
 /// The manifest's knowledge of the log.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expected<'a> {
+pub(crate) struct ExpectedLog<'a> {
     pub(crate) store_id: u64,
     /// Number of the oldest segment in use; older files await removal. 0 = no log was ever started.
     pub(crate) oldest_segment: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Expected<'a> {
 
 /// Result of a recovery.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredLog {
     pub(crate) next_sequence: u64,
     /// First sequence of each surviving segment.
     pub(crate) segments: BTreeMap<u64, u64>,
@@ -58,7 +58,7 @@ pub(crate) struct Recovered {
 /// the segment headers and changes nothing.
 pub(crate) fn check_not_stale(
     disk: &dyn Disk,
-    expected: &Expected<'_>,
+    expected: &ExpectedLog<'_>,
     manifest_edits: u64,
 ) -> Result<(), Error> {
     let ids = segments(disk)?;
@@ -69,7 +69,7 @@ pub(crate) fn check_not_stale(
         }
     }
     let mut begun = false;
-    for id in ids.into_iter().filter(|id| expected.counts(*id)) {
+    for id in ids.into_iter().filter(|id| expected.is_in_use(*id)) {
         let name = segment_name(id);
         let failed = |error| Error::io(IoOp::Read, &name, error);
         let file = disk.open(&name).map_err(failed)?;
@@ -116,29 +116,29 @@ impl SegmentEnd {
     }
 }
 
-impl Expected<'_> {
-    fn recorded(&self, segment: u64) -> Option<&SegmentEnd> {
+impl ExpectedLog<'_> {
+    fn recorded_end(&self, segment: u64) -> Option<&SegmentEnd> {
         self.ends.iter().find(|end| end.segment == segment)
     }
 
     /// Returns true if the segment is part of the log, false if its file awaits removal.
-    fn counts(&self, segment: u64) -> bool {
-        segment >= self.oldest_segment && self.recorded(segment).is_none_or(|end| end.end > 0)
+    fn is_in_use(&self, segment: u64) -> bool {
+        segment >= self.oldest_segment && self.recorded_end(segment).is_none_or(|end| end.end > 0)
     }
 }
 
 /// Syncs the log and replays it through `apply` (sequence, payload).
 pub(crate) fn recover(
     disk: &dyn Disk,
-    expected: &Expected<'_>,
+    expected: &ExpectedLog<'_>,
     apply: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
-) -> Result<Recovered, Error> {
+) -> Result<RecoveredLog, Error> {
     let ids = segments(disk)?;
     let mut replay = Replay {
         expected,
         next: None,
         last: None,
-        found: Recovered {
+        found: RecoveredLog {
             next_sequence: 0,
             segments: BTreeMap::new(),
             next_segment: ids.last().map_or(1, |last| last + 1),
@@ -148,8 +148,8 @@ pub(crate) fn recover(
         },
     };
     for id in ids {
-        let recorded = expected.recorded(id);
-        if !expected.counts(id) {
+        let recorded = expected.recorded_end(id);
+        if !expected.is_in_use(id) {
             replay.found.discarded.push(id);
             continue;
         }
@@ -213,12 +213,12 @@ impl Segment {
 }
 
 struct Replay<'a> {
-    expected: &'a Expected<'a>,
+    expected: &'a ExpectedLog<'a>,
     /// Sequence of the next group; `None` before the first segment.
     next: Option<u64>,
     /// The last segment that holds part of the log, with the end of that part.
     last: Option<(u64, usize)>,
-    found: Recovered,
+    found: RecoveredLog,
 }
 
 impl Replay<'_> {
@@ -272,7 +272,7 @@ impl Replay<'_> {
     ) -> Result<Option<SegmentHead>, Error> {
         match SegmentHead::decode(&segment.bytes, self.store(), segment.id) {
             Ok(head) => Ok(Some(head)),
-            Err(BadHead::Newer(found)) => {
+            Err(BadHead::NewerVersion(found)) => {
                 Err(Error::NewerFormat { file: segment.name.clone(), found, supported: FORMAT })
             }
             Err(BadHead::Invalid) if recorded.is_some() => {
@@ -330,7 +330,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Recovered, Error> {
+    fn finish(mut self) -> Result<RecoveredLog, Error> {
         let (Some(next), Some((segment, end))) = (self.next, self.last) else {
             if self.expected.oldest_segment == 0 {
                 // The process crashed while it created the store, before it activated the first
@@ -355,7 +355,8 @@ impl Replay<'_> {
                 ),
             ));
         }
-        let gone = self.found.discarded.iter().filter(|id| self.expected.recorded(**id).is_none());
+        let gone =
+            self.found.discarded.iter().filter(|id| self.expected.recorded_end(**id).is_none());
         let gone = gone.map(|&segment| SegmentEnd { segment, end: 0, next_sequence: next });
         self.found.ends.extend(gone);
         self.found.next_sequence = next;

@@ -25,8 +25,8 @@ struct Log {
     groups: Groups,
 }
 
-fn expected(ends: &[SegmentEnd]) -> Expected<'_> {
-    Expected { store_id: STORE, oldest_segment: 1, floor: 1, flushed: 0, ends }
+fn expected(ends: &[SegmentEnd]) -> ExpectedLog<'_> {
+    ExpectedLog { store_id: STORE, oldest_segment: 1, floor: 1, flushed: 0, ends }
 }
 
 fn start(disk: &MemDisk, segment: u64, next: u64, older: BTreeMap<u64, u64>) -> Wal {
@@ -42,7 +42,7 @@ impl Log {
     }
 
     /// Continues after a recovery, in a new segment.
-    fn after(disk: &MemDisk, found: &Recovered, groups: Groups) -> Self {
+    fn after(disk: &MemDisk, found: &RecoveredLog, groups: Groups) -> Self {
         let segments = found.segments.clone();
         let wal = start(disk, found.next_segment, found.next_sequence, segments);
         Self { disk: disk.clone(), wal, groups }
@@ -69,7 +69,7 @@ impl Log {
 }
 
 /// Checks the log's age and replays it, as `open` does for a store.
-fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(Recovered, Groups), Error> {
+fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(RecoveredLog, Groups), Error> {
     let mut groups = Groups::new();
     check_not_stale(disk, &expected(ends), 1)?;
     let found = recover(disk, &expected(ends), &mut |sequence, payload| {
@@ -98,7 +98,7 @@ fn one_segment() -> (Log, Vec<u64>) {
 }
 
 #[test]
-fn all_groups_come_back_across_segments_and_lives() {
+fn all_groups_are_recovered_across_segments_and_restarts() {
     let mut log = Log::new();
     let mut ends = Vec::new();
     for life in 0..3 {
@@ -118,7 +118,7 @@ fn all_groups_come_back_across_segments_and_lives() {
 /// Row 5 of `docs/results/reliability.md`: the tail is cut at every byte and followed by nothing,
 /// zeros or garbage; then the log is extended and crashes again.
 #[test]
-fn a_tail_cut_at_every_byte_keeps_what_is_before_and_what_comes_after() {
+fn a_torn_tail_keeps_earlier_groups_and_later_appends() {
     let (log, ends) = one_segment();
     let name = segment_name(1);
     let whole = log.disk.file(&name).unwrap();
@@ -244,7 +244,7 @@ fn an_older_log_beside_newer_tables_is_refused() {
     log.commit(10);
     let older = log.disk.deep_clone();
     log.commit(10);
-    let newer = Expected { flushed: 2, ..expected(&[]) };
+    let newer = ExpectedLog { flushed: 2, ..expected(&[]) };
     assert!(recover(&log.disk, &newer, &mut |_, _| Ok(())).is_ok());
     let error = recover(&older, &newer, &mut |_, _| Ok(())).unwrap_err();
     assert!(error.to_string().contains("older log"), "{error}");
@@ -253,7 +253,7 @@ fn an_older_log_beside_newer_tables_is_refused() {
 /// Without a sync, nothing proves that a bad group was durable. The bad group ends the log, and no
 /// later recovery may return a group after it.
 #[test]
-fn what_follows_a_torn_group_never_comes_back() {
+fn groups_after_a_torn_group_never_reappear() {
     let mut log = Log::new();
     for _ in 0..4 {
         log.append(700);
@@ -273,7 +273,7 @@ fn what_follows_a_torn_group_never_comes_back() {
 
 /// A later group states that the damaged one had been synced, so its writes were acknowledged.
 #[test]
-fn a_damaged_group_that_was_synced_is_refused_by_what_a_later_one_says() {
+fn a_damaged_group_that_a_later_group_proves_synced_is_refused() {
     for later_in_next_segment in [false, true] {
         let mut log = Log::new();
         log.append(700);
@@ -308,7 +308,7 @@ fn a_power_cut_without_syncs_keeps_a_prefix() {
 }
 
 #[test]
-fn a_segment_that_can_not_be_made_leaves_nothing_behind() {
+fn a_segment_that_cannot_be_created_leaves_no_file() {
     for (op, errno) in [(Op::Create, 24), (Op::Allocate, 28), (Op::Sync, 5), (Op::SyncDir, 5)] {
         let disk = MemDisk::new();
         disk.fail(Fault::once(op, errno));
@@ -326,7 +326,7 @@ proptest! {
     /// A segment overwritten anywhere with any bytes: recovery fails, or returns a prefix of the
     /// appended groups.
     #[test]
-    fn any_bytes_in_a_segment_are_refused_or_end_it(
+    fn random_bytes_in_a_segment_are_refused_or_end_the_log(
         at in any::<prop::sample::Index>(),
         bytes in vec(any::<u8>(), 1..300),
     ) {

@@ -11,13 +11,13 @@ use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
 
 /// An allocated segment without a header.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedSegment {
     segment: u64,
     file: Arc<dyn File>,
     bytes: u64,
 }
 
-impl Prepared {
+impl PreparedSegment {
     /// The name of the segment's file.
     pub(crate) fn name(&self) -> String {
         segment_name(self.segment)
@@ -35,7 +35,7 @@ pub(crate) fn prepare(
     segment: u64,
     bytes: u64,
     zeroed: bool,
-) -> Result<Prepared, Error> {
+) -> Result<PreparedSegment, Error> {
     let name = segment_name(segment);
     let made = disk.create(&name).map_err(|error| Error::io(IoOp::Create, &name, error));
     let file = made?;
@@ -45,7 +45,7 @@ pub(crate) fn prepare(
         .and_then(|()| file.sync_data().map_err(|error| Error::io(IoOp::Sync, &name, error)))
         .and_then(|()| disk.sync_dir().map_err(|error| Error::io(IoOp::Sync, "directory", error)));
     match ready {
-        Ok(()) => Ok(Prepared { segment, file, bytes }),
+        Ok(()) => Ok(PreparedSegment { segment, file, bytes }),
         Err(error) => {
             // Nothing refers to the segment yet; if the removal also fails, recovery finds a
             // segment without a header.
@@ -86,7 +86,7 @@ impl Wal {
     /// Starts the log of this process run in a prepared segment.
     pub(crate) fn start(
         store_id: u64,
-        prepared: Prepared,
+        prepared: PreparedSegment,
         next_sequence: u64,
         manifest_edits: u64,
         older: BTreeMap<u64, u64>,
@@ -120,7 +120,11 @@ impl Wal {
     }
 
     /// Activates a prepared segment.
-    pub(crate) fn activate(&mut self, next: Prepared, manifest_edits: u64) -> Result<(), Error> {
+    pub(crate) fn activate(
+        &mut self,
+        next: PreparedSegment,
+        manifest_edits: u64,
+    ) -> Result<(), Error> {
         assert!(next.segment > self.segment, "segments only go forward");
         let head = SegmentHead {
             store_id: self.store_id,
@@ -179,7 +183,7 @@ impl Wal {
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
         let target = self.sync_target();
         target.run()?;
-        self.synced(&target);
+        self.record_synced(&target);
         Ok(())
     }
 
@@ -193,7 +197,7 @@ impl Wal {
     }
 
     /// Records that `target` has been synced.
-    pub(crate) fn synced(&mut self, target: &SyncTarget) {
+    pub(crate) fn record_synced(&mut self, target: &SyncTarget) {
         self.durable.fetch_max(target.sequence, Ordering::AcqRel);
         if target.sequence == self.next_sequence - 1 {
             self.unsynced.clear();

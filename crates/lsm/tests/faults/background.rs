@@ -171,7 +171,7 @@ fn strike(op: Op, file: &str, errno: i32, name: &str) {
 }
 
 #[test]
-fn every_error_in_the_background_ends_writing_or_passes_by_itself() {
+fn a_background_error_stops_writes_or_clears_by_itself() {
     for (op, file) in CALLS {
         thread::scope(|scope| {
             for (errno, name) in ERRORS {

@@ -132,7 +132,7 @@ fn write_beside_readers(sync: SyncMode) {
 }
 
 #[test]
-fn batches_are_seen_whole_whatever_runs_beside_them() {
+fn concurrent_readers_see_whole_batches() {
     write_beside_readers(SyncMode::Always);
     write_beside_readers(SyncMode::Interval(Duration::from_millis(1)));
 }

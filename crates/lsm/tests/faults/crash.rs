@@ -109,22 +109,22 @@ fn crash_everywhere(sync: SyncMode, tree_bits: u8) {
 }
 
 #[test]
-fn always_loses_nothing_acknowledged_whatever_the_crash() {
+fn sync_always_loses_no_acknowledged_write_in_any_crash() {
     crash_everywhere(SyncMode::Always, 0);
 }
 
 #[test]
-fn always_with_several_trees_loses_nothing_either() {
+fn sync_always_with_several_trees_loses_nothing() {
     crash_everywhere(SyncMode::Always, 2);
 }
 
 #[test]
-fn interval_loses_nothing_with_the_process_and_keeps_a_prefix_without_power() {
+fn sync_interval_survives_kills_and_keeps_a_prefix_after_power_cuts() {
     crash_everywhere(SyncMode::Interval(Duration::from_millis(2)), 1);
 }
 
 #[test]
-fn never_loses_nothing_with_the_process_and_keeps_a_prefix_without_power() {
+fn sync_never_survives_kills_and_keeps_a_prefix_after_power_cuts() {
     crash_everywhere(SyncMode::Never, 1);
 }
 
@@ -160,7 +160,7 @@ fn an_interval_sync_bounds_the_loss() {
 /// Mistake 8 of `docs/results/reliability.md`: after a failed sync the page cache shows data that
 /// the disk does not have. A recovery must not rely on the page cache.
 #[test]
-fn what_a_recovery_found_in_the_page_cache_only_is_durable_afterwards() {
+fn recovery_makes_records_found_in_the_page_cache_durable() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1))] {
         for fail_after in 0..6 {
             let options = small(sync, 0);

@@ -127,7 +127,7 @@ fn a_flipped_bit_anywhere_is_never_a_wrong_answer() {
 /// The checksum of a record is computed where it enters the cluster: a record that arrives damaged
 /// is stored unchanged, and every read detects the damage.
 #[test]
-fn a_record_that_came_damaged_is_never_given_out() {
+fn a_record_that_arrived_damaged_is_never_returned() {
     let disk = MemDisk::new();
     let db = open(&disk, &small(SyncMode::Always, 0)).unwrap();
     let write = Write::put(b"k", 1, vec![7; 50]);

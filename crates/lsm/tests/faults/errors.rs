@@ -105,7 +105,7 @@ pub(crate) fn check(db: &Db, acknowledged: &Model, attempted: &Model) {
 }
 
 #[test]
-fn the_nth_call_of_each_kind_may_fail_and_nothing_acknowledged_is_lost() {
+fn a_failure_of_any_call_loses_no_acknowledged_write() {
     let mut grid = BTreeMap::<String, [u64; 4]>::new();
     for sync in [SyncMode::Always, SyncMode::Never] {
         let options = small(sync, 1);
@@ -192,7 +192,7 @@ fn cut_syncs(disk: &MemDisk) -> u64 {
 /// Row 12 of `docs/results/reliability.md`: a lack of file descriptors is transient and needs no
 /// restart.
 #[test]
-fn too_few_descriptors_is_no_failure() {
+fn a_lack_of_descriptors_does_not_fail_the_store() {
     let disk = MemDisk::new();
     let options = small(SyncMode::Always, 1);
     let db = open(&disk, &options).unwrap();

@@ -116,7 +116,7 @@ fn a_full_disk_refuses_writes_keeps_everything_and_recovers_alone() {
 
 /// Repeatedly filling and freeing the same store leaves no files behind.
 #[test]
-fn filling_up_repeatedly_leaves_no_orphans() {
+fn filling_the_disk_repeatedly_leaves_no_unnamed_tables() {
     let disk = MemDisk::new();
     let options = small(SyncMode::Always, 1);
     let db = open(&disk, &options).unwrap();

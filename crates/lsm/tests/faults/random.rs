@@ -96,7 +96,7 @@ impl Session {
             950..970 => self.db().flush().unwrap(),
             970..976 => self.db().compact().unwrap(),
             976..990 => self.snapshots.push((self.db().snapshot(), self.model.clone())),
-            990..996 => self.look_at_a_snapshot(),
+            990..996 => self.check_snapshot(),
             _ => self.restart(),
         }
     }
@@ -131,7 +131,7 @@ impl Session {
         assert_eq!(expected.next(), None, "a scan ended early");
     }
 
-    fn look_at_a_snapshot(&mut self) {
+    fn check_snapshot(&mut self) {
         let Some((snapshot, expected)) = self.snapshots.pop() else { return };
         let mut found = Model::default();
         for space in SPACES {
@@ -182,7 +182,7 @@ fn equals_a_sorted_map() {
 
 /// A late record must not hide a newer record, at any step, across every flush and level.
 #[test]
-fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
+fn a_late_older_version_never_hides_a_newer_one() {
     let steps: [fn(&Db); 3] = [|_| (), |db| db.flush().unwrap(), |db| db.compact().unwrap()];
     for first in [Kind::Value, Kind::Tombstone] {
         for late in [Kind::Value, Kind::Tombstone] {
@@ -215,12 +215,12 @@ fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
 /// Mistake 11 of `docs/results/reliability.md`: when tombstones may be purged, deleted keys stay
 /// deleted, whichever levels hold their older records.
 #[test]
-fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
+fn deleted_keys_stay_deleted_when_tombstones_are_purged() {
     for seed in 1..=2 * effort() {
         let mut random = Random::new(seed);
         let disk = MemDisk::new();
         let options = Options {
-            purge: Arc::new(PurgeRule::alone(0, 0, || u64::MAX)),
+            purge: Arc::new(PurgeRule::for_only_replica(0, 0, || u64::MAX)),
             compress: false,
             ..small(SyncMode::Never, 0)
         };

@@ -48,7 +48,7 @@ fn a_clean_stop_leaves_nothing_to_replay() {
 
 /// The process is killed at once, after some writes, or during the flush that follows a recovery.
 #[test]
-fn kills_again_and_again_leave_no_more_than_one_does() {
+fn repeated_kills_leave_no_more_log_than_one() {
     for (sync, seed) in
         MODES.into_iter().flat_map(|sync| (1..=4 * effort()).map(move |s| (sync, s)))
     {
@@ -124,7 +124,7 @@ fn copied(disk: &MemDisk, random: &mut Random, mut between: impl FnMut(&mut Rand
 }
 
 #[test]
-fn a_copy_of_a_running_store_is_refused_or_is_what_it_once_was() {
+fn a_copy_of_a_running_store_is_refused_or_is_a_past_state() {
     let (mut refused, mut opened) = (0, 0);
     for (sync, seed) in
         MODES.into_iter().flat_map(|sync| (0..20 * effort()).map(move |s| (sync, s)))

@@ -62,7 +62,7 @@ fn refused_for_good_or_right(disk: &MemDisk, options: &Options, model: &Model, w
 }
 
 #[test]
-fn a_table_that_is_missing_cut_or_another_one_is_noticed_at_open() {
+fn a_missing_cut_or_exchanged_table_is_detected_at_open() {
     let options = small(SyncMode::Always, 1);
     let moments = moments(&options);
     let (disk, _) = moments.last().unwrap();
@@ -112,7 +112,7 @@ fn a_table_that_is_missing_cut_or_another_one_is_noticed_at_open() {
 /// With an older manifest the store either recovers everything from the log or refuses to open. A
 /// refusal is repeated and destroys nothing, so that the right file can be restored.
 #[test]
-fn an_older_manifest_is_refused_for_good_or_leads_to_everything() {
+fn an_older_manifest_is_refused_or_loses_nothing() {
     let options = small(SyncMode::Always, 1);
     let moments = moments(&options);
     let (disk, model) = moments.last().unwrap();
@@ -163,7 +163,7 @@ fn a_missing_manifest_or_store_file_is_refused() {
 
 /// Log segments, at moments when only they hold the written data.
 #[test]
-fn a_segment_that_is_missing_or_another_one_is_noticed() {
+fn a_missing_or_exchanged_segment_is_detected() {
     let options = Options { memtable_bytes: 1 << 20, ..small(SyncMode::Always, 0) };
     let disk = MemDisk::new();
     let (mut history, mut random) = (History::default(), Random::new(22));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_frame_can_leave_the_page_s_data() {
+    fn frame_names_cannot_break_out_of_the_pages_data() {
         let folded = Folded::parse("loop-0;a 5").unwrap();
         let name = "</script><script>alert(1)</script>".to_owned();
         let html = Fragments::default().fragment(&[Tab { name, ..tab(&folded) }]);

@@ -33,9 +33,9 @@ static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
 /// Number of recordings so far.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
 #[cfg(not(all(loom, test)))]
-static TURNS: SlotStates<SLOTS> = SlotStates::new();
+static SLOT_STATES: SlotStates<SLOTS> = SlotStates::new();
 #[cfg(all(loom, test))]
-loom::lazy_static! { static ref TURNS: SlotStates<SLOTS> = SlotStates::new(); }
+loom::lazy_static! { static ref SLOT_STATES: SlotStates<SLOTS> = SlotStates::new(); }
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
 /// Sources of samples.
@@ -66,13 +66,13 @@ impl Source {
 
 /// Returns true if samples of this source are being recorded.
 #[inline]
-pub(crate) fn wanted(source: Source) -> bool {
-    any_wanted(source as u32)
+pub(crate) fn is_wanted(source: Source) -> bool {
+    is_any_wanted(source as u32)
 }
 
 /// Returns true if samples of any of these sources are being recorded.
 #[inline]
-pub(crate) fn any_wanted(sources: u32) -> bool {
+pub(crate) fn is_any_wanted(sources: u32) -> bool {
     // bench/off.sh builds with this flag set, to measure the cost of the check.
     !cfg!(hookless) && ACTIVE.load(Ordering::Relaxed) & sources != 0
 }
@@ -84,7 +84,7 @@ pub(crate) fn recording() -> u32 {
 
 /// Sets the sources to record; a nonzero value starts a new recording.
 #[cfg(feature = "record")]
-pub(crate) fn want(sources: u32) {
+pub(crate) fn set_wanted(sources: u32) {
     if sources != 0 {
         RECORDING.fetch_add(1, Ordering::SeqCst);
     }
@@ -143,7 +143,7 @@ fn to_word<T>(reference: Option<&'static T>) -> u64 {
 
 /// Pushes a sample of the calling thread. Returns false if the ring is full.
 pub(crate) fn push(sample: &Sample<'_>) -> bool {
-    let Some(ticket) = TURNS.claim() else {
+    let Some(ticket) = SLOT_STATES.claim() else {
         LOST[sample.source.place()].fetch_add(1, Ordering::Relaxed);
         return false;
     };
@@ -165,10 +165,10 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
         sample.address as u64,
     ];
     let words = head.into_iter().chain(frames.iter().map(|frame| *frame as u64));
-    for (word, value) in RING[TURNS.slot(&ticket)].0.iter().zip(words) {
+    for (word, value) in RING[SLOT_STATES.slot(&ticket)].0.iter().zip(words) {
         word.store(value, Ordering::Relaxed);
     }
-    TURNS.filled(ticket);
+    SLOT_STATES.filled(ticket);
     true
 }
 
@@ -182,7 +182,7 @@ fn own_name() -> [u64; 2] {
 }
 
 #[cfg(feature = "record")]
-pub(crate) use taking::{Taken, lost, take};
+pub(crate) use taking::{TakenSample, take, take_lost_count};
 
 #[cfg(feature = "record")]
 mod taking {
@@ -192,7 +192,7 @@ mod taking {
 
     /// A sample taken by the recorder.
     #[derive(Debug, Clone)]
-    pub(crate) struct Taken {
+    pub(crate) struct TakenSample {
         pub(crate) source: u32,
         pub(crate) state: State,
         pub(crate) thread: i32,
@@ -209,22 +209,22 @@ mod taking {
     static TAIL: Mutex<usize> = Mutex::new(0);
 
     /// Returns the number of samples of a source that were lost since the last call.
-    pub(crate) fn lost(source: Source) -> u64 {
+    pub(crate) fn take_lost_count(source: Source) -> u64 {
         LOST[source.place()].swap(0, Ordering::Relaxed)
     }
 
     /// Drains the ring: calls `each` with every filled sample.
-    pub(crate) fn take(mut each: impl FnMut(Taken)) {
+    pub(crate) fn take(mut each: impl FnMut(TakenSample)) {
         let mut tail = TAIL.lock();
         for _ in 0..SLOTS {
-            let Some(ticket) = TURNS.next(*tail) else { break };
-            each(read(&RING[TURNS.slot(&ticket)].0));
-            TURNS.taken(ticket);
+            let Some(ticket) = SLOT_STATES.next(*tail) else { break };
+            each(read(&RING[SLOT_STATES.slot(&ticket)].0));
+            SLOT_STATES.taken(ticket);
             *tail = tail.wrapping_add(1);
         }
     }
 
-    fn read(words: &[AtomicU64]) -> Taken {
+    fn read(words: &[AtomicU64]) -> TakenSample {
         let word = |place: usize| words[place].load(Ordering::Relaxed);
         let kinds = word(0);
         let frames = ((kinds >> 40) & 0xff) as usize;
@@ -236,7 +236,7 @@ mod taking {
         };
         let name = [word(2).to_ne_bytes(), word(3).to_ne_bytes()].concat();
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        Taken {
+        TakenSample {
             source: kinds as u32,
             state,
             thread: word(1) as i32,

@@ -41,8 +41,8 @@ fn wait_for(before: &Traces) {
 }
 
 #[test]
-fn nothing_is_left_of_a_recording_that_ends_or_is_given_up() {
-    alone("after::nothing_is_left_of_a_recording_that_ends_or_is_given_up", || {
+fn an_ended_or_abandoned_recording_leaves_no_traces() {
+    alone("after::an_ended_or_abandoned_recording_leaves_no_traces", || {
         // A recorder's thread has its name only once it runs. After a complete first recording, no
         // such thread is still about to start.
         let (_recording, profile) = start(order(&[Event::Alloc], 1, Clock::default()));
@@ -87,8 +87,8 @@ fn a_second_recording_is_told_of_the_first() {
 }
 
 #[test]
-fn threads_that_come_and_go_are_in_it_and_very_many_do_no_harm() {
-    alone("after::threads_that_come_and_go_are_in_it_and_very_many_do_no_harm", || {
+fn short_lived_and_very_many_threads_are_recorded() {
+    alone("after::short_lived_and_very_many_threads_are_recorded", || {
         let (recording, profile) = start(order(&[Event::Cpu, Event::Wall], 2, Clock::Timers));
         let begun = Instant::now();
         let mut sleepers: Vec<_> = (0..1000)

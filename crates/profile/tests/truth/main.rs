@@ -13,10 +13,12 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use profile::{Clock, Event, Folded, Profile, Recording, RecordingRequest, Refused, Sampled};
+use profile::{
+    Clock, Event, Folded, Profile, Recording, RecordingRequest, Refused, SampledAllocator,
+};
 
 #[global_allocator]
-static ALLOCATOR: Sampled<System> = Sampled(System);
+static ALLOCATOR: SampledAllocator<System> = SampledAllocator(System);
 
 /// Time limit of a test step.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -131,8 +131,8 @@ fn asks_for_much(total: usize) {
 }
 
 #[test]
-fn bytes_by_call_path_and_what_is_left_of_them() {
-    alone("shares::bytes_by_call_path_and_what_is_left_of_them", || {
+fn allocated_and_live_bytes_are_recorded_by_call_path() {
+    alone("shares::allocated_and_live_bytes_are_recorded_by_call_path", || {
         // 4,096 samples in total: the ring's capacity, so none is lost, however rarely the ring is
         // drained.
         const PART: usize = 64 << 20;
@@ -211,8 +211,8 @@ fn waits_for_the_quick_one(stop: Arc<AtomicBool>) -> u64 {
 }
 
 #[test]
-fn time_waited_for_locks_and_who_held_them() {
-    alone("shares::time_waited_for_locks_and_who_held_them", || {
+fn lock_waits_are_recorded_with_their_holders() {
+    alone("shares::lock_waits_are_recorded_with_their_holders", || {
         for idle in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
             let ordered =
@@ -261,8 +261,8 @@ fn reads_what_never_comes(pipe: &std::io::PipeReader) {
 }
 
 #[test]
-fn wall_time_of_threads_that_run_wait_and_have_nothing_to_do() {
-    alone("shares::wall_time_of_threads_that_run_wait_and_have_nothing_to_do", || {
+fn wall_time_is_split_into_running_waiting_and_idle() {
+    alone("shares::wall_time_is_split_into_running_waiting_and_idle", || {
         for idle in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
             let (reader, writer) = std::io::pipe().unwrap();

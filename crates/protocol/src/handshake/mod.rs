@@ -504,7 +504,8 @@ impl Handshake {
     }
 
     fn send_verdict(&self, out: &mut Vec<u8>) {
-        let mut body = vec![self.against.map_or(0, Reason::code)];
+        let sent = |reason| reasons::sent(reason, &self.identity, self.theirs.as_ref());
+        let mut body = vec![self.against.map(sent).map_or(0, Reason::code)];
         if self.against == Some(Reason::Topology) {
             let description = self.view.topology.describe();
             let most = VERDICT_MAX - body.len();

@@ -19,8 +19,9 @@ pub enum Reason {
     Topology,
     /// The other side is not the node that was dialed.
     Name,
-    /// As far as this node knows, the peer or this node has left the cluster. On the wire, the code
-    /// is that of `Name`.
+    /// As far as one of the two sides knows, the other side or itself has left the cluster. A side
+    /// that refuses a node that was removed sends a code of its own; otherwise the code is that of
+    /// `Name`.
     Removed,
     /// The other side has this node's name but another disk.
     Namesake,
@@ -68,12 +69,13 @@ impl Reason {
             Self::Secret => 3,
             Self::Cluster => 4,
             Self::Topology => 5,
-            Self::Name | Self::Removed => 6,
+            Self::Name => 6,
             Self::Namesake => 7,
             Self::Itself => 8,
             Self::Outlived | Self::Fenced => 9,
             Self::Forked => 10,
             Self::Taken | Self::Replaced => 11,
+            Self::Removed => 12,
         }
     }
 
@@ -89,6 +91,7 @@ impl Reason {
             9 => Self::Fenced,
             10 => Self::Forked,
             11 => Self::Replaced,
+            12 => Self::Removed,
             _ => return None,
         })
     }
@@ -171,11 +174,22 @@ fn lone_node_text(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     )
 }
 
+/// True if the other side has left the cluster, as far as this node knows.
+fn has_peer_left(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
+    theirs.is_some_and(|theirs| ours.layouts.known().is_retired(theirs.node))
+}
+
+/// Returns the reason that this side sends for its own reason to refuse the other side. A node that
+/// was removed is told so, because such a node may have lost its disk and with it the layout that
+/// says so; it must not take this node for one that is away.
+pub(super) fn sent(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
+    let is_removed = reason == Reason::Name && has_peer_left(ours, theirs);
+    if is_removed { Reason::Removed } else { reason }
+}
+
 /// Turns a name mismatch into a removal if one of the two nodes has left.
 fn as_removal(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
-    let known = ours.layouts.known();
-    let peer = theirs.map(|hello| hello.node);
-    let has_left = known.is_retired(ours.own()) || peer.is_some_and(|peer| known.is_retired(peer));
+    let has_left = ours.layouts.known().is_retired(ours.own()) || has_peer_left(ours, theirs);
     if reason == Reason::Name && has_left { Reason::Removed } else { reason }
 }
 
@@ -201,12 +215,13 @@ fn replaced_text(name: &str, own: &str) -> String {
     )
 }
 
-fn removed_text(name: &str, ours: &HandshakeIdentity) -> String {
+fn removed_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let own = ours.own_name();
-    // This node may have learned of its own removal in this handshake.
-    let who = match ours.layouts.known().is_retired(ours.own()) {
-        true => format!("{name} refuses this node, {own}, which"),
-        false => name.to_owned(),
+    // This node may have learned of its own removal in this handshake, or has lost what it knew.
+    let is_peer = has_peer_left(ours, theirs) && !ours.layouts.known().is_retired(ours.own());
+    let who = match is_peer {
+        true => name.to_owned(),
+        false => format!("{name} refuses this node, {own}, which"),
     };
     format!(
         "{who} was removed from the cluster: to add it again, start it with an empty directory and \
@@ -260,7 +275,7 @@ pub(super) fn refusal_error(
                 what.unwrap_or_default()
             )
         }
-        Reason::Removed => removed_text(name, ours),
+        Reason::Removed => removed_text(name, ours, theirs),
         Reason::Name if is_unknown(ours, theirs) => format!(
             "{name} is not a member of the cluster that this node, {own}, knows: if it was \
              removed, start it with an empty directory and --join to add it again; if it is a \

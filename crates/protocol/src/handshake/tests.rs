@@ -516,6 +516,19 @@ fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
     }
 }
 
+/// A removed node whose disk was lost has no cluster id, and learns no layout.
+#[test]
+fn a_removed_node_without_its_disk_is_told_that_it_was_removed() {
+    let change =
+        PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
+    let a = Someone { cluster: None, ..named("a") }.identity();
+    let (dialed, _) = shake_in_steps(a.clone(), changed("b", &change), TO_B, 7);
+    let refused = dialed.unwrap_err();
+    assert_eq!(refused.reason, Reason::Removed);
+    assert!(refused.text.contains("b refuses this node, a, which was removed"), "{refused}");
+    assert_eq!(a.layouts.known().epoch, 1);
+}
+
 /// Returns the layout that node `own` forced alone after `base`.
 fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
     base.decreed(NodeId(own), VoterId(voter), &[]).unwrap()

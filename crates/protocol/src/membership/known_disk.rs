@@ -6,7 +6,8 @@
 //!   this node is not a member ─▶ sends KnowsDisk to each other node, which
 //!     ├─ replies Pong: *known*, as long as that node stays connected
 //!     ├─ is not reachable: *away*, until that node connects
-//!     └─ refuses, because it is connected with another disk of this node: *unknown*
+//!     └─ refuses, because it is connected with another disk of this node, or because this
+//!        node was removed from its cluster: *unknown*
 //!   no other node is *unknown* ─▶ this node acknowledges the writes that it has stored
 //! ```
 //!
@@ -25,7 +26,7 @@ use crate::node_id::NodeId;
 /// Another node's knowledge of this node's disk, as far as this node knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum DiskKnowledge {
-    /// Unknown, or the node is connected with another disk.
+    /// Unknown, or the node refuses this one.
     #[default]
     Unknown,
     /// The node has stored the disk, and has been connected ever since it confirmed that.
@@ -37,7 +38,7 @@ enum DiskKnowledge {
 #[derive(Debug, Default)]
 struct PeerEntry {
     knows: DiskKnowledge,
-    /// True if the node refused the last connection because it is connected with another disk.
+    /// True if the node refused the last connection.
     refuses: bool,
     /// Number of times that the last connection with the node was lost.
     losses: u64,
@@ -61,7 +62,7 @@ pub struct KnownDisk {
 
 impl KnownDisk {
     /// True if stored writes are to be acknowledged.
-    pub(crate) fn acknowledges(&self) -> bool {
+    pub fn acknowledges(&self) -> bool {
         !self.waits.load(Ordering::Acquire)
     }
 
@@ -95,7 +96,7 @@ impl KnownDisk {
     }
 
     /// Notes that a node refused a connection because it is connected with another disk of this
-    /// node.
+    /// node, or because this node was removed from its cluster.
     pub fn refused(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -114,7 +115,7 @@ impl KnownDisk {
     }
 
     /// Notes that a node was not reached. `losses` is the count at the time of the request.
-    pub(crate) fn unreached(&self, node: NodeId, losses: u64) {
+    pub fn unreached(&self, node: NodeId, losses: u64) {
         self.note(node, losses, DiskKnowledge::Away);
     }
 
@@ -134,7 +135,7 @@ impl KnownDisk {
 
     /// Updates whether this node waits: not if it is a member, or if all `nodes` know the disk or
     /// are away.
-    pub(crate) fn update_waiting(&self, is_member: bool, nodes: &[NodeId]) {
+    pub fn update_waiting(&self, is_member: bool, nodes: &[NodeId]) {
         let mut others = self.others.lock();
         if is_member {
             others.values_mut().for_each(|other| *other = other.without_knowledge());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::store::store_error;
 use bytes::Bytes;
-use lsm::{Lookup, Newer, Space};
+use lsm::{Lookup, NewerVersion, Space};
 use protocol::{
     AloneId, Answer, AskedQuorum, BackgroundEvent, ClientId, Config, Demand, Effect, Event,
     FailureKind, FencePermit, LogPosition, MAX_OPERATIONS, MembershipState, Now, OpId, Protocol,
@@ -224,7 +224,7 @@ impl Loop {
         if result.is_ok() {
             self.identity.kept(&self.shared, keeps);
             if let OwnRecords::Proof(proof) = keeps {
-                driver.engine().purge_rule().raise(proof.proven.time);
+                driver.engine().purge_rule().raise_watermark(proof.proven.time);
             }
         }
         let result = result.map(|()| None).map_err(|error| store_error(&error));
@@ -433,17 +433,17 @@ impl Loop {
         let version = record.version();
         let newest = self.shared.replica.newest.time();
         match driver.engine().holds_newer(Space::Data, key, version) {
-            Ok(Newer::No) => Ok(None),
-            Ok(Newer::Held(held)) => Ok(Some(held.time)),
+            Ok(NewerVersion::No) => Ok(None),
+            Ok(NewerVersion::Held(held)) => Ok(Some(held.time)),
             // Some record here is so far ahead that no write can get a version above it, so the
             // node must know whether that record is of this key.
-            Ok(Newer::WouldBlock)
+            Ok(NewerVersion::WouldBlock)
                 if self.shared.clock.is_ahead(newest, driver.now(), self.max_skew_micros) =>
             {
                 Err(MustWait)
             }
             // An error surfaces again, with more context, when the record is written or read.
-            Ok(Newer::WouldBlock) | Err(_) => Ok(Some(newest)),
+            Ok(NewerVersion::WouldBlock) | Err(_) => Ok(Some(newest)),
         }
     }
 

@@ -91,7 +91,7 @@ pub(super) fn enter(shared: &Shared, kept: &EncodedLayouts, purge: &PurgeRule) {
     // Purging by age ends before any node can write to the new members. A node that is alone again
     // purges by age only from its next start on.
     if kept.has_others() {
-        purge.holds_only_replica(false);
+        purge.set_only_replica(false);
     }
     if shared.install_layout(kept) {
         let layout = shared.membership.layouts.active_layout();

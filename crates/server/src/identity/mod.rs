@@ -385,7 +385,7 @@ impl Identity {
 
     /// Tells the store's purge rule, once known, whether the node is alone.
     pub(crate) fn purges_by_age(&self, is_alone: bool) {
-        self.purge.holds_only_replica(is_alone);
+        self.purge.set_only_replica(is_alone);
     }
 
     /// Returns the directory's incarnation: random, never 0, created once.

@@ -190,7 +190,9 @@ impl PeerTable {
     /// any node. Returns true if the refusal newly fences this node.
     pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let membership = &self.shared.membership.state;
-        if let (Some(peer), Reason::Replaced) = (peer, refused.reason) {
+        // A node that refuses this one is not away: it may hold writes that this node has no part
+        // in, and takes none of this node's.
+        if let (Some(peer), Reason::Replaced | Reason::Removed) = (peer, refused.reason) {
             self.shared.membership.known_disk.refused(peer);
         }
         let is_fenced = match refused.reason {

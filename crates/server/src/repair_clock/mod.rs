@@ -22,7 +22,7 @@
 
 use std::collections::BTreeSet;
 
-use lsm::{Above, Batch, Engine, Space, Version};
+use lsm::{Batch, Engine, RemovalFilter, Space, Version};
 
 use crate::start_error::StartError;
 use crate::store::Store;
@@ -57,7 +57,7 @@ impl Ahead {
         let bound = clock::stored_bound(engine)?;
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
-        let above = Above { time: limit, spaces: VERSIONED, proven: 0 };
+        let above = RemovalFilter { time: limit, spaces: VERSIONED, proven: 0 };
         let looked = engine.records_above(above, |space, key, when| {
             found.furthest = found.furthest.max(when);
             if space == Space::Hints {
@@ -88,7 +88,7 @@ impl Ahead {
         }
         Store::commit(engine, batch).map_err(failed)?;
         let proven = identity::proven_until(engine)?;
-        let above = Above { time: self.limit, spaces: VERSIONED, proven };
+        let above = RemovalFilter { time: self.limit, spaces: VERSIONED, proven };
         engine.remove_above(above).map_err(failed)?;
         // All remaining versions of this node are at or below the limit.
         clock::lower_bound(engine, self.bound.min(self.limit))

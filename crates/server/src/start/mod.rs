@@ -127,7 +127,7 @@ impl StartingNode {
         let mut shared = Shared::of(own, (view, layouts), clock_of, membership, newest, logs);
         shared.repair.proofs = Arc::new(Proofs::new(identity.proof()));
         shared.membership.cluster = Arc::new(identity.own_cluster());
-        store.engine().purge_rule().raise(identity.proof().proven.time);
+        store.engine().purge_rule().raise_watermark(identity.proof().proven.time);
         identity.purges_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;
         hints::convert_old_marks(store, &identity, &shared)?;

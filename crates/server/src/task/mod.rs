@@ -82,7 +82,7 @@ impl Task {
                 if matches!(event, BackgroundEvent::Tick)
                     && let Some(micros) = self.idempotency_time(driver.now())
                 {
-                    driver.purge_rule().agree(micros);
+                    driver.purge_rule().set_agreed_time(micros);
                 }
                 self.dispatch(driver, event);
             }

@@ -296,7 +296,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     let second = compaction(&mut stage).unwrap();
 
     stage.engine.rotate_all();
-    while stage.engine.flush_one().unwrap() == lsm::Work::Done {}
+    while stage.engine.flush_one().unwrap() == lsm::StepOutcome::Done {}
     stage.engine.compact_all().unwrap();
     stage.compaction.1 = Some(true);
     task.handle(&mut stage, second);

@@ -23,20 +23,20 @@ use bytes::Bytes;
 use lsm::PurgeRule;
 use protocol::{Answer, AskedQuorum, Damage, Kind, Quorum, Rank, Record, Version};
 
-use crate::histories::{Histories, Wanted, is_contended};
+use crate::histories::{ContendedWrite, Histories, is_contended};
 use crate::records::{WriteId, write_of};
 use crate::values::decode;
-use moves::by_default;
 pub(crate) use moves::is_replica;
+use moves::quorum_under_default;
 
 /// A client's operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Get,
     Put,
     Delete,
     /// A conditional write.
-    Change(Wanted),
+    Change(ContendedWrite),
     /// A scan of all keys.
     Scan,
 }
@@ -56,8 +56,8 @@ pub(crate) enum ClientOutcome {
 
 /// A request as its client sends it.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) what: What,
+pub(crate) struct ClientRequest {
+    pub(crate) what: RequestKind,
     pub(crate) key: Bytes,
     /// Defaults of an unset `ack` or `from` follow from the layout in force.
     pub(crate) quorum: AskedQuorum,
@@ -67,7 +67,7 @@ pub(crate) struct Asked {
 
 #[derive(Debug)]
 struct Operation {
-    asked: Asked,
+    asked: ClientRequest,
     begun: u64,
     /// Earliest time at which a clock may evaluate the operation, in milliseconds.
     earliest_ms: u64,
@@ -100,7 +100,7 @@ struct Floor {
 
 /// Outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum WriteOutcome {
     /// The write is in progress, or its outcome is unknown.
     Open,
     Acknowledged(Version),
@@ -115,7 +115,7 @@ struct Write {
     begun: u64,
     /// Expiry of the value in milliseconds since 1970; 0 = never.
     expiry_ms: u64,
-    fate: Fate,
+    fate: WriteOutcome,
     /// Greatest version that no clock had issued and under which the write was returned. A repair
     /// proof may have replaced the write's base version by such a version.
     continued: Option<Version>,
@@ -125,7 +125,7 @@ struct Write {
 
 /// State of all replicas as of the last repair proof.
 #[derive(Debug, Default)]
-struct Proven {
+struct ProvenState {
     /// Time of the proof; 0 = never.
     at: u64,
     /// Watermark: the proof covers versions up to this time.
@@ -168,7 +168,7 @@ pub(crate) struct Ledger {
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
     /// The last repair proof.
-    proven: Proven,
+    proven: ProvenState,
     /// Default numbers of copies of a key: the initial one, and one for each switch of reads to
     /// other replicas.
     defaults: Vec<u8>,
@@ -200,11 +200,11 @@ impl Ledger {
 
     /// Records the start of an operation, and of the operation's write, if any, under the same
     /// number. No clock by which the operation may be evaluated is behind `earliest_ms`.
-    pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
+    pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: ClientRequest) -> u64 {
         self.next += 1;
         let own = self.floors.get_key_value(&asked.key);
         let floors = match asked.what {
-            What::Scan => self.floors.clone(),
+            RequestKind::Scan => self.floors.clone(),
             _ => own.map(|(key, floors)| (key.clone(), floors.clone())).into_iter().collect(),
         };
         if is_contended(&asked.key) {
@@ -216,7 +216,7 @@ impl Ledger {
             if kind == Kind::Tombstone {
                 self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
             }
-            let (fate, expiry_ms, continued) = (Fate::Open, 0, None);
+            let (fate, expiry_ms, continued) = (WriteOutcome::Open, 0, None);
             let write = Write { key, kind, begun, expiry_ms, fate, continued, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
@@ -241,8 +241,8 @@ impl Ledger {
     }
 
     /// Records the expiry of a write's value, as set by a node.
-    pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
-        self.histories.expires(key, number, expiry_ms);
+    pub(crate) fn record_expiry(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
+        self.histories.record_expiry(key, number, expiry_ms);
         if let Some(write) = self.writes.get_mut(&WriteId(number)) {
             write.expiry_ms = expiry_ms;
         }
@@ -250,26 +250,26 @@ impl Ledger {
 
     /// Notes that a clock is set back to `wall_ms`. Operations in progress may be evaluated at that
     /// time.
-    pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
-        self.histories.clock_is_at(wall_ms);
+    pub(crate) fn note_clock_set_back(&mut self, wall_ms: u64) {
+        self.histories.note_clock_set_back(wall_ms);
         for operation in self.operations.values_mut() {
             operation.earliest_ms = operation.earliest_ms.min(wall_ms);
         }
     }
 
-    pub(crate) fn asked(&self, number: u64) -> Option<&Asked> {
+    pub(crate) fn asked(&self, number: u64) -> Option<&ClientRequest> {
         self.operations.get(&number).map(|operation| &operation.asked)
     }
 
     /// Records a version that a node issues.
-    pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
+    pub(crate) fn record_version(&mut self, now: u64, write: WriteId, version: Version) {
         // An answer that was in transit when its record was removed from the store does not prove
         // that the store holds the record.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
         }
         let key = self.operations.get(&write.0).map(|operation| &operation.asked.key);
-        if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
+        if key.is_some_and(|key| self.histories.record_version(key, write.0, version)) {
             return;
         }
         // Origin u32::MAX marks a version that no clock issued: the version of a conditional write
@@ -280,7 +280,7 @@ impl Ledger {
             && other != write
             && !self.is_of_another_disk(version, write, other)
         {
-            self.accuse(
+            self.report_error(
                 now,
                 format!("version {version:?} of {write:?} was given to {other:?} too"),
             );
@@ -310,53 +310,64 @@ impl Ledger {
         if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
             self.check_returned(now, &operation, &operation.asked.key, record);
         }
-        if is_contended(&operation.asked.key) && operation.asked.what != What::Scan {
+        if is_contended(&operation.asked.key) && operation.asked.what != RequestKind::Scan {
             return self.end_contended(now, number, &operation.asked, outcome);
         }
         let write = WriteId(number);
         match (outcome, &operation.asked.what) {
-            (ClientOutcome::Answer(Answer::Found(record)), What::Get) => {
+            (ClientOutcome::Answer(Answer::Found(record)), RequestKind::Get) => {
                 self.tally.reads += 1;
-                self.read(now, &operation, record.as_ref());
+                self.check_read(now, &operation, record.as_ref());
             }
-            (ClientOutcome::Answer(Answer::Written(version, _)), What::Put | What::Delete) => {
+            (
+                ClientOutcome::Answer(Answer::Written(version, _)),
+                RequestKind::Put | RequestKind::Delete,
+            ) => {
                 self.tally.writes += 1;
-                self.wrote(now, write, &operation, *version);
+                self.note_acknowledged(now, write, &operation, *version);
             }
             (ClientOutcome::Answer(Answer::Failed(failed)), what) => {
-                if *what == What::Get || !failed.unknown {
+                if *what == RequestKind::Get || !failed.unknown {
                     self.tally.failed += 1;
-                    self.failed(now, write);
+                    self.note_failed(now, write);
                 } else {
                     self.tally.unknown += 1;
                 }
             }
             (ClientOutcome::Refused, _) => {
                 self.tally.failed += 1;
-                self.failed(now, write);
+                self.note_failed(now, write);
             }
-            (ClientOutcome::Range(items), What::Scan) => {
+            (ClientOutcome::Range(items), RequestKind::Scan) => {
                 self.tally.ranges += 1;
-                self.ranged(now, &operation, items);
+                self.check_range(now, &operation, items);
             }
-            (ClientOutcome::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
+            (ClientOutcome::Nothing, RequestKind::Get | RequestKind::Scan) => {
+                self.tally.failed += 1;
+            }
             (ClientOutcome::Nothing, _) => self.tally.unknown += 1,
             (ClientOutcome::Answer(_) | ClientOutcome::Range(_), what) => {
-                self.accuse(now, format!("{what:?} {number} was answered {outcome:?}"));
+                self.report_error(now, format!("{what:?} {number} was answered {outcome:?}"));
             }
         }
     }
 
-    fn end_contended(&mut self, now: u64, number: u64, asked: &Asked, outcome: &ClientOutcome) {
+    fn end_contended(
+        &mut self,
+        now: u64,
+        number: u64,
+        asked: &ClientRequest,
+        outcome: &ClientOutcome,
+    ) {
         if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
             self.greatest = self.greatest.max(record.write_time());
         }
         if let Some(what) = self.histories.end((now, self.latest_ms), number, asked, outcome) {
-            self.accuse(now, format!("{:?}: {what}", asked.key));
+            self.report_error(now, format!("{:?}: {what}", asked.key));
         }
     }
 
-    fn read(&mut self, now: u64, operation: &Operation, record: Option<&Record>) {
+    fn check_read(&mut self, now: u64, operation: &Operation, record: Option<&Record>) {
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         if let Some(record) = record {
             self.check_seen(now, key, record);
@@ -374,9 +385,9 @@ impl Ledger {
                     "lost: a read {quorum} of {key:?}, begun at {}, returns {}, \
                      but {floor} was known by then",
                     operation.begun,
-                    show(record)
+                    describe_record(record)
                 );
-                self.accuse(now, what);
+                self.report_error(now, what);
             }
         }
         // After the read, at least as many of the record's replicas as the read asked hold the
@@ -386,22 +397,22 @@ impl Ledger {
             && let Some((held_by, from)) = self.holders(operation, key, record.copies())
         {
             let (version, wipes) = (record.version(), operation.wipes);
-            self.raise(key, Floor { held_by, from, version, order: None, wipes });
+            self.raise_floor(key, Floor { held_by, from, version, order: None, wipes });
         }
     }
 
-    fn ranged(&mut self, now: u64, operation: &Operation, items: &[(Bytes, Record)]) {
+    fn check_range(&mut self, now: u64, operation: &Operation, items: &[(Bytes, Record)]) {
         if !items.is_sorted_by(|(a, _), (b, _)| a < b) {
-            self.accuse(now, "a range is not in the order of its keys".to_owned());
+            self.report_error(now, "a range is not in the order of its keys".to_owned());
         }
         for (key, record) in items {
             self.check_seen(now, key, record);
             self.check_returned(now, operation, key, record);
             let expiry_ms = record.expiry_ms();
             if expiry_ms != 0 && expiry_ms <= operation.earliest_ms {
-                let (begun, what) = (operation.begun, show(Some(record)));
+                let (begun, what) = (operation.begun, describe_record(Some(record)));
                 let what = format!("expired: a range, begun at {begun}, returns {what} of {key:?}");
-                self.accuse(now, what);
+                self.report_error(now, what);
             }
         }
         let found: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
@@ -419,9 +430,9 @@ impl Ledger {
                         "lost: a range {quorum}, begun at {}, returns {} of {key:?}, \
                          but {floor} was known by then",
                         operation.begun,
-                        show(record)
+                        describe_record(record)
                     );
-                    self.accuse(now, what);
+                    self.report_error(now, what);
                 }
             }
         }
@@ -434,16 +445,22 @@ impl Ledger {
         let expires = |write: &&Write| write.expiry_ms != 0 && write.expiry_ms <= self.latest_ms;
         let expired = self.writes.values().filter(|write| write.key == *key).filter(expires);
         deletes.chain(expired).any(|write| match write.fate {
-            Fate::None => false,
-            Fate::Open => true,
-            Fate::Acknowledged(of) => of >= version || write.continued >= Some(version),
+            WriteOutcome::None => false,
+            WriteOutcome::Open => true,
+            WriteOutcome::Acknowledged(of) => of >= version || write.continued >= Some(version),
         })
     }
 
-    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, version: Version) {
-        self.versioned(now, write, version);
+    fn note_acknowledged(
+        &mut self,
+        now: u64,
+        write: WriteId,
+        operation: &Operation,
+        version: Version,
+    ) {
+        self.record_version(now, write, version);
         if let Some(write) = self.writes.get_mut(&write) {
-            write.fate = Fate::Acknowledged(version);
+            write.fate = WriteOutcome::Acknowledged(version);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
@@ -454,30 +471,30 @@ impl Ledger {
                      but {floor} was known by then",
                     operation.begun, version.time
                 );
-                self.accuse(now, what);
+                self.report_error(now, what);
             }
         }
         let copies = quorum.from.unwrap_or(0);
         if let Some((held_by, from)) = self.holders(operation, key, copies) {
             let (order, wipes) = (Some(version), operation.wipes);
-            self.raise(key, Floor { held_by, from, version, order, wipes });
+            self.raise_floor(key, Floor { held_by, from, version, order, wipes });
         }
     }
 
-    fn failed(&mut self, now: u64, write: WriteId) {
+    fn note_failed(&mut self, now: u64, write: WriteId) {
         let Some(failed) = self.writes.get_mut(&write) else { return };
-        failed.fate = Fate::None;
+        failed.fate = WriteOutcome::None;
         if let Some(seen) = failed.seen {
             let what = format!("invented: {write:?} was not done, but was returned at {seen}");
-            self.accuse(now, what);
+            self.report_error(now, what);
         }
     }
 
     /// Records a repair proof. For versions up to the watermark, all replicas hold these records
     /// and no others.
-    pub(crate) fn is_proven(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
+    pub(crate) fn record_proof(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
         if watermark > self.proven.watermark {
-            self.proven = Proven { at: now, watermark, ranks };
+            self.proven = ProvenState { at: now, watermark, ranks };
         }
     }
 
@@ -487,9 +504,9 @@ impl Ledger {
         let asked = operation.asked.quorum;
         let is_default = |default: &u8| record.copies() == 0 || record.copies() == *default;
         let is_usual = asked.from.is_none() && self.defaults.iter().all(is_default);
-        let quorum = by_default(asked, self.defaults[operation.moves]);
+        let quorum = quorum_under_default(asked, self.defaults[operation.moves]);
         let is_majority = 2 * quorum.ack > quorum.from;
-        let Proven { at, watermark, ranks } = &self.proven;
+        let ProvenState { at, watermark, ranks } = &self.proven;
         let is_proven = *at > 0 && operation.begun > *at && record.write_time() <= *watermark;
         let is_gone = PurgeRule::is_purgeable_at(record.view(), *watermark);
         if is_usual
@@ -501,11 +518,11 @@ impl Ledger {
             let what = format!(
                 "risen: {} of {key:?} was returned to who asked at {}; since {at} it is proven \
                  that up to {watermark:x} there is only {:x?}",
-                show(Some(record)),
+                describe_record(Some(record)),
                 operation.begun,
                 ranks.get(key)
             );
-            self.accuse(now, what);
+            self.report_error(now, what);
         }
     }
 
@@ -513,16 +530,22 @@ impl Ledger {
     pub(crate) fn check_seen(&mut self, now: u64, key: &Bytes, record: &Record) {
         if is_contended(key) {
             if decode(key, record).is_none() {
-                self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
+                self.report_error(
+                    now,
+                    format!("invented: {} under {key:?}", describe_record(Some(record))),
+                );
             }
             return;
         }
         let Some(id) = write_of(key, record) else {
-            self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
+            self.report_error(
+                now,
+                format!("invented: {} under {key:?}", describe_record(Some(record))),
+            );
             return;
         };
         let Some(write) = self.writes.get_mut(&id) else {
-            self.accuse(now, format!("invented: nobody wrote {id:?} under {key:?}"));
+            self.report_error(now, format!("invented: nobody wrote {id:?} under {key:?}"));
             return;
         };
         write.seen.get_or_insert(now);
@@ -531,15 +554,18 @@ impl Ledger {
         let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
         let kind = write.kind;
         if !own || kind != record.kind() || begun > now {
-            self.accuse(now, format!("invented: {id:?} was returned under {key:?}"));
+            self.report_error(now, format!("invented: {id:?} was returned under {key:?}"));
         }
-        if fate == Fate::None {
-            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but was returned"));
+        if fate == WriteOutcome::None {
+            self.report_error(
+                now,
+                format!("invented: {id:?} of {key:?} was not done, but was returned"),
+            );
         }
-        self.versioned(now, id, record.version());
+        self.record_version(now, id, record.version());
     }
 
-    fn raise(&mut self, key: &Bytes, floor: Floor) {
+    fn raise_floor(&mut self, key: &Bytes, floor: Floor) {
         // One of the floor's holders may be the node whose disk was lost after the operation began.
         let lost = (self.wipes - floor.wipes).min(u32::from(floor.held_by)) as u8;
         let floor = Floor { held_by: floor.held_by - lost, ..floor };
@@ -567,7 +593,7 @@ impl Ledger {
     /// node's clock is lost with the disk: if the clock was set back too, versions of this `origin`
     /// may be issued again. The node that starts with an empty disk assumes that its previous
     /// incarnation acknowledged no version after `lost_before`.
-    pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {
+    pub(crate) fn note_wiped_disk(&mut self, now: u64, origin: u32, lost_before: u64) {
         self.wipes += 1;
         self.lost_bounds.push((now, origin));
         self.lost_before = lost_before;
@@ -582,7 +608,7 @@ impl Ledger {
 
     /// Notes that a node has given up unreadable blocks with these keys. A record that no other
     /// replica had to hold is lost, even if the disk is replaced later, or never.
-    pub(crate) fn gave_up(&mut self, ranges: &[Damage]) {
+    pub(crate) fn note_discarded(&mut self, ranges: &[Damage]) {
         let is_in = |key: &Bytes| {
             let ends = |damage: &Damage| damage.last.as_ref().is_none_or(|last| key <= last);
             ranges.iter().any(|damage| damage.first <= *key && ends(damage))
@@ -622,11 +648,11 @@ impl Ledger {
     }
 
     /// Returns the number of operations in progress.
-    pub(crate) fn open(&self) -> usize {
+    pub(crate) fn open_operations(&self) -> usize {
         self.operations.len()
     }
 
-    pub(crate) fn accuse(&mut self, now: u64, what: String) {
+    pub(crate) fn report_error(&mut self, now: u64, what: String) {
         self.wrong.push(format!("at {}.{:06}: {what}", now / 1_000_000, now % 1_000_000));
     }
 }
@@ -647,18 +673,18 @@ impl fmt::Display for Floor {
 }
 
 /// Formats a record for people.
-pub(crate) fn show(record: Option<&Record>) -> String {
+pub(crate) fn describe_record(record: Option<&Record>) -> String {
     let Some(record) = record else { return "nothing".to_owned() };
     let (Rank { version, ballot, kind, .. }, copies) = (record.rank(), record.copies());
     let ballot = if ballot > 0 { format!("+{ballot:x}") } else { String::new() };
     format!("{kind:?} {:x}-{:08x}{ballot} x{copies}", version.time, version.origin)
 }
 
-fn kind_of(what: &What) -> Option<Kind> {
+fn kind_of(what: &RequestKind) -> Option<Kind> {
     match what {
-        What::Get | What::Scan | What::Change(_) => None,
-        What::Put => Some(Kind::Value),
-        What::Delete => Some(Kind::Tombstone),
+        RequestKind::Get | RequestKind::Scan | RequestKind::Change(_) => None,
+        RequestKind::Put => Some(Kind::Value),
+        RequestKind::Delete => Some(Kind::Tombstone),
     }
 }
 
@@ -669,9 +695,9 @@ mod tests {
     const ORIGIN: u32 = 7;
 
     fn put(ledger: &mut Ledger, now: u64) -> WriteId {
-        let (what, key) = (What::Put, Bytes::from("k"));
+        let (what, key) = (RequestKind::Put, Bytes::from("k"));
         let quorum = Quorum { ack: 1, from: 1 }.into();
-        WriteId(ledger.begin(now, 0, Asked { what, key, quorum, ttl_ms: 0 }))
+        WriteId(ledger.begin(now, 0, ClientRequest { what, key, quorum, ttl_ms: 0 }))
     }
 
     #[test]
@@ -679,29 +705,29 @@ mod tests {
         let version = Version { time: 5, origin: ORIGIN };
         let mut ledger = Ledger::new(3);
         let first = put(&mut ledger, 10);
-        ledger.versioned(11, first, version);
-        ledger.wiped(20, ORIGIN, 9);
+        ledger.record_version(11, first, version);
+        ledger.note_wiped_disk(20, ORIGIN, 9);
         let second = put(&mut ledger, 30);
         // A record of the lost disk is read, then its version is issued again; and the reverse.
         for write in [first, second, first] {
-            ledger.versioned(31, write, version);
+            ledger.record_version(31, write, version);
         }
         assert_eq!(ledger.wrong, [""; 0]);
         let third = put(&mut ledger, 40);
-        ledger.versioned(41, second, version);
-        ledger.versioned(42, third, version);
+        ledger.record_version(41, second, version);
+        ledger.record_version(42, third, version);
         assert_eq!(ledger.wrong.len(), 1, "no disk was lost since the second");
     }
 
     #[test]
-    fn another_nodes_lost_disk_excuses_nothing() {
+    fn a_lost_disk_of_another_node_excuses_no_reissued_version() {
         let version = Version { time: 5, origin: ORIGIN };
         let mut ledger = Ledger::new(3);
         let first = put(&mut ledger, 10);
-        ledger.versioned(11, first, version);
-        ledger.wiped(20, ORIGIN + 1, 9);
+        ledger.record_version(11, first, version);
+        ledger.note_wiped_disk(20, ORIGIN + 1, 9);
         let second = put(&mut ledger, 30);
-        ledger.versioned(31, second, version);
+        ledger.record_version(31, second, version);
         assert_eq!(ledger.wrong.len(), 1);
     }
 }

@@ -34,7 +34,7 @@ use protocol::{AskedQuorum, NodeId, Quorum, Topology};
 use super::{Floor, Ledger, Operation};
 
 /// Returns the quorum of a request under a default number of copies of `copies`.
-pub(super) fn by_default(asked: AskedQuorum, copies: u8) -> Quorum {
+pub(super) fn quorum_under_default(asked: AskedQuorum, copies: u8) -> Quorum {
     let from = asked.from.unwrap_or(copies);
     Quorum { ack: asked.ack.unwrap_or(from / 2 + 1), from }
 }
@@ -49,12 +49,12 @@ pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usiz
 
 impl Floor {
     /// Returns true if one of several replicas was enough to raise the floor.
-    fn is_of_one(&self) -> bool {
+    fn is_held_by_one(&self) -> bool {
         self.held_by == 1 && self.from > 1
     }
 
     /// Lowers the floor to the last acknowledged write. Returns false if no write was acknowledged.
-    fn is_of_writes_alone(&mut self) -> bool {
+    fn lower_to_acknowledged(&mut self) -> bool {
         self.version = self.order.unwrap_or(self.version);
         self.order.is_some()
     }
@@ -67,12 +67,12 @@ impl Ledger {
     }
 
     /// Notes that some node has changed its placement of keys.
-    pub(crate) fn placed_otherwise(&mut self) {
+    pub(crate) fn note_placement_change(&mut self) {
         self.placements += 1;
         let mut floors = std::mem::take(&mut self.floors);
         floors.retain(|key, _| !self.is_mixed(key));
         for floors in floors.values_mut() {
-            floors.retain_mut(|floor| !floor.is_of_one() || floor.is_of_writes_alone());
+            floors.retain_mut(|floor| !floor.is_held_by_one() || floor.lower_to_acknowledged());
         }
         self.floors = floors;
     }
@@ -92,12 +92,12 @@ impl Ledger {
     /// the module.
     pub(super) fn is_kept(&self, operation: &Operation) -> bool {
         let stays = operation.is_quiet && operation.placements == self.placements;
-        let quorum = by_default(operation.asked.quorum, self.defaults[operation.moves]);
+        let quorum = quorum_under_default(operation.asked.quorum, self.defaults[operation.moves]);
         stays || quorum.ack > 1 || quorum.from == 1
     }
 
     /// Notes that some node now reads from other replicas, with this default number of copies.
-    pub(crate) fn moved(&mut self, default_copies: u8) {
+    pub(crate) fn note_switch(&mut self, default_copies: u8) {
         let switch = self.moves();
         self.defaults.push(default_copies);
         let mut floors = std::mem::take(&mut self.floors);
@@ -111,7 +111,7 @@ impl Ledger {
     /// Returns true if a key was written with different numbers of copies, under any default number
     /// so far.
     pub(super) fn is_mixed(&self, key: &Bytes) -> bool {
-        self.defaults.iter().any(|default| self.copies_by(key, *default).is_none())
+        self.defaults.iter().any(|default| self.copies_under(key, *default).is_none())
     }
 
     /// Returns true if a node is a replica of a key under every number of copies that the key was
@@ -123,7 +123,7 @@ impl Ledger {
     }
 
     /// Returns the number of copies that a key is written with, or `None` if there are several.
-    fn copies_by(&self, key: &Bytes, default: u8) -> Option<u8> {
+    fn copies_under(&self, key: &Bytes, default: u8) -> Option<u8> {
         let copies = self.copies.get(key).into_iter().flatten();
         let mut copies = copies.map(|copies| if *copies == 0 { default } else { *copies });
         let first = copies.next().unwrap_or(default);
@@ -132,8 +132,13 @@ impl Ledger {
 
     /// Converts the holders of a record, `held_by` of `from`, across one switch of reads. Returns
     /// `None` if the new holders are unknown.
-    fn after(&self, key: &Bytes, (held_by, from): (u8, u8), switch: usize) -> Option<(u8, u8)> {
-        let of = |switch: usize| self.copies_by(key, self.defaults[switch]);
+    fn move_holders(
+        &self,
+        key: &Bytes,
+        (held_by, from): (u8, u8),
+        switch: usize,
+    ) -> Option<(u8, u8)> {
+        let of = |switch: usize| self.copies_under(key, self.defaults[switch]);
         let (before, after) = (of(switch)?, of(switch + 1)?);
         if from != before || self.is_mixed(key) {
             return None;
@@ -143,7 +148,7 @@ impl Ledger {
     }
 
     fn moved_floor(&self, key: &Bytes, floor: Floor, switch: usize) -> Option<Floor> {
-        let (held_by, from) = self.after(key, (floor.held_by, floor.from), switch)?;
+        let (held_by, from) = self.move_holders(key, (floor.held_by, floor.from), switch)?;
         Some(Floor { held_by, from, ..floor })
     }
 
@@ -156,22 +161,24 @@ impl Ledger {
         let floors = operation.floors.get_key_value(key);
         let floors =
             floors.into_iter().flat_map(|(key, floors)| floors.iter().map(move |f| (key, *f)));
-        floors.filter_map(|(key, floor)| self.if_binding(operation, key, floor))
+        floors.filter_map(|(key, floor)| self.binding_floor(operation, key, floor))
     }
 
-    fn if_binding(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
+    fn binding_floor(&self, operation: &Operation, key: &Bytes, mut floor: Floor) -> Option<Floor> {
         if !operation.is_quiet && self.is_mixed(key) {
             return None;
         }
         let has_moved = operation.placements != self.placements;
-        if has_moved && (self.is_mixed(key) || floor.is_of_one() && !floor.is_of_writes_alone()) {
+        if has_moved
+            && (self.is_mixed(key) || floor.is_held_by_one() && !floor.lower_to_acknowledged())
+        {
             return None;
         }
         for switch in operation.moves..=self.moves() {
             if switch > operation.moves {
                 floor = self.moved_floor(key, floor, switch - 1)?;
             }
-            let quorum = by_default(operation.asked.quorum, self.defaults[switch]);
+            let quorum = quorum_under_default(operation.asked.quorum, self.defaults[switch]);
             if !floor.overlaps(quorum) {
                 return None;
             }
@@ -193,13 +200,13 @@ impl Ledger {
         }
         let by = |switch: usize| {
             let default = self.defaults[switch];
-            let quorum = by_default(operation.asked.quorum, default);
+            let quorum = quorum_under_default(operation.asked.quorum, default);
             let copies = if copies == 0 { default } else { copies };
             (quorum.ack.min(copies), quorum.from.min(copies))
         };
         let mut held = by(operation.moves);
         for switch in operation.moves..self.moves() {
-            let (moved, new) = (self.after(key, held, switch)?, by(switch + 1));
+            let (moved, new) = (self.move_holders(key, held, switch)?, by(switch + 1));
             if moved.1 != new.1 {
                 return None;
             }

@@ -7,8 +7,8 @@ use protocol::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
 use super::contenders::Contender;
 use super::machine::Input;
 use super::{DueEvent, LoopId, World};
-use crate::histories::Sent;
-use crate::ledger::{Asked, ClientOutcome, What};
+use crate::histories::RetryState;
+use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::random::Random;
 
 /// Time that a client waits for an answer, in deadlines of a request.
@@ -35,22 +35,22 @@ impl Client {
 }
 
 impl World {
-    pub(super) fn client_asks(&mut self, client: usize) {
+    pub(super) fn send_next_request(&mut self, client: usize) {
         if !self.clients_run {
             return;
         }
-        let asked = self.next_question(client);
+        let asked = self.next_request(client);
         let node = *self.clients[client].random.pick(&self.nodes);
         let number = self.ask(node, asked);
         self.clients[client].waits_for = Some(number);
     }
 
     /// Sends a request to a node; returns its number.
-    pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
-        let asked = Asked { ttl_ms: self.ttl_ms(&asked.what), ..asked };
+    pub(super) fn ask(&mut self, node: usize, asked: ClientRequest) -> u64 {
+        let asked = ClientRequest { ttl_ms: self.ttl_ms(&asked.what), ..asked };
         self.ledger.set_quiet(self.is_quiet());
         let number = self.ledger.begin(self.now, self.earliest_ms(), asked);
-        let Asked { what, quorum, .. } = self.ledger.asked(number).expect("just begun");
+        let ClientRequest { what, quorum, .. } = self.ledger.asked(number).expect("just begun");
         let line = format_args!("client asks n{node} {number}: {what:?} {quorum}");
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
@@ -59,7 +59,7 @@ impl World {
             Some(process) if !machine.stopping => {
                 let index = self.random.index(process.loops.len());
                 let place = LoopId { node, life: process.life, index };
-                self.agenda.put(at, DueEvent::Asked { number, place });
+                self.agenda.put(at, DueEvent::RequestArrives { number, place });
                 let patience = PATIENCE * self.plan.deadline_micros;
                 let outcome = ClientOutcome::Nothing;
                 self.agenda.put(self.now + patience, DueEvent::ClientOutcome { number, outcome });
@@ -71,7 +71,7 @@ impl World {
         number
     }
 
-    fn next_question(&mut self, client: usize) -> Asked {
+    fn next_request(&mut self, client: usize) -> ClientRequest {
         let plan = &self.plan;
         let Client { random, number, contender, .. } = &mut self.clients[client];
         if let Some(contender) = contender {
@@ -83,10 +83,10 @@ impl World {
             format!("own-{number}-{}", random.index(plan.own_keys))
         };
         let what = match random.below(1000) {
-            0..450 => What::Get,
-            450..840 => What::Put,
-            draw if draw < 1000 - plan.ranges => What::Delete,
-            _ => What::Scan,
+            0..450 => RequestKind::Get,
+            450..840 => RequestKind::Put,
+            draw if draw < 1000 - plan.ranges => RequestKind::Delete,
+            _ => RequestKind::Scan,
         };
         let (mut ack, mut from) = (None, None);
         if random.permille(plan.named_quorums) {
@@ -97,7 +97,7 @@ impl World {
                 ack = Some(random.between(1, named) as u8);
             }
         }
-        Asked { what, key: Bytes::from(key), quorum: AskedQuorum { ack, from }, ttl_ms: 0 }
+        ClientRequest { what, key: Bytes::from(key), quorum: AskedQuorum { ack, from }, ttl_ms: 0 }
     }
 
     /// Handles the arrival of a request at its node.
@@ -114,8 +114,9 @@ impl World {
 
     /// Checks that an idempotency key that was never sent before is not refused as forgotten,
     /// unless a node may have forgotten writes shortly before.
-    fn was_sure(&mut self, number: u64, asked: &Asked, outcome: &ClientOutcome) {
-        let is_new = matches!(&asked.what, What::Change(wanted) if wanted.sent == Sent::First);
+    fn check_not_forgotten(&mut self, number: u64, asked: &ClientRequest, outcome: &ClientOutcome) {
+        let is_new =
+            matches!(&asked.what, RequestKind::Change(wanted) if wanted.sent == RetryState::First);
         let is_refused = matches!(outcome, ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)));
         let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
         if is_new && is_refused && self.ledger.forgetful_at + lately < self.now {
@@ -128,12 +129,12 @@ impl World {
     }
 
     /// Handles the outcome of a client's request.
-    pub(super) fn client_done(&mut self, number: u64, outcome: &ClientOutcome) {
+    pub(super) fn finish_request(&mut self, number: u64, outcome: &ClientOutcome) {
         if self.ledger.asked(number).is_none() {
             return;
         }
         let asked = self.ledger.asked(number).expect("just looked up").clone();
-        self.was_sure(number, &asked, outcome);
+        self.check_not_forgotten(number, &asked, outcome);
         self.ledger.end(self.now, number, outcome);
         self.answers.insert(number, outcome.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
@@ -141,7 +142,7 @@ impl World {
             self.answers.remove(&number);
             self.clients[client].waits_for = None;
             if let Some(contender) = &mut self.clients[client].contender {
-                contender.saw(number, asked, outcome);
+                contender.note_outcome(number, asked, outcome);
             }
             let pause = self.random.between(0, self.plan.think_micros);
             self.agenda.put(self.now + pause, DueEvent::Client(client));

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use protocol::{Answer, AskedQuorum, Condition, Done, Tag};
 
-use crate::histories::{Action, Histories, Sent, Wanted};
-use crate::ledger::{Asked, ClientOutcome, What};
+use crate::histories::{Action, ContendedWrite, Histories, RetryState};
+use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::plan::Plan;
 use crate::random::Random;
 
@@ -17,7 +17,7 @@ pub(super) struct Contender {
     /// Last tags seen of each key, the latest last.
     seen: BTreeMap<Bytes, Vec<Tag>>,
     /// A write with an unknown outcome, which the client sends again.
-    open: Option<(Bytes, Wanted)>,
+    open: Option<(Bytes, ContendedWrite)>,
 }
 
 /// Most tags of a key that a client remembers.
@@ -29,15 +29,15 @@ impl Contender {
         plan: &Plan,
         random: &mut Random,
         histories: &Histories,
-    ) -> Asked {
+    ) -> ClientRequest {
         if let Some((key, wanted)) = self.open.take().filter(|_| random.permille(900)) {
-            return contended(What::Change(wanted), key);
+            return contended(RequestKind::Change(wanted), key);
         }
         let key = histories.key(random.index(plan.contended_keys));
         let what = if random.permille(300) {
-            What::Get
+            RequestKind::Get
         } else if random.permille(plan.plain_writes) {
-            if random.permille(700) { What::Put } else { What::Delete }
+            if random.permille(700) { RequestKind::Put } else { RequestKind::Delete }
         } else {
             let condition = self.condition(&key, random);
             let action = match random.below(10) {
@@ -45,8 +45,8 @@ impl Contender {
                 4..6 => Action::Delete,
                 _ => Action::Add(random.between(1, 1000) as i64),
             };
-            let sent = if random.permille(500) { Sent::First } else { Sent::Once };
-            What::Change(Wanted { condition, action, sent })
+            let sent = if random.permille(500) { RetryState::First } else { RetryState::Once };
+            RequestKind::Change(ContendedWrite { condition, action, sent })
         };
         contended(what, key)
     }
@@ -69,21 +69,26 @@ impl Contender {
     }
 
     /// Remembers the tag in an outcome, or a write that must be sent again.
-    pub(super) fn saw(&mut self, number: u64, asked: Asked, outcome: &ClientOutcome) {
-        let Asked { what, key, .. } = asked;
+    pub(super) fn note_outcome(
+        &mut self,
+        number: u64,
+        asked: ClientRequest,
+        outcome: &ClientOutcome,
+    ) {
+        let ClientRequest { what, key, .. } = asked;
         let is_known = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) => !failed.unknown,
             ClientOutcome::Answer(_) | ClientOutcome::Refused => true,
             ClientOutcome::Nothing | ClientOutcome::Range(_) => false,
         };
-        if let What::Change(wanted) = what
-            && wanted.sent != Sent::Once
+        if let RequestKind::Change(wanted) = what
+            && wanted.sent != RetryState::Once
             && (!is_known
-                || wanted.first(number) != number
+                || wanted.first_number(number) != number
                     && !matches!(outcome, ClientOutcome::Answer(Answer::Done(..))))
         {
-            let sent = Sent::Again(wanted.first(number));
-            self.open = Some((key.clone(), Wanted { sent, ..wanted }));
+            let sent = RetryState::Again(wanted.first_number(number));
+            self.open = Some((key.clone(), ContendedWrite { sent, ..wanted }));
         }
         let ClientOutcome::Answer(answer) = outcome else { return };
         let tag = match answer {
@@ -104,6 +109,6 @@ impl Contender {
 }
 
 /// Creates a request for a contended key with the default quorum, a majority.
-pub(super) fn contended(what: What, key: Bytes) -> Asked {
-    Asked { what, key, quorum: AskedQuorum::default(), ttl_ms: 0 }
+pub(super) fn contended(what: RequestKind, key: Bytes) -> ClientRequest {
+    ClientRequest { what, key, quorum: AskedQuorum::default(), ttl_ms: 0 }
 }

@@ -71,7 +71,7 @@ impl MessageReservation for Reservation {
 }
 
 /// The [`Host`] of a connection while the connection receives.
-pub(crate) struct Lent<'a> {
+pub(crate) struct ReceiveHost<'a> {
     pub(crate) now: Now,
     pub(crate) memory: Memory,
     /// True if a message waits for memory.
@@ -80,7 +80,7 @@ pub(crate) struct Lent<'a> {
     pub(crate) fetching: &'a mut BTreeSet<(NodeId, u64)>,
 }
 
-impl Host for Lent<'_> {
+impl Host for ReceiveHost<'_> {
     type Reservation = Reservation;
 
     fn now(&self) -> Now {

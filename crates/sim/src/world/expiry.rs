@@ -7,8 +7,8 @@
 //! ```
 
 use super::{LoopId, World};
-use crate::histories::Sent;
-use crate::ledger::{Asked, What};
+use crate::histories::RetryState;
+use crate::ledger::{ClientRequest, RequestKind};
 
 /// Bits of the longest time to live, in milliseconds.
 const MOST_TTL_BITS: u64 = 11;
@@ -18,12 +18,12 @@ impl World {
     ///
     /// The draw is derived from the operation's number, so that no other random choice of the run
     /// changes.
-    pub(super) fn ttl_ms(&self, what: &What) -> u64 {
+    pub(super) fn ttl_ms(&self, what: &RequestKind) -> u64 {
         let may_expire = match what {
-            What::Put => true,
+            RequestKind::Put => true,
             // A retry could take effect with the first expiry or with another.
-            What::Change(wanted) => wanted.sent == Sent::Once,
-            What::Get | What::Delete | What::Scan => false,
+            RequestKind::Change(wanted) => wanted.sent == RetryState::Once,
+            RequestKind::Get | RequestKind::Delete | RequestKind::Scan => false,
         };
         let number = self.ledger.next() ^ self.plan.seed << 32;
         let mut draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Returns the expiry of a write's value, as the receiving node computes it.
-    pub(super) fn expiry_ms(&mut self, place: LoopId, number: u64, asked: &Asked) -> u64 {
+    pub(super) fn expiry_ms(&mut self, place: LoopId, number: u64, asked: &ClientRequest) -> u64 {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return 0 };
         if asked.ttl_ms == 0 {
@@ -44,7 +44,7 @@ impl World {
         }
         let now = process.shared.clock.ttl_base_time(now);
         let expiry_ms = now.div_ceil(1000) + asked.ttl_ms;
-        self.ledger.expires(&asked.key, number, expiry_ms);
+        self.ledger.record_expiry(&asked.key, number, expiry_ms);
         expiry_ms
     }
 
@@ -66,7 +66,7 @@ impl World {
         wall.set(self.now, offset);
         let after = wall.wall(self.now);
         self.clocks_set.extend([(self.now, before), (self.now, after)]);
-        self.ledger.clock_is_at(after / 1000);
+        self.ledger.note_clock_set_back(after / 1000);
     }
 
     /// Notes that a node may use the time of its wall clock, even a wrong one, to evaluate reads

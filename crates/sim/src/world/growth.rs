@@ -21,7 +21,7 @@ const MOST_LOOKS: u32 = 6_000;
 impl World {
     /// Runs for `micros` with all nodes, then without one node, then until that node has received
     /// its hints.
-    pub(crate) fn scale(mut self, micros: u64) -> Scale {
+    pub(crate) fn measure_scale(mut self, micros: u64) -> Scale {
         self.run_until(self.now + 1_000_000);
         let (tally, messages) = (self.ledger.tally, self.network.messages);
         self.run_until(self.now + micros);
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Runs for `micros`, then until `joiners` nodes have joined, then for `micros` again.
-    pub(crate) fn grows(mut self, joiners: usize, micros: u64) -> Growth {
+    pub(crate) fn measure_growth(mut self, joiners: usize, micros: u64) -> Growth {
         let nodes = self.nodes.len();
         // By then all nodes have seen one another.
         self.run_until(self.now + 2 * micros);

@@ -38,14 +38,16 @@ impl World {
         let known = shared.membership.layouts.known();
         let is_of_tokens = self.plan.tokens > 0 && self.changes.permille(self.plan.tokens);
         let planned = if is_of_tokens {
-            Some(self.another_access(&known))
+            Some(self.draw_token_change(&known))
         } else if known.stage != Stage::Settled {
-            let is_held_up = self.is_held_up(&known);
+            let waits_for_lost_node = self.waits_for_lost_node(&known);
             let back = self.voters_of(node).and_then(|voter_of| known.aborted(voter_of));
             let has_ids = self.has_ids_for(&known, None);
-            back.filter(|_| is_held_up || self.changes.permille(self.plan.aborts) && has_ids)
+            back.filter(|_| {
+                waits_for_lost_node || self.changes.permille(self.plan.aborts) && has_ids
+            })
         } else {
-            let change = self.wanted_change(&known);
+            let change = self.draw_change(&known);
             self.planned(node, &known, &change)
         };
         if let Some(planned) = planned {
@@ -54,18 +56,18 @@ impl World {
     }
 
     /// Returns the layout with one token added, or with one removed if there are any.
-    fn another_access(&mut self, known: &Layout) -> Layout {
+    fn draw_token_change(&mut self, known: &Layout) -> Layout {
         let tokens = &known.access.tokens;
         let revoked = self.changes.index(2 * tokens.len() + 1);
         let access = match tokens.get(revoked) {
             Some(token) => known.access.without(&token.id_text(), 0),
-            None => known.access.with(self.some_token(), 0),
+            None => known.access.with(self.draw_token(), 0),
         };
         // If the drawn name is in use already, the layout stays as it is.
         known.with_access(access.unwrap_or_else(|_| (*known.access).clone()))
     }
 
-    fn some_token(&mut self) -> Token {
+    fn draw_token(&mut self) -> Token {
         let id = self.changes.between(1, u64::from(u32::MAX)) as u32;
         Token {
             id,
@@ -115,26 +117,26 @@ impl World {
         })
     }
 
-    fn wanted_change(&mut self, known: &Layout) -> PlanChange {
+    fn draw_change(&mut self, known: &Layout) -> PlanChange {
         let has_lost = known.nodes.iter().any(|node| self.is_lost(node));
         if has_lost || self.plan.moves > 0 && self.changes.permille(self.plan.moves) {
             let changes_members = self.plan.changes_members();
             if changes_members && (has_lost || self.changes.permille(self.plan.members)) {
-                return self.members_change(known);
+                return self.draw_members_change(known);
             }
-            self.moving_change(known)
+            self.draw_moving_change(known)
         } else {
-            self.another_council(known)
+            self.draw_council_change(known)
         }
     }
 
-    pub(super) fn another_council(&mut self, known: &Layout) -> PlanChange {
+    pub(super) fn draw_council_change(&mut self, known: &Layout) -> PlanChange {
         let names = known.nodes.iter().map(|node| node.member.name.clone());
-        let council = Some(self.some_councillors(names.collect()));
+        let council = Some(self.draw_councillors(names.collect()));
         PlanChange { council, ..PlanChange::default() }
     }
 
-    pub(super) fn some_councillors(&mut self, mut names: Vec<String>) -> Vec<String> {
+    pub(super) fn draw_councillors(&mut self, mut names: Vec<String>) -> Vec<String> {
         let size = *self.changes.pick(&[1, 3, 3, 5]);
         while names.len() > size || names.len().is_multiple_of(2) {
             let gone = self.changes.index(names.len());
@@ -144,7 +146,7 @@ impl World {
     }
 
     /// Draws a change of weights, of the number of copies, or of both.
-    pub(super) fn moving_change(&mut self, known: &Layout) -> PlanChange {
+    pub(super) fn draw_moving_change(&mut self, known: &Layout) -> PlanChange {
         let mut change = PlanChange::default();
         if self.changes.permille(OF_COPIES) {
             let mut numbers = vec![2, 3, 5];
@@ -171,13 +173,13 @@ impl World {
     }
 
     /// Checks the layout in use on a node.
-    pub(super) fn look_at_layout(&mut self, node: usize) {
+    pub(super) fn check_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
         let shared = Arc::clone(&process.shared);
         let (layout, view) = (shared.membership.layouts.active_layout(), shared.view());
         if view.epoch != layout.epoch {
             let what = format!("node {node} entered {} and does not go by it", layout.epoch);
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
         let machine = &mut self.machines[node];
         machine.voter = Some(shared.membership.layouts.voter());
@@ -189,25 +191,25 @@ impl World {
         self.journal.line(self.now, line);
         if layout.epoch < before {
             let what = format!("node {node} went by epoch {before}, and by {} again", layout.epoch);
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
         let is_latest = self.layouts.last_key_value().is_none_or(|(last, _)| *last < layout.epoch);
         let other = self.layouts.entry(layout.epoch).or_insert_with(|| Arc::clone(&layout));
         if other.id() != layout.id() {
             let what = format!("two layouts of epoch {}: one is that of node {node}", layout.epoch);
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
         if is_latest {
             self.wanted.retain(|wanted| wanted.epoch > layout.epoch);
-            self.leave_by(&layout);
+            self.schedule_switch_offs(&layout);
         }
         if is_latest && self.placement != view.id().placement {
             self.placement = view.id().placement;
-            self.ledger.placed_otherwise();
+            self.ledger.note_placement_change();
         }
         if is_latest && view.topology.digest() != self.topology.digest() {
             self.topology = view.topology.clone();
-            self.ledger.moved(self.topology.default_copies());
+            self.ledger.note_switch(self.topology.default_copies());
         }
     }
 

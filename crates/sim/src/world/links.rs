@@ -67,7 +67,8 @@ impl World {
         // time out.
         let in_time = linked && (answers || !there) && took < CONNECT_MICROS;
         let wall = self.machines[place.node].wall;
-        let begins = attempt.not_before.map_or(self.now, |mono| wall.when(mono).max(self.now));
+        let begins =
+            attempt.not_before.map_or(self.now, |mono| wall.true_time_of(mono).max(self.now));
         let at = begins + if in_time { took } else { CONNECT_MICROS };
         let reachable = in_time && answers;
         self.agenda.put(at, DueEvent::Dialed { place, peer, attempt, reachable });
@@ -95,7 +96,7 @@ impl World {
             return;
         }
         let Some((life, loops)) = answerer else {
-            return self.fall(place, peer, attempt.falls, false, out);
+            return self.end_link(place, peer, attempt.falls, false, out);
         };
         let index = self.random.index(loops);
         let dialer = LoopEnd { node: place.node, life: place.life, index: place.index, open: true };
@@ -161,11 +162,11 @@ impl World {
         let all: Vec<(usize, u64)> = links.map(|(peer, link)| (*peer, link.falls())).collect();
         let foreign = all.iter().filter(|(peer, _)| table.is_foreign(NodeId(*peer as u16)));
         for (peer, falls) in foreign.copied() {
-            self.fall(place, peer, falls, true, out);
+            self.end_link(place, peer, falls, true, out);
         }
         let left = all.into_iter().filter(|(peer, _)| !table.has(NodeId(*peer as u16)));
         for (peer, falls) in left {
-            self.fall(place, peer, falls, false, out);
+            self.end_link(place, peer, falls, false, out);
             if let Some(process) = self.process(place) {
                 process.loops[place.index].links.remove(&peer);
             }
@@ -179,7 +180,7 @@ impl World {
         let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
         self.hang_up(id, endpoint.end);
         if let Some((peer, attempt)) = endpoint.dialed {
-            self.fall(place, peer, attempt.falls, refused, out);
+            self.end_link(place, peer, attempt.falls, refused, out);
         }
     }
 
@@ -191,7 +192,14 @@ impl World {
 
     /// Ends a link, or an attempt to establish one, with all its connections. Only the first call
     /// for an attempt has an effect.
-    fn fall(&mut self, place: LoopId, peer: usize, falls: u64, refused: bool, out: &mut Outbox) {
+    fn end_link(
+        &mut self,
+        place: LoopId,
+        peer: usize,
+        falls: u64,
+        refused: bool,
+        out: &mut Outbox,
+    ) {
         let (now, node) = (self.times(place.node), NodeId(peer as u16));
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];

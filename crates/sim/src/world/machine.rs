@@ -15,11 +15,11 @@ use server::{BoundedClock, Outcome, Pages, StartingNode, StoreRead, Task, WriteP
 use super::DueEvent;
 use super::endpoint::{Endpoint, Memory};
 use super::life::LifeFile;
-use super::ranges::Walks;
+use super::ranges::RangeReads;
+use crate::machine_clock::MachineClock;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::store::Store;
-use crate::wall::Wall;
 
 /// Inbound event of a loop.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) struct Loop {
 
 /// A client's request that a process has accepted and not answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct AcceptedRequest {
     /// Time of acceptance, by the node's monotonic clock.
     pub(crate) mono: u64,
     /// Number of pauses of the machine before acceptance. A process that was paused since may
@@ -90,8 +90,8 @@ pub(crate) struct Process {
     pub(crate) memory: Memory,
     pub(crate) store: Store,
     pub(crate) loops: Vec<Loop>,
-    pub(crate) taken: BTreeMap<ClientId, Taken>,
-    pub(crate) walks: Walks,
+    pub(crate) taken: BTreeMap<ClientId, AcceptedRequest>,
+    pub(crate) walks: RangeReads,
     pub(crate) pages: Pages,
     /// `None` while the task handles an event.
     pub(crate) task: Option<Box<Task>>,
@@ -122,7 +122,7 @@ pub(crate) struct Machine {
     pub(crate) role: Role,
     /// True for a removed node that is to be switched off.
     pub(crate) leaves: bool,
-    pub(crate) wall: Wall,
+    pub(crate) wall: MachineClock,
     /// Greatest lead of the wall clock over true time so far, in microseconds.
     pub(crate) most_ahead: i64,
     pub(crate) disk: MemDisk,
@@ -166,7 +166,7 @@ impl Machine {
             name: format!("node-{number:04}"),
             role: Role::Listed,
             leaves: false,
-            wall: Wall::new(offset, drift, plan.clock_micros),
+            wall: MachineClock::new(offset, drift, plan.clock_micros),
             most_ahead: 0,
             disk: MemDisk::new(),
             lives: 0,
@@ -189,13 +189,13 @@ impl Machine {
     }
 
     /// Creates a machine for an id that is not in use yet.
-    pub(crate) fn vacant(number: usize, plan: &Plan, random: &mut Random) -> Self {
+    pub(crate) fn new_vacant(number: usize, plan: &Plan, random: &mut Random) -> Self {
         let machine = Self::new(number, plan, random);
         Self { name: String::new(), role: Role::Vacant, ..machine }
     }
 
     /// Returns true if the machine's process may be started.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn may_start(&self) -> bool {
         matches!(self.role, Role::Listed | Role::Joined)
     }
 }

@@ -111,7 +111,7 @@ impl World {
 
     /// Returns the number of members of settled layouts that were not members of the settled layout
     /// before, and the number of members of settled layouts that were not members of the next one.
-    fn came_and_went(&self) -> (usize, usize) {
+    fn joined_and_left_counts(&self) -> (usize, usize) {
         let settled: Vec<&Layout> = (self.layouts.values().map(AsRef::as_ref))
             .filter(|layout| layout.stage == Stage::Settled)
             .collect();
@@ -123,12 +123,12 @@ impl World {
         (came, went)
     }
 
-    pub(super) fn joined(&self) -> usize {
-        self.came_and_went().0
+    pub(super) fn joined_count(&self) -> usize {
+        self.joined_and_left_counts().0
     }
 
-    pub(super) fn left(&self) -> usize {
-        self.came_and_went().1
+    pub(super) fn left_count(&self) -> usize {
+        self.joined_and_left_counts().1
     }
 
     /// Returns true if a node of a layout does not run and will never run.
@@ -143,7 +143,7 @@ impl World {
     }
 
     /// Returns true if a change waits for a node that will never answer.
-    pub(super) fn is_held_up(&self, layout: &Layout) -> bool {
+    pub(super) fn waits_for_lost_node(&self, layout: &Layout) -> bool {
         let before = layout.before.iter().flat_map(|before| &before.nodes);
         let mut waited_for = layout.nodes.iter().chain(before.filter(|node| !node.is_lost));
         let waits = matches!(layout.stage, Stage::Prepare | Stage::ReadOld);
@@ -195,13 +195,13 @@ impl World {
 
     /// Draws a change by which nodes join and leave, and lost nodes are removed; perhaps also other
     /// weights, another number of copies, or another metadata quorum.
-    pub(super) fn members_change(&mut self, known: &Layout) -> PlanChange {
+    pub(super) fn draw_members_change(&mut self, known: &Layout) -> PlanChange {
         let more = self.changes.permille(OF_MORE);
-        let mut change = if more { self.moving_change(known) } else { PlanChange::default() };
+        let mut change = if more { self.draw_moving_change(known) } else { PlanChange::default() };
         if !self.plan.forgets_nothing() && self.changes.permille(OF_LOST) {
             let node = usize::from(self.changes.pick(&known.nodes).id.0);
-            if self.machines[node].is_there() && self.may_lose_disk(node) {
-                self.is_lost_with_its_disk(node);
+            if self.machines[node].may_start() && self.may_lose_disk(node) {
+                self.destroy_machine(node);
             }
         }
         let leave = self.changes.index(AT_ONCE);
@@ -213,7 +213,7 @@ impl World {
             let stay = known.nodes.iter().map(|node| node.member.name.clone());
             let stay = stay.filter(|name| !gone(name) && !lost(name));
             let come = change.add.iter().map(|joiner| joiner.member.name.clone());
-            change.council = Some(self.some_councillors(stay.chain(come).collect()));
+            change.council = Some(self.draw_councillors(stay.chain(come).collect()));
         }
         change
     }
@@ -308,10 +308,10 @@ impl World {
     }
 
     /// Sends the requests of all nodes that wait to join, each to a random node.
-    pub(super) fn askers_ask(&mut self) {
+    pub(super) fn request_joins(&mut self) {
         for asker in std::mem::take(&mut self.askers) {
-            match self.asks(&asker.member.name, asker.numbers, 0) {
-                JoinReply::Placed(own, _) => self.is_placed(usize::from(own.0), asker),
+            match self.request_join(&asker.member.name, asker.numbers, 0) {
+                JoinReply::Placed(own, _) => self.start_joined_node(usize::from(own.0), asker),
                 JoinReply::Waits | JoinReply::Refused => self.askers.push(asker),
             }
         }
@@ -322,7 +322,7 @@ impl World {
 
     /// Returns the answer of a random node to a request to join from a node whose clock shows
     /// `wall`.
-    fn asks(&mut self, name: &str, numbers: Candidate, wall: u64) -> JoinReply {
+    fn request_join(&mut self, name: &str, numbers: Candidate, wall: u64) -> JoinReply {
         let node = *self.changes.pick(&self.nodes);
         let machine = &self.machines[node];
         let Some(process) = machine.process.as_ref().filter(|_| !machine.paused) else {
@@ -342,11 +342,11 @@ impl World {
     }
 
     /// Turns a vacant machine into a node that was included in a layout, and starts it.
-    fn is_placed(&mut self, node: usize, asker: AskingNode) {
+    fn start_joined_node(&mut self, node: usize, asker: AskingNode) {
         let machine = &mut self.machines[node];
         if machine.role != Role::Vacant {
             let what = format!("{} is given the id of {}: {node}", asker.member.name, machine.name);
-            return self.ledger.accuse(self.now, what);
+            return self.ledger.report_error(self.now, what);
         }
         (machine.role, machine.name, machine.disk) = (Role::Joined, asker.member.name, asker.disk);
         self.journal.line(self.now, format_args!("n{node} is {}", machine.name));
@@ -354,13 +354,17 @@ impl World {
         self.nodes.sort_unstable();
         self.agenda.put(self.now + 1_000, DueEvent::Start(node));
         if let Some(last) = self.layouts.values().next_back().cloned() {
-            self.leave_by(&last);
+            self.schedule_switch_offs(&last);
         }
     }
 
     /// Runs the start of a node that has joined or is about to join. Returns true if the start
     /// continues.
-    pub(super) fn takes_place(&mut self, node: usize, engine: &Engine) -> Result<bool, StartError> {
+    pub(super) fn join_at_start(
+        &mut self,
+        node: usize,
+        engine: &Engine,
+    ) -> Result<bool, StartError> {
         let incarnation = Incarnation(self.changes.number());
         let voter = VoterId(self.changes.number());
         let Some(numbers) = Candidate::of(engine, Candidate { incarnation, voter })? else {
@@ -368,7 +372,7 @@ impl World {
         };
         let name = self.machines[node].name.clone();
         let (wall, skew) = (self.times(node).wall, self.plan.max_skew_micros);
-        match self.asks(&name, numbers, wall) {
+        match self.request_join(&name, numbers, wall) {
             JoinReply::Placed(own, layout) => {
                 let processes = self.nodes.iter().map(|node| self.machines[*node].process.as_ref());
                 let cluster =
@@ -388,7 +392,7 @@ impl World {
     }
 
     /// Destroys a machine with its disk.
-    fn is_lost_with_its_disk(&mut self, node: usize) {
+    fn destroy_machine(&mut self, node: usize) {
         self.faults += 1;
         self.note_lost_disk(node);
         self.end_process(node, ProcessEnd::Kill);
@@ -397,13 +401,13 @@ impl World {
         self.machines[node].role = Role::Lost;
         self.nodes.retain(|other| *other != node);
         if let Some(last) = self.layouts.values().next_back().cloned() {
-            self.leave_by(&last);
+            self.schedule_switch_offs(&last);
         }
     }
 
     /// Handles a layout that is in force on some node: nodes that it no longer contains are
     /// switched off later.
-    pub(super) fn leave_by(&mut self, layout: &Layout) {
+    pub(super) fn schedule_switch_offs(&mut self, layout: &Layout) {
         for node in 0..self.machines.len() {
             let machine = &mut self.machines[node];
             if machine.leaves || !layout.is_retired(NodeId(node as u16)) {
@@ -434,7 +438,7 @@ impl World {
             return;
         }
         self.end_process(node, ProcessEnd::Kill);
-        self.takes_future_along(node);
+        self.note_future_writes_lost(node);
         self.machines[node].role = Role::Gone;
         self.nodes.retain(|other| *other != node);
         self.forget_hints(node);
@@ -442,10 +446,10 @@ impl World {
 
     /// Proposes what resolves changes that cannot end by themselves: reverts a change that waits
     /// for a lost node, and removes lost nodes as dead.
-    pub(super) fn see_to_the_lost(&mut self) {
+    pub(super) fn resolve_lost_nodes(&mut self) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let has_lost = last.nodes.iter().any(|node| self.is_lost(node));
-        if !has_lost && !self.is_held_up(&last) {
+        if !has_lost && !self.waits_for_lost_node(&last) {
             return;
         }
         let node = *self.changes.pick(&self.nodes);
@@ -460,7 +464,7 @@ impl World {
             self.planned(node, &last, &change)
         } else {
             let back = self.voters_of(node).and_then(|voter_of| last.aborted(voter_of));
-            back.filter(|_| self.is_held_up(&last))
+            back.filter(|_| self.waits_for_lost_node(&last))
         };
         if let Some(planned) = planned {
             self.propose(node, life, planned);

@@ -3,21 +3,21 @@
 //! ```text
 //!            agenda: the next event, in true time
 //!               │
-//!   clients ────┼──▶ machines ─ loops ─ Protocol ─┐      turn.rs   a loop's turn
+//!   clients ────┼──▶ machines ─ loops ─ Protocol ────┐      turn.rs   a loop's turn
 //!   nemesis ────┤        └──── store ◀───────────────┤      links.rs, wire.rs   connections
 //!   network ────┘◀───────────────────────────────────┘      power.rs  start, stop, crash
-//!   ledger ◀── the clients' answers                         clients.rs, nemesis.rs, ending.rs
+//!   ledger ◀── the clients' answers      clients.rs, nemesis.rs, final_checks.rs
 //! ```
 
 mod clients;
 mod contenders;
-mod ending;
 mod endpoint;
 mod expiry;
+mod final_checks;
 mod growth;
+mod journal_lines;
 mod layouts;
 mod life;
-mod lines;
 mod links;
 mod machine;
 mod members;
@@ -39,7 +39,7 @@ use server::link::Attempt;
 use server::{HintQuery, StoreRead, TaskEvent};
 
 use crate::Report;
-use crate::agenda::EventQueue;
+use crate::event_queue::EventQueue;
 use crate::journal::Journal;
 use crate::ledger::{ClientOutcome, Ledger};
 use crate::network::Network;
@@ -149,7 +149,7 @@ pub(crate) enum DueEvent {
     /// A client takes its next step.
     Client(usize),
     /// A client's request arrives.
-    Asked {
+    RequestArrives {
         number: u64,
         place: LoopId,
     },
@@ -224,7 +224,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan) -> Self {
         let mut random = Random::new(plan.seed ^ 0x5eed);
-        let network = Network::new(plan.ids(), plan.speed, random.fork());
+        let network = Network::new(plan.max_node_ids(), plan.speed, random.fork());
         let mut machines: Vec<_> =
             (0..plan.nodes).map(|n| Machine::new(n, &plan, &mut random)).collect();
         let members = machines.iter().map(|machine: &Machine| Member {
@@ -235,8 +235,8 @@ impl World {
         let topology = Topology::new(members.collect(), plan.replicas);
         let topology = topology.expect("the names of the machines are in order");
         let mut apart = Random::new(plan.seed ^ 0x70_1ae5);
-        let vacant = plan.nodes..plan.ids();
-        machines.extend(vacant.map(|n| Machine::vacant(n, &plan, &mut apart)));
+        let vacant = plan.nodes..plan.max_node_ids();
+        machines.extend(vacant.map(|n| Machine::new_vacant(n, &plan, &mut apart)));
         let mut clients: Vec<_> =
             (0..plan.clients).map(|n| Client::new(n, random.fork())).collect();
         let nemesis = nemesis::Nemesis::new(random.fork());
@@ -324,17 +324,17 @@ impl World {
             DueEvent::Outdated { node, life } => self.outdated(node, life),
             DueEvent::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
             DueEvent::Busy { place, call } => self.was_busy(place, call),
-            DueEvent::Keep { node, life } => self.keep(node, life),
+            DueEvent::Keep { node, life } => self.run_background_step(node, life),
             DueEvent::Dialed { place, peer, attempt, reachable } => {
                 self.dialed(place, peer, attempt, reachable);
             }
             DueEvent::Deliver { connection, end } => self.deliver(connection, end),
             DueEvent::Ping(place) => self.ping(place),
-            DueEvent::Client(client) => self.client_asks(client),
-            DueEvent::Asked { number, place } => self.asked(number, place),
-            DueEvent::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
+            DueEvent::Client(client) => self.send_next_request(client),
+            DueEvent::RequestArrives { number, place } => self.asked(number, place),
+            DueEvent::ClientOutcome { number, outcome } => self.finish_request(number, &outcome),
             DueEvent::Change => self.change_layout(),
-            DueEvent::Ask => self.askers_ask(),
+            DueEvent::Ask => self.request_joins(),
             DueEvent::SwitchOff(node) => self.switch_off(node),
             DueEvent::Nemesis => self.next_fault(),
             DueEvent::Remedy(remedy) => self.remedy(remedy),
@@ -351,8 +351,8 @@ impl World {
             faults: self.faults,
             changes: self.layouts.len().saturating_sub(1) as u64,
             moves: self.moves_ended(),
-            joined: self.joined() as u64,
-            left: self.left() as u64,
+            joined: self.joined_count() as u64,
+            left: self.left_count() as u64,
             micros: self.now,
             events: self.journal.lines(),
             hash: self.journal.hash(),

@@ -72,21 +72,21 @@ impl World {
         let node = *self.nemesis.random.pick(&self.nodes);
         self.journal.line(self.now, format_args!("fault {fault:?} n{node}"));
         self.faults += 1;
-        self.strike(fault, node);
+        self.begin_fault(fault, node);
         let pause = self.nemesis.random.between(10_000, self.plan.fault_micros);
         self.agenda.put(self.now + pause, DueEvent::Nemesis);
     }
 
     /// Draws the duration of a fault.
-    fn lasts(&mut self) -> u64 {
+    fn fault_duration(&mut self) -> u64 {
         self.nemesis.random.spread(10_000, 20_000_000)
     }
 
-    fn later(&mut self, delay: u64, remedy: Remedy) {
+    fn schedule_remedy(&mut self, delay: u64, remedy: Remedy) {
         self.agenda.put(self.now + delay, DueEvent::Remedy(remedy));
     }
 
-    fn strike(&mut self, fault: Fault, node: usize) {
+    fn begin_fault(&mut self, fault: Fault, node: usize) {
         match fault {
             Fault::Kill => self.crash(node, ProcessEnd::Kill),
             Fault::PowerCut => self.crash(node, self.power_cut()),
@@ -106,28 +106,28 @@ impl World {
             Fault::Rollback => {
                 let machine = &self.machines[node];
                 let copy = (machine.disk.deep_clone(), machine.life_file.clone());
-                let lasts = self.lasts();
-                self.later(lasts, Remedy::RollBack(node, copy.0, copy.1));
+                let lasts = self.fault_duration();
+                self.schedule_remedy(lasts, Remedy::RollBack(node, copy.0, copy.1));
             }
-            Fault::Rot => self.rot(node),
+            Fault::Rot => self.corrupt_disk(node),
             Fault::DiskError => self.break_disk(node),
             Fault::DiskFull => {
                 let room = self.nemesis.random.spread(1, 200_000);
                 let machine = &mut self.machines[node];
                 machine.disk_is_bad = true;
                 machine.disk.set_capacity(Some(machine.disk.used() + room));
-                let lasts = self.lasts();
-                self.later(lasts, Remedy::DiskFree(node));
+                let lasts = self.fault_duration();
+                self.schedule_remedy(lasts, Remedy::DiskFree(node));
             }
             Fault::SlowDisk => {
                 self.machines[node].slow_disk = self.nemesis.random.spread(10_000, 500_000);
-                let lasts = self.lasts();
-                self.later(lasts, Remedy::DiskFast(node));
+                let lasts = self.fault_duration();
+                self.schedule_remedy(lasts, Remedy::DiskFast(node));
             }
             Fault::Pause => {
                 self.pause(node);
                 let lasts = self.nemesis.random.spread(10_000, 60_000_000);
-                self.later(lasts, Remedy::Resume(node));
+                self.schedule_remedy(lasts, Remedy::Resume(node));
             }
             Fault::Partition | Fault::OneWay | Fault::Bridge | Fault::Flapping => {
                 self.partition(fault, node);
@@ -136,8 +136,8 @@ impl World {
                 let loss = if fault == Fault::Loss { 300 } else { 0 };
                 let slow = self.nemesis.random.spread(1_000, 400_000);
                 self.network.disturb(node, loss, if loss == 0 { slow } else { 0 });
-                let lasts = self.lasts();
-                self.later(lasts, Remedy::Undisturb(node));
+                let lasts = self.fault_duration();
+                self.schedule_remedy(lasts, Remedy::Undisturb(node));
             }
             Fault::Break => self.break_connections(node),
             Fault::ClockJump => self.set_clock(node),
@@ -145,7 +145,7 @@ impl World {
                 self.crash(node, ProcessEnd::Kill);
                 self.set_clock(node);
             }
-            Fault::ClockByDays => self.clock_by_days(node),
+            Fault::ClockByDays => self.set_clock_off_by_days(node),
             Fault::RollingRestart => {
                 if !std::mem::replace(&mut self.nemesis.rolling, true) {
                     self.stop_cleanly(self.nodes[0], true);
@@ -210,7 +210,7 @@ impl World {
     }
 
     /// Flips one bit of one table. The disk counts as lost from then on.
-    fn rot(&mut self, node: usize) {
+    fn corrupt_disk(&mut self, node: usize) {
         let disk = self.machines[node].disk.clone();
         let mut tables = disk.list().unwrap_or_default();
         tables.retain(|name| name.ends_with(".sst"));
@@ -224,8 +224,8 @@ impl World {
         self.nemesis.wiped = Some(node);
         self.machines[node].disk_is_bad = true;
         self.machines[node].rotten = true;
-        let lasts = self.lasts();
-        self.later(lasts, Remedy::Replace(node));
+        let lasts = self.fault_duration();
+        self.schedule_remedy(lasts, Remedy::Replace(node));
     }
 
     fn break_disk(&mut self, node: usize) {
@@ -243,12 +243,12 @@ impl World {
         let fault = DiskFault::once(op, EIO).suffix(suffix).after(random.below(20));
         self.machines[node].disk.fail(fault);
         self.machines[node].disk_is_bad = true;
-        let lasts = self.lasts().max(1_000_000);
-        self.later(lasts, Remedy::DiskMended(node));
+        let lasts = self.fault_duration().max(1_000_000);
+        self.schedule_remedy(lasts, Remedy::DiskMended(node));
     }
 
     /// Returns the paths that a partition blocks.
-    fn ways(&mut self, fault: Fault, node: usize) -> Vec<(usize, usize)> {
+    fn paths_to_block(&mut self, fault: Fault, node: usize) -> Vec<(usize, usize)> {
         let nodes = self.machines.len();
         let random = &mut self.nemesis.random;
         let others: Vec<usize> = (0..nodes).filter(|other| *other != node).collect();
@@ -271,22 +271,22 @@ impl World {
     }
 
     fn partition(&mut self, fault: Fault, node: usize) {
-        let ways = self.ways(fault, node);
+        let ways = self.paths_to_block(fault, node);
         self.journal.line(self.now, format_args!("blocked: {ways:?}"));
-        self.block(&ways, true);
+        self.set_blocked(&ways, true);
         if fault == Fault::Flapping {
             let period = self.nemesis.random.spread(20_000, 3_000_000);
             let left = self.nemesis.random.between(2, 20) as u32;
-            self.later(period, Remedy::Flap { ways, left, blocked: true, period });
+            self.schedule_remedy(period, Remedy::Flap { ways, left, blocked: true, period });
         } else {
-            let lasts = self.lasts();
-            self.later(lasts, Remedy::Unblock(ways));
+            let lasts = self.fault_duration();
+            self.schedule_remedy(lasts, Remedy::Unblock(ways));
         }
     }
 
-    fn block(&mut self, ways: &[(usize, usize)], begins: bool) {
+    fn set_blocked(&mut self, ways: &[(usize, usize)], begins: bool) {
         for (from, to) in ways {
-            self.network.block(*from, *to, begins);
+            self.network.set_blocked(*from, *to, begins);
         }
         if !begins {
             self.resend_all();
@@ -297,7 +297,7 @@ impl World {
         let Some(life) = self.machines[node].process.as_ref().map(|process| process.life) else {
             return;
         };
-        for (connection, end) in self.network.of_process(node, life) {
+        for (connection, end) in self.network.connections_of_process(node, life) {
             if end == 0 && self.nemesis.random.permille(500) {
                 let place = self.network.get(connection).expect("just listed").ends[0];
                 let (life, index) = (place.life, place.index);
@@ -319,7 +319,7 @@ impl World {
 
     /// Sets a clock off by days. The writes that the node makes while its clock is wrong are
     /// removed from its store afterwards, which counts as a lost disk.
-    fn clock_by_days(&mut self, node: usize) {
+    fn set_clock_off_by_days(&mut self, node: usize) {
         if !self.may_lose_disk(node) {
             return;
         }
@@ -335,14 +335,14 @@ impl World {
         let machine = &mut self.machines[node];
         machine.most_ahead = machine.most_ahead.max(days * DAY_MICROS);
         self.set_wall(node, days * DAY_MICROS);
-        self.later(lasts, Remedy::ClockRight(node));
+        self.schedule_remedy(lasts, Remedy::ClockRight(node));
     }
 
     pub(super) fn is_off_by_days(&self, node: usize) -> bool {
         self.nemesis.off == Some(node)
     }
 
-    fn clock_right(&mut self, node: usize) {
+    fn set_clock_right(&mut self, node: usize) {
         self.nemesis.off = None;
         self.end_process(node, ProcessEnd::Kill);
         self.set_wall(node, 0);
@@ -364,7 +364,7 @@ impl World {
     fn stop_cleanly(&mut self, node: usize, roll: bool) {
         self.machines[node].stopping = true;
         self.say_goodbye(node);
-        self.later(1_200_000, Remedy::Stop { node, roll });
+        self.schedule_remedy(1_200_000, Remedy::Stop { node, roll });
     }
 
     pub(super) fn remedy(&mut self, remedy: Remedy) {
@@ -374,12 +374,12 @@ impl World {
         self.journal.line(self.now, format_args!("remedy {remedy:?}"));
         match remedy {
             Remedy::Resume(node) => self.resume(node),
-            Remedy::Unblock(ways) => self.block(&ways, false),
+            Remedy::Unblock(ways) => self.set_blocked(&ways, false),
             Remedy::Flap { ways, left, blocked, period } => {
-                self.block(&ways, !blocked);
+                self.set_blocked(&ways, !blocked);
                 if left > 0 || !blocked {
                     let (left, blocked) = (left.saturating_sub(1), !blocked);
-                    self.later(period, Remedy::Flap { ways, left, blocked, period });
+                    self.schedule_remedy(period, Remedy::Flap { ways, left, blocked, period });
                 }
             }
             Remedy::Undisturb(node) => self.network.disturb(node, 0, 0),
@@ -406,7 +406,7 @@ impl World {
                 let next = self.nodes.iter().copied().find(|next| *next > node);
                 if let Some(next) = next.filter(|_| roll) {
                     let wait = away + self.nemesis.random.spread(500_000, 5_000_000);
-                    self.later(wait, Remedy::Roll(next));
+                    self.schedule_remedy(wait, Remedy::Roll(next));
                 } else if roll {
                     self.nemesis.rolling = false;
                 }
@@ -414,13 +414,13 @@ impl World {
             Remedy::Replace(node) => {
                 // The disk may have been replaced already, while another lost disk was being
                 // rebuilt.
-                if self.machines[node].is_there() && self.machines[node].rotten {
+                if self.machines[node].may_start() && self.machines[node].rotten {
                     self.replace_disk(node);
                 }
             }
             Remedy::RollBack(node, copy, life_file) => {
                 let machine = &self.machines[node];
-                let is_whole = machine.is_there() && !machine.disk_is_bad;
+                let is_whole = machine.may_start() && !machine.disk_is_bad;
                 if self.may_lose_disk(node) && is_whole {
                     self.nemesis.wiped = Some(node);
                     self.crash(node, ProcessEnd::Kill);
@@ -430,7 +430,7 @@ impl World {
                 }
             }
             Remedy::Roll(node) => self.stop_cleanly(node, true),
-            Remedy::ClockRight(node) => self.clock_right(node),
+            Remedy::ClockRight(node) => self.set_clock_right(node),
         }
     }
 
@@ -448,7 +448,7 @@ impl World {
         self.network.heal();
         self.resend_all();
         if let Some(node) = self.nemesis.off {
-            self.clock_right(node);
+            self.set_clock_right(node);
         }
         for node in self.nodes.clone() {
             self.mend_disk(node);
@@ -464,7 +464,7 @@ impl World {
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
             let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);
             self.set_wall(node, offset);
-            let failed = |process: &super::Process| process.store.engine().healthy().is_err();
+            let failed = |process: &super::Process| process.store.engine().check_health().is_err();
             if self.machines[node].process.as_ref().is_some_and(failed) {
                 self.end_process(node, ProcessEnd::Kill);
             }

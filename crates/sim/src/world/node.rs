@@ -14,17 +14,17 @@ use server::{HintQuery, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpo
 use super::machine::Input;
 use super::{DueEvent, LoopId, World};
 use crate::histories::is_contended;
-use crate::ledger::{is_replica, show};
+use crate::ledger::{describe_record, is_replica};
 use crate::store::{BatchOwner, Store};
 
 /// Driver of a node's task on a simulated machine.
-struct InTask<'a> {
+struct SimTaskDriver<'a> {
     world: &'a mut World,
     node: usize,
     life: u32,
 }
 
-impl InTask<'_> {
+impl SimTaskDriver<'_> {
     fn place(&self, index: usize) -> LoopId {
         LoopId { node: self.node, life: self.life, index }
     }
@@ -35,7 +35,7 @@ impl InTask<'_> {
     }
 }
 
-impl WriteBatcher for InTask<'_> {
+impl WriteBatcher for SimTaskDriver<'_> {
     fn now(&self) -> Now {
         self.world.times(self.node)
     }
@@ -58,7 +58,7 @@ impl WriteBatcher for InTask<'_> {
     }
 }
 
-impl TaskDriver for InTask<'_> {
+impl TaskDriver for SimTaskDriver<'_> {
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request) {
         let loops = self.world.plan.loops;
         let place = self.place(call.0 as usize % loops);
@@ -144,11 +144,11 @@ impl World {
         if !matches!(event, TaskEvent::Node(BackgroundEvent::Tick)) {
             self.journal.line(self.now, format_args!("n{node} {}", node_line(&event)));
         }
-        task.handle(&mut InTask { world: self, node, life }, event);
+        task.handle(&mut SimTaskDriver { world: self, node, life }, event);
         if let Some(process) = self.process(place) {
             process.task = Some(task);
         }
-        self.look_at_layout(node);
+        self.check_layout(node);
     }
 
     pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintQuery) {
@@ -189,7 +189,7 @@ impl World {
 
     /// Checks that every stored hint has reached its target, after all nodes have delivered their
     /// hints.
-    pub(super) fn hints_are_delivered(&mut self) {
+    pub(super) fn check_hints_delivered(&mut self) {
         for ((peer, holder, key), rank) in std::mem::take(&mut self.owed) {
             let members = self.members();
             if !members.contains(&peer) || !members.contains(&holder) {
@@ -220,9 +220,9 @@ impl World {
                 let what = format!(
                     "hint lost: node {holder} kept {rank:x?} of {key:?} for node {peer}, which \
                      holds {}",
-                    show(held.as_ref())
+                    describe_record(held.as_ref())
                 );
-                self.ledger.accuse(self.now, what);
+                self.ledger.report_error(self.now, what);
             }
         }
     }

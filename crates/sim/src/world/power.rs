@@ -14,12 +14,12 @@ use server::{PageWork, Pages, StartError, StartedNode, StartingNode, Task};
 use super::endpoint::Memory;
 use super::life::LifeFile;
 use super::machine::{Loop, Process, Role};
-use super::ranges::Walks;
+use super::ranges::RangeReads;
 use super::{DueEvent, LoopId, World};
 use crate::ledger::ClientOutcome;
+use crate::machine_clock::true_wall_time;
 use crate::records::BRIEF_BYTES;
 use crate::store::{BatchOwner, Store};
-use crate::wall::true_wall;
 
 /// Most microseconds between two checks of the clock's bound and of the background work.
 const KEEP_MICROS: u64 = 80_000;
@@ -51,7 +51,7 @@ pub(crate) enum ProcessEnd {
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let machine = &mut self.machines[node];
-        if machine.process.is_some() || machine.opened.is_some() || !machine.is_there() {
+        if machine.process.is_some() || machine.opened.is_some() || !machine.may_start() {
             return;
         }
         machine.dark = false;
@@ -80,7 +80,7 @@ impl World {
         let store_id = u64::from(origin_of(&machine.name)) + 1;
         let store = Store::open(&machine.disk, store_id, &self.plan);
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
-        if machine.role == Role::Joined && !self.takes_place(node, store.engine())? {
+        if machine.role == Role::Joined && !self.join_at_start(node, store.engine())? {
             self.lose_store(node, store, ProcessEnd::PowerCut);
             return Ok(None);
         }
@@ -93,7 +93,7 @@ impl World {
         let skew = self.plan.max_skew_micros;
         match StartingNode::open(store.engine(), named, incarnation, state, wall, skew) {
             Ok(starting) => Ok(Some((store, starting))),
-            Err(StartError::Ahead { .. }) => self.started_ahead(node, &store).map(|()| None),
+            Err(StartError::Ahead { .. }) => self.handle_refused_start(node, &store).map(|()| None),
             Err(error) => Err(error),
         }
     }
@@ -103,7 +103,7 @@ impl World {
         self.journal.line(self.now, format_args!("n{node} does not start: {error}"));
         if mended && !error.is_no_space() {
             let what = format!("node {node} does not start on a good disk: {error}");
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
         self.agenda.put(self.now + AGAIN_MICROS, DueEvent::Start(node));
     }
@@ -174,14 +174,14 @@ impl World {
             store,
             loops,
             taken: BTreeMap::new(),
-            walks: Walks::default(),
+            walks: RangeReads::default(),
             pages: Pages::new(self.plan.page_bytes, PAGE_WORK),
             task: Some(Box::new(task)),
             clock,
             bound_asked_at: None,
             synced_at: self.now,
         });
-        self.look_at_layout(node);
+        self.check_layout(node);
         self.agenda.put(self.now + 1_000, DueEvent::Keep { node, life });
         self.agenda.put(self.now + 1_000, DueEvent::Tick { node, life });
         // Connections to an earlier incarnation get a reset.
@@ -197,7 +197,7 @@ impl World {
         let differs = before.into_iter().chain(all.flatten()).find(|other| Some(*other) != id);
         if let Some(other) = differs.filter(|_| id.is_some() || before.is_some()) {
             let what = format!("two clusters: node {node} belongs to {id:?}, another to {other}");
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
     }
 
@@ -243,7 +243,7 @@ impl World {
             self.agenda
                 .put(at, DueEvent::ClientOutcome { number, outcome: ClientOutcome::Nothing });
         }
-        for (connection, end) in self.network.of_process(node, process.life) {
+        for (connection, end) in self.network.connections_of_process(node, process.life) {
             let is_noticed = how != ProcessEnd::PowerCut;
             if let Some(at) = self.network.close(self.now, connection, end, is_noticed) {
                 self.agenda.put(at, DueEvent::Deliver { connection, end: 1 - end });
@@ -262,7 +262,7 @@ impl World {
         let disk = machine.disk.clone();
         match how {
             ProcessEnd::Clean => store.close(),
-            ProcessEnd::Kill | ProcessEnd::PowerCut => store.die(&disk, &mut self.random),
+            ProcessEnd::Kill | ProcessEnd::PowerCut => store.crash(&disk, &mut self.random),
         }
         machine.disk = match how {
             ProcessEnd::Clean | ProcessEnd::Kill => disk.process_crash(),
@@ -291,7 +291,7 @@ impl World {
         self.forget_hints(node);
         let machine = &self.machines[node];
         let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
-        self.ledger.wiped(self.now, origin_of(&machine.name), lost_before);
+        self.ledger.note_wiped_disk(self.now, origin_of(&machine.name), lost_before);
     }
 
     pub(super) fn pause(&mut self, node: usize) {
@@ -312,11 +312,11 @@ impl World {
     }
 
     /// Does one step of the work of the production process's background threads.
-    pub(super) fn keep(&mut self, node: usize, life: u32) {
+    pub(super) fn run_background_step(&mut self, node: usize, life: u32) {
         let place = LoopId { node, life, index: 0 };
         let times = self.times(node);
         let (now, sync) = (self.now, self.plan.sync);
-        self.clock_is_its_own(node);
+        self.check_clock_lead(node);
         let Some(process) = self.process(place) else { return };
         let worked = process.store.work();
         if let SyncMode::Interval(every) = sync
@@ -338,19 +338,19 @@ impl World {
 
     /// Checks that other nodes have not put a node's clock ahead of its own wall clock by more than
     /// the allowed skew. Only the node's own bound may put the clock further ahead, at each start.
-    fn clock_is_its_own(&mut self, node: usize) {
+    fn check_clock_lead(&mut self, node: usize) {
         let (now, skew) = (self.now, self.plan.max_skew_micros);
         let machine = &mut self.machines[node];
         machine.most_ahead = machine.most_ahead.max(machine.wall.offset(now));
         let starts = u64::from(machine.lives) * START_AHEAD;
-        let most = true_wall(now) + skew + starts + KEEP_MICROS;
+        let most = true_wall_time(now) + skew + starts + KEEP_MICROS;
         let most = most.saturating_add_signed(machine.most_ahead);
         let Some(process) = &machine.process else { return };
         let clock = process.shared.clock.last() >> 12;
         if clock > most {
             let what =
                 format!("carried away: the clock of node {node} is {} us ahead", clock - most);
-            self.ledger.accuse(now, what);
+            self.ledger.report_error(now, what);
         }
     }
 

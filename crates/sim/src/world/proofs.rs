@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use lsm::{PurgeRule, Space, Work};
+use lsm::{PurgeRule, Space, StepOutcome};
 use protocol::Record;
 use protocol::layout::Stage;
 
 use super::World;
-use crate::ledger::{is_replica, show};
+use crate::ledger::{describe_record, is_replica};
 
 /// Microseconds between two comparisons of all stored records.
 const LOOK_MICROS: u64 = 100_000;
@@ -26,7 +26,7 @@ impl World {
     }
 
     /// Checks the proof of a watermark that has risen.
-    pub(super) fn is_proven(&mut self, watermark: u64) {
+    pub(super) fn record_proof(&mut self, watermark: u64) {
         if self.now < self.looked_at + LOOK_MICROS {
             return;
         }
@@ -53,7 +53,7 @@ impl World {
                 let own = held.get(*key).filter(|own| self.holds_for_readers(*node, key, own));
                 let own = own.map(|(record, _)| record);
                 if self.differs(*node, key, own, newest, watermark) {
-                    let (own, newest) = (show(own), show(Some(newest)));
+                    let (own, newest) = (describe_record(own), describe_record(Some(newest)));
                     wrong.push(format!(
                         "not proven: {key:?}: node {node} holds {own}, the newest up to \
                          {watermark:x} is {newest}"
@@ -65,9 +65,9 @@ impl World {
         if held.len() == all.len() {
             let newest = newest.into_iter();
             let ranks = newest.map(|(key, record)| (key.clone(), record.rank())).collect();
-            self.ledger.is_proven(self.now, watermark, ranks);
+            self.ledger.record_proof(self.now, watermark, ranks);
         }
-        wrong.into_iter().for_each(|what| self.ledger.accuse(self.now, what));
+        wrong.into_iter().for_each(|what| self.ledger.report_error(self.now, what));
     }
 
     /// Returns true if a node lacks the newest record up to the watermark that any node holds.
@@ -140,28 +140,28 @@ impl World {
 
     /// Checks that no node holds a record that may be purged up to this proven time. Expects that a
     /// full compaction follows the proof.
-    pub(super) fn all_is_purged(&mut self, proven: u64) {
+    pub(super) fn check_all_purged(&mut self, proven: u64) {
         for node in self.members() {
             if self.watermark(node) < proven {
                 let what = format!("node {node} does not know that {proven:x} is proven");
-                self.ledger.accuse(self.now, what);
+                self.ledger.report_error(self.now, what);
             }
             let process = self.machines[node].process.as_ref().expect("all are settled");
             let engine = process.store.engine();
             engine.rotate_all();
             let flushed = || -> Result<(), lsm::Error> {
-                while engine.flush_one()? == Work::Done {}
+                while engine.flush_one()? == StepOutcome::Done {}
                 engine.compact_all()
             };
             if let Err(error) = flushed() {
                 let what = format!("node {node} can't compact what it holds: {error}");
-                self.ledger.accuse(self.now, what);
+                self.ledger.report_error(self.now, what);
             }
             for (key, (record, _)) in self.all_held(node).unwrap_or_default() {
                 if is_purgeable_at(&record, proven) {
-                    let what = show(Some(&record));
+                    let what = describe_record(Some(&record));
                     let what = format!("not purged: node {node} holds {what} of {key:?}");
-                    self.ledger.accuse(self.now, what);
+                    self.ledger.report_error(self.now, what);
                 }
             }
         }

@@ -27,12 +27,12 @@ pub(crate) struct RangeRead {
 /// All ranges that a process reads, by the number of the client's request, with the number of calls
 /// made so far.
 #[derive(Debug, Default)]
-pub(crate) struct Walks {
+pub(crate) struct RangeReads {
     walks: BTreeMap<u64, RangeRead>,
     calls: u64,
 }
 
-impl Walks {
+impl RangeReads {
     /// Returns the numbers of the clients' requests.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.walks.keys().copied()
@@ -44,7 +44,7 @@ impl Walks {
 }
 
 impl World {
-    pub(super) fn begin_walk(
+    pub(super) fn begin_range(
         &mut self,
         place: LoopId,
         number: u64,
@@ -54,17 +54,17 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let shared = Arc::clone(&process.shared);
         let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
-            return self.end_walk(number, ClientOutcome::Nothing);
+            return self.end_range(number, ClientOutcome::Nothing);
         };
         let walk = RangeRead { range, place, asking: BTreeMap::new(), items: Vec::new() };
         process.walks.walks.insert(number, walk);
-        self.walk_on(place, number, out);
+        self.continue_range(place, number, out);
     }
 
-    fn walk_on(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
+    fn continue_range(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let wall = self.times(place.node).wall;
         let Some(process) = self.process(place) else { return };
-        let Walks { walks, calls } = &mut process.walks;
+        let RangeReads { walks, calls } = &mut process.walks;
         let Some(walk) = walks.get_mut(&number) else { return };
         let outcome = loop {
             match walk.range.step(|| wall) {
@@ -84,10 +84,10 @@ impl World {
             }
         };
         walks.remove(&number);
-        self.end_walk(number, outcome);
+        self.end_range(number, outcome);
     }
 
-    fn end_walk(&mut self, number: u64, outcome: ClientOutcome) {
+    fn end_range(&mut self, number: u64, outcome: ClientOutcome) {
         let at = self.now + self.random.between(30, 300);
         self.agenda.put(at, DueEvent::ClientOutcome { number, outcome });
     }
@@ -138,6 +138,6 @@ impl World {
         if walk.range.take(node, asked) {
             walk.asking.clear();
         }
-        self.walk_on(at, number, out);
+        self.continue_range(at, number, out);
     }
 }

@@ -7,8 +7,8 @@ use server::{Ahead, StartError};
 
 use super::World;
 use super::nemesis::DAY_MICROS;
+use crate::machine_clock::true_wall_time;
 use crate::store::Store;
-use crate::wall::true_wall;
 
 /// Microseconds from a refused start until the operator responds.
 const LOOKED_AT: u64 = 2_000_000;
@@ -16,7 +16,11 @@ const LOOKED_AT: u64 = 2_000_000;
 impl World {
     /// Handles the refused start of a node whose clock would begin far ahead of the wall clock: the
     /// operator responds, and the node starts again.
-    pub(super) fn started_ahead(&mut self, node: usize, store: &Store) -> Result<(), StartError> {
+    pub(super) fn handle_refused_start(
+        &mut self,
+        node: usize,
+        store: &Store,
+    ) -> Result<(), StartError> {
         let offset = self.machines[node].wall.offset(self.now);
         self.journal.line(self.now, format_args!("n{node} would begin ahead: not started"));
         let most_wrong = self.plan.skew_micros as i64 + 1;
@@ -39,7 +43,7 @@ impl World {
         // nodes have the records. So does a removal that a disk error interrupts.
         self.note_lost_disk(node);
         self.forget_hints(node);
-        self.ledger.wiped(self.now, origin_of(&self.machines[node].name), limit);
+        self.ledger.note_wiped_disk(self.now, origin_of(&self.machines[node].name), limit);
         self.ledger.forget_future(self.now, limit);
         let removed = found.records + found.hints;
         found.remove(engine)?;
@@ -53,9 +57,9 @@ impl World {
 
     /// Notes that a removed node is switched off without a repair of its clock. The writes that the
     /// node made while its clock was off by days are on no other node, and are lost with the node.
-    pub(super) fn takes_future_along(&mut self, node: usize) {
+    pub(super) fn note_future_writes_lost(&mut self, node: usize) {
         if self.machines[node].most_ahead >= DAY_MICROS {
-            let limit = Clock::limit(true_wall(self.now), self.plan.max_skew_micros);
+            let limit = Clock::limit(true_wall_time(self.now), self.plan.max_skew_micros);
             self.ledger.forget_future(self.now, limit);
         }
     }

@@ -12,21 +12,21 @@ use server::{
     WritePurpose, store_error,
 };
 
-use super::lines::{answer_line, brief};
-use super::machine::{Input, Outbox, Taken};
+use super::journal_lines::{answer_line, brief};
+use super::machine::{AcceptedRequest, Input, Outbox};
 use super::{DueEvent, LoopId, World};
-use crate::ledger::{Asked, ClientOutcome, What};
+use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::records::{BRIEF_BYTES, WriteId, make};
 use crate::store::BatchOwner;
 
 /// Driver of a loop's turn on a simulated machine.
-struct InTurn<'a> {
+struct SimDriver<'a> {
     world: &'a mut World,
     place: LoopId,
     out: &'a mut Outbox,
 }
 
-impl WriteBatcher for InTurn<'_> {
+impl WriteBatcher for SimDriver<'_> {
     fn now(&self) -> Now {
         self.world.times(self.place.node)
     }
@@ -47,7 +47,7 @@ impl WriteBatcher for InTurn<'_> {
     }
 }
 
-impl Driver for InTurn<'_> {
+impl Driver for SimDriver<'_> {
     fn engine(&self) -> &Engine {
         let process = self.world.machines[self.place.node].process.as_ref();
         process.expect("its loop is in a turn").store.engine()
@@ -123,7 +123,7 @@ impl Driver for InTurn<'_> {
 
     fn note(&mut self, event: &Event) {
         if let Event::Request { request: Request::Write { key, record }, .. } = event {
-            self.world.ledger.histories.is_sent(key, record);
+            self.world.ledger.histories.note_sent(key, record);
         }
         let LoopId { node, index, .. } = self.place;
         let now = self.world.now;
@@ -153,27 +153,33 @@ impl World {
         match input {
             Input::Event(event) => self.handle(place, event, out),
             Input::Read(op, wanted, result) => {
-                self.drive(place, out, |own, driver| own.was_read(driver, op, &wanted, result));
+                self.run_with_range_events(place, out, |own, driver| {
+                    own.was_read(driver, op, &wanted, result)
+                });
             }
             Input::Written(purpose, outcome) => {
                 if let (WritePurpose::Hint(hint), Ok(())) = (&purpose, &outcome) {
                     self.note_hint(place.node, hint);
                 }
-                self.drive(place, out, |own, driver| own.written(driver, purpose, &outcome));
+                self.run_with_range_events(place, out, |own, driver| {
+                    own.written(driver, purpose, &outcome)
+                });
             }
             Input::Kept(op, keeps, result) => {
                 let before = self.watermark(place.node);
-                self.drive(place, out, |own, driver| own.kept(driver, op, &keeps, result));
-                self.look_at_layout(place.node);
+                self.run_with_range_events(place, out, |own, driver| {
+                    own.kept(driver, op, &keeps, result)
+                });
+                self.check_layout(place.node);
                 let watermark = self.watermark(place.node);
                 if watermark > before {
-                    self.is_proven(watermark);
+                    self.record_proof(watermark);
                 }
             }
-            Input::Wake => self.drive(place, out, |own, driver| own.wake(driver)),
+            Input::Wake => self.run_with_range_events(place, out, |own, driver| own.wake(driver)),
             Input::Busy(call) => {
                 self.take_page(place, call, PageResult::Busy, out);
-                self.drive(place, out, |_, _| {});
+                self.run_with_range_events(place, out, |_, _| {});
             }
             Input::Ready { connection, end } => self.take_ready(place, connection, end, out),
             Input::Client(number) => self.take_request(place, number, out),
@@ -195,20 +201,20 @@ impl World {
 
     /// Handles one event, and the events that follow from it at once.
     pub(super) fn handle(&mut self, place: LoopId, event: Event, out: &mut Outbox) {
-        self.drive(place, out, |own, driver| own.handle(driver, event));
+        self.run_with_range_events(place, out, |own, driver| own.handle(driver, event));
     }
 
     /// Runs `work` on a loop, then handles the events that ranges send to the loop because of
     /// `work`.
-    fn drive(
+    fn run_with_range_events(
         &mut self,
         place: LoopId,
         out: &mut Outbox,
-        work: impl FnOnce(&mut Loop, &mut InTurn<'_>),
+        work: impl FnOnce(&mut Loop, &mut SimDriver<'_>),
     ) {
         let Some(process) = self.process(place) else { return };
         let mut own = process.loops[place.index].own.take().expect("one thing at a time");
-        let driver = &mut InTurn { world: self, place, out };
+        let driver = &mut SimDriver { world: self, place, out };
         work(&mut own, driver);
         while let Some(event) = driver.out.events.pop_front() {
             own.handle(driver, event);
@@ -323,7 +329,7 @@ impl World {
         if self.process(place).is_none() {
             return;
         }
-        self.ledger.gave_up(ranges);
+        self.ledger.note_discarded(ranges);
         let Some(process) = self.process(place) else { return };
         let result = server::discard(process.store.engine(), ranges);
         self.input(place, Input::Event(Event::Written { op, result }));
@@ -333,20 +339,20 @@ impl World {
         let now = self.times(place.node);
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
         let expiry_ms = self.expiry_ms(place, number, &asked);
-        if asked.what == What::Scan {
-            self.begin_walk(place, number, asked.quorum, out);
-            return self.drive(place, out, |_, _| {});
+        if asked.what == RequestKind::Scan {
+            self.begin_range(place, number, asked.quorum, out);
+            return self.run_with_range_events(place, out, |_, _| {});
         }
         let (client, copies) = (ClientId(number), asked.quorum.from.unwrap_or(0));
         let pauses = self.machines[place.node].pauses;
         let was_removed = self.knows_that_it_was_removed(place.node);
         let Some(process) = self.process(place) else { return };
-        process.taken.insert(client, Taken { mono: now.mono, pauses, was_removed });
+        process.taken.insert(client, AcceptedRequest { mono: now.mono, pauses, was_removed });
         let kind = match asked.what {
-            What::Get => {
-                let Asked { key, quorum, .. } = asked;
+            RequestKind::Get => {
+                let ClientRequest { key, quorum, .. } = asked;
                 let event = Event::Get { client, key: key.clone(), quorum };
-                return self.drive(place, out, |own, driver| {
+                return self.run_with_range_events(place, out, |own, driver| {
                     match own.get_alone(driver, &key, quorum) {
                         Some(answer) => {
                             driver.note(&event);
@@ -356,14 +362,15 @@ impl World {
                     }
                 });
             }
-            What::Change(wanted) => {
-                let Asked { key, quorum, .. } = asked;
-                let (id, conditional) = (wanted.id(number), wanted.of(number, expiry_ms));
+            RequestKind::Change(wanted) => {
+                let ClientRequest { key, quorum, .. } = asked;
+                let (id, conditional) =
+                    (wanted.idempotency_id(number), wanted.into_conditional(number, expiry_ms));
                 let event = Event::Change { client, key, conditional, quorum, id };
                 return self.handle(place, event, out);
             }
-            What::Put | What::Scan => Kind::Value,
-            What::Delete => Kind::Tombstone,
+            RequestKind::Put | RequestKind::Scan => Kind::Value,
+            RequestKind::Delete => Kind::Tombstone,
         };
         let Ok(version) = process.clock.issue(now) else {
             let quorum =
@@ -378,9 +385,11 @@ impl World {
         };
         let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
-        self.ledger.versioned(self.now, WriteId(number), record.version());
-        let Asked { key, quorum, .. } = asked;
-        self.drive(place, out, |own, driver| own.write(driver, client, (key, record), quorum));
+        self.ledger.record_version(self.now, WriteId(number), record.version());
+        let ClientRequest { key, quorum, .. } = asked;
+        self.run_with_range_events(place, out, |own, driver| {
+            own.write(driver, client, (key, record), quorum)
+        });
     }
 
     fn answer(&mut self, place: LoopId, client: ClientId, answer: Answer) {
@@ -390,18 +399,18 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let Some(taken) = process.taken.remove(&client) else {
             let what = format!("answered twice: {client:?} got {answer:?} too");
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
             return;
         };
         if taken.pauses == pauses && now.mono > taken.mono + deadline {
             let took = now.mono - taken.mono;
             let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
         if taken.was_removed && !matches!(answer, Answer::Failed(_)) {
             let what =
                 format!("node {} was removed, was asked then, and answers {answer:?}", place.node);
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
         let line = format_args!("n{} answers {} {}", place.node, client.0, answer_line(&answer));
         self.journal.line(self.now, line);
@@ -424,7 +433,7 @@ impl World {
         let own = &mut process.loops[place.index];
         let wanted = own.own.as_mut().and_then(|own| own.next_wake());
         let Some(wanted) = wanted else { return };
-        let at = wall.when(wanted).max(now + 1);
+        let at = wall.true_time_of(wanted).max(now + 1);
         if own.wake_at.is_none_or(|armed| at < armed) {
             own.wake_at = Some(at);
             self.agenda.put(at, DueEvent::Wake(place));

@@ -7,7 +7,7 @@ use protocol::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen}
 use protocol::{BackgroundEvent, ConnectionId, Event, NodeId};
 use server::link::{Attempt, Connection, ConnectionInput, Direction};
 
-use super::endpoint::{Endpoint, Lent, Stage};
+use super::endpoint::{Endpoint, ReceiveHost, Stage};
 use super::machine::{Input, Outbox};
 use super::{DueEvent, LoopId, World};
 use crate::network::LoopEnd;
@@ -104,7 +104,7 @@ impl World {
             Ok(Some(seen)) => {
                 let rest =
                     opening.take().map_or(Vec::new(), |handshake| handshake.remaining_bytes());
-                if self.rise(place, id, &seen, out) {
+                if self.establish_link(place, id, &seen, out) {
                     self.take_in(place, id, &rest, out);
                 }
             }
@@ -117,7 +117,13 @@ impl World {
 
     /// Establishes a link after both ends have authenticated. Returns false if the link ended
     /// meanwhile.
-    fn rise(&mut self, place: LoopId, id: u64, seen: &PeerSeen, out: &mut Outbox) -> bool {
+    fn establish_link(
+        &mut self,
+        place: LoopId,
+        id: u64,
+        seen: &PeerSeen,
+        out: &mut Outbox,
+    ) -> bool {
         let now = self.times(place.node);
         let LoopId { node, life, index } = place;
         let Some(process) = self.process(place) else { return false };
@@ -189,7 +195,7 @@ impl World {
             let Some(process) = self.process(place) else { return };
             let memory = process.memory.clone();
             let own = &mut process.loops[place.index];
-            let mut lent = Lent { now, memory, waits: false, fetching: &mut own.fetching };
+            let mut lent = ReceiveHost { now, memory, waits: false, fetching: &mut own.fetching };
             let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
             let (dialed, end) = (endpoint.dialed, endpoint.end);
             let Some(connection) = endpoint.open() else { return };
@@ -218,7 +224,7 @@ impl World {
                 }
                 Err(malformed) => {
                     let what = format!("garbled: node {} was sent what is {malformed}", place.node);
-                    self.ledger.accuse(self.now, what);
+                    self.ledger.report_error(self.now, what);
                     return self.lose(place, id, false, out);
                 }
             }
@@ -274,7 +280,7 @@ impl World {
 
     /// Schedules another arrival for the bytes that blocked paths have held back.
     pub(super) fn resend_all(&mut self) {
-        for connection in self.network.all() {
+        for connection in self.network.connection_ids() {
             for end in 0..2 {
                 if let Some(at) = self.network.resend(self.now, connection, end) {
                     self.agenda.put(at, DueEvent::Deliver { connection, end });

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::args::{ArrivalArg, LoadArgs, RequestArgs, TargetModeArg, TlsArgs};
 use super::cli_error::Error;
-use super::mend::dashed;
+use super::correction::typographic_dash_error;
 use super::units::Count;
-use crate::known::ServerProfile;
 use crate::plan::{self, KEY, Pace, Plan, Requests, Target};
 use crate::script::Source;
+use crate::server_profile::ServerProfile;
 use crate::tls::{Files, Trust};
 use crate::url::Url;
 use crate::{KeyOrder, Keys};
@@ -19,7 +19,7 @@ const THREADS: u64 = 2;
 
 /// A checked command line.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct CheckedArgs {
     /// The plan to run.
     pub plan: Plan,
     /// Source of the script, for each target that has threads of its own. Empty if requests are
@@ -40,7 +40,7 @@ impl LoadArgs {
     }
 
     /// Checks the whole command line.
-    pub fn check(&self, known: &ServerProfile) -> Result<Asked, Error> {
+    pub fn check(&self, known: &ServerProfile) -> Result<CheckedArgs, Error> {
         let pace = match (self.rate, self.closed) {
             (Some(rate), _) => Pace::Open(rate.0),
             (None, true) => Pace::Closed,
@@ -69,7 +69,7 @@ impl LoadArgs {
 
 impl RequestArgs {
     /// Checks the flags for requests and targets. The caller sets pace and duration.
-    pub fn check(&self, known: &ServerProfile) -> Result<Asked, Error> {
+    pub fn check(&self, known: &ServerProfile) -> Result<CheckedArgs, Error> {
         let (urls, args) = self.urls_and_args()?;
         let mut plan = Plan::new(Target {
             name: String::new(),
@@ -104,7 +104,8 @@ impl RequestArgs {
         let shown = carried.map(|(_, value)| value.clone()).or_else(|| known.authorization());
         plan.targets.iter_mut().for_each(|target| target.authorization.clone_from(&shown));
         let files = self.tls.files(known);
-        let mut asked = Asked { plan, sources: Vec::new(), urls, files, requests: String::new() };
+        let mut asked =
+            CheckedArgs { plan, sources: Vec::new(), urls, files, requests: String::new() };
         if keyed {
             asked.requests = self.keys(&mut asked.plan)?;
         } else {
@@ -116,7 +117,7 @@ impl RequestArgs {
     /// Returns the words before the first that is not a URL, and the remaining words with those
     /// after `--`.
     fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), Error> {
-        if let Some(error) = self.urls.iter().find_map(|word| dashed(word)) {
+        if let Some(error) = self.urls.iter().find_map(|word| typographic_dash_error(word)) {
             return Err(error);
         }
         let is_url = |word: &String| word.contains("://");
@@ -183,7 +184,7 @@ impl RequestArgs {
     }
 
     /// Fills in the source of requests that are not made from keys.
-    fn scripted(&self, asked: &mut Asked, headers: Vec<(String, String)>, args: Vec<String>) {
+    fn scripted(&self, asked: &mut CheckedArgs, headers: Vec<(String, String)>, args: Vec<String>) {
         asked.plan.requests = Requests::Script;
         asked.requests = match &self.script {
             Some(file) => file.display().to_string(),
@@ -211,7 +212,7 @@ impl RequestArgs {
     }
 }
 
-impl Asked {
+impl CheckedArgs {
     /// Resolves the addresses of all hosts, and reads the files that TLS needs.
     pub fn resolve(&mut self) -> Result<(), Error> {
         let secure = self.urls.iter().any(|url| url.secure);

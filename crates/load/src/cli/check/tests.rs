@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::Asked;
-use crate::cli::{LoadArgs, mend};
-use crate::known::ServerProfile;
+use super::CheckedArgs;
+use crate::cli::{LoadArgs, suggest_correction};
 use crate::plan::{Pace, Requests};
+use crate::server_profile::ServerProfile;
 use crate::{Arrival, KeyOrder, TargetMode};
 
 #[derive(Parser)]
@@ -33,7 +33,7 @@ const KNOWN: ServerProfile = ServerProfile {
 };
 
 /// Parses and checks a command line; `|` separates words that contain blanks.
-fn ask(line: &str) -> Result<Asked, String> {
+fn ask(line: &str) -> Result<CheckedArgs, String> {
     let words: Vec<String> = if line.contains('|') {
         line.split('|').map(str::to_owned).collect()
     } else {
@@ -41,12 +41,12 @@ fn ask(line: &str) -> Result<Asked, String> {
     };
     match Load::try_parse_from([vec!["load".to_owned()], words.clone()].concat()) {
         Ok(load) => load.args.check(&KNOWN).map_err(|error| error.to_string()),
-        Err(error) => Err(mend(&words).unwrap_or_else(|| error.to_string())),
+        Err(error) => Err(suggest_correction(&words).unwrap_or_else(|| error.to_string())),
     }
 }
 
 #[test]
-fn the_command_lines_of_the_reports_are_taken() {
+fn command_lines_of_published_reports_are_accepted() {
     const PUT_LUA: &str = "src/main/java/ok/dht/test/kuleshov/put.lua";
     for (line, (threads, connections, rate, seconds, url)) in [
         (
@@ -81,7 +81,7 @@ fn the_command_lines_of_the_reports_are_taken() {
 }
 
 #[test]
-fn defaults_are_wrk2s() {
+fn the_defaults_equal_wrk2s() {
     let asked = ask("-R100 http://h/a").expect("a line");
     let plan = &asked.plan;
     assert_eq!((plan.threads, plan.connections), (2, 10));
@@ -110,7 +110,7 @@ fn flags_can_be_written_long_attached_and_after_the_url() {
 }
 
 #[test]
-fn a_token_comes_out_of_a_file() {
+fn the_token_is_read_from_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
     let line = format!("-R1|--token-file|{}|http://h/", path.display());
@@ -126,7 +126,7 @@ fn a_token_comes_out_of_a_file() {
 }
 
 #[test]
-fn words_after_the_url_are_the_scripts() {
+fn words_after_the_url_are_passed_to_the_script() {
     for line in [
         "-R1 -s x.lua http://h/ one two",
         "-R1 -s x.lua http://h/ -- one two",
@@ -140,7 +140,7 @@ fn words_after_the_url_are_the_scripts() {
 }
 
 #[test]
-fn several_urls_share_or_do_not() {
+fn several_urls_share_the_load_or_each_get_all_of_it() {
     let asked = ask("-R10 -c4 http://a:1 http://b:2").expect("two");
     assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 1));
     assert_eq!(asked.sources[0].spread, asked.urls);
@@ -168,7 +168,7 @@ fn requests_with_keys_need_no_script() {
 }
 
 #[test]
-fn wrong_lines_say_how_to_mend_them() {
+fn invalid_command_lines_explain_the_correction() {
     for (line, says) in [
         ("-t4 -c64 -40000 -d3m -s wrk/put.lua --latency http://localhost:8080", "say -R40000"),
         ("-t4 -c64 -d3m http://h", "say -R RATE"),

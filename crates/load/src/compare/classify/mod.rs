@@ -36,7 +36,7 @@ const SINGLE_RUN_RATIO: f64 = 0.05;
 
 /// The verdict on one metric.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Classified {
+pub(crate) struct ClassifiedMetric {
     pub(crate) metric: Metric,
     /// The medians of both sides.
     pub(crate) a: f64,
@@ -78,7 +78,7 @@ pub(crate) fn sampling(a: &[LoadedRun], b: &[LoadedRun]) -> Sampling {
 }
 
 /// Classifies every metric that both sides report.
-pub(crate) fn classify(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<Classified> {
+pub(crate) fn classify(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<ClassifiedMetric> {
     let sampling = sampling(a, b);
     let figures = |metric, side: &[LoadedRun]| match sampling {
         Sampling::Runs => metrics::of_runs(metric, side),
@@ -95,7 +95,7 @@ pub(crate) fn classify(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<Classified> {
 pub(super) fn decide(
     samples: &[(Metric, Vec<f64>, Vec<f64>)],
     sampling: Sampling,
-) -> Vec<Classified> {
+) -> Vec<ClassifiedMetric> {
     let scaled: Vec<_> =
         samples.iter().map(|(metric, a, b)| [a, b].map(|side| scale(*metric, side))).collect();
     let leasts: Vec<f64> = samples.iter().map(|sample| least(sample.0, sampling)).collect();
@@ -128,7 +128,7 @@ pub(super) fn decide(
             } else {
                 CompareVerdict::Same
             };
-            Classified {
+            ClassifiedMetric {
                 metric: *metric,
                 a: median(a),
                 b: median(b),

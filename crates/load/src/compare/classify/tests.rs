@@ -41,7 +41,7 @@ fn found(times: usize, repeats: usize, noise: f64, factor: f64) -> usize {
 }
 
 #[test]
-fn a_against_a_raises_false_alarms_as_rarely_as_promised() {
+fn comparing_equal_runs_keeps_the_false_alarm_rate() {
     let alarms = found(2000, 6, 0.05, 1.0);
     assert!(alarms as f64 <= 2000.0 * 0.05, "{alarms} of 2000");
     let alarms = found(500, 10, 0.3, 1.0);
@@ -49,7 +49,7 @@ fn a_against_a_raises_false_alarms_as_rarely_as_promised() {
 }
 
 #[test]
-fn ten_per_cent_more_cpu_work_are_found() {
+fn a_ten_per_cent_cpu_difference_is_detected() {
     for (repeats, noise) in [(6, 0.03), (8, 0.035), (12, 0.05)] {
         let hits = found(500, repeats, noise, 1.1);
         assert!(hits >= 450, "{hits} of 500 with {repeats} repeats and {noise} of noise");
@@ -86,7 +86,7 @@ fn verdict_and_interval_agree() {
 /// In an open loop the plan fixes throughput, and usually there are no errors. Tests of these
 /// metrics would only weaken the other tests.
 #[test]
-fn what_cannot_differ_is_not_tested() {
+fn metrics_that_cannot_differ_are_not_tested() {
     let p99 =
         (Metric::P99, vec![1.0, 1.1, 1.2, 1.3, 1.4, 1.71], vec![1.7, 1.8, 1.9, 2.0, 2.1, 1.6]);
     let flat = |metric, level: f64| (metric, vec![level; 6], vec![level * 1.001; 6]);
@@ -103,7 +103,7 @@ fn what_cannot_differ_is_not_tested() {
 }
 
 #[test]
-fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
+fn correlated_seconds_do_not_count_as_independent_samples() {
     use crate::saved::{LoadedRun, SavedTimeline};
     let mut rng = Rng::with_seed(11);
     // Autoregressive noise of first order: each second carries over half the noise of the second
@@ -133,7 +133,7 @@ fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
 }
 
 #[test]
-fn what_is_certain_but_tiny_is_no_difference() {
+fn a_significant_but_tiny_shift_is_not_a_difference() {
     let a: Vec<f64> = (0..8).map(|i| 10_000.0 + f64::from(i) * 0.1).collect();
     let b: Vec<f64> = a.iter().map(|value| value + 5.0).collect();
     let classified = decide(&[(Metric::Throughput, a, b)], Sampling::Runs);
@@ -144,7 +144,7 @@ fn what_is_certain_but_tiny_is_no_difference() {
 }
 
 #[test]
-fn too_few_repeats_are_said_to_be_too_few() {
+fn too_few_repeats_get_the_verdict_too_few() {
     let sample = |n: usize| vec![(Metric::P50, vec![1.0; n], vec![9.0; n])];
     assert_eq!(decide(&sample(3), Sampling::Runs)[0].verdict, CompareVerdict::TooFew);
     assert_eq!(decide(&sample(6), Sampling::Runs)[0].verdict, CompareVerdict::Differs);
@@ -152,7 +152,7 @@ fn too_few_repeats_are_said_to_be_too_few() {
 }
 
 #[test]
-fn errors_differ_by_shares() {
+fn error_rates_are_compared_by_the_difference_of_shares() {
     let (a, b) = (vec![0.0; 8], vec![0.5; 8]);
     let classified = &decide(&[(Metric::Errors, a, b)], Sampling::Runs)[0];
     assert_eq!((classified.verdict, classified.effect), (CompareVerdict::Differs, 0.5));

@@ -43,7 +43,7 @@ const BOTTOM: f64 = 30.0;
 const POINT: f64 = 5.0;
 
 /// Layout of one drawing.
-struct Plane<'a> {
+struct PlotArea<'a> {
     chart: &'a Chart,
     size: &'a Size,
     height: f64,
@@ -52,7 +52,7 @@ struct Plane<'a> {
 /// Draws a chart as SVG.
 pub(super) fn svg(chart: &Chart, size: &Size) -> Markup {
     let height = if chart.low { size.low } else { size.height };
-    let plane = Plane { chart, size, height };
+    let plane = PlotArea { chart, size, height };
     let view = format!("0 0 {} {height}", size.width);
     let plot = [size.left, TOP, plane.right() - size.left, plane.bottom() - TOP];
     let plot = plot.map(|place| place.to_string()).join(" ");
@@ -78,7 +78,7 @@ fn about(chart: &Chart) -> String {
     format!("{}: {}. {}", chart.title, chart.note, names.join(", "))
 }
 
-impl Plane<'_> {
+impl PlotArea<'_> {
     fn right(&self) -> f64 {
         self.size.width - RIGHT
     }

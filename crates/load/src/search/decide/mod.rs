@@ -71,12 +71,12 @@ pub(crate) struct Bounds {
 pub(crate) struct History {
     /// Requests per second in a closed loop, once measured. Never measured with `--to`.
     pub(crate) ceiling: Option<u64>,
-    pub(crate) tried: Vec<Tried>,
+    pub(crate) tried: Vec<TrialResult>,
 }
 
 /// Result of one trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Tried {
+pub(crate) struct TrialResult {
     pub(crate) rate: u64,
     /// True for a trial of full length.
     pub(crate) full: bool,
@@ -119,7 +119,7 @@ struct Votes {
 
 impl Votes {
     /// Returns the majority's verdict, or `None` if passes and fails are equal in number.
-    fn says(&self) -> Option<StepVerdict> {
+    fn majority(&self) -> Option<StepVerdict> {
         match self.passes.cmp(&self.fails) {
             std::cmp::Ordering::Greater => Some(StepVerdict::Pass),
             std::cmp::Ordering::Less => Some(StepVerdict::Fail),
@@ -129,7 +129,7 @@ impl Votes {
     }
 
     /// Returns true if further trials would not change the verdict.
-    fn settled(&self, repeats: u32) -> bool {
+    fn is_settled(&self, repeats: u32) -> bool {
         let majority = repeats / 2 + 1;
         let most = self.passes.max(self.fails).max(self.unclear);
         self.full && (most >= majority || self.count() >= repeats)
@@ -140,7 +140,7 @@ impl Votes {
     }
 
     fn passed(&self) -> bool {
-        self.says() == Some(StepVerdict::Pass)
+        self.majority() == Some(StepVerdict::Pass)
     }
 }
 
@@ -152,8 +152,8 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
         return SearchStep::Done(found(bounds, history));
     }
     let again = |at: &Votes| SearchStep::Try { rate: at.rate, role: Role::Confirm, full: true };
-    let unsettled = |at: &&Votes| !at.settled(bounds.repeats);
-    if let Some(tied) = votes.iter().filter(unsettled).find(|at| at.says().is_none()) {
+    let unsettled = |at: &&Votes| !at.is_settled(bounds.repeats);
+    if let Some(tied) = votes.iter().filter(unsettled).find(|at| at.majority().is_none()) {
         return again(tied);
     }
     let (low, high) = edges(&votes);
@@ -178,7 +178,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
     }
     // Alternates between the edges, so that both meet the same changes over time.
     let edges = [low, high].into_iter().flatten();
-    let open = edges.filter(|at| !at.settled(bounds.repeats));
+    let open = edges.filter(|at| !at.is_settled(bounds.repeats));
     match open.min_by_key(|at| if at.full { at.count() } else { 0 }) {
         Some(edge) => again(&edge),
         None => SearchStep::Done(found(bounds, history)),
@@ -191,12 +191,12 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
     let (low, high) = edges(&votes);
     let lowest = |verdict| {
         let above = votes.iter().filter(|at| low.is_none_or(|low| at.rate > low.rate));
-        above.filter(|at| at.says() == Some(verdict)).map(|at| at.rate).min()
+        above.filter(|at| at.majority() == Some(verdict)).map(|at| at.rate).min()
     };
     let fails = lowest(StepVerdict::Fail);
     let unclear = lowest(StepVerdict::Inconclusive)
         .into_iter()
-        .chain(votes.iter().filter(|at| at.says().is_none()).map(|at| at.rate))
+        .chain(votes.iter().filter(|at| at.majority().is_none()).map(|at| at.rate))
         .filter(|rate| fails.is_none_or(|fails| *rate < fails))
         .min();
     let passed_above =
@@ -207,7 +207,7 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
         unclear,
         passes_above: passed_above.map(|at| at.rate).max(),
         confirmed: (low.is_some() || high.is_some())
-            && [low, high].into_iter().flatten().all(|at| at.settled(bounds.repeats)),
+            && [low, high].into_iter().flatten().all(|at| at.is_settled(bounds.repeats)),
     }
 }
 
@@ -236,8 +236,8 @@ fn votes(history: &History) -> Vec<Votes> {
     rates.into_iter().map(|rate| votes_of(rate, &history.tried)).collect()
 }
 
-fn votes_of(rate: u64, tried: &[Tried]) -> Votes {
-    let of = |tried: &&Tried| tried.rate == rate;
+fn votes_of(rate: u64, tried: &[TrialResult]) -> Votes {
+    let of = |tried: &&TrialResult| tried.rate == rate;
     let full = tried.iter().filter(of).any(|tried| tried.full);
     let mut votes = Votes { rate, passes: 0, fails: 0, unclear: 0, full };
     for tried in tried.iter().filter(of).filter(|tried| tried.full == full) {

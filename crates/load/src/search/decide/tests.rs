@@ -1,6 +1,6 @@
 //! Tests of searches on simulated servers.
 
-use super::{Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, next};
+use super::{Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, TrialResult, next};
 
 const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 3 };
 
@@ -9,7 +9,7 @@ fn search(
     bounds: Bounds,
     ceiling: u64,
     mut server: impl FnMut(u64, bool) -> StepVerdict,
-) -> (SearchBounds, Vec<Tried>) {
+) -> (SearchBounds, Vec<TrialResult>) {
     let mut history = History::default();
     loop {
         match next(&bounds, &history) {
@@ -22,7 +22,7 @@ fn search(
                 assert!(role != Role::Ceiling && role != Role::Profile);
                 assert!(history.tried.len() < 100, "no end: {history:?}");
                 let verdict = server(rate, full);
-                history.tried.push(Tried { rate, full, verdict });
+                history.tried.push(TrialResult { rate, full, verdict });
             }
             SearchStep::Done(found) => return (found, history.tried),
         }
@@ -101,7 +101,7 @@ fn the_range_may_be_one_rate() {
 }
 
 #[test]
-fn noise_does_not_move_the_verdict() {
+fn noise_does_not_change_the_result() {
     // At every rate, one verdict in ten or twenty is wrong.
     for (noise, least) in [(0.05, 0.98), (0.1, 0.93)] {
         let mut good = 0;
@@ -139,7 +139,7 @@ fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
 }
 
 #[test]
-fn one_trial_that_goes_wrong_is_outvoted() {
+fn a_single_wrong_trial_is_outvoted() {
     // A real search (seed 004) had such a trial, where 17,000 looked worse than 20,000.
     for wrong in 0..12 {
         let mut at = 0;
@@ -176,8 +176,8 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
 }
 
 #[test]
-fn what_passed_above_a_confirmed_failure_is_told() {
-    let tried = |rate, verdict| Tried { rate, full: true, verdict };
+fn a_pass_above_a_confirmed_failure_is_reported() {
+    let tried = |rate, verdict| TrialResult { rate, full: true, verdict };
     let history = History {
         ceiling: Some(40_000),
         tried: vec![
@@ -210,7 +210,7 @@ fn a_client_that_is_the_limit_gives_no_verdict() {
 }
 
 #[test]
-fn a_coin_comes_to_an_end() {
+fn a_search_with_random_verdicts_terminates() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (_, tried) = search(BOUNDS, 1000, |_, _| {
@@ -221,10 +221,10 @@ fn a_coin_comes_to_an_end() {
 }
 
 #[test]
-fn what_is_known_so_far_can_be_asked_at_any_time() {
+fn an_unfinished_history_yields_results_so_far() {
     let mut history = History { ceiling: Some(60_000), tried: Vec::new() };
     assert_eq!(super::found(&BOUNDS, &history), SearchBounds::default());
-    history.tried.push(Tried { rate: 30_000, full: false, verdict: StepVerdict::Pass });
+    history.tried.push(TrialResult { rate: 30_000, full: false, verdict: StepVerdict::Pass });
     let known = super::found(&BOUNDS, &history);
     assert_eq!((known.passes, known.fails, known.confirmed), (Some(30_000), None, false));
 }

@@ -46,7 +46,7 @@ fn within_the_truth(server: &Server, outcome: &Outcome) {
     let end = outcome.started + outcome.elapsed;
     let next = times.iter().skip(1).map(|times| times.came).chain([end]);
     let most = since_slots(outcome, next);
-    let recorded = outcome.both().intended;
+    let recorded = outcome.all_methods().intended;
     for (rank, (&least, &most)) in least.iter().zip(&most).enumerate() {
         let value = recorded.value_at_quantile((rank as f64 + 0.5) / 200.0);
         // The tolerances are those of a histogram of three digits, and of slots in whole
@@ -77,7 +77,7 @@ fn a_stall_shows_in_full_at_each_percentile_that_it_touches() {
     let (server, outcome) = run(move |n| if n == 60 { stall } else { Duration::from_millis(3) });
     within_the_truth(&server, &outcome);
     // Slots 60 to 99, a fifth of all, were due during the stall, and waited for its end.
-    let recorded = outcome.both();
+    let recorded = outcome.all_methods();
     let quarter = recorded.intended.count_between(50_000_000, u64::MAX);
     assert!(quarter >= 20, "{outcome}");
     let sent = recorded.written.count_between(50_000_000, u64::MAX);

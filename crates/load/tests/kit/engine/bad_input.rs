@@ -33,7 +33,7 @@ fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
 fn adds_up(outcome: &Outcome) {
     let seen = outcome.answered() + outcome.tally.unfinished + outcome.tally.errors.lost();
     assert_eq!(outcome.planned, seen, "{outcome}");
-    let samples = outcome.both().intended.len();
+    let samples = outcome.all_methods().intended.len();
     assert_eq!(samples, outcome.answered() + outcome.tally.unfinished, "{outcome}");
     assert_eq!(outcome.counts().planned, outcome.planned);
 }
@@ -72,12 +72,12 @@ fn a_server_that_never_answers() {
     assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
     assert_eq!(outcome.tally.sent, 4, "one on each connection");
     // The first request was due at the start, so that it waited through plan and drain.
-    let waited = outcome.both().intended.max();
+    let waited = outcome.all_methods().intended.max();
     assert!(waited >= 1_099_000_000 && waited <= start.elapsed().as_nanos() as u64 * 1001 / 1000);
 }
 
 #[test]
-fn a_server_that_talks_garbage() {
+fn answers_that_are_not_http_are_counted_as_garbage() {
     let outcome = run(|_| Answer::verbatim(b"SSH-2.0-OpenSSH\r\n\r\n"));
     assert_eq!(outcome.answered(), 0);
     assert!(outcome.tally.errors.read > 100, "{outcome}");
@@ -209,7 +209,7 @@ fn connections_that_are_kept_are_not_opened_again() {
 }
 
 #[test]
-fn a_server_that_takes_nobody_is_not_stormed() {
+fn a_server_that_refuses_connections_is_retried_slowly() {
     let server = Server::start(|_| Answer { reset: true, ..Answer::value(b"") });
     let outcome = load::run(&plan(&server)).unwrap();
     adds_up(&outcome);
@@ -258,8 +258,7 @@ fn an_address_that_refuses_is_left_out() {
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
     adds_up(&outcome);
     assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
-    let left_out =
-        |warning: &RunWarning| matches!(warning, RunWarning::LeftOut(l) if l.address == dead);
+    let left_out = |warning: &RunWarning| matches!(warning, RunWarning::UnreachableAddress(left_out) if left_out.address == dead);
     assert!(outcome.warnings().iter().any(left_out), "{outcome}");
 }
 

@@ -37,12 +37,12 @@ fn every_slot_of_the_plan_is_sent_and_answered() {
     assert_eq!(outcome.planned, 1000);
     assert_eq!(outcome.tally.statuses.success(), 1000);
     assert_eq!(outcome.tally.unfinished, 0);
-    assert_eq!(outcome.both().intended.len(), 1000);
+    assert_eq!(outcome.all_methods().intended.len(), 1000);
     assert_eq!(server.requests().len(), 1000);
 }
 
 #[test]
-fn a_stall_is_felt_by_all_that_were_due_in_it() {
+fn a_stall_delays_every_request_due_during_it() {
     let stall = Duration::from_millis(400);
     let server = Server::start(move |n| Answer {
         delay: if n == 20 { stall } else { Duration::ZERO },
@@ -51,28 +51,29 @@ fn a_stall_is_felt_by_all_that_were_due_in_it() {
     let outcome = load::run(&plan(&server)).unwrap();
     // Of 100 requests per second, those due in the first 300 ms of the stall waited at least 100
     // ms.
-    assert!(at_least(&outcome.both().intended, Duration::from_millis(99)) >= 30);
-    assert!(outcome.both().intended.max() >= stall.as_nanos() as u64);
+    assert!(at_least(&outcome.all_methods().intended, Duration::from_millis(99)) >= 30);
+    assert!(outcome.all_methods().intended.max() >= stall.as_nanos() as u64);
     // From the write, only the request that met the stall is slow (and any that the machine
     // delayed).
-    let written = at_least(&outcome.both().written, Duration::from_millis(99));
+    let written = at_least(&outcome.all_methods().written, Duration::from_millis(99));
     assert!(
-        written >= 1 && written < at_least(&outcome.both().intended, Duration::from_millis(99))
+        written >= 1
+            && written < at_least(&outcome.all_methods().intended, Duration::from_millis(99))
     );
 }
 
 #[test]
-fn what_is_never_answered_counts_as_at_least_the_wait() {
+fn an_unanswered_request_counts_with_its_waiting_time() {
     let server = Server::start(|n| Answer { silent: n >= 10, ..Answer::value(b"") });
     let plan = Plan { drain: Duration::from_millis(200), ..plan(&server) };
     let outcome = load::run(&plan).unwrap();
     assert_eq!(outcome.planned, 100);
     assert_eq!(outcome.tally.statuses.success(), 10);
     assert_eq!(outcome.tally.unfinished, 90);
-    assert_eq!(outcome.both().intended.len(), 100);
+    assert_eq!(outcome.all_methods().intended.len(), 100);
     // Each of the 90 requests waited through the drain, and the first also through the plan.
-    assert!(at_least(&outcome.both().intended, Duration::from_millis(199)) >= 90);
-    assert!(at_least(&outcome.both().intended, Duration::from_millis(1000)) >= 1);
+    assert!(at_least(&outcome.all_methods().intended, Duration::from_millis(199)) >= 90);
+    assert!(at_least(&outcome.all_methods().intended, Duration::from_millis(1000)) >= 1);
     assert!(
         outcome.warnings().iter().any(|w| matches!(w, RunWarning::BacklogGrowing { .. })),
         "{outcome}"
@@ -177,7 +178,7 @@ fn a_plan_that_cannot_be_carried_out_is_refused() {
 }
 
 #[test]
-fn connections_are_dealt_over_all_targets_and_requests_can_be_anybodys() {
+fn connections_are_spread_over_targets_and_callers_can_make_requests() {
     let servers = [(); 3].map(|()| Server::start(|_| Answer::value(b"")));
     let plan = Plan {
         targets: servers.iter().map(target).collect(),

@@ -68,7 +68,7 @@ fn the_warm_up_is_sent_and_not_counted() {
 }
 
 #[test]
-fn each_target_gets_all_or_they_share() {
+fn targets_each_get_the_full_load_or_share_it() {
     for (target_mode, expected) in [(TargetMode::Each, 500), (TargetMode::Spread, 250)] {
         let servers = [(); 2].map(|()| ok());
         let targets = servers.iter().map(|server| Target::new(server.address(), "/{key}"));
@@ -118,7 +118,7 @@ fn the_latest_keys_are_there_when_they_are_asked_for() {
 }
 
 #[test]
-fn seconds_are_told_while_the_run_goes_on_and_add_up() {
+fn seconds_are_published_during_the_run_and_add_up() {
     let server = ok();
     let seconds = Mutex::new(Vec::new());
     let control = Control::default().watched(|interval| {
@@ -153,7 +153,7 @@ fn scripted(plan: &Plan, server: &Server, lua: &str) -> Result<load::Outcome, Er
 }
 
 #[test]
-fn a_script_makes_the_requests_and_hears_the_answers() {
+fn a_script_makes_requests_and_receives_answers() {
     let server = Server::start(|n| match n % 2 {
         0 => Answer::value(b"even"),
         _ => Answer { status: "404 Not Found", ..Answer::value(b"odd") },
@@ -193,7 +193,7 @@ fn pipelined_requests_keep_the_rate_and_are_all_counted() {
         let plan = Plan { pace: Pace::Open(300.0), batch_latency, ..plan(&server) };
         let outcome = scripted(&plan, &server, lua).unwrap();
         assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
-        assert_eq!(outcome.both().intended.len(), samples);
+        assert_eq!(outcome.all_methods().intended.len(), samples);
     }
     assert_eq!(server.requests().len(), 600);
 }

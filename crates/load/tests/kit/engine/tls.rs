@@ -145,7 +145,10 @@ fn an_open_loop_over_tls_counts_from_the_intended_start() {
     };
     let outcome = load::run(&plan).unwrap();
     assert_eq!((outcome.planned, outcome.answered()), (100, 100), "{outcome}");
-    assert!(outcome.both().intended.max() > 2 * outcome.both().written.min(), "{outcome}");
+    assert!(
+        outcome.all_methods().intended.max() > 2 * outcome.all_methods().written.min(),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn a_client_shows_its_certificate_where_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_to_do() {
+fn tls_errors_explain_the_correction() {
     let (ca, other) = (Authority::new(), Authority::new());
     let good = |clients| config(ca.pair("127.0.0.1", 2100), clients);
     let wrong_client = Files { client: Some(other.pair("client", 2100).files), ..ca.trust() };
@@ -201,7 +204,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[test]
-fn files_that_are_of_no_use_are_named() {
+fn unusable_tls_files_are_named() {
     let ca = Authority::new();
     let (cert, key) = ca.pair("client", 2100).files;
     let missing = ca.dir.path().join("missing.pem");

@@ -1,15 +1,15 @@
 //! Tests of the report's visible text, over synthetic runs and series.
 
-mod made;
+mod fixture;
 mod searches;
 mod seconds;
 
+use fixture::{ReportFixture, TOOL, run, trial};
 use load::record::{Series, Trial};
-use made::{Made, TOOL, run, trial};
 
 /// Writes cold and hot runs of `PUT`, one pair for each of the medians.
-fn coldhot(pairs: &[(f64, f64)]) -> Made {
-    let made = Made::new();
+fn coldhot(pairs: &[(f64, f64)]) -> ReportFixture {
+    let made = ReportFixture::new();
     let mut trials = Vec::new();
     for (place, (cold, hot)) in pairs.iter().enumerate() {
         for (role, ms) in [("put-cold", *cold), ("put-hot", *hot)] {
@@ -55,8 +55,8 @@ fn one_pair_is_said_to_be_one() {
 }
 
 #[test]
-fn a_repeat_that_was_ended_early_stands_beside_none() {
-    let made = Made::new();
+fn an_interrupted_repeat_has_no_pair() {
+    let made = ReportFixture::new();
     let ended = load::record::Run { interrupted: true, ..run(1000.0, 9.0, 100) };
     let trials = vec![
         (trial("1", "put-cold", 1000.0, ""), run(1000.0, 4.0, 100_000)),
@@ -72,7 +72,7 @@ fn a_repeat_that_was_ended_early_stands_beside_none() {
 
 #[test]
 fn percentiles_with_few_samples_are_grey_in_every_table() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     let few = |ms| run(1000.0, ms, 500);
     let trials = vec![
         (trial("1", "put-cold", 1000.0, ""), few(4.0)),
@@ -89,8 +89,8 @@ fn percentiles_with_few_samples_are_grey_in_every_table() {
 }
 
 #[test]
-fn the_page_says_by_what_it_was_made() {
-    let made = Made::new();
+fn the_page_names_the_tool_that_made_it() {
+    let made = ReportFixture::new();
     made.run("one", &run(1000.0, 1.0, 1000), "");
     let text = made.page("one").text();
     assert!(text.contains(&format!("Made by {TOOL} from 1 run.")), "{text}");
@@ -98,7 +98,7 @@ fn the_page_says_by_what_it_was_made() {
 
 #[test]
 fn what_is_asked_of_each_url_is_asked_of_all_together() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     let mut each = run(30_000.0, 1.0, 300_000);
     each.plan.rate = Some(10_000.0);
     each.plan.targets = (8080..8083).map(|port| format!("http://127.0.0.1:{port}")).collect();
@@ -115,7 +115,7 @@ fn what_is_asked_of_each_url_is_asked_of_all_together() {
 
 #[test]
 fn each_run_says_from_when_its_latencies_are_counted() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     made.run("all/open", &run(1000.0, 1.0, 1000), "");
     let open = made.page("all");
     let due = "Latencies are counted from the moment that a request was due.";

@@ -2,11 +2,11 @@
 
 use load::record::{Run, Series};
 
-use super::made::{Made, Page, finding, run, search, trial, warning};
+use super::fixture::{Page, ReportFixture, finding, run, search, trial, warning};
 
 /// Renders the page of a search.
 fn page(series: Series, trials: Vec<(load::record::Trial, Run)>) -> Page {
-    let made = Made::new();
+    let made = ReportFixture::new();
     made.series("search", series, trials);
     made.page("search")
 }
@@ -54,7 +54,7 @@ fn a_narrow_range_of_rates_has_its_ticks() {
 }
 
 #[test]
-fn what_speaks_against_a_finding_stands_below_it() {
+fn warnings_of_a_finding_are_shown_below_it() {
     let trials = vec![(trial("1", "bracket", 1000.0, "pass"), run(1000.0, 1.0, 10_000))];
     let mut found = finding("", Some(1000.0), None);
     found.warnings = vec![
@@ -72,7 +72,7 @@ fn what_speaks_against_a_finding_stands_below_it() {
 }
 
 #[test]
-fn without_a_verdict_nothing_is_said_to_limit() {
+fn a_finding_without_a_verdict_names_no_limit() {
     let mut found = finding("", None, None);
     (found.limit, found.why) = ("unknown".to_owned(), "the server took 0 % of its CPUs".to_owned());
     let trials = vec![(trial("1", "bracket", 10.0, "inconclusive"), run(10.0, 1.0, 100))];
@@ -151,7 +151,7 @@ fn of_many_trials_the_edges_are_shown_in_full_and_all_stand_in_the_table() {
 
 #[test]
 fn many_single_runs_are_too_many() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     (0..201).for_each(|number| made.run(&format!("all/{number}"), &run(1.0, 1.0, 1), ""));
     let refused = made.refused("all");
     assert!(refused.contains("201 runs that are of no series are too many: at most 200"));
@@ -159,7 +159,7 @@ fn many_single_runs_are_too_many() {
 
 #[test]
 fn a_trial_outside_its_series_is_refused() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     made.run("secret", &run(1000.0, 1.0, 1000), "");
     for elsewhere in ["../secret", made.path("secret").to_str().unwrap()] {
         let mut series = search("", Vec::new());

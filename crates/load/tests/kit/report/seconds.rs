@@ -1,6 +1,6 @@
 //! Tests of the report's charts over time.
 
-use super::made::{Made, run};
+use super::fixture::{ReportFixture, run};
 
 const HEAD: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,\
                     backlog,p50_ms,p99_ms,max_ms,h:1 kv_cpu_seconds_total,h:1 kv_bytes_total,\
@@ -21,8 +21,8 @@ fn timeline(seconds: usize, rest: f64) -> String {
     csv
 }
 
-fn page(seconds: usize, rest: f64) -> super::made::Page {
-    let made = Made::new();
+fn page(seconds: usize, rest: f64) -> super::fixture::Page {
+    let made = ReportFixture::new();
     made.run("one", &run(1000.0, 1.0, 10_000), &timeline(seconds, rest));
     made.page("one")
 }
@@ -34,7 +34,7 @@ fn figures(chart: &serde_json::Value) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn a_rest_is_no_second() {
+fn a_short_last_row_is_not_charted_as_a_second() {
     let rate = page(10, 0.004).chart("run-0-rate");
     assert_eq!(figures(&rate), [Some(1000.0); 10], "a rest of 4 ms is no cliff");
     assert_eq!(rate["x"]["max"], 10.0);
@@ -42,7 +42,7 @@ fn a_rest_is_no_second() {
 }
 
 #[test]
-fn counters_are_told_by_the_second_with_their_unit() {
+fn counters_are_charted_per_second_with_their_unit() {
     let page = page(10, 0.004);
     let notes = ["CPUs", "bytes a second", "a second", "bytes", ""];
     let figures_of = [1.5, 1024.0, 7.0, 5.0, 6.0];

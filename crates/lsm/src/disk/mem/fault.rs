@@ -112,7 +112,7 @@ impl Faults {
     }
 
     /// Counts a call, and fails if a fault applies to the call.
-    pub(super) fn strike(&mut self, op: Op, name: &str) -> io::Result<()> {
+    pub(super) fn check_call(&mut self, op: Op, name: &str) -> io::Result<()> {
         let mut struck = None;
         self.0.retain_mut(|fault| {
             let hit =

@@ -83,7 +83,7 @@ impl DiskState {
 
     /// Begins a call: counts it, and fails if the power is off or a fault applies to the call.
     fn begin(&mut self, op: Op, name: &str) -> io::Result<()> {
-        self.powered()?;
+        self.check_powered()?;
         if op.mutates() {
             let site = match kind(name) {
                 "" => op.verb().to_owned(),
@@ -96,12 +96,12 @@ impl DiskState {
             }
             *self.sites.entry(site).or_default() += 1;
             self.fuse = self.fuse.map(|left| left.saturating_sub(1));
-            self.powered()?;
+            self.check_powered()?;
         }
-        self.faults.strike(op, name)
+        self.faults.check_call(op, name)
     }
 
-    fn powered(&self) -> io::Result<()> {
+    fn check_powered(&self) -> io::Result<()> {
         if self.off {
             return Err(io::Error::other("the disk is powered off"));
         }
@@ -212,7 +212,7 @@ impl DiskState {
     }
 
     pub(super) fn len(&self, inode: u64) -> io::Result<u64> {
-        self.powered()?;
+        self.check_powered()?;
         Ok(self.linked(inode)?.content.bytes().len() as u64)
     }
 
@@ -275,7 +275,7 @@ impl DiskState {
         let name = self.linked(inode).map(|inode| inode.name.clone());
         match name {
             Ok(name) => self.begin(op, &name),
-            Err(removed) => self.powered().and(Err(removed)),
+            Err(removed) => self.check_powered().and(Err(removed)),
         }
     }
 

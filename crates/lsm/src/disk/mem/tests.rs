@@ -130,7 +130,7 @@ fn an_unsynced_removal_may_be_undone_with_all_its_content() {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_and_syncs_nothing() {
+fn a_kill_loses_no_writes_and_syncs_none() {
     let disk = disk_with("a.wal", b"");
     disk.open("a.wal").unwrap().write_all_at(b"written", 0).unwrap();
     disk.create("b.wal").unwrap();
@@ -141,7 +141,7 @@ fn a_killed_process_loses_nothing_and_syncs_nothing() {
 }
 
 #[test]
-fn a_dead_disk_refuses_everything() {
+fn a_disk_without_power_refuses_every_call() {
     let disk = disk_with("a.wal", b"durable");
     let file = disk.open("a.wal").unwrap();
     let next = disk.crash(0);
@@ -180,7 +180,7 @@ fn live(disk: &MemDisk) -> std::io::Result<()> {
 }
 
 #[test]
-fn the_power_can_go_at_every_call() {
+fn a_power_cut_can_strike_any_call() {
     let whole = MemDisk::new();
     live(&whole).unwrap();
     assert_eq!(whole.operations(), 8);
@@ -252,7 +252,7 @@ fn after_a_failed_sync_bytes_read_back_and_never_become_durable() {
 }
 
 #[test]
-fn a_fault_strikes_the_calls_it_names() {
+fn a_fault_fails_only_the_calls_it_names() {
     let disk = MemDisk::new();
     let (wal, table) = (disk.create("1.wal").unwrap(), disk.create("2.sst").unwrap());
     disk.fail(Fault::once(Op::Write, EIO).suffix(".wal").prefix("1").after(1));
@@ -271,7 +271,7 @@ fn a_fault_strikes_the_calls_it_names() {
 }
 
 #[test]
-fn every_kind_of_call_can_fail_and_does_nothing_then() {
+fn a_failed_call_of_any_kind_has_no_effect() {
     for op in Op::ALL {
         let disk = disk_with("a", b"bytes");
         let file = disk.open("a").unwrap();
@@ -298,7 +298,7 @@ fn every_kind_of_call_can_fail_and_does_nothing_then() {
 }
 
 #[test]
-fn a_full_disk_takes_what_fits_and_more_once_there_is_room() {
+fn a_full_disk_accepts_writes_that_fit_and_more_once_space_is_freed() {
     let disk = disk_with("a", &[1; 600]);
     let file = disk.open("a").unwrap();
     disk.set_capacity(Some(1000));
@@ -339,7 +339,7 @@ fn handles_of_removed_and_replaced_files_fail() {
 }
 
 #[test]
-fn a_cold_disk_makes_readers_wait() {
+fn a_cold_disk_reports_that_reads_would_block() {
     let disk = disk_with("a", b"a");
     let file = disk.open("a").unwrap();
     disk.set_cold(true);
@@ -351,7 +351,7 @@ fn a_cold_disk_makes_readers_wait() {
 }
 
 #[test]
-fn rot_is_durable() {
+fn flipped_bits_are_durable() {
     let disk = disk_with("a", &[0; 1000]);
     disk.open("a").unwrap().write_all_at(&[0; 1000], 500).unwrap();
     assert!(disk.flip_bit("a", 8 * 700 + 3) && disk.flip_bit("a", 0));
@@ -375,7 +375,7 @@ fn rot_is_durable() {
 }
 
 #[test]
-fn a_deep_clone_lives_its_own_life() {
+fn a_deep_clone_is_independent() {
     let disk = disk_with("a", b"one");
     let file = disk.open("a").unwrap();
     file.write_all_at(b"two", 0).unwrap();

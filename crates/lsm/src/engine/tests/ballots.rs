@@ -44,12 +44,13 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
             Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
             other => panic!("{other:?}, not {expected:?}"),
         }
-        let looked = engine.look(Space::Data, key).unwrap();
+        let looked = engine.lookup_head(Space::Data, key).unwrap();
         assert_eq!(looked, HeadLookup::Found(RecordHead::of(&expected.view())), "{expected:?}");
         for time in 0..=times {
             let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
             let held = expected.view().version();
-            let expected = if held > version(time) { Newer::Held(held) } else { Newer::No };
+            let expected =
+                if held > version(time) { NewerVersion::Held(held) } else { NewerVersion::No };
             assert_eq!(newer, expected, "above {time}");
         }
     }
@@ -71,10 +72,10 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
 
 /// Two records of a key in every combination of two positions, in both orders.
 #[test]
-fn the_greater_ballot_is_found_wherever_the_two_are() {
+fn the_record_with_the_greater_ballot_is_found_wherever_both_lie() {
     let flush = |engine: &Engine| {
         engine.rotate_all();
-        while engine.flush_one().unwrap() == Work::Done {}
+        while engine.flush_one().unwrap() == StepOutcome::Done {}
     };
     let steps: [&dyn Fn(&Engine); 5] = [
         &|_| (),
@@ -82,7 +83,7 @@ fn the_greater_ballot_is_found_wherever_the_two_are() {
         &flush,
         &|engine| {
             flush(engine);
-            while engine.compact_one().unwrap() == Work::Done {}
+            while engine.compact_one().unwrap() == StepOutcome::Done {}
         },
         &|engine| {
             flush(engine);
@@ -146,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 200 }))]
 
     #[test]
-    fn equals_a_sorted_map_by_order(steps in vec(step(), 1..60)) {
+    fn the_engine_equals_a_map_sorted_by_rank(steps in vec(step(), 1..60)) {
         let (mut disk, options) = (MemDisk::new(), deep());
         let (mut engine, mut model) = (open(&disk, &options), Model::new());
         for step in steps {
@@ -182,7 +183,7 @@ proptest! {
 
     /// Every record written after a time is removed, including those derived from older records.
     #[test]
-    fn what_was_written_after_a_time_is_removed(
+    fn records_written_after_a_time_are_removed(
         writes in vec((0u8..40, 1..TIMES, 0..TIMES, 0u8..4), 1..120),
         limit in 0..TIMES,
     ) {
@@ -205,7 +206,7 @@ proptest! {
                 _ => {}
             }
         }
-        let above = Above { time: limit, spaces: &[Space::Data], proven: 0 };
+        let above = RemovalFilter { time: limit, spaces: &[Space::Data], proven: 0 };
         let mut found = 0;
         engine.records_above(above, |_, key, when| {
             assert!(key[1] == 1 && when > limit);

@@ -49,7 +49,7 @@ fn everything(engine: &Engine) -> Model {
 }
 
 #[test]
-fn a_healed_store_is_sound_whichever_byte_was_damaged() {
+fn a_repaired_store_is_sound_whichever_byte_was_damaged() {
     let options = Options { bloom_bits: 10, ..tiny(0) };
     let whole = MemDisk::new();
     let (engine, model) = store_of_tables(&whole, &options);
@@ -80,7 +80,7 @@ proptest! {
 
     /// After any history and any damage, rewriting the reported keys restores the original state.
     #[test]
-    fn any_damage_is_healed(
+    fn any_damage_is_repaired(
         steps in vec(step(), 1..200),
         flaws in vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),
         tree_bits in 0u8..2,
@@ -183,7 +183,7 @@ fn ranges_of_another_space_and_beside_the_damage_change_nothing() {
 /// A crash at every disk call, or a full disk of any size: readable records stay, and unreadable
 /// ones are still reported or gone.
 #[test]
-fn crashes_and_a_full_disk_take_nothing_that_can_be_read() {
+fn crashes_and_a_full_disk_lose_no_readable_record() {
     let options = tiny(0);
     let whole = MemDisk::new();
     let (engine, model) = store_of_tables(&whole, &options);
@@ -233,7 +233,7 @@ fn crashes_and_a_full_disk_take_nothing_that_can_be_read() {
 /// A store with damaged tables can only be repaired while it accepts writes: a compaction that
 /// meets the damage ends, and succeeds after the repair.
 #[test]
-fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
+fn compactions_skip_a_damaged_table_until_it_is_repaired() {
     let (disk, options) = (MemDisk::new(), Options { level0_tables: 2, ..tiny(0) });
     let (engine, mut model) = (open(&disk, &options), Model::new());
     for time in [1, 2] {
@@ -245,14 +245,14 @@ fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
     disk.flip_bit(&names(&engine)[0], 800);
     let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
     for _ in 0..2 {
-        assert_eq!(engine.compact_one().unwrap(), Work::Nothing);
+        assert_eq!(engine.compact_one().unwrap(), StepOutcome::Nothing);
         assert!(engine.is_idle(), "nothing can be done by now");
     }
     assert!(matches!(engine.compact_all(), Err(Error::Corrupt { .. })));
     heal(&engine, &model, &ranges);
     assert_eq!(engine.discard(Space::Data, &ranges).unwrap(), Discarded { tables: 1, left: 0 });
     assert!(!engine.is_idle());
-    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    assert_eq!(engine.compact_one().unwrap(), StepOutcome::Done);
     engine.compact_all().unwrap();
     check(&engine, &model);
 }
@@ -260,7 +260,7 @@ fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
 /// Level 0 is ordered by the creation of its tables, and a read stops at the first record that is
 /// not late: a rewritten table must not hide tables with newer records.
 #[test]
-fn a_table_of_level_0_that_is_written_anew_hides_no_younger_one() {
+fn a_rewritten_level_0_table_hides_no_newer_one() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
     let (engine, mut model) = (open(&disk, &options), Model::new());
     for time in [1, 2] {

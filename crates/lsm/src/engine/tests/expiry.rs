@@ -37,7 +37,7 @@ fn allowing(allowed: bool) -> Options {
 }
 
 #[test]
-fn a_value_with_an_expiry_goes_only_when_allowed_and_nothing_of_its_key_is_left() {
+fn an_expired_value_is_purged_only_when_allowed_and_alone() {
     for allowed in [false, true] {
         let engine = open(&MemDisk::new(), &allowing(allowed));
         two_tables(&engine, Space::Data, &[(b"b", expires(5, 9)), (b"c", expires(5, 9))]);
@@ -51,13 +51,13 @@ fn a_value_with_an_expiry_goes_only_when_allowed_and_nothing_of_its_key_is_left(
 }
 
 #[test]
-fn a_value_with_an_expiry_hides_older_ones_below_it() {
+fn an_expiring_value_hides_older_records_below_it() {
     let options = Options { level1_bytes: 1, ..allowing(true) };
     let engine = open(&MemDisk::new(), &options);
     two_tables(&engine, Space::Data, &[(b"k", Fields::new(Kind::Value, version(1)))]);
-    while engine.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == StepOutcome::Done {}
     two_tables(&engine, Space::Data, &[(b"k", expires(2, 9))]);
-    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    assert_eq!(engine.compact_one().unwrap(), StepOutcome::Done);
     assert_eq!(get(&engine, b"k").unwrap().version, version(2));
 }
 

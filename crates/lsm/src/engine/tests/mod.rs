@@ -118,7 +118,7 @@ fn flush_all(engine: &Engine) {
 fn background(engine: &Engine, random: &mut Random) {
     match random.below(4) {
         0 => engine.rotate_all(),
-        1 => while engine.flush_one().unwrap() == Work::Done {},
+        1 => while engine.flush_one().unwrap() == StepOutcome::Done {},
         2 => drop(engine.compact_one().unwrap()),
         _ => engine.prepare_segment().unwrap(),
     }
@@ -126,7 +126,7 @@ fn background(engine: &Engine, random: &mut Random) {
 
 /// Writes versions in any order, with flushes, compactions and restarts in between.
 #[test]
-fn equals_a_sorted_map_whatever_the_order_of_arrival() {
+fn the_engine_equals_a_sorted_map_in_any_order_of_arrival() {
     for seed in 1..=12 {
         let mut random = Random(seed * 7919);
         let (disk, options) = (MemDisk::new(), small_options());
@@ -149,7 +149,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
         }
         check(&engine, &model);
         flush_all(&engine);
-        while engine.compact_one().unwrap() == Work::Done {}
+        while engine.compact_one().unwrap() == StepOutcome::Done {}
         check(&engine, &model);
         engine.compact_all().unwrap();
         check(&engine, &model);
@@ -248,7 +248,7 @@ fn a_snapshot_stays_as_it_was() {
 }
 
 #[test]
-fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
+fn tombstones_are_purged_only_when_allowed_and_nothing_older_is_left() {
     for allowed in [false, true] {
         let disk = MemDisk::new();
         let purge = if allowed { PurgeRule::always() } else { PurgeRule::never() };
@@ -279,7 +279,7 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
     // A late record: older than the tombstone, and still in the memtable when the tombstone reaches
     // the deepest level.
     write(&engine, &mut model, b"k", Kind::Value, 5, b"");
-    while engine.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == StepOutcome::Done {}
     assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
 }
 
@@ -301,9 +301,9 @@ fn a_tombstone_stays_while_an_older_record_lies_below_it() {
         }
     };
     write_two_tables(&mut model, Kind::Value, 1);
-    while engine.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == StepOutcome::Done {}
     write_two_tables(&mut model, Kind::Tombstone, 2);
-    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    assert_eq!(engine.compact_one().unwrap(), StepOutcome::Done);
     let levels = engine.stats().levels;
     assert_eq!((levels[0].tables, levels[1].tables), (0, 1), "merged above the values");
     assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
@@ -354,18 +354,18 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
                 engine.commit(std::iter::once(&batch)).unwrap();
             }
             flush_all(&engine);
-            while engine.compact_one().unwrap() == Work::Done {}
+            while engine.compact_one().unwrap() == StepOutcome::Done {}
         }
         done.store(true, Ordering::Release);
         syncing.into_iter().for_each(|thread| thread.join().unwrap());
-        engine.healthy().unwrap();
+        engine.check_health().unwrap();
     });
 }
 
 /// A tree with a single write must not keep the log from shrinking while the other tree gets all
 /// further writes.
 #[test]
-fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
+fn a_rarely_written_tree_does_not_pin_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
     let engine = open(&disk, &options);
     let of_tree =
@@ -376,7 +376,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let mut most = 0;
     for time in 2..8000 {
         write(&engine, &mut model, &busy.to_be_bytes(), Kind::Value, time, &[1; 400]);
-        while engine.flush_one().unwrap() == Work::Done {}
+        while engine.flush_one().unwrap() == StepOutcome::Done {}
         most = most.max(engine.stats().wal_segments);
     }
     assert!(most <= log_bound(&engine.core) as u64 + 2, "{most} segments");
@@ -386,7 +386,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
 
 /// The time of a correct clock, in tests of records that a wrong clock wrote.
 const RIGHT: u64 = 1_000_000;
-const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data], proven: 0 };
+const FUTURE: RemovalFilter<'_> = RemovalFilter { time: RIGHT, spaces: &[Space::Data], proven: 0 };
 
 /// Creates a store with future records of separate keys in all levels. For the other keys, four
 /// more layers alternate: future records that hide earlier ones, and correct records that arrive
@@ -435,7 +435,7 @@ fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u
 }
 
 #[test]
-fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
+fn removing_future_records_restores_the_records_they_hid() {
     for seed in 1..8 {
         let (disk, mut random) = (MemDisk::new(), Random(seed));
         let (engine, model, most) = store_with_a_future(&disk, &mut random);
@@ -464,7 +464,7 @@ fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
 
 /// The flush drops a tombstone that lies in the same memtable as a newer record of its key.
 #[test]
-fn what_is_proven_does_not_hold_again() {
+fn proven_hidden_records_are_not_restored() {
     let disk = MemDisk::new();
     let engine = open(&disk, &small_options());
     let put = |key: &[u8], kind, time, copies| {
@@ -482,7 +482,7 @@ fn what_is_proven_does_not_hold_again() {
         put(key, Kind::Tombstone, 70, 0);
         put(key, Kind::Value, RIGHT + 1, 0);
     }
-    let above = Above { proven: 50, ..FUTURE };
+    let above = RemovalFilter { proven: 50, ..FUTURE };
     assert_eq!(engine.remove_above(above).unwrap(), 3);
     let held = |key: &[u8]| {
         matches!(engine.get(Space::Data, key, ReadMode::Blocking).unwrap(), Lookup::Found(_))
@@ -494,7 +494,7 @@ fn what_is_proven_does_not_hold_again() {
 }
 
 #[test]
-fn records_of_other_spaces_stay() {
+fn removal_keeps_records_of_other_spaces() {
     let disk = MemDisk::new();
     let engine = open(&disk, &small_options());
     let mut batch = Batch::new();
@@ -502,7 +502,7 @@ fn records_of_other_spaces_stay() {
         batch.put(space, b"key", version(RIGHT + 1), b"value").unwrap();
     }
     engine.commit(std::iter::once(&batch)).unwrap();
-    let both = Above { spaces: &[Space::Data, Space::Hints], ..FUTURE };
+    let both = RemovalFilter { spaces: &[Space::Data, Space::Hints], ..FUTURE };
     assert_eq!(engine.remove_above(both).unwrap(), 2);
     let held =
         |space| matches!(engine.get(space, b"key", ReadMode::Blocking).unwrap(), Lookup::Found(_));
@@ -510,7 +510,7 @@ fn records_of_other_spaces_stay() {
 }
 
 #[test]
-fn removing_that_was_broken_off_is_made_up_for() {
+fn an_interrupted_removal_is_completed_later() {
     use crate::disk::{Fault, Op};
     for after in 0..40 {
         let (disk, mut random) = (MemDisk::new(), Random(3));

@@ -20,7 +20,7 @@ fn is_placed(key: &[u8], copies: u8) -> bool {
 }
 
 fn rule() -> Arc<PurgeRule> {
-    Arc::new(PurgeRule::proven(0, 0, || 0))
+    Arc::new(PurgeRule::with_watermark(0, 0, || 0))
 }
 
 fn with(rule: &Arc<PurgeRule>, options: Options) -> Options {
@@ -85,7 +85,7 @@ fn three_levels(engine: &Engine) {
 }
 
 #[test]
-fn nothing_goes_unless_it_is_wanted() {
+fn no_orphans_are_dropped_unless_requested() {
     let rule = rule();
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
@@ -100,7 +100,7 @@ fn nothing_goes_unless_it_is_wanted() {
 }
 
 #[test]
-fn a_whole_compaction_leaves_none_of_any_kind_and_level() {
+fn a_full_compaction_drops_all_orphans_of_every_kind_and_level() {
     let rule = rule();
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
@@ -139,7 +139,7 @@ fn a_whole_compaction_leaves_none_of_any_kind_and_level() {
 /// Each table of the deepest level is rewritten once, except tables written without orphaned
 /// records.
 #[test]
-fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
+fn moved_and_deepest_tables_are_rewritten_once() {
     let rule = rule();
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
@@ -163,7 +163,7 @@ fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
 /// Records written during the compaction lie above all tables that the compaction has yet to
 /// process.
 #[test]
-fn writes_meanwhile_keep_nothing() {
+fn concurrent_writes_keep_no_orphans() {
     let rule = rule();
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     for writes_every in 1..4 {
@@ -172,7 +172,7 @@ fn writes_meanwhile_keep_nothing() {
         rule.drop_orphans(is_placed);
         flush_all(&engine);
         let (mut whole, mut steps) = (FullCompaction::default(), 0);
-        while engine.compact_next(&mut whole).unwrap() == Work::Done {
+        while engine.compact_next(&mut whole).unwrap() == StepOutcome::Done {
             steps += 1;
             if steps % writes_every == 0 {
                 for key in [0, 30, 58] {
@@ -190,7 +190,7 @@ fn writes_meanwhile_keep_nothing() {
 /// A record that is not placed here has hidden one that is placed here: the hiding record is all
 /// that is left of the key.
 #[test]
-fn what_hides_something_that_is_placed_here_stays() {
+fn an_orphan_that_hides_a_placed_record_stays() {
     let whole = |engine: &Engine, rule: &PurgeRule| {
         rule.drop_orphans(is_placed);
         compact_whole(engine);
@@ -267,7 +267,7 @@ fn what_was_hidden_elsewhere_keeps_nothing() {
 
 /// The record may be stored by no majority, and this node does not complete its write.
 #[test]
-fn what_a_conditional_write_made_goes_by_its_own_copies() {
+fn a_conditional_record_is_dropped_by_its_own_copies() {
     let rule = rule();
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
@@ -279,7 +279,7 @@ fn what_a_conditional_write_made_goes_by_its_own_copies() {
 }
 
 #[test]
-fn a_snapshot_holds_what_goes_after_it() {
+fn a_snapshot_keeps_records_dropped_after_it() {
     let rule = rule();
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
@@ -315,7 +315,7 @@ fn check_left(engine: &Engine, model: &Model) {
 }
 
 #[test]
-fn a_crash_at_any_moment_leaves_the_newest_or_nothing() {
+fn a_crash_while_dropping_leaves_the_newest_record_or_none() {
     let rule = rule();
     let (whole, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&whole, &options);
@@ -350,7 +350,7 @@ fn a_crash_at_any_moment_leaves_the_newest_or_nothing() {
 }
 
 #[test]
-fn it_ends_when_the_step_under_way_does() {
+fn dropping_ends_with_the_step_in_progress() {
     let (rule, asked) = (rule(), Arc::new(AtomicU64::new(0)));
     let (disk, options) = (MemDisk::new(), with(&rule, deep()));
     let engine = open(&disk, &options);
@@ -455,7 +455,7 @@ impl World {
                 let copies = if ballot == 0 { copies } else { 0 };
                 let record = record(key, kind, self.watermark + time, ballot, copies);
                 if self.dropping.is_none() || is_placed(&[key], copies) {
-                    self.forget_what_went(key);
+                    self.forget_dropped(key);
                     if copies == EVERYWHERE {
                         self.wide.insert(key);
                     }
@@ -467,7 +467,7 @@ impl World {
             Step::Compact => drop(self.engine.compact_one().unwrap()),
             Step::Raise => {
                 self.watermark += 5;
-                self.rule.raise(self.watermark);
+                self.rule.raise_watermark(self.watermark);
             }
             Step::Drop if self.dropping.is_none() => {
                 self.rule.drop_orphans(is_placed);
@@ -488,7 +488,7 @@ impl World {
 
     /// Removes the key from the model if its record was dropped or purged: even an older record
     /// then counts as new.
-    fn forget_what_went(&mut self, key: u8) {
+    fn forget_dropped(&mut self, key: u8) {
         if self.engine.read(Space::Data, &[key]).unwrap().is_none() {
             self.wide.remove(&key);
             if !is_placed(&[key], 0) {
@@ -509,7 +509,7 @@ impl World {
             flush_all(&self.engine);
             FullCompaction::default()
         });
-        if self.engine.compact_next(whole).unwrap() == Work::Nothing {
+        if self.engine.compact_next(whole).unwrap() == StepOutcome::Nothing {
             // A record of a conditional write may have stayed because a record that it hides
             // arrived late.
             let stays = |key: &u8| is_placed(&[*key], 0) || self.wide.contains(key);
@@ -517,7 +517,7 @@ impl World {
             self.rule.stop_dropping();
             self.dropping = None;
             let keys: Vec<u8> = self.model.keys().map(|key| key[0]).collect();
-            keys.into_iter().for_each(|key| self.forget_what_went(key));
+            keys.into_iter().for_each(|key| self.forget_dropped(key));
         }
     }
 
@@ -538,7 +538,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn in_any_order_of_events_none_is_left_and_nothing_comes_back(steps in vec(step(), 1..250)) {
+    fn in_any_order_of_events_no_orphan_stays_and_none_reappears(steps in vec(step(), 1..250)) {
         let mut world = World::new();
         for step in steps {
             world.take(step);

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::ballots::{deep, note, rank, store};
 use super::*;
 
-fn proven() -> Arc<PurgeRule> {
-    Arc::new(PurgeRule::proven(0, 0, || 0))
+fn watermark_rule() -> Arc<PurgeRule> {
+    Arc::new(PurgeRule::with_watermark(0, 0, || 0))
 }
 
 /// Options whose levels 0 and 1 exceed the writes of these tests, so that compactions run only to
@@ -36,12 +36,12 @@ fn entries(engine: &Engine) -> u64 {
 }
 
 fn compact_while_there_is_work(engine: &Engine) -> usize {
-    (0..100).find(|_| engine.compact_one().unwrap() == Work::Nothing).expect("it ends")
+    (0..100).find(|_| engine.compact_one().unwrap() == StepOutcome::Nothing).expect("it ends")
 }
 
 #[test]
-fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
-    let (disk, rule) = (MemDisk::new(), proven());
+fn compaction_empties_a_store_whose_keys_are_all_deleted() {
+    let (disk, rule) = (MemDisk::new(), watermark_rule());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
     write(&engine, 0..150, Kind::Tombstone, 3);
@@ -50,13 +50,13 @@ fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 200, "tombstones stay while nothing is proven");
     engine.compact_all().unwrap();
-    rule.raise(1);
+    rule.raise_watermark(1);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 200, "they are younger");
-    rule.raise(2);
+    rule.raise_watermark(2);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 150, "a part of a table too");
-    rule.raise(3);
+    rule.raise_watermark(3);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 0);
     engine.delete_obsolete_tables();
@@ -64,9 +64,9 @@ fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
 }
 
 #[test]
-fn compaction_goes_for_what_may_be_purged_and_ends() {
+fn compaction_seeks_purgeable_records_and_terminates() {
     for merged in [false, true] {
-        let (disk, rule) = (MemDisk::new(), proven());
+        let (disk, rule) = (MemDisk::new(), watermark_rule());
         let engine = open(&disk, &roomy(&rule));
         write_all(&engine, Kind::Value, 1);
         engine.compact_all().unwrap();
@@ -80,17 +80,17 @@ fn compaction_goes_for_what_may_be_purged_and_ends() {
         let before = entries(&engine);
         assert_eq!(compact_while_there_is_work(&engine), 0, "as without any rule");
         assert!(engine.is_idle() && engine.stats().purgeable_bytes == 0);
-        rule.raise(1);
+        rule.raise_watermark(1);
         assert_eq!(compact_while_there_is_work(&engine), 0);
         assert_eq!(entries(&engine), before);
 
-        rule.raise(2);
+        rule.raise_watermark(2);
         assert!(!engine.is_idle() && engine.stats().purgeable_bytes > 2_000);
         assert!(compact_while_there_is_work(&engine) > 0);
         assert_eq!(engine.stats().purgeable_bytes, 0, "what stays may not go");
         assert!(entries(&engine) < before);
 
-        rule.raise(3);
+        rule.raise_watermark(3);
         assert!(engine.stats().purgeable_bytes > 2_000);
         compact_while_there_is_work(&engine);
         assert_eq!(entries(&engine), 0);
@@ -99,8 +99,8 @@ fn compaction_goes_for_what_may_be_purged_and_ends() {
 }
 
 #[test]
-fn values_go_once_they_had_expired_before_the_watermark() {
-    let (disk, rule) = (MemDisk::new(), proven());
+fn values_that_expired_before_the_watermark_are_purged() {
+    let (disk, rule) = (MemDisk::new(), watermark_rule());
     let engine = open(&disk, &roomy(&rule));
     for key in 0..100_u8 {
         let expiry_ms = 10 + u64::from(key % 2) * 10;
@@ -110,27 +110,27 @@ fn values_go_once_they_had_expired_before_the_watermark() {
     flush_all(&engine);
     engine.compact_all().unwrap();
     let millis = |millis: u64| (millis * 1000) << 12;
-    rule.raise(millis(10));
+    rule.raise_watermark(millis(10));
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 100, "not before, but just then");
-    rule.raise(millis(10) + 1);
+    rule.raise_watermark(millis(10) + 1);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 50);
-    rule.raise(millis(21));
+    rule.raise_watermark(millis(21));
     compact_while_there_is_work(&engine);
     assert_eq!(entries(&engine), 0);
 }
 
 #[test]
-fn a_snapshot_holds_what_is_purged_after_it() {
-    let (disk, rule) = (MemDisk::new(), proven());
+fn a_snapshot_keeps_records_purged_after_it() {
+    let (disk, rule) = (MemDisk::new(), watermark_rule());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
     write_all(&engine, Kind::Tombstone, 2);
     let snapshot = engine.snapshot();
     let mut begun = snapshot.verified_scan(Space::Data, b"", None, 0);
-    assert!(matches!(begun.next(), Some(Verified::Record(..))));
-    rule.raise(2);
+    assert!(matches!(begun.next(), Some(ScanItem::Record(..))));
+    rule.raise_watermark(2);
     engine.compact_all().unwrap();
     engine.delete_obsolete_tables();
     assert!(engine.snapshot().verified_scan(Space::Data, b"", None, 0).next().is_none());
@@ -139,7 +139,7 @@ fn a_snapshot_holds_what_is_purged_after_it() {
         assert_eq!(record.kind(), Kind::Tombstone);
         seen += 1;
     }
-    while let Some(Verified::Record(_, record)) = begun.next() {
+    while let Some(ScanItem::Record(_, record)) = begun.next() {
         assert_eq!(record.kind(), Kind::Tombstone);
         seen += 1;
     }
@@ -184,8 +184,8 @@ proptest! {
 
     /// Only records that the rule allows to purge disappear, and hidden records do not reappear.
     #[test]
-    fn only_what_the_watermark_allows_is_gone(steps in vec(step(), 1..150)) {
-        let (disk, rule) = (MemDisk::new(), proven());
+    fn only_records_up_to_the_watermark_are_purged(steps in vec(step(), 1..150)) {
+        let (disk, rule) = (MemDisk::new(), watermark_rule());
         let options = Options {
             purge: Arc::clone(&rule),
             block_bytes: 128,
@@ -212,7 +212,7 @@ proptest! {
                     store(&engine, &[key], &record);
                     note(&mut model, &[key], record);
                 }
-                Step::Raise(by) => rule.raise(rule.watermark() + by),
+                Step::Raise(by) => rule.raise_watermark(rule.watermark() + by),
                 Step::Rotate => engine.rotate_all(),
                 Step::Flush => flush_all(&engine),
                 Step::Compact => {

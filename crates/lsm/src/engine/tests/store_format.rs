@@ -157,7 +157,7 @@ fn an_error_of_a_raise_leaves_the_store_as_it_is_or_fails_it() {
         disk.fail(fault.clone());
         let error = engine.raise_format(2).unwrap_err();
         assert_eq!(disk.pending_faults(), 0, "{fault:?}");
-        assert_eq!(engine.healthy().is_err(), fails, "{fault:?}: {error}");
+        assert_eq!(engine.check_health().is_err(), fails, "{fault:?}: {error}");
         assert_eq!(engine.format(), 1);
         if fails {
             assert!(engine.raise_format(2).is_err(), "the store is to be reopened");

@@ -29,18 +29,18 @@ fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
 }
 
 /// All items of a scan that takes a new snapshot after each pause.
-fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, Progress) {
-    let (mut found, mut start, mut progress) = (Vec::new(), Vec::new(), Progress::default());
+fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, ScanCost) {
+    let (mut found, mut start, mut progress) = (Vec::new(), Vec::new(), ScanCost::default());
     loop {
         let mut scan = engine.snapshot().verified_scan(Space::Data, &start, None, since);
         scan.pause_after(bytes);
         let paused = loop {
             match scan.next() {
-                Some(Verified::Record(key, record)) => {
+                Some(ScanItem::Record(key, record)) => {
                     found.push((key.to_vec(), record.to_record()));
                 }
-                Some(Verified::Damaged(damaged)) => panic!("{damaged:?}"),
-                Some(Verified::Pause { next }) => break Some(next),
+                Some(ScanItem::Damaged(damaged)) => panic!("{damaged:?}"),
+                Some(ScanItem::Pause { next }) => break Some(next),
                 None => break None,
             }
         };
@@ -54,8 +54,8 @@ fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>,
     }
 }
 
-fn check_scans(engine: &Engine) -> Progress {
-    let mut sum = Progress::default();
+fn check_scans(engine: &Engine) -> ScanCost {
+    let mut sum = ScanCost::default();
     let ranks = |found: Vec<(Vec<u8>, Record)>| -> Vec<_> {
         found.into_iter().map(|(key, record)| (key, rank(&record))).collect()
     };
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn a_scan_since_a_time_gives_what_a_naive_one_gives(
+    fn a_scan_since_a_time_equals_a_naive_scan(
         steps in vec(step(), 1..200),
         tree_bits in 0u8..2,
     ) {
@@ -161,7 +161,7 @@ fn a_scan_since_a_time_skips_and_looks_up() {
         write_one(&engine, (random.below(40) as u8, time, ballot, random.below(4) as u8, false));
         if round % 50 == 49 {
             engine.rotate_all();
-            while engine.flush_one().unwrap() == Work::Done {}
+            while engine.flush_one().unwrap() == StepOutcome::Done {}
             engine.compact_one().unwrap();
         }
     }
@@ -173,7 +173,7 @@ fn a_scan_since_a_time_skips_and_looks_up() {
 /// A skipped record outranks a record that was read: a conditional write continued an old version,
 /// and a plain write with a newer version is older by write time.
 #[test]
-fn a_record_that_a_skipped_one_outranks_is_not_given() {
+fn a_record_outranked_by_a_skipped_one_is_not_returned() {
     let (disk, options) = (MemDisk::new(), tiny(0));
     let engine = open(&disk, &options);
     for (time, ballot) in [(5, 0), (3, 9)] {
@@ -183,7 +183,7 @@ fn a_record_that_a_skipped_one_outranks_is_not_given() {
         engine.rotate_all();
         engine.flush_one().unwrap();
         if ballot == 0 {
-            while engine.compact_one().unwrap() == Work::Done {}
+            while engine.compact_one().unwrap() == StepOutcome::Done {}
         }
     }
     let (found, progress) = verified(&engine, 6, u64::MAX);
@@ -209,7 +209,7 @@ fn a_range_of_a_space_reads_no_other_blocks() {
     for space in [Space::Data, Space::Hints, Space::Node] {
         let mut scan = engine.snapshot().verified_scan(space, &[50], Some(&[60]), 0);
         let mut keys = Vec::new();
-        while let Some(Verified::Record(key, record)) = scan.next() {
+        while let Some(ScanItem::Record(key, record)) = scan.next() {
             assert_eq!(record.value(), &[key[0]; 30]);
             keys.push(key[0]);
         }
@@ -249,13 +249,13 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
     };
     while let Some(item) = scan.next() {
         match item {
-            Verified::Damaged(damaged) => told.push(damaged),
-            Verified::Record(key, record) => {
+            ScanItem::Damaged(damaged) => told.push(damaged),
+            ScanItem::Record(key, record) => {
                 let is_newest = rank(&record.to_record()) == rank(&model[key]);
                 assert!(is_newest || is_told(&told, key), "{key:?} is old, and nothing was told");
                 found.insert(key.to_vec(), record.to_record());
             }
-            Verified::Pause { .. } => panic!("nobody asked for that"),
+            ScanItem::Pause { .. } => panic!("nobody asked for that"),
         }
     }
     for (key, record) in model.iter().filter(|(_, record)| record.view().write_time() > since) {
@@ -268,7 +268,7 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
 /// Damage to any byte of any table is detected by a full scan although all blocks are cached, and
 /// the scan continues after it.
 #[test]
-fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
+fn damage_is_reported_with_its_keys_and_the_scan_continues() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
     let (engine, model) = store_of_tables(&disk, &options);
     check(&engine, &model);
@@ -309,7 +309,7 @@ fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_is_told_and_its_neighbours_are_read() {
+fn an_unreadable_block_is_reported_and_its_neighbours_are_read() {
     let options = tiny(0);
     let disk = MemDisk::new();
     let (engine, model) = store_of_tables(&disk, &options);

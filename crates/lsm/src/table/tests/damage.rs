@@ -91,7 +91,7 @@ fn a_newer_format_is_named_as_such() {
 }
 
 #[test]
-fn a_block_in_anothers_place_is_noticed() {
+fn a_misplaced_block_is_detected() {
     let model = model(400, 60);
     let (mut bytes, meta) = write(TableParams { compress: false, ..params(1) }, &model);
     let table = open(bytes.clone(), &meta, 0).unwrap();
@@ -103,7 +103,7 @@ fn a_block_in_anothers_place_is_noticed() {
     index.seek_to_first().unwrap();
     let mut handles = Vec::new();
     while index.valid() {
-        handles.push(Handle::take(&mut index.value(), u64::MAX).unwrap());
+        handles.push(BlockHandle::take(&mut index.value(), u64::MAX).unwrap());
         index.next().unwrap();
     }
     let twins = handles.iter().flat_map(|a| handles.iter().map(move |b| (*a, *b)));
@@ -185,7 +185,7 @@ fn first_key(content: &[u8]) -> usize {
 }
 
 #[test]
-fn what_no_writer_puts_into_a_block_is_told_although_its_check_is_right() {
+fn a_malformed_block_with_a_valid_checksum_is_reported() {
     let model = model(100, 60);
     let shape = |content: &mut Vec<u8>| content[2] = 0xff;
     let no_key = |content: &mut Vec<u8>| {
@@ -232,7 +232,7 @@ fn what_no_writer_puts_into_a_block_is_told_although_its_check_is_right() {
 
 proptest! {
     #[test]
-    fn bytes_that_are_no_block_are_told_or_walked_but_never_a_panic(
+    fn random_blocks_are_read_or_reported_without_a_panic(
         mut block in proptest::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..200),
         restarts in proptest::collection::vec(0u32..120, 0..6),
         key in proptest::collection::vec(0u8..20, 0..6),

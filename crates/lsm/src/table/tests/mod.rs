@@ -115,7 +115,7 @@ fn check_against(table: &Arc<Table>, model: &Model) {
 }
 
 #[test]
-fn what_was_written_is_read_whatever_the_parameters() {
+fn written_records_are_read_back_with_any_parameters() {
     let model = model(2_000, 300);
     for block_bytes in [64, 512, 4096, 65536] {
         for (bloom_bits, compress, cache) in [(0, true, 1 << 20), (10, false, 0), (20, true, 4000)]
@@ -149,7 +149,7 @@ fn the_meta_describes_the_table() {
 }
 
 #[test]
-fn records_up_to_the_longest_lie_alone_and_come_back() {
+fn long_records_get_a_block_of_their_own_and_are_read_back() {
     let mut model = model(100, 50);
     for (i, len) in [300, 3_000, 70_000, 1 << 20, 16 * 1024 * 1024 - 24].into_iter().enumerate() {
         let key = format!("\0user/001/{:05}x", i * 30).into_bytes();
@@ -193,7 +193,7 @@ fn a_filter_skips_most_absent_keys_and_counts_them() {
 }
 
 #[test]
-fn a_read_that_must_not_wait_says_when_it_would() {
+fn a_nonblocking_read_reports_when_it_would_block() {
     let mut model = model(200, 100);
     let large = b"\0large".to_vec();
     model.insert(large.clone(), record(&large, 1, &vec![0; INLINE_MAX]));
@@ -220,7 +220,7 @@ fn a_read_that_must_not_wait_says_when_it_would() {
 }
 
 #[test]
-fn a_long_record_is_read_only_where_there_is_room_for_it() {
+fn a_long_record_is_read_only_within_the_memory_limit() {
     let mut model = model(200, 100);
     let small = b"\0user/000/00003".to_vec();
     let noise = (0..1u64 << 17).flat_map(|n| xxh3_64(&n.to_le_bytes()).to_le_bytes());
@@ -242,7 +242,7 @@ fn a_long_record_is_read_only_where_there_is_room_for_it() {
 }
 
 #[test]
-fn a_compaction_leaves_the_cache_to_others() {
+fn compactions_bypass_the_block_cache() {
     let model = model(2_000, 100);
     let (bytes, meta) = write(params(1), &model);
     let cache = Arc::new(BlockCache::new(8 << 20));
@@ -257,7 +257,7 @@ fn a_compaction_leaves_the_cache_to_others() {
 
 #[test]
 #[should_panic(expected = "keys do not ascend")]
-fn keys_out_of_order_are_a_bug() {
+fn keys_out_of_order_panic() {
     let disk = MemDisk::new();
     let mut writer = TableWriter::create(&disk, params(1)).unwrap();
     let raw = record(b"\0k", 1, b"v");
@@ -276,7 +276,7 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     let check = u64::from_le_bytes(*bytes.last_chunk().unwrap());
     let meta = TableMeta { bytes: bytes.len() as u64, check, ..meta.clone() };
     check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
-    let other = Purgeable { records: meta.deleted.records + 1, ..meta.deleted };
+    let other = PurgeableSummary { records: meta.deleted.records + 1, ..meta.deleted };
     for told in [
         TableMeta { min_write_time: 2, ..meta.clone() },
         TableMeta { max_write_time: meta.max_write_time - 1, ..meta.clone() },
@@ -381,7 +381,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn any_keys_and_values_come_back(
+    fn random_keys_and_values_are_read_back(
         items in proptest::collection::btree_map(keys(), (any::<u8>(), 0usize..700), 1..150),
         block_bytes in 32usize..2048,
         bloom_bits in 0u8..=20,

@@ -107,7 +107,7 @@ mod tests {
     const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
 
     #[test]
-    fn what_went_in_comes_out_once_whole_and_in_each_producer_s_order() {
+    fn samples_come_out_once_complete_and_in_each_producers_order() {
         let (turns, slots) = (SlotStates::<4>::new(), Slots::<4>(Default::default()));
         let (turns, slots) = (&turns, &slots);
         thread::scope(|scope| {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_takes_nothing_until_a_slot_is_free() {
+    fn a_full_ring_refuses_samples_until_a_slot_is_free() {
         let turns = SlotStates::<2>::new();
         let [first, second] = [turns.claim().unwrap(), turns.claim().unwrap()];
         assert_eq!(turns.claim(), None);

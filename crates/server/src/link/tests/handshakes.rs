@@ -44,6 +44,19 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
 }
 
 #[test]
+fn a_node_that_was_removed_takes_no_peer_that_refuses_it_for_away() {
+    let a = Setup::of(A).table(A);
+    let known_disk = &a.shared.membership.known_disk;
+    let refusal = |reason| HandshakeRefused { reason, text: String::new() };
+    for (reason, acknowledges) in [(Reason::Name, true), (Reason::Removed, false)] {
+        assert!(!a.is_fenced_by(Some(B), &refusal(reason)));
+        known_disk.unreached(B, 0);
+        known_disk.update_waiting(false, &[B]);
+        assert_eq!(known_disk.acknowledges(), acknowledges, "{reason:?}");
+    }
+}
+
+#[test]
 fn a_node_told_of_another_disk_under_its_name_is_not_authoritative() {
     let b = Setup::of(B).table(B);
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);

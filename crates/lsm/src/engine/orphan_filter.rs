@@ -23,7 +23,7 @@ use super::tree::tables_covering;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::local::HiddenCopies;
-use crate::orphans::Dropping;
+use crate::orphans::DropStep;
 use crate::table::{ReadMode, Table, TableGet};
 use record::RecordRef;
 
@@ -32,26 +32,26 @@ use record::RecordRef;
 const MAX_CHECKED_AGAIN: usize = 64;
 
 /// State of a compaction step that may drop orphaned records.
-pub(super) struct StepOrphans<'a> {
+pub(super) struct OrphanFilter<'a> {
     core: &'a Core,
     compactor: &'a Compactor,
-    dropping: Option<Dropping<'a>>,
+    dropping: Option<DropStep<'a>>,
     /// Sample of the dropped keys, with their copies.
-    dropped: Vec<(Vec<u8>, Copies)>,
+    dropped: Vec<(Vec<u8>, RecordCopies)>,
 }
 
 /// Number of copies of a record, and those of the records that it has hidden.
 #[derive(Clone, Copy)]
-struct Copies(u8, HiddenCopies);
+struct RecordCopies(u8, HiddenCopies);
 
-impl Copies {
-    fn are_placed(self, dropping: &Dropping<'_>, key: &[u8]) -> bool {
+impl RecordCopies {
+    fn is_any_placed(self, dropping: &DropStep<'_>, key: &[u8]) -> bool {
         let Self(own, hidden) = self;
         dropping.is_placed(key, own) || hidden.copies().any(|more| dropping.is_placed(key, more))
     }
 }
 
-impl<'a> StepOrphans<'a> {
+impl<'a> OrphanFilter<'a> {
     /// Starts a step.
     pub(super) fn begin(core: &'a Core, compactor: &'a Compactor) -> Self {
         let dropping = core.options.purge.orphans().step();
@@ -59,7 +59,7 @@ impl<'a> StepOrphans<'a> {
     }
 
     /// Returns true if the step drops the record. `inputs`: sorted ids of the merged tables.
-    pub(super) fn drops(
+    pub(super) fn should_drop(
         &mut self,
         (tree, inputs): (usize, &[u64]),
         ikey: &[u8],
@@ -67,11 +67,11 @@ impl<'a> StepOrphans<'a> {
     ) -> Result<bool, Error> {
         let Some(dropping) = &self.dropping else { return Ok(false) };
         let hidden = if record.ballot() == 0 { hidden } else { HiddenCopies::default() };
-        let (key, copies) = (&ikey[1..], Copies(record.copies(), hidden));
-        if ikey[0] != Space::Data as u8 || copies.are_placed(dropping, key) {
+        let (key, copies) = (&ikey[1..], RecordCopies(record.copies(), hidden));
+        if ikey[0] != Space::Data as u8 || copies.is_any_placed(dropping, key) {
             return Ok(false);
         }
-        if self.is_elsewhere(tree, inputs, ikey)? {
+        if self.has_other_record(tree, inputs, ikey)? {
             return Ok(false);
         }
         if self.dropped.len() < MAX_CHECKED_AGAIN {
@@ -85,7 +85,7 @@ impl<'a> StepOrphans<'a> {
         let Some(dropping) = &self.dropping else { return };
         for (key, copies) in &self.dropped {
             let key_name = key.escape_ascii();
-            let is_placed = copies.are_placed(dropping, key);
+            let is_placed = copies.is_any_placed(dropping, key);
             assert!(!is_placed, "{key_name} was placed here while what was left of it went");
         }
         // An orphaned record that survived has other records of its key elsewhere: a later merge
@@ -94,7 +94,7 @@ impl<'a> StepOrphans<'a> {
     }
 
     /// Returns true if a memtable, or a table that is not merged, holds a record of the key.
-    fn is_elsewhere(&self, tree: usize, inputs: &[u64], ikey: &[u8]) -> Result<bool, Error> {
+    fn has_other_record(&self, tree: usize, inputs: &[u64], ikey: &[u8]) -> Result<bool, Error> {
         let state = self.core.trees.tree(tree).load_full();
         if state.in_memtables(ikey) {
             return Ok(true);

@@ -22,7 +22,7 @@ const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Parameters of the starts and restarts of the server.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Keeping {
+pub(crate) struct StartConfig {
     /// The command that starts the server. Without a command, the server must be running already.
     pub(crate) command: Option<ServerCommand>,
     /// True if the server is restarted for each trial.
@@ -36,14 +36,14 @@ pub(crate) struct Keeping {
 pub(crate) struct ServerUnderTest<'a> {
     known: &'a ServerProfile,
     endpoints: Vec<Endpoint>,
-    keeping: Keeping,
+    keeping: StartConfig,
     stop: Arc<AtomicBool>,
     server: Option<ServerProcess>,
     prepared: bool,
 }
 
 /// State of the servers before a trial.
-pub(crate) struct Before {
+pub(crate) struct UsageBefore {
     looks: Vec<(u32, ServerSnapshot)>,
     metrics: Vec<Option<Metrics>>,
 }
@@ -52,7 +52,7 @@ impl<'a> ServerUnderTest<'a> {
     pub(crate) fn new(
         known: &'a ServerProfile,
         endpoints: Vec<Endpoint>,
-        keeping: Keeping,
+        keeping: StartConfig,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self { known, endpoints, keeping, stop, server: None, prepared: false }
@@ -139,18 +139,18 @@ impl<'a> ServerUnderTest<'a> {
         }
     }
 
-    pub(crate) fn look(&self) -> Before {
+    pub(crate) fn look(&self) -> UsageBefore {
         let looks = self
             .pids()
             .into_iter()
             .filter_map(|pid| Some((pid, ServerSnapshot::at(pid)?)))
             .collect();
-        Before { looks, metrics: self.scrape() }
+        UsageBefore { looks, metrics: self.scrape() }
     }
 
     /// Returns the servers' usage since `before`, and their metrics: the growth of counters, and
     /// the current values of gauges.
-    pub(crate) fn used_since(&self, before: &Before) -> (Vec<Usage>, Vec<Metrics>) {
+    pub(crate) fn used_since(&self, before: &UsageBefore) -> (Vec<Usage>, Vec<Metrics>) {
         let used = before
             .looks
             .iter()

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use load::record::{Counts, FORMAT, Finding, Latency, Planned, Point, Run, Series, Trial, Warning};
+use load::record::{
+    Counts, FORMAT, Finding, Latency, PlanRecord, Point, Run, Series, Trial, Warning,
+};
 use load::report::{Error, ReportArgs, report};
 use tempfile::TempDir;
 
@@ -11,11 +13,11 @@ use tempfile::TempDir;
 pub(crate) const TOOL: &str = "kit 1.2.3";
 
 /// A test's directories and its report.
-pub(crate) struct Made {
+pub(crate) struct ReportFixture {
     dir: TempDir,
 }
 
-impl Made {
+impl ReportFixture {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
@@ -125,14 +127,14 @@ pub(crate) fn run(rate: f64, ms: f64, count: u64) -> Run {
         format: FORMAT,
         source: "load".to_owned(),
         tool: "kvorum 0.1.0".to_owned(),
-        plan: Planned {
+        plan: PlanRecord {
             targets: vec!["http://127.0.0.1:8080".to_owned()],
             threads: 1,
             connections: 8,
             rate: Some(rate),
             arrival: "even".to_owned(),
             duration_s: 10.0,
-            ..Planned::default()
+            ..PlanRecord::default()
         },
         throughput: Some(rate),
         counts: Counts { planned: count, answered: count, ..Counts::default() },

@@ -6,18 +6,18 @@ use std::time::SystemTime;
 use hdrhistogram::Histogram;
 
 use super::args::LoadArgs;
-use super::check::Asked;
-use crate::known::ServerProfile;
+use super::check::CheckedArgs;
 use crate::machine::{machine, rfc3339};
 use crate::outcome::{self, Outcome};
 use crate::plan::{Arrival, Pace};
 use crate::print::{self, Printed};
-use crate::record::{FORMAT, Planned, Run};
+use crate::record::{FORMAT, PlanRecord, Run};
+use crate::server_profile::ServerProfile;
 use crate::tally::Tally;
 use crate::warning::RunWarning;
 
 /// Returns the part of the run's record that is known before the first request.
-pub(crate) fn planned(asked: &Asked, known: &ServerProfile, started: SystemTime) -> Run {
+pub(crate) fn planned(asked: &CheckedArgs, known: &ServerProfile, started: SystemTime) -> Run {
     let plan = &asked.plan;
     Run {
         format: FORMAT,
@@ -26,7 +26,7 @@ pub(crate) fn planned(asked: &Asked, known: &ServerProfile, started: SystemTime)
         argv: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         started: rfc3339(started),
         machine: machine(),
-        plan: Planned {
+        plan: PlanRecord {
             targets: asked.urls.iter().map(|url| url.text.clone()).collect(),
             copies: plan.copies(),
             threads: plan.threads,
@@ -68,7 +68,7 @@ pub(super) fn by_target(
     args: &LoadArgs,
     run: &Run,
     outcome: &Outcome,
-    asked: &Asked,
+    asked: &CheckedArgs,
 ) -> Vec<(String, Run, String)> {
     let rates = outcome.thread_rates_by_target.iter();
     let targets = outcome.by_target.iter().zip(&asked.urls).zip(rates);
@@ -87,7 +87,7 @@ pub(super) fn by_target(
         // Only the report of the whole run has the warnings.
         of.warnings.clear();
         of.backlog.clear();
-        let reported = Reported { run: &of, args, tally, rates };
+        let reported = ReportText { run: &of, args, tally, rates };
         let text = format!("{}{reported}", print::header(&of));
         (name.replace(':', "-"), of, text)
     });
@@ -95,14 +95,14 @@ pub(super) fn by_target(
 }
 
 /// The text below the header.
-pub(super) struct Reported<'a> {
+pub(super) struct ReportText<'a> {
     pub(super) run: &'a Run,
     pub(super) args: &'a LoadArgs,
     pub(super) tally: &'a Tally,
     pub(super) rates: &'a Histogram<u64>,
 }
 
-impl fmt::Display for Reported<'_> {
+impl fmt::Display for ReportText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let latencies = self.tally.all_latencies();
         let printed = Printed {

@@ -13,9 +13,9 @@ use super::contenders::contended;
 use super::machine::{Machine, Role};
 use super::power::ProcessEnd;
 use super::{DueEvent, World};
-use crate::histories::{Action, Sent, Wanted, is_contended};
-use crate::ledger::{Asked, ClientOutcome, What, show};
-use crate::wall::true_wall;
+use crate::histories::{Action, ContendedWrite, RetryState, is_contended};
+use crate::ledger::{ClientOutcome, ClientRequest, RequestKind, describe_record};
+use crate::machine_clock::true_wall_time;
 
 /// Simulated seconds within which a healed cluster must have recovered. Nodes wait for a clock that
 /// was five minutes ahead, and every kill until then puts that clock ahead by two more seconds.
@@ -43,17 +43,17 @@ impl World {
         let mut seconds = 0;
         while let Some(what) = self.unsettled() {
             if seconds == MOST_SECONDS {
-                self.ledger.accuse(self.now, format!("not healed after {seconds} s: {what}"));
+                self.ledger.report_error(self.now, format!("not healed after {seconds} s: {what}"));
             }
             if !self.ledger.wrong.is_empty() {
                 return;
             }
             seconds += 1;
-            self.see_to_the_lost();
-            self.restart_the_outlived();
+            self.resolve_lost_nodes();
+            self.restart_outlived_nodes();
             self.run_until(self.now + 1_000_000);
         }
-        self.hints_are_delivered();
+        self.check_hints_delivered();
         // With repair rounds, repair fences refuse some hints.
         let has_rounds = self.plan.rounds.interval_micros > 0;
         // A node that left took its hints along, and so did a node whose joining was reverted.
@@ -65,15 +65,15 @@ impl World {
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
             self.compare_replicas(keys);
         }
-        self.a_round_makes_equal();
-        self.every_request_succeeds();
-        self.conditional_writes_succeed();
+        self.check_round_makes_equal();
+        self.check_requests_succeed();
+        self.check_conditional_writes_succeed();
         self.read_everything();
         self.run_until(self.now + 3_000_000);
         self.wait_for_rounds();
         if self.ledger.wrong.is_empty() {
             self.compare_replicas(self.ledger.keys());
-            self.nothing_is_left();
+            self.check_nothing_left();
         }
     }
 
@@ -82,7 +82,7 @@ impl World {
     /// boot, was put back since. The present boot is therefore numbered below the later one. Once
     /// the clock has passed the later boot's number, an operator's restart resolves the fence;
     /// nothing else does.
-    fn restart_the_outlived(&mut self) {
+    fn restart_outlived_nodes(&mut self) {
         for node in self.nodes.clone() {
             let machine = &self.machines[node];
             let Some(process) = &machine.process else { continue };
@@ -112,7 +112,7 @@ impl World {
 
     /// Checks that a full repair round makes all replicas equal, and proves their equality,
     /// whatever has happened before.
-    fn a_round_makes_equal(&mut self) {
+    fn check_round_makes_equal(&mut self) {
         let driver = *self.random.pick(&self.members());
         let Some(process) = &self.machines[driver].process else { return };
         let shared = std::sync::Arc::clone(&process.shared);
@@ -129,16 +129,18 @@ impl World {
                 continue;
             }
             if !last.is_equal() {
-                self.ledger.accuse(self.now, format!("node {driver} could not repair: {last:?}"));
+                self.ledger
+                    .report_error(self.now, format!("node {driver} could not repair: {last:?}"));
             }
             if let Some(why) = last.unproven {
-                self.ledger.accuse(self.now, format!("node {driver} proves nothing: {why}"));
+                self.ledger.report_error(self.now, format!("node {driver} proves nothing: {why}"));
             }
             self.compare_replicas(self.ledger.keys());
-            return self.all_is_purged(last.until);
+            return self.check_all_purged(last.until);
         }
         let status = shared.repair.rounds.status();
-        self.ledger.accuse(self.now, format!("node {driver} never ended its round: {status:?}"));
+        self.ledger
+            .report_error(self.now, format!("node {driver} never ended its round: {status:?}"));
     }
 
     /// Returns a description of what has not settled yet, or `None` if everything has.
@@ -150,7 +152,7 @@ impl World {
         if !self.is_quiet() {
             return Some("what is placed elsewhere is not dropped".to_owned());
         }
-        let most = true_wall(self.now) + MOST_AHEAD;
+        let most = true_wall_time(self.now) + MOST_AHEAD;
         if self.ledger.greatest >> 12 > most {
             return Some("there are future versions".to_owned());
         }
@@ -165,7 +167,7 @@ impl World {
             if clock > most {
                 return Some(format!("the clock of {name} is ahead"));
             }
-            if process.shared.membership.state.promised_before() >> 12 > true_wall(self.now) {
+            if process.shared.membership.state.promised_before() >> 12 > true_wall_time(self.now) {
                 return Some(format!("{name} may have promised more, before it lost its disk"));
             }
             if process.shared.membership.cluster.id().is_none() {
@@ -192,7 +194,7 @@ impl World {
     }
 
     /// Sends all requests with pauses in between, waits for their outcomes, and returns these.
-    fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, ClientOutcome)> {
+    fn send_all(&mut self, questions: Vec<ClientRequest>) -> Vec<(ClientRequest, ClientOutcome)> {
         let mut asked = Vec::new();
         for question in questions {
             let node = *self.random.pick(&self.members());
@@ -208,25 +210,26 @@ impl World {
     /// Checks that the histories of contended keys are linearizable.
     pub(crate) fn check_histories(&mut self) {
         for what in self.ledger.histories.check() {
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
     }
 
     /// Checks that conditional writes succeed again, one after another on each key.
-    fn conditional_writes_succeed(&mut self) {
-        let change =
-            |condition, action| What::Change(Wanted { condition, action, sent: Sent::Once });
+    fn check_conditional_writes_succeed(&mut self) {
+        let change = |condition, action| {
+            RequestKind::Change(ContendedWrite { condition, action, sent: RetryState::Once })
+        };
         let steps = [
             change(Condition::Absent, Action::Put),
             change(Condition::Exists, Action::Put),
-            What::Put,
+            RequestKind::Put,
             change(Condition::Any, Action::Delete),
             change(Condition::Any, Action::Add(1)),
         ];
         for what in steps {
             let key = |n| self.ledger.histories.key(format_args!("healed-{n}"));
             let ask = |n| contended(what.clone(), key(n));
-            for (question, outcome) in self.ask_all((0..16).map(ask).collect()) {
+            for (question, outcome) in self.send_all((0..16).map(ask).collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Done(done, _)) => {
                         matches!(done, Done::Changed { .. })
@@ -236,22 +239,22 @@ impl World {
                 };
                 if !done {
                     let what = format!("not healed: {question:?} got {outcome:?}");
-                    self.ledger.accuse(self.now, what);
+                    self.ledger.report_error(self.now, what);
                 }
             }
         }
     }
 
-    fn every_request_succeeds(&mut self) {
-        let ask = |what: &What, key: String| Asked {
+    fn check_requests_succeed(&mut self) {
+        let ask = |what: &RequestKind, key: String| ClientRequest {
             what: what.clone(),
             key: Bytes::from(key),
             quorum: AskedQuorum::default(),
             ttl_ms: 0,
         };
-        for what in [What::Put, What::Get, What::Delete] {
+        for what in [RequestKind::Put, RequestKind::Get, RequestKind::Delete] {
             let questions = (0..64).map(|n| ask(&what, format!("healed-{n}")));
-            for (question, outcome) in self.ask_all(questions.collect()) {
+            for (question, outcome) in self.send_all(questions.collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Found(found)) => found.is_some(),
                     ClientOutcome::Answer(Answer::Written(..)) => true,
@@ -259,7 +262,7 @@ impl World {
                 };
                 if !done {
                     let what = format!("not healed: {question:?} got {outcome:?}");
-                    self.ledger.accuse(self.now, what);
+                    self.ledger.report_error(self.now, what);
                 }
             }
         }
@@ -267,22 +270,22 @@ impl World {
 
     /// Reads every key from all nodes that may hold the key.
     fn read_everything(&mut self) {
-        let (widest, usual) = (self.widest(), self.topology.default_copies());
+        let (widest, usual) = (self.most_copies(), self.topology.default_copies());
         let questions = self.ledger.keys().into_iter().map(|key| {
             let all = if is_contended(&key) { usual } else { widest };
             let quorum = Quorum { ack: all, from: all }.into();
-            Asked { what: What::Get, key, quorum, ttl_ms: 0 }
+            ClientRequest { what: RequestKind::Get, key, quorum, ttl_ms: 0 }
         });
-        for (question, outcome) in self.ask_all(questions.collect()) {
+        for (question, outcome) in self.send_all(questions.collect()) {
             if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {
                 let what = format!("not healed: {question:?} got {outcome:?}");
-                self.ledger.accuse(self.now, what);
+                self.ledger.report_error(self.now, what);
             }
         }
     }
 
     /// Returns the greatest number of copies that a request may have named.
-    fn widest(&self) -> u8 {
+    fn most_copies(&self) -> u8 {
         let usual = self.topology.default_copies();
         if self.plan.named_quorums > 0 { self.plan.least_nodes() as u8 } else { usual }
     }
@@ -306,7 +309,7 @@ impl World {
                     Ok(None) => {}
                     Err(error) => {
                         let what = format!("{key:?} can't be read on node {node}: {error:?}");
-                        self.ledger.accuse(self.now, what);
+                        self.ledger.report_error(self.now, what);
                     }
                 }
             }
@@ -352,20 +355,22 @@ impl World {
                 && own.rank() != newest.rank()
                 && !stays(own)
             {
-                wrong
-                    .push(format!("too many: {key:?}: node {node} is none of {}", show(Some(own))));
+                wrong.push(format!(
+                    "too many: {key:?}: node {node} is none of {}",
+                    describe_record(Some(own))
+                ));
             }
             let should = place < copies_of(&newest);
             if should && own.is_none_or(|own| own.rank() != newest.rank()) {
                 wrong.push(format!(
                     "unequal: {key:?}: node {node} holds {}, the newest is {}",
-                    show(own),
-                    show(Some(&newest))
+                    describe_record(own),
+                    describe_record(Some(&newest))
                 ));
             }
         }
         for what in wrong {
-            self.ledger.accuse(self.now, what);
+            self.ledger.report_error(self.now, what);
         }
     }
 
@@ -381,14 +386,14 @@ impl World {
             }
             self.run_until(self.now + 1_000);
         }
-        self.ledger.accuse(self.now, "rounds of repair never end".to_owned());
+        self.ledger.report_error(self.now, "rounds of repair never end".to_owned());
     }
 
     /// Checks that all requests were answered, and that no node waits for anything.
-    fn nothing_is_left(&mut self) {
-        let open = self.ledger.open();
+    fn check_nothing_left(&mut self) {
+        let open = self.ledger.open_operations();
         if open > 0 {
-            self.ledger.accuse(self.now, format!("{open} requests were never answered"));
+            self.ledger.report_error(self.now, format!("{open} requests were never answered"));
         }
         for node in self.members() {
             let Some(process) = &self.machines[node].process else { continue };
@@ -402,11 +407,11 @@ impl World {
                      answered {:?}",
                     process.taken
                 );
-                self.ledger.accuse(self.now, what);
+                self.ledger.report_error(self.now, what);
             }
             if held > 0 {
                 let what = format!("node {node} never gave back {held} bytes of long requests");
-                self.ledger.accuse(self.now, what);
+                self.ledger.report_error(self.now, what);
             }
         }
     }

@@ -5,7 +5,7 @@ const EPOCH: i64 = 1_700_000_000_000_000;
 
 /// The clocks of a machine. All times are in microseconds, and drift is in millionths.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wall {
+pub(crate) struct MachineClock {
     offset: i64,
     drift: i64,
     since: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Wall {
     grain: u64,
 }
 
-impl Wall {
+impl MachineClock {
     pub(crate) fn new(offset: i64, drift: i64, grain: u64) -> Self {
         Self { offset, drift, since: 0, grain }
     }
@@ -39,8 +39,8 @@ impl Wall {
         (now as i64 + now as i64 * self.drift / 1_000_000) as u64
     }
 
-    /// Returns the first true time at which [`Wall::mono`] is `mono` or more.
-    pub(crate) fn when(&self, mono: u64) -> u64 {
+    /// Returns the first true time at which [`MachineClock::mono`] is `mono` or more.
+    pub(crate) fn true_time_of(&self, mono: u64) -> u64 {
         let near = (mono as i64 * 1_000_000 / (1_000_000 + self.drift)) as u64;
         let from = near.saturating_sub(2);
         (from..).find(|now| self.mono(*now) >= mono).unwrap_or(near)
@@ -48,7 +48,7 @@ impl Wall {
 }
 
 /// Returns the time of a correct wall clock.
-pub(crate) fn true_wall(now: u64) -> u64 {
+pub(crate) fn true_wall_time(now: u64) -> u64 {
     EPOCH as u64 + now
 }
 
@@ -57,11 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wake_up_is_never_early() {
+    fn converted_wake_ups_are_never_early() {
         for drift in [-200, 0, 7, 200] {
-            let wall = Wall::new(0, drift, 1);
+            let wall = MachineClock::new(0, drift, 1);
             for mono in (0..1_000_000_000).step_by(7_654_321) {
-                let now = wall.when(mono);
+                let now = wall.true_time_of(mono);
                 assert!(wall.mono(now) >= mono && wall.mono(now.saturating_sub(5)) <= mono);
             }
         }

@@ -5,7 +5,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 use super::Files;
 
 /// Explains `error` on a connection to `host`.
-pub(super) fn of(error: &Error, host: &str, files: &Files) -> String {
+pub(super) fn describe(error: &Error, host: &str, files: &Files) -> String {
     match error {
         Error::InvalidCertificate(wrong) => certificate(wrong, host, files),
         Error::AlertReceived(alert) => refused(*alert, files),

@@ -25,15 +25,17 @@ const NUMBERS: [&str; 11] =
     ["c", "connections", "d", "duration", "t", "threads", "T", "timeout", "R", "rate", "warmup"];
 
 /// Returns a one-line suggestion for the first mistaken word of a refused command line.
-pub fn mend(words: &[String]) -> Option<String> {
+pub fn suggest_correction(words: &[String]) -> Option<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).take_while(|w| *w != "--").collect();
     let before = std::iter::once("").chain(words.iter().copied());
-    before.zip(&words).find_map(|(flag, word)| negative(flag, word).or_else(|| mended(word)))
+    before
+        .zip(&words)
+        .find_map(|(flag, word)| negative_value_hint(flag, word).or_else(|| suggestion_for(word)))
 }
 
 /// Returns the error of a word that begins with a typographic dash, which editors substitute for
 /// one or two minuses.
-pub(super) fn dashed(word: &str) -> Option<Error> {
+pub(super) fn typographic_dash_error(word: &str) -> Option<Error> {
     let rest = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])?;
     let name = rest.split('=').next().unwrap_or_default();
     let long = name.len() > 2 && name.bytes().all(|b| b.is_ascii_lowercase() || b"-_".contains(&b));
@@ -42,7 +44,7 @@ pub(super) fn dashed(word: &str) -> Option<Error> {
 }
 
 /// Returns a suggestion for a negative value, which looks like a flag.
-fn negative(flag: &str, word: &str) -> Option<String> {
+fn negative_value_hint(flag: &str, word: &str) -> Option<String> {
     let takes = |name: &str| NUMBERS.contains(&name);
     let number = word.strip_prefix('-')?;
     let named = flag.strip_prefix("--").or(flag.strip_prefix('-')).is_some_and(takes);
@@ -50,8 +52,8 @@ fn negative(flag: &str, word: &str) -> Option<String> {
         .then(|| format!("{flag} {word}: it must be positive: say {flag} {number}"))
 }
 
-fn mended(word: &str) -> Option<String> {
-    if let Some(error) = dashed(word) {
+fn suggestion_for(word: &str) -> Option<String> {
+    if let Some(error) = typographic_dash_error(word) {
         return Some(error.to_string());
     }
     let flag = word.strip_prefix('-')?;
@@ -87,10 +89,10 @@ fn mended(word: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::mend;
+    use super::suggest_correction;
 
     #[test]
-    fn mistyped_words_are_recognised() {
+    fn mistyped_flags_get_a_suggestion() {
         for (word, says) in [
             ("-40000", "say -R40000 if it is the rate"),
             ("-10k", "say -R10k"),
@@ -107,29 +109,29 @@ mod tests {
             ("\u{2013}rate=5", "say --rate=5"),
             ("\u{2013}R10", "say -R10"),
         ] {
-            let line = mend(&["load".to_owned(), word.to_owned()]).expect(word);
+            let line = suggest_correction(&["load".to_owned(), word.to_owned()]).expect(word);
             assert!(line.contains(says), "{word}: {line}");
         }
     }
 
     #[test]
-    fn a_value_below_zero_is_no_flag() {
+    fn a_negative_value_is_not_taken_for_a_flag() {
         for (flag, word, says) in [
             ("-R", "-10", "-R -10: it must be positive: say -R 10"),
             ("-d", "-5s", "-d -5s: it must be positive: say -d 5s"),
             ("--rate", "-.5", "--rate -.5: it must be positive"),
         ] {
-            let line = mend(&["load", flag, word].map(str::to_owned)).expect(word);
+            let line = suggest_correction(&["load", flag, word].map(str::to_owned)).expect(word);
             assert!(line.starts_with(says), "{line}");
         }
     }
 
     #[test]
-    fn right_words_are_left_alone() {
+    fn correct_words_get_no_suggestion() {
         for word in ["-t4", "-R40000", "--latency", "http://h/-1", "-", "--", "-q", "--closed"] {
-            assert_eq!(mend(&[word.to_owned()]), None, "{word}");
+            assert_eq!(suggest_correction(&[word.to_owned()]), None, "{word}");
         }
         let after = ["--".to_owned(), "-40000".to_owned()];
-        assert_eq!(mend(&after), None);
+        assert_eq!(suggest_correction(&after), None);
     }
 }

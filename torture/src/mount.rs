@@ -121,7 +121,7 @@ impl Mount {
     }
 
     /// Writes a file that leaves `bytes` of free space, and returns its path.
-    pub fn ballast(&self, bytes: u64) -> Result<PathBuf, Failure> {
+    pub fn fill_leaving(&self, bytes: u64) -> Result<PathBuf, Failure> {
         let path = self.path().join("ballast");
         fs::write(&path, vec![0xbb; bytes as usize])?;
         Ok(path)

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goes_by_time_then_by_the_order_of_putting() {
+    fn events_are_ordered_by_time_then_insertion() {
         let mut agenda = EventQueue::new();
         for (at, what) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             agenda.put(at, what);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn names_may_hold_anything() {
+    fn process_names_may_contain_any_character() {
         let line = "7 (a) (b c) S 3 7 7 0 -1 4194560 1 0 0 0 11 22 0 0 20 0 1 0 5 1000 9 1 2";
         let stat = Stat::parse(line).unwrap();
         assert_eq!((stat.name.as_str(), stat.parent, stat.ticks), ("a) (b c", 3, 33));

@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use super::classify_step::{ClassifiedStep, classify};
 use super::decide::{
-    Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, found, next,
+    Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, TrialResult, found, next,
 };
 use super::grouped;
 use super::limit::{DIED, Limit, limit};
 use super::plot::{Dot, plot};
 use super::recorded::commands;
 use super::search_args::SearchArgs;
-use super::slo::{Slo, SloTime, What};
+use super::slo::{Quantity, Slo, SloTime};
 use super::sweep::SweepPoint;
 use crate::ServerProfile;
 use crate::record::{Finding, Trial, Warning};
-use crate::trial::series::Kept;
+use crate::trial::series::SeriesWriter;
 use crate::trial::{
-    Ask, Error, Preparation, ServerUnderTest, TrialFigures, Workload, progress, run,
+    Error, Preparation, ServerUnderTest, TrialFigures, TrialParams, Workload, progress, run,
 };
 
 /// Factor by which a trial may be longer than usual, to get the samples that the objective needs.
@@ -52,7 +52,7 @@ const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_m
 pub(super) struct Search<'a> {
     args: &'a SearchArgs,
     known: &'a ServerProfile,
-    kept: &'a mut Kept,
+    kept: &'a mut SeriesWriter,
     workload: &'a Workload,
     ground: ServerUnderTest<'a>,
     preparation: Option<Preparation>,
@@ -78,7 +78,7 @@ pub(super) struct Search<'a> {
 }
 
 /// A finished trial.
-struct Over {
+struct FinishedTrial {
     figures: TrialFigures,
     classified: Option<ClassifiedStep>,
 }
@@ -88,12 +88,12 @@ impl<'a> Search<'a> {
         args: &'a SearchArgs,
         known: &'a ServerProfile,
         stop: &'a Arc<AtomicBool>,
-        kept: &'a mut Kept,
+        kept: &'a mut SeriesWriter,
         workload: &'a Workload,
         point: &SweepPoint,
         label: String,
     ) -> Result<Self, Error> {
-        let keeping = args.series.keeping(point.command.clone(), args.restart);
+        let keeping = args.series.start_config(point.command.clone(), args.restart);
         Ok(Self {
             args,
             known,
@@ -119,7 +119,7 @@ impl<'a> Search<'a> {
     pub(super) fn run(mut self) -> Result<(), Error> {
         let bounds = self.args.bounds()?;
         self.say_head();
-        let ended = self.hunt(&bounds);
+        let ended = self.search_rates(&bounds);
         let found = found(&bounds, &self.history);
         let begun = self.history.ceiling.is_some() || !self.history.tried.is_empty();
         if begun {
@@ -128,7 +128,7 @@ impl<'a> Search<'a> {
         ended
     }
 
-    fn hunt(&mut self, bounds: &Bounds) -> Result<(), Error> {
+    fn search_rates(&mut self, bounds: &Bounds) -> Result<(), Error> {
         while !self.stop.load(Ordering::Relaxed) {
             match next(bounds, &self.history) {
                 SearchStep::Ceiling => self.find_ceiling()?,
@@ -136,10 +136,10 @@ impl<'a> Search<'a> {
                     let over = self.trial(Some(rate), role, full)?;
                     let Some(classified) = over.classified else { break };
                     if self.history.ceiling.is_none() && self.history.tried.is_empty() {
-                        sound(&over.figures, &format!("at {}/s", grouped(rate)))?;
+                        check_first_answers(&over.figures, &format!("at {}/s", grouped(rate)))?;
                     }
                     let verdict = classified.verdict;
-                    self.history.tried.push(Tried { rate, full, verdict });
+                    self.history.tried.push(TrialResult { rate, full, verdict });
                 }
                 SearchStep::Done(found) => return self.record(&found),
             }
@@ -166,27 +166,27 @@ impl<'a> Search<'a> {
     }
 
     fn find_ceiling(&mut self) -> Result<(), Error> {
-        let Over { figures, .. } = self.trial(None, Role::Ceiling, false)?;
+        let FinishedTrial { figures, .. } = self.trial(None, Role::Ceiling, false)?;
         if figures.interrupted {
             return Ok(());
         }
         if let Some(died) = &figures.died {
             return Err(Error::Asked(format!("in a closed loop the server died: {died}")));
         }
-        sound(&figures, "in a closed loop")?;
+        check_first_answers(&figures, "in a closed loop")?;
         self.history.ceiling = Some((figures.throughput.round() as u64).max(1));
         Ok(())
     }
 
     /// Runs one trial on a ready server, then stores the result and prints it.
-    fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<Over, Error> {
+    fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<FinishedTrial, Error> {
         let waiting = progress(&format!("{} getting ready", role_name(role)), None);
         if let Some(note) = self.ground.ready(self.preparation.as_ref())? {
             self.say(&format!("      note: {note}"));
         }
         waiting.finish_and_clear();
         let recorded = role == Role::Profile;
-        let ask = Ask {
+        let ask = TrialParams {
             rate,
             warmup: self.args.warmup.0,
             duration: self.length(rate, full),
@@ -201,9 +201,9 @@ impl<'a> Search<'a> {
         bar.finish_and_clear();
         let classified =
             rate.filter(|_| !figures.interrupted).map(|_| classify(&self.slo, &figures));
-        let over = Over { figures, classified };
+        let over = FinishedTrial { figures, classified };
         self.keep(&over, role, &ask, dir)?;
-        self.learn(rate, &over);
+        self.note_figures(rate, &over);
         Ok(over)
     }
 
@@ -214,15 +214,21 @@ impl<'a> Search<'a> {
         usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * STRETCH)
     }
 
-    fn keep(&mut self, over: &Over, role: Role, ask: &Ask<'_>, dir: String) -> Result<(), Error> {
-        let Over { figures, classified } = over;
+    fn keep(
+        &mut self,
+        over: &FinishedTrial,
+        role: Role,
+        ask: &TrialParams<'_>,
+        dir: String,
+    ) -> Result<(), Error> {
+        let FinishedTrial { figures, classified } = over;
         let verdict = classified.as_ref().map_or("", |classified| verdict_name(classified.verdict));
         let why = classified.as_ref().map_or(String::new(), |classified| classified.why.clone());
         let why = if figures.interrupted { "ended early".to_owned() } else { why };
         self.say_trial(role, ask, figures, verdict, &why);
         self.add_to_curve(role, ask, figures, verdict)?;
         if let (Some(rate), Some(classified)) = (ask.rate, classified) {
-            let ms = figures.value(What::Quantile(self.slo.quantile()));
+            let ms = figures.value(Quantity::Quantile(self.slo.quantile()));
             self.dots.push(Dot { rate, ms, verdict: classified.verdict });
         }
         self.kept.add_trial(Trial {
@@ -236,7 +242,7 @@ impl<'a> Search<'a> {
     }
 
     /// Keeps the figures from which the limit is derived at the end.
-    fn learn(&mut self, rate: Option<u64>, over: &Over) {
+    fn note_figures(&mut self, rate: Option<u64>, over: &FinishedTrial) {
         self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
         self.made += 1;
         self.died.extend(over.figures.died.clone());
@@ -264,7 +270,7 @@ impl<'a> Search<'a> {
             self.slo,
             self.workload.connections()
         ));
-        let high = What::Quantile(self.slo.quantile()).to_string();
+        let high = Quantity::Quantile(self.slo.quantile()).to_string();
         self.say(&format!(
             "    # trial    requests/s    time  answers/s      p50 {high:>8}  verdict"
         ));
@@ -273,7 +279,7 @@ impl<'a> Search<'a> {
     fn say_trial(
         &self,
         role: Role,
-        ask: &Ask<'_>,
+        ask: &TrialParams<'_>,
         figures: &TrialFigures,
         verdict: &str,
         why: &str,
@@ -284,7 +290,7 @@ impl<'a> Search<'a> {
         let answers = figures.is_run().then(|| grouped(figures.throughput.round() as u64));
         let answers = answers.unwrap_or("-".to_owned());
         let at = |quantile| {
-            let value = figures.known(What::Quantile(quantile));
+            let value = figures.known(Quantity::Quantile(quantile));
             value.map_or("-".to_owned(), |ms| SloTime(ms).to_string())
         };
         let (p50, high) = (at(0.5), at(self.slo.quantile()));
@@ -300,7 +306,7 @@ impl<'a> Search<'a> {
     fn add_to_curve(
         &self,
         role: Role,
-        ask: &Ask<'_>,
+        ask: &TrialParams<'_>,
         figures: &TrialFigures,
         verdict: &str,
     ) -> Result<(), Error> {
@@ -322,12 +328,12 @@ impl<'a> Search<'a> {
         let missed = self.missed.get(&found.fails.or(found.unclear)?)?;
         let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
         let limit = limit(missed, self.known.held_back, unloaded);
-        let deaths = deaths(&self.died, self.made).filter(|_| limit.what == DIED);
+        let deaths = describe_deaths(&self.died, self.made).filter(|_| limit.what == DIED);
         Some(Limit { why: deaths.unwrap_or(limit.why), ..limit })
     }
 
     fn say_found(&mut self, bounds: &Bounds, found: &SearchBounds) -> Result<(), Error> {
-        let name = What::Quantile(self.slo.quantile()).to_string();
+        let name = Quantity::Quantile(self.slo.quantile()).to_string();
         self.say(&format!("\n{}", plot(&name, &self.dots, self.slo.limit_ms())));
         let limit = self.limit(found);
         let died = limit.as_ref().is_some_and(|limit| limit.what == DIED);
@@ -336,7 +342,7 @@ impl<'a> Search<'a> {
         if let Some(Limit { what, why }) = &limit {
             self.say(&format!("limit: {what}: {why}"));
         }
-        if let Some(deaths) = deaths(&self.died, self.made).filter(|_| !died) {
+        if let Some(deaths) = describe_deaths(&self.died, self.made).filter(|_| !died) {
             self.say(&format!("WARNING {deaths}"));
         }
         if let [below, above] = &self.recorded[..] {
@@ -348,7 +354,7 @@ impl<'a> Search<'a> {
                 self.say(&format!("  {command}"));
             }
         }
-        let warnings = doubts(found, self.others);
+        let warnings = result_warnings(found, self.others);
         for warning in warnings.iter().filter(|warning| warning.code == OTHERS) {
             self.say(&format!("WARNING {}", warning.text));
         }
@@ -369,8 +375,8 @@ impl<'a> Search<'a> {
 }
 
 /// Returns an error if the answers of the first trial tell nothing about the server.
-fn sound(figures: &TrialFigures, how: &str) -> Result<(), Error> {
-    let errors = figures.value(What::Errors);
+fn check_first_answers(figures: &TrialFigures, how: &str) -> Result<(), Error> {
+    let errors = figures.value(Quantity::Errors);
     if figures.died.is_none() && errors > ERRORS_LIMIT {
         return Err(Error::Asked(format!(
             "{how} {:.0} % of the requests were answered with errors{}, so there is nothing to \
@@ -386,7 +392,7 @@ fn sound(figures: &TrialFigures, how: &str) -> Result<(), Error> {
 }
 
 /// Returns warnings about the results, for those who read them later.
-fn doubts(found: &SearchBounds, others: f64) -> Vec<Warning> {
+fn result_warnings(found: &SearchBounds, others: f64) -> Vec<Warning> {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let confirmed = (!found.confirmed)
         .then(|| ("not-confirmed", "ended early: its edges do not have their majority".to_owned()));
@@ -452,13 +458,13 @@ fn describe(
 /// Returns the figures in a row of `curve.csv`. Unknown figures are empty.
 fn cells(figures: &TrialFigures) -> String {
     let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
-    let at = |quantile| figures.known(What::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
+    let at = |quantile| figures.known(Quantity::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
     [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
 }
 
 /// Describes the server's deaths: in how many trials the server died, and the cause of the last
 /// death.
-fn deaths(died: &[String], trials: usize) -> Option<String> {
+fn describe_deaths(died: &[String], trials: usize) -> Option<String> {
     let (last, many) = (died.last()?, died.len());
     Some(format!("the server died in {many} of {trials} trials, at last so: {last}"))
 }
@@ -483,11 +489,13 @@ fn verdict_name(verdict: StepVerdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, SearchBounds, TrialFigures, cells, deaths, describe, doubts};
+    use super::{
+        Bounds, SearchBounds, TrialFigures, cells, describe, describe_deaths, result_warnings,
+    };
     use crate::trial::trial_figures::tests::figures;
 
     #[test]
-    fn what_a_trial_without_a_run_had_is_left_empty() {
+    fn a_trial_without_a_run_leaves_empty_cells() {
         assert_eq!(cells(&figures(1000, 2.0)), "1000.0,2.0009,2.0009,2.0009");
         let mut nothing = TrialFigures { planned: 0, throughput: 0.0, ..figures(1000, 2.0) };
         nothing.intended.clear();
@@ -495,19 +503,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_died_is_what_was_found() {
+    fn a_dead_server_is_the_reported_finding() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
         let found = SearchBounds { fails: Some(100), confirmed: true, ..SearchBounds::default() };
         let text = describe(&bounds, &found, &"p99<10ms".parse().unwrap(), None, true);
         assert_eq!(text, "the server died at 100/s (p99<10ms)", "no lower rate would help");
-        assert_eq!(deaths(&[], 3), None);
+        assert_eq!(describe_deaths(&[], 3), None);
         let died = ["signal 9 ended it", "exit code 1"].map(str::to_owned);
         let text = "the server died in 2 of 3 trials, at last so: exit code 1";
-        assert_eq!(deaths(&died, 3).as_deref(), Some(text));
+        assert_eq!(describe_deaths(&died, 3).as_deref(), Some(text));
     }
 
     #[test]
-    fn what_was_found_is_said_in_a_sentence() {
+    fn findings_are_described_in_a_sentence() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
         let slo = "p99<10ms".parse().unwrap();
         let all = SearchBounds { confirmed: true, ..SearchBounds::default() };
@@ -545,9 +553,9 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_against_it_is_kept() {
+    fn doubts_about_findings_become_warnings() {
         let codes = |found: &SearchBounds, others| -> Vec<String> {
-            doubts(found, others).into_iter().map(|warning| warning.code).collect()
+            result_warnings(found, others).into_iter().map(|warning| warning.code).collect()
         };
         let sound = SearchBounds { confirmed: true, ..SearchBounds::default() };
         assert!(codes(&sound, 0.1).is_empty());
@@ -559,6 +567,8 @@ mod tests {
         };
         let all = ["not-confirmed", "no-verdict", "not-monotone", "other-processes"];
         assert_eq!(codes(&doubted, 1.9), all);
-        assert!(doubts(&sound, 1.9)[0].text.starts_with("other processes took up to 1.9 CPUs"));
+        assert!(
+            result_warnings(&sound, 1.9)[0].text.starts_with("other processes took up to 1.9 CPUs")
+        );
     }
 }

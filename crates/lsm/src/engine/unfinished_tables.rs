@@ -7,14 +7,15 @@ use crate::error::Error;
 use crate::table::{Table, TableMeta, TableWriter, file_name};
 
 /// The tables that one step writes. Dropping this value removes the tables' files unless
-/// [`Unfinished::durable`] has succeeded: repeated attempts must not fill a full disk further.
-pub(super) struct Unfinished<'a> {
+/// [`UnfinishedTables::make_durable`] has succeeded: repeated attempts must not fill a full disk
+/// further.
+pub(super) struct UnfinishedTables<'a> {
     core: &'a Core,
     ids: Vec<u64>,
     finished: Vec<TableMeta>,
 }
 
-impl<'a> Unfinished<'a> {
+impl<'a> UnfinishedTables<'a> {
     pub(super) fn new(core: &'a Core) -> Self {
         Self { core, ids: Vec::new(), finished: Vec::new() }
     }
@@ -31,7 +32,7 @@ impl<'a> Unfinished<'a> {
     }
 
     /// Makes the tables' names durable and opens the tables.
-    pub(super) fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
+    pub(super) fn make_durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
         let files = &self.core.files;
         files.sync_names()?;
         let tables: Result<Vec<_>, _> =
@@ -43,7 +44,7 @@ impl<'a> Unfinished<'a> {
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedTables<'_> {
     fn drop(&mut self) {
         for id in &self.ids {
             self.core.files.remove(&file_name(*id));
