@@ -259,9 +259,10 @@ impl FinalizeRow<'_> {
                 rustix::process::Signal::KILL,
             );
             killed.map_err(std::io::Error::from)?;
+            // While strace holds the delayed thread, the dead node's connections stay open.
+            strace.kill();
             asked.join().map_err(|_| Failure::Environment("a command panicked".to_owned()))?
         })?;
-        drop(strace);
         self.cluster.kill(STRUCK)?;
         let said = String::from_utf8_lossy(&asked.stderr).into_owned();
         let store = format_in(self.cluster.data(STRUCK))?;
