@@ -17,7 +17,7 @@ use crate::membership::transition_progress::TransitionProgress;
 use crate::message::{MovesState, NodeId};
 use crate::paxos::key_locks::KeyLocks;
 use crate::paxos::promises::Promises;
-use crate::paxos::recent::{OpLookup, RecentWrites, WriteIdentity};
+use crate::paxos::recent::{OpLookup, RecentWrites, Via, WriteIdentity};
 use crate::paxos::state_cache::StateCache;
 use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
@@ -344,12 +344,18 @@ impl Shared {
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
-    /// True if this process knows that it has stored a record that contains this conditional write.
-    pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
-        matches!(
-            self.paxos.recent.recall(key, WriteIdentity { id, digest }, 0),
-            OpLookup::Stored { .. }
-        )
+    /// True if this process knows that it has stored a record that contains this conditional write,
+    /// and that this record proves as much as one that comes `via`.
+    pub fn has_stored(
+        &self,
+        key: &[u8],
+        &Operation { id, digest, .. }: &Operation,
+        via: Via,
+    ) -> bool {
+        match self.paxos.recent.recall(key, WriteIdentity { id, digest }, 0) {
+            OpLookup::Stored { ballot, .. } => ballot > 0 || via == Via::Replica,
+            _ => false,
+        }
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.

@@ -18,7 +18,7 @@
 //! [`purge_rule`](crate::store::purge_rule).
 
 use bytes::{Buf, Bytes};
-use lsm::{Batch, Fields, Kind, Space};
+use lsm::{Batch, Engine, Fields, Kind, Lookup, ReadMode, Space};
 use protocol::{
     Done, OpLookup, Operation, Record, Remembered, Shared, StoreError, Tag, Version, Via,
     WriteIdentity, has_idempotency_key,
@@ -43,29 +43,50 @@ pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
     Bytes::copy_from_slice(&name)
 }
 
-/// Adds the entries of a record's conditional writes, except those that this process knows to be
-/// stored.
-pub(crate) fn put(
+/// Returns the entries of a record's conditional writes that the node has to store with the record.
+#[inline]
+pub(crate) fn entries(
     shared: &Shared,
-    batch: &mut Batch,
+    engine: &Engine,
     (key, record): (&[u8], &Record),
     via: Via,
-) -> Result<(), lsm::Error> {
-    let (time, family) = (record.ballot(), record.version());
-    if time == 0 {
-        return Ok(());
+) -> Result<Vec<Remembered>, lsm::Error> {
+    if record.ballot() == 0 {
+        return Ok(Vec::new());
     }
+    conditional_entries(shared, engine, (key, record), via)
+}
+
+fn conditional_entries(
+    shared: &Shared,
+    engine: &Engine,
+    (key, record): (&[u8], &Record),
+    via: Via,
+) -> Result<Vec<Remembered>, lsm::Error> {
+    let (time, family) = (record.ballot(), record.version());
     let (steps, key_hash) = (record.op_history(), xxh3_64(key));
+    let mut entries = Vec::new();
     for (step, operation) in steps.numbered() {
         let Operation { id, result, digest } = *operation;
-        if has_idempotency_key(id) && !shared.has_stored(key, operation) {
+        if has_idempotency_key(id) && !shared.has_stored(key, operation, via) {
             let ballot = time;
             let entry =
                 Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
-            put_entry(batch, &entry)?;
+            if !is_stored_before(engine, &entry)? {
+                entries.push(entry);
+            }
         }
     }
-    Ok(())
+    Ok(entries)
+}
+
+/// True if the store holds what this entry would add: a previous process of this node may have
+/// stored the write. If the answer takes the disk, this entry replaces the stored one.
+fn is_stored_before(engine: &Engine, entry: &Remembered) -> Result<bool, lsm::Error> {
+    let name = entry.name();
+    let stored = engine.get(Space::Idempotency, &name, ReadMode::NonBlocking)?;
+    let Lookup::Found(stored) = stored else { return Ok(false) };
+    Ok(remembered(&name, &stored).is_some_and(|stored| entry.is_covered_by(&stored)))
 }
 
 /// Adds one entry to a batch.
@@ -140,8 +161,6 @@ pub(crate) fn parse(asked: WriteIdentity, entry: &Record) -> Result<OpLookup, St
 
 #[cfg(test)]
 mod tests {
-    use lsm::{Lookup, ReadMode};
-
     use super::*;
     use crate::store::Store;
     use crate::test_node::TestNode;
@@ -159,6 +178,16 @@ mod tests {
         Record::new(b"k", &fields, b"v")
     }
 
+    fn put(
+        stage: &TestNode,
+        batch: &mut Batch,
+        record: (&[u8], &Record),
+        via: Via,
+    ) -> Result<(), lsm::Error> {
+        let entries = entries(&stage.shared, &stage.engine, record, via)?;
+        entries.iter().try_for_each(|entry| put_entry(batch, entry))
+    }
+
     fn found(stage: &TestNode, id: u64) -> Option<OpLookup> {
         let entry =
             stage.engine.get(Space::Idempotency, &name(b"k", id), ReadMode::NonBlocking).unwrap();
@@ -171,7 +200,7 @@ mod tests {
         let stage = TestNode::new();
         let mut batch = Batch::new();
         let record = record(99, &[(4, None), (5, None), (7, Some(-3))]);
-        put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
+        put(&stage, &mut batch, (b"k", &record), Via::Accept).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
@@ -194,7 +223,7 @@ mod tests {
             let operations = [Operation { id: 5, result: None, digest }];
             let record = changed(ballot, &operations);
             let mut batch = Batch::new();
-            put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
+            put(&stage, &mut batch, (b"k", &record), Via::Accept).unwrap();
             Store::commit(&stage.engine, batch).unwrap();
         };
         let told = |digest| {
@@ -221,11 +250,41 @@ mod tests {
         assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
     }
 
+    /// The node has restarted since each write: its process knows of none of them.
+    #[test]
+    fn an_entry_of_an_accepted_write_keeps_its_ballot_after_a_restart() {
+        let stage = TestNode::new();
+        let store = |ballot, step, via| {
+            let operations = [Operation { id: 5, result: None, digest: 0 }];
+            let fields = Fields {
+                ballot,
+                step,
+                operations: &operations,
+                ..Fields::new(Kind::Value, FAMILY)
+            };
+            let mut batch = Batch::new();
+            let record = Record::new(b"k", &fields, b"v");
+            put(&stage, &mut batch, (b"k", &record), via).unwrap();
+            Store::commit(&stage.engine, batch).unwrap();
+            match found(&stage, 5) {
+                Some(OpLookup::Stored { ballot, done: Done::Changed { tag, .. } }) => {
+                    (ballot, tag.last.map(|(step, _)| step))
+                }
+                found => panic!("{found:?}"),
+            }
+        };
+        assert_eq!(store(70, 20, Via::Replica), (0, Some(20)));
+        assert_eq!(store(80, 20, Via::Accept), (80, Some(20)), "an acceptance proves more");
+        assert_eq!(store(90, 20, Via::Accept), (80, Some(20)), "a later record names it too");
+        assert_eq!(store(95, 20, Via::Replica), (80, Some(20)), "and a page does");
+        assert_eq!(store(99, 21, Via::Accept), (99, Some(21)), "the first try was lost");
+    }
+
     #[test]
     fn what_came_from_a_replica_does_not_count_as_accepted() {
         let stage = TestNode::new();
         let mut batch = Batch::new();
-        put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
+        put(&stage, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: None, expiry_ms: 0, fence: 0 };
@@ -237,7 +296,7 @@ mod tests {
     fn what_was_chosen_before_it_moved_holds_whatever_its_record_brought() {
         let stage = TestNode::new();
         let mut batch = Batch::new();
-        put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
+        put(&stage, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let get = || {
             let entry = stage

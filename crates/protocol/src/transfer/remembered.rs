@@ -56,6 +56,15 @@ impl Remembered {
         (self.key_hash >> 48) as u16
     }
 
+    /// True if the stored trace has the same outcome and proves as much as this one, which a stored
+    /// record brings: a node then keeps the stored trace. Replicas that accepted one record must go
+    /// on to name its ballot, or they no longer form the majority that proves the write.
+    pub fn is_covered_by(&self, stored: &Self) -> bool {
+        let outcome = |it: &Self| (it.family, it.step, it.result, it.digest);
+        let proves = stored.ballot > 0 || self.via == Via::Replica;
+        proves && outcome(stored) == outcome(self)
+    }
+
     /// True if both traces agree on the write's outcome and ballot.
     fn agrees_with(&self, other: &Self) -> bool {
         let said = |it: &Self| (it.ballot, it.family, it.step, it.result);

@@ -25,19 +25,13 @@ impl Traces {
         let (time, family, key_hash) = (record.ballot(), record.version(), 1);
         for (step, operation) in record.op_history().numbered() {
             let Operation { id, result, digest } = *operation;
-            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, operation) {
+            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, operation, via) {
                 let ballot = if via == Via::Accept { time } else { 0 };
-                self.keep(Remembered {
-                    key_hash,
-                    id,
-                    time,
-                    via,
-                    ballot,
-                    family,
-                    step,
-                    result,
-                    digest,
-                });
+                let trace =
+                    Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
+                if !self.0.get(&id).is_some_and(|stored| trace.is_covered_by(stored)) {
+                    self.keep(trace);
+                }
             }
         }
     }

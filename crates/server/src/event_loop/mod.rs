@@ -391,9 +391,17 @@ impl Loop {
             }
             _ => proofs.admit_any(),
         };
+        let entries = match idempotency::entries(&self.shared, driver.engine(), (key, record), via)
+        {
+            Ok(entries) => entries,
+            Err(error) => {
+                proofs.release(passing);
+                return Err(WriteError::Store(error));
+            }
+        };
         let added = driver.write(bytes, purpose(passing), |batch| {
             batch.record(Space::Data, key, record)?;
-            idempotency::put(&self.shared, batch, (key, record), via)?;
+            entries.iter().try_for_each(|entry| idempotency::put_entry(batch, entry))?;
             if is_durable {
                 batch.make_durable();
             }
@@ -485,12 +493,20 @@ impl Loop {
             items.iter().for_each(|(key, record)| driver.accept(key, record));
         }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
-        let added = driver.write(bytes, WritePurpose::Op(op, None, passing), |batch| {
-            items.iter().try_for_each(|(key, record)| {
-                batch.record(Space::Data, key, record)?;
-                idempotency::put(shared, batch, (key, record), Via::Replica)
-            })
-        });
+        let engine = driver.engine();
+        let entries = items
+            .iter()
+            .map(|(key, record)| idempotency::entries(shared, engine, (key, record), Via::Replica));
+        let added = match entries.collect::<Result<Vec<_>, _>>() {
+            Ok(entries) => driver.write(bytes, WritePurpose::Op(op, None, passing), |batch| {
+                items
+                    .iter()
+                    .try_for_each(|(key, record)| batch.record(Space::Data, key, record))?;
+                let mut entries = entries.iter().flatten();
+                entries.try_for_each(|entry| idempotency::put_entry(batch, entry))
+            }),
+            Err(error) => Err(WriteError::Store(error)),
+        };
         if let Err(error) = added {
             shared.repair.proofs.release(passing);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
