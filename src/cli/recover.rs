@@ -36,7 +36,7 @@ pub(crate) struct RecoverArgs {
     yes: bool,
 }
 
-/// Number of nodes from which on a plan makes a council of several nodes.
+/// Minimum number of nodes with which a plan makes a council of several.
 const COUNCIL_OF_SEVERAL: usize = 3;
 
 /// Reason why no layout is forced.

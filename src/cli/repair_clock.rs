@@ -67,8 +67,8 @@ fn try_repair(args: &RepairClockArgs) -> Result<String, RepairError> {
                  If other nodes' clocks were ahead as well, they may have acknowledged those \
                  writes too, and no node\nwith a right clock has them: removed from all these \
                  nodes, they are lost, whatever their ack was. Then wait:\nin {wait} s the clock \
-                 has passed all these timestamps, no record is lost, and there is nothing to \
-                 repair.\n"
+                 has passed all these timestamps. No record is removed, and these records win over \
+                 what was\nwritten to the same keys meanwhile.\n"
             ));
     }
     found.remove(&engine)?;

@@ -18,7 +18,7 @@ const PREFIX: &str = "KVORUM_";
 /// Variable that the build script sets for the compiler, and cargo for the programs it runs.
 const OF_THE_BUILD: &str = "KVORUM_VERSION";
 
-/// Greatest edit distance between a misspelt name and the one suggested.
+/// Maximum edit distance between a misspelt name and the one suggested.
 const TYPOS: usize = 2;
 
 /// Limit on the unknown variables named: an orchestrator may set dozens.

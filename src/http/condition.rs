@@ -26,7 +26,7 @@ pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Pr
         },
         (true, false) => match listed(headers, &IF_MATCH)? {
             Listed::Any => Ok(Condition::Exists),
-            // Weak tags match nothing here, nor do tags that no node has made.
+            // Weak tags, and tags that no node has made, match nothing here.
             Listed::Tags(tags) => Ok(Condition::OneOf(tags.into_iter().flatten().collect())),
         },
         (false, false) => Ok(Condition::Any),

@@ -1,7 +1,7 @@
 //! Origin checks: whether a request was meant for this node, and sent by a permitted page. A page
 //! in a browser can send requests to any address that the browser reaches: to another site, or to a
 //! name of the page's own domain that was pointed at the node (DNS rebinding). In the second case
-//! the browser takes the node for a part of the page's site, and lets the page read the answers.
+//! the browser treats the node as a part of the page's site, and lets the page read the answers.
 //! The node recognizes such requests by `Host`, `Origin` and `Sec-Fetch-Site`, which no page can
 //! change.
 //!
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The name in `Host` is checked for requests from this machine only, because such requests may
-//! need no token. For other requests the check would add nothing: a page that pointed its own name
-//! at a node with TLS would need the node's certificate, and a node without TLS is open to any
-//! client that reaches it.
+//! need no token. For other requests the check would add nothing. If a page points its own name at
+//! a node with TLS, the browser refuses the connection, because the node's certificate lacks that
+//! name; and a node without TLS is open to any client that reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 

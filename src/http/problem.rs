@@ -227,12 +227,12 @@ impl Problem {
     }
 
     /// Refuses a change of the tokens that can't be made.
-    pub(crate) fn no_token(detail: String) -> Self {
+    pub(crate) fn token_change_refused(detail: String) -> Self {
         Self::new(Type::TokenRefused, detail)
     }
 
     /// Refuses a change of the quotas that can't be made.
-    pub(crate) fn no_quota(detail: String) -> Self {
+    pub(crate) fn quota_change_refused(detail: String) -> Self {
         Self::new(Type::QuotaRefused, detail)
     }
 

@@ -1,5 +1,6 @@
 //! Status of the cluster's layout, and plans to change it: the JSON of `/admin/layout` and of the
-//! paths below it. Unknown fields are left out.
+//! paths below it. An optional field is missing if the node does not know the value or has nothing
+//! to report; only `cluster_id` is then null.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::operations::words::words;
 pub(crate) struct LayoutStatus {
     /// Name of the node that reports.
     pub(crate) node: String,
-    /// Id of the node's cluster, in hexadecimal digits; missing = the cluster has none yet.
+    /// Id of the node's cluster, in hexadecimal digits; null = the cluster has none yet.
     #[serde(default)]
     pub(crate) cluster_id: Option<String>,
     /// Number of the layout, from 1 on; each decided change increments it.

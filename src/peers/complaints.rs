@@ -1,4 +1,5 @@
-//! Rate-limited log lines about peers: one line for each problem, not for each retry of each loop.
+//! Rate-limited log lines about peers: one line for each problem, not one for each retry
+//! of each loop.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -183,7 +183,7 @@ impl Driver {
                 Some(ConnectionInput::Later) => peers.dispatch(PeerInput::Later),
                 Some(ConnectionInput::Goodbye) if self.connection.way == Direction::Dialed => {
                     if let Some(entry) = peers.entry(self.connection.peer) {
-                        entry.link.borrow_mut().leave();
+                        entry.link.borrow_mut().note_peer_leaving();
                     }
                 }
                 Some(ConnectionInput::Goodbye) => {}

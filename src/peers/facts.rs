@@ -63,7 +63,7 @@ impl PeerFacts {
     }
 
     /// Returns the bytes reserved for long requests of other nodes.
-    pub(crate) fn received_bytes(&self) -> u64 {
+    pub(crate) fn reserved_for_requests(&self) -> u64 {
         self.received.held() as u64
     }
 

@@ -42,16 +42,16 @@ pub(crate) async fn answer(
         return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
     }
     let quota = super::params::quota(query.into_params())?;
-    let set = service.reports.set_quota(quota).await.map_err(refused)?;
+    let set = service.reports.set_quota(quota).await.map_err(to_problem)?;
     Ok(Answer::json(StatusCode::OK, &set))
 }
 
 pub(crate) async fn remove(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let prefix = super::params::quota_to_remove(query.into_params())?;
-    let removed = service.reports.remove_quota(&prefix).await.map_err(refused)?;
+    let removed = service.reports.remove_quota(&prefix).await.map_err(to_problem)?;
     Ok(Answer::json(StatusCode::OK, &removed))
 }
 
-fn refused(error: ChangeError) -> Problem {
-    Problem::change_failed(error, Problem::no_quota)
+fn to_problem(error: ChangeError) -> Problem {
+    Problem::change_failed(error, Problem::quota_change_refused)
 }

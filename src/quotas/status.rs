@@ -1,5 +1,5 @@
-//! Status and changes of quotas: the JSON of `/admin/quotas`. Limits that are not set are left out,
-//! and so are stored bytes that are not counted yet.
+//! Status and changes of quotas: the JSON of `/admin/quotas`. Limits that are not set and
+//! stored bytes that are not counted yet are left out.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -395,7 +395,8 @@ pub(crate) fn print_text(text: String) {
     }
 }
 
-/// Warns that a data directory has another name than the settings give for a first start.
+/// Warns if the node name stored in the data directory differs from the configured name, which is
+/// used only at a first start.
 fn warn_of_unused_name(config: &Config, kept: Option<&str>) {
     if let Some((given, kept)) = config.members.unused_name(kept).zip(kept) {
         tracing::warn!(

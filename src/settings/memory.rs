@@ -55,7 +55,7 @@ pub(crate) const RESERVE_SLOTS: usize = 64;
 /// outside the ledger and for the page cache.
 const USUAL_BUDGET: Size = Size(512 << 20);
 
-/// Least `--memory`: with less, a memtable is so small that flushes never end.
+/// Minimum of `--memory`: with less, a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
 /// Limit on memory outside `--memory`: program, stacks, the allocator's slack, the state of

@@ -47,9 +47,9 @@ pub(crate) const ADMIN: SecretKind = SecretKind {
 pub(crate) const CLIENT: SecretKind =
     SecretKind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
 
-/// Least number of bytes of a secret: 128 bits, if the bytes are random.
+/// Minimum number of bytes of a secret: 128 bits, if the bytes are random.
 const MIN: usize = 16;
-/// Greatest number of bytes of a secret; a longer file is most likely not a secret.
+/// Maximum number of bytes of a secret; a longer file is most likely not a secret.
 const MAX: usize = 4096;
 /// Permission bits by which users other than the owner can read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;

@@ -149,7 +149,8 @@ impl fmt::Display for Every {
 pub(crate) struct Rate(pub(crate) Option<u64>);
 
 impl Rate {
-    /// Least rate in bytes a second: at a lower rate the data of a node would not move within days.
+    /// Minimum rate in bytes a second: at a lower rate the data of a node would not move within
+    /// days.
     const LEAST: u64 = 64 << 10;
 }
 

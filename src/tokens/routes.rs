@@ -17,16 +17,16 @@ pub(crate) async fn answer(
         return Ok(Answer::json(StatusCode::OK, &service.reports.tokens()));
     }
     let wanted = super::params::token(query.into_params())?;
-    let made = service.reports.create_token(wanted).await.map_err(refused)?;
+    let made = service.reports.create_token(wanted).await.map_err(to_problem)?;
     Ok(Answer::json(StatusCode::CREATED, &made))
 }
 
 pub(crate) async fn revoke(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let token = super::params::revoke(query.into_params())?;
-    let revoked = service.reports.revoke_token(&token).await.map_err(refused)?;
+    let revoked = service.reports.revoke_token(&token).await.map_err(to_problem)?;
     Ok(Answer::json(StatusCode::OK, &revoked))
 }
 
-fn refused(error: ChangeError) -> Problem {
-    Problem::change_failed(error, Problem::no_token)
+fn to_problem(error: ChangeError) -> Problem {
+    Problem::change_failed(error, Problem::token_change_refused)
 }

@@ -68,8 +68,8 @@ impl Stream {
     }
 }
 
-/// Reads the data that one read of the socket yields. (`TlsStream` itself would read until `buf` is
-/// full, and not show after how many bytes there was data, which the limit of [`Bounded`] needs.)
+/// Reads the data that one read of the socket yields. `TlsStream` itself would read until `buf` is
+/// full. [`Bounded`] must be told each time data arrives, because its limit counts from then.
 fn read(
     stream: &mut TlsStream<Bounded>,
     cx: &mut Context<'_>,

@@ -52,7 +52,7 @@ const HANDSHAKE: u8 = 22;
 /// of the memory plan.
 const MAX_UNSENT: usize = 16 << 10;
 
-/// Time before a certificate's expiry from which on a warning is logged, once a day.
+/// A warning is logged once a day while a certificate's expiry is less than this time ahead.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const WARN_EVERY: u64 = 24 * 3600;
 

@@ -107,6 +107,30 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     is_done(&mut cluster.client(2), "fourth", "115");
 }
 
+/// n1 restarts after it has accepted the additions, and then accepts records that still name them.
+/// n0 and n1 must go on to name one ballot, because n2 missed the additions.
+#[test]
+fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    cluster.kill(2);
+    let mut client = cluster.client(0);
+    let firsts: Vec<Answer> =
+        (0..KEYS).map(|number| answer(&add(&mut client, number, "first"))).collect();
+    cluster.kill(1);
+    cluster.up(1);
+    wait_until("two are up", || add(&mut cluster.client(0), KEYS, "other").status == 200);
+    is_done(&mut cluster.client(0), "second", "10");
+    cluster.up(2);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        let put = ask(&mut client, "PUT", &format!("id=n{number}"), "", "100");
+        assert_eq!(put.status, 201, "{number}");
+    }
+    is_told(&mut client, &firsts);
+}
+
 /// Replaces the disk of n0, then restores an older copy of n2, which remembers n0's former disk. n0
 /// has been rebuilt since, and is not rebuilt again beside n2: two such nodes would both forget.
 #[test]

@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 
 use crate::process::SERVER_CPU;
 
-/// Most records that wait for a sync, as many as the compared row has connections.
+/// Maximum number of records that wait for a sync, as many as the compared row has connections.
 const WAITERS: u64 = 64;
 
 /// Length in bytes of one log record, which has a key of 16 bytes, a value of 64 bytes, and

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::place;
 
-/// Greatest lateness of a sleep, in nanoseconds. No smaller value can be set.
+/// Maximum lateness of a sleep, in nanoseconds. No smaller value can be set.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1).unwrap();
 
 /// Service time of requests.

@@ -28,7 +28,7 @@ const THREADS: usize = 16;
 /// Read timeout of a connection.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Most sessions that a thread keeps for one server.
+/// Maximum number of sessions that a thread keeps for one server.
 const SESSIONS: usize = 8;
 
 const NAMES: [&str; 4] = ["nginx, full", "kvorum, full", "nginx, resumed", "kvorum, resumed"];

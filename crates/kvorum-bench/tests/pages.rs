@@ -1,4 +1,4 @@
-//! The packages' pages and completions for `kvorum-bench`.
+//! The man page and shell completions of `kvorum-bench` in the packages.
 
 #[path = "../src/cli.rs"]
 mod cli;

@@ -3,8 +3,8 @@
 //! ```text
 //!  configuration   a state of the key, and the set of open operations that have taken effect
 //!  call            adds an open operation to all configurations
-//!  answer          replaces each configuration in which the operation has not taken effect by all
-//!                  configurations that follow from it and in which the operation has
+//!  answer          replaces each configuration in which the operation has not yet taken effect by
+//!                  its successors in which the operation has taken effect
 //! ```
 //!
 //! If no configuration is left, the history is not linearizable.

@@ -40,7 +40,7 @@ use crate::trial::{
 };
 use crate::warning::RunWarning;
 
-/// Most repeats. Over more repeats, the machine changes more than the server.
+/// Maximum number of repeats. Over more repeats, the machine changes more than the server.
 const MAX_REPEATS: i64 = 20;
 
 /// Prefix of a printed percentile that has too few samples.

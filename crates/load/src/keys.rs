@@ -8,8 +8,8 @@ use crate::zipf::Zipf;
 /// Longest key in bytes: the store's limit.
 const MAX_KEY_LEN: usize = 1024;
 
-/// Most unanswered `PUT`s of a thread whose order is tracked: several for each of the most
-/// connections. Older ones count as answered.
+/// Maximum number of unanswered `PUT`s of a thread whose order is tracked: several for each of the
+/// most connections. Older ones count as answered.
 const MAX_UNANSWERED: usize = 1 << 16;
 
 /// The order of keys.
@@ -140,8 +140,8 @@ impl KeyNumbers {
         Self { count, step, order }
     }
 
-    /// Returns a request's key. The key of a `PUT` has its position among the thread's writes,
-    /// which [`Self::answered`] needs.
+    /// Returns a request's key. In `Latest` order, the key of a `PUT` carries the number of the
+    /// thread's earlier `PUT`s (`order`), for [`Self::answered`].
     pub(crate) fn next(&mut self, put: bool, number: u64, random: &mut fastrand::Rng) -> Key {
         let place = |rank: u64| {
             let place = u128::from(rank) * u128::from(self.step) % u128::from(self.count);

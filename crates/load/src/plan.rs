@@ -9,14 +9,14 @@ use crate::server::Endpoint;
 use crate::tls::Tls;
 use crate::url;
 
-/// Most connections of one run. A client on loopback has some 28,000 ports, and a larger number
-/// calls for another kind of test.
+/// Maximum number of connections of one run. A client on loopback has some 28,000 ports, and a
+/// larger number calls for another kind of test.
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// Most threads of one run. No known machine gains from more.
+/// Maximum number of threads of one run. No known machine gains from more.
 pub const MAX_THREADS: usize = 256;
 
-/// Most URLs of one run.
+/// Maximum number of URLs of one run.
 pub const MAX_TARGETS: usize = 64;
 
 /// Longest value in bytes. Each request has a copy of one value.
@@ -133,7 +133,7 @@ pub struct Plan {
     pub warmup: Duration,
     /// Time after the warm-up during which requests become due.
     pub duration: Duration,
-    /// Most requests. With `u64::MAX`, only `duration` ends the run.
+    /// Maximum number of requests. With `u64::MAX`, only `duration` ends the run.
     pub limit: u64,
     /// Time after `duration` in which due requests may finish. A request that is not done by then
     /// counts with the time that it has taken so far.

@@ -16,7 +16,7 @@ use crate::tally::Tally;
 /// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// Least length in seconds of the last interval; a shorter one without any counts is dropped.
+/// Minimum length in seconds of the last interval; a shorter one without any counts is dropped.
 const LEAST_S: f64 = 0.01;
 
 /// Empty tallies of each thread: one to switch to, and one in case the collector is late. If the

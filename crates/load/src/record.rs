@@ -239,7 +239,7 @@ impl PlanRecord {
 impl Run {
     /// Returns the events that servers recorded during the run, such as `cpu, lock`. The
     /// recordings' cost is in the servers' CPU time. Empty without recordings.
-    pub(crate) fn recorded(&self) -> String {
+    pub(crate) fn profiled_events(&self) -> String {
         let events: BTreeSet<&str> =
             self.profiles.iter().map(|profile| profile.event.as_str()).collect();
         events.into_iter().collect::<Vec<_>>().join(", ")

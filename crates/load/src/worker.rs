@@ -24,9 +24,9 @@ use crate::schedule::{Schedule, Slot, Step, nanos, owned};
 use crate::script::Script;
 use crate::tally::Tally;
 
-/// Most nanoseconds by which the kernel may wake this thread late. The kernel's default of 50 µs
-/// would be part of every latency. Exact wake-ups for each slot of a fast plan would use up the CPU
-/// that sends.
+/// Maximum number of nanoseconds by which the kernel may wake this thread late. The kernel's
+/// default of 50 µs would be part of every latency. Exact wake-ups for each slot of a fast plan
+/// would use up the CPU that sends.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// Time limit for connecting at the start.
@@ -52,8 +52,8 @@ const MAX_EVENTS: usize = 256;
 /// Highest rate of answers per second of one thread that the histogram can record.
 const MAX_RATE: u64 = 1_000_000_000;
 
-/// Most samples for due requests that were never sent. In a longer backlog, several consecutive
-/// requests count with the time of the first of them.
+/// Maximum number of samples for due requests that were never sent. In a longer backlog, several
+/// consecutive requests count with the time of the first of them.
 const MAX_UNSENT: u64 = 1_000_000;
 
 /// The results of a thread, besides its tally.

@@ -10,17 +10,17 @@
 //! ```
 //!
 //! A step drops every record that is not placed here when the step checks the record: values,
-//! tombstones and superseded records, of plain and conditional writes. A record of a plain write
-//! counts as placed here if a record that it has hidden is placed here (`local/hidden_copies.rs`).
-//! A record of a conditional write may stay if an older record of its key that is placed here
-//! arrived in the meantime.
+//! tombstones and superseded records, of plain and conditional writes. Records of one key can have
+//! different numbers of copies. A plain write's record therefore also stays if it has hidden a
+//! record with more copies that is placed here (`local/hidden_copies.rs`). A conditional write's
+//! record may stay if an older record of its key that is placed here arrived in the meantime.
 //!
 //! A dropped record disappears when the step ends, which is later than the check of the record. The
 //! owner therefore keeps a contract from [`PurgeRule::drop_orphans`] until
 //! [`PurgeRule::is_dropping`] returns false:
 //!
-//! * The owner stores no record of a key that is not placed here. It never counts a write of such a
-//!   key as stored because the store still holds a record of the key: the record may disappear a
+//! * The owner stores no record of a key that is not placed here. That the store still holds a
+//!   record of such a key is no reason to count a write as stored: the record may disappear a
 //!   moment later.
 //! * No key that was not placed here becomes placed here.
 //!

@@ -92,7 +92,8 @@ impl PurgeRule {
 
     /// States whether this node holds the only replica. The owner must make that fact durable
     /// before it passes true, and must pass false before it writes to another replica: after false,
-    /// compactions purge only entries of idempotency keys by age.
+    /// compactions purge user records by the watermark; only entries of idempotency keys are still
+    /// purged by age.
     pub fn set_only_replica(&self, only: bool) {
         if let UserRecordRule::Proven { is_alone, .. } = &self.of_data {
             is_alone.store(only, Ordering::Release);

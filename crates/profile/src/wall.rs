@@ -31,7 +31,7 @@ pub(crate) struct WallSampler {
 }
 
 struct SeenThread {
-    /// End of the time that is accounted for.
+    /// The thread's time is counted, as running or asleep, up to this moment.
     accounted: Instant,
     asked: bool,
     /// The thread's scheduling statistics when the signal was sent.

@@ -37,8 +37,8 @@ pub fn is_invisible(one: char) -> bool {
     last.checked_sub(1).is_some_and(|place| one <= INVISIBLE[place].1)
 }
 
-/// Returns the text with invisible characters escaped as in JSON (`\u202e`), so that JSON keeps its
-/// meaning.
+/// Returns the text with invisible characters escaped as in JSON (`\u202e`). If the text is JSON,
+/// the returned text parses to the same value.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_plain = text.bytes().all(|byte| byte < 0x7f);
     if is_plain || !text.chars().any(is_invisible) {

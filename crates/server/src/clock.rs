@@ -109,7 +109,7 @@ impl BoundedClock {
     /// lead over the wall clock. After a kill the clock begins at its bound, and the peers would
     /// refuse its versions. With the default skew the wait ends within 0.75 s of the kill, unless
     /// the disk is slow, or the node followed another clock that is ahead. A start waits 2.5 s at
-    /// most, and so not for a wall clock that stepped back.
+    /// most: it does not wait until a wall clock that stepped back has caught up.
     pub fn wait_for_wall(&self, nodes: usize, wall: u64, max_skew: u64) -> u64 {
         let ahead = Clock::micros(self.clock.last()).saturating_sub(wall);
         let wait = ahead.saturating_sub(max_skew / 2).min(LONGEST_WAIT);

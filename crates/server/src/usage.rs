@@ -160,7 +160,7 @@ impl Shares {
 }
 
 /// The most recently accepted records, by key hash: their versions and counted bytes. They include
-/// the records that wait for the log, and so are not visible in the store yet.
+/// the records that wait for the log and are therefore not visible in the store yet.
 #[derive(Debug, Default)]
 pub struct RecentRecords {
     newer: HashMap<u64, (Version, u64)>,

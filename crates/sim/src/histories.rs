@@ -19,7 +19,8 @@ use crate::values::{decode, encode, value_of};
 /// Prefix of the keys' names.
 const PREFIX: &str = "contended-";
 
-/// Most configurations that the search for one key's order visits, which takes some seconds.
+/// Maximum number of configurations that the search for one key's order visits, which takes some
+/// seconds.
 const MOST_CONFIGURATIONS: usize = 2_000_000;
 
 /// Numbers of operations on contended keys, by outcome.
@@ -152,8 +153,8 @@ struct KeyHistory {
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     by_key: BTreeMap<Bytes, KeyHistory>,
-    /// Most milliseconds by which a conditional write may be evaluated behind every wall clock. A
-    /// leader may take its time from an earlier comparison with other nodes' clocks.
+    /// Maximum number of milliseconds by which a conditional write may be evaluated behind every
+    /// wall clock. A leader may take its time from an earlier comparison with other nodes' clocks.
     pub(crate) lag_ms: u64,
     /// Number of times that all keys were abandoned for new ones.
     generation: u32,

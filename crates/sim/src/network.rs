@@ -23,7 +23,7 @@ const SOCKET_BYTES: usize = 128 << 10;
 /// Writes per thousand that arrive in two parts.
 const SPLIT: u64 = 60;
 
-/// Least and greatest delay of a retransmission, in microseconds: TCP's shortest timeout, and a
+/// Minimum and maximum delay of a retransmission, in microseconds: TCP's shortest timeout, and a
 /// usual second one.
 const AGAIN_MICROS: (u64, u64) = (200_000, 400_000);
 
@@ -74,7 +74,7 @@ struct Path {
 pub(crate) struct Speed {
     pub(crate) least_micros: u64,
     pub(crate) most_micros: u64,
-    /// Most bytes of messages that may wait on a connection.
+    /// Maximum number of bytes of messages that may wait on a connection.
     pub(crate) buffer: usize,
 }
 

@@ -104,7 +104,7 @@ impl Fault {
 /// Longest time between two changes that move keys, if requested, in microseconds.
 const MOVES_MICROS: u64 = 3_000_000;
 
-/// Most nodes that join a cluster during a run.
+/// Maximum number of nodes that join a cluster during a run.
 const MOST_JOINERS: usize = 24;
 
 /// Parameters of a run: see the module. All times are simulated.
@@ -156,9 +156,9 @@ pub struct Plan {
     pub cold_reads: u64,
     /// Deadline of a request in microseconds.
     pub deadline_micros: u64,
-    /// Most microseconds that a version may be ahead of a node's wall clock.
+    /// Maximum number of microseconds that a version may be ahead of a node's wall clock.
     pub max_skew_micros: u64,
-    /// Greatest error of undisturbed wall clocks, in microseconds.
+    /// Maximum error of undisturbed wall clocks, in microseconds.
     pub skew_micros: u64,
     /// Microseconds between two ticks of the wall clocks: coarse ticks produce equal version times.
     pub clock_micros: u64,
@@ -168,7 +168,7 @@ pub struct Plan {
     pub moves: u64,
     /// Changes that move keys, per thousand, in which nodes join, leave or are lost.
     pub members: u64,
-    /// Most nodes that may join during the run.
+    /// Maximum number of nodes that may join during the run.
     pub joiners: usize,
     /// Of the changes drawn while the reads of a move have not switched yet, those per thousand
     /// that revert the move. The others have no effect.

@@ -137,7 +137,7 @@ pub(super) fn malformed(what: &str) -> io::Error {
 }
 
 impl ClientConnection {
-    /// Connects to a node's URL. Connecting takes at most `patience`, and so does each later wait.
+    /// Connects to a node's URL. Connecting and each later wait take at most `patience` each.
     /// Every request carries the token.
     pub(super) fn open(
         url: &str,

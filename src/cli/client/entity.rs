@@ -22,7 +22,7 @@ use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
 
-/// Upload size in bytes from which on a progress bar is shown.
+/// Minimum size in bytes of an upload that shows a progress bar.
 const LONG: usize = 256 << 10;
 
 /// Outcome to report if the result of a write can't be printed.

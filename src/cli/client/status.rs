@@ -417,8 +417,9 @@ fn timestamps_ahead(name: &str, ahead_ms: u64) -> String {
     format!(
         "{name} refuses writes for another {}: its timestamps are ahead of most other nodes' \
          clocks, for its clock, or one that it followed, was ahead. After that {name} takes writes \
-         again, and no record is lost. kvorum repair-clock on its stopped directory ends the wait, \
-         if only this clock was ahead: it removes {name}'s records of that time. Do not run it on \
+         again, and what it stored with these timestamps wins over what was written to the same \
+         keys meanwhile. If only this clock was ahead, run kvorum repair-clock on its stopped \
+         directory: it removes {name}'s records of that time, and ends the wait. Do not run it on \
          several nodes whose clocks were ahead, or what they acknowledged together is lost",
         HumanDuration(Duration::from_millis(ahead_ms))
     )
@@ -600,7 +601,7 @@ mod tests {
         was_ahead.status.as_mut().unwrap().timestamps_ahead_ms = Some(3_540_000);
         let was_ahead = notes(vec![was_ahead]);
         assert!(was_ahead[0].starts_with("a refuses writes for another 59 minutes: its"));
-        assert!(was_ahead[0].contains("and no record is lost"), "{was_ahead:?}");
+        assert!(was_ahead[0].contains("wins over what was written"), "{was_ahead:?}");
     }
 
     #[test]

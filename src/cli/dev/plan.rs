@@ -343,8 +343,8 @@ impl DevPlan {
         Ok(number)
     }
 
-    /// Records that a node serves, and so is a member. Returns true if the node was not known as a
-    /// member before.
+    /// Records that a node serves and is therefore a member. Returns true if the node was not known
+    /// as a member before.
     pub(super) fn serves(&mut self, number: u16) -> bool {
         let Some(node) = self.kept.nodes.get_mut(&number) else { return false };
         !std::mem::replace(&mut node.is_member, true)

@@ -43,11 +43,11 @@ const HEAD_TICKS: u32 = ticks(12);
 /// While a body is being received, each window of this length must bring [`BODY_WINDOW_BYTES`].
 const BODY_TICKS: u32 = ticks(10);
 
-/// Minimum of an upload in each window of [`BODY_TICKS`].
+/// Minimum number of bytes of an upload in each window of [`BODY_TICKS`].
 const BODY_WINDOW_BYTES: u32 = 64 * 1024;
 
-/// Age from which on an upload that holds body memory may be aborted, while others wait for such
-/// memory.
+/// Minimum age at which an upload that holds body memory may be aborted, while others wait for
+/// such memory.
 const GRACE_TICKS: u32 = ticks(1);
 
 /// Bytes a tick (1 MiB/s) below which such an upload is aborted, the slowest first.
@@ -72,10 +72,11 @@ const LOOK_TICKS: u32 = ticks(1);
 /// (60 s), so that the client closes first, and no request meets a connection that the node closes.
 const IDLE_TICKS: u32 = ticks(120);
 
-/// Idle time from which on a client may be closed to admit another connection.
+/// Minimum idle time of a client that may be closed to admit another connection.
 const EVICTED_TICKS: u32 = ticks(1);
 
-/// Age from which on a client may be closed that has not sent the first line of its request.
+/// Minimum age of a client that may be closed because it has not sent the first line of its
+/// request.
 const SILENT_TICKS: u32 = 2;
 
 /// Time that a connection in a reserve slot has for its request even while others wait: enough for
@@ -324,13 +325,13 @@ impl ConnectionState {
 
     /// Notes that the request's body is awaited.
     pub(crate) fn body_begins(&self) {
-        self.window_begins();
+        self.begin_window();
         if let Some(parent) = &self.parent {
             parent.waiting_begins();
         }
     }
 
-    fn window_begins(&self) {
+    fn begin_window(&self) {
         self.window.set(0);
         self.enter(Phase::Body);
     }
@@ -466,7 +467,7 @@ impl ConnectionState {
         let over = unread
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
-                Phase::Body => self.window_is_over(lasted),
+                Phase::Body => self.end_window_if_due(lasted),
                 Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= FAREWELL_TICKS,
                 Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
@@ -497,12 +498,14 @@ impl ConnectionState {
         }
     }
 
-    fn window_is_over(&self, lasted: u32) -> bool {
+    /// Ends the window and begins the next one, if `lasted` ticks are enough. Returns true if the
+    /// window that ended was too slow.
+    fn end_window_if_due(&self, lasted: u32) -> bool {
         if lasted < BODY_TICKS {
             return false;
         }
         let slow = self.window.get() < BODY_WINDOW_BYTES;
-        self.window_begins();
+        self.begin_window();
         slow
     }
 

@@ -223,7 +223,7 @@ fn server(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;
     out.gauge(&list::REQUEST_BODY_BYTES, node.limits.bodies.held() as u64)?;
     out.gauge(&list::RESPONSE_BODY_BYTES, node.answers.held() as u64)?;
-    out.gauge(&list::PEER_REQUEST_BYTES, node.facts.received_bytes())?;
+    out.gauge(&list::PEER_REQUEST_BYTES, node.facts.reserved_for_requests())?;
     out.gauge(&list::PEER_RESPONSE_BYTES, node.lent.held() as u64)?;
     out.gauge(&list::RANGE_PAGE_BYTES, node.pages.held() as u64)
 }

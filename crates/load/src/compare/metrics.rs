@@ -12,10 +12,10 @@ use crate::saved::{LoadedRun, SavedTimeline};
 /// independent.
 const STRETCHES: usize = 8;
 
-/// Least length of a stretch in seconds: long enough to contain a flush or a stall of one second.
+/// Minimum length of a stretch in seconds: long enough to contain a flush or a stall of one second.
 const STRETCH_S: usize = 5;
 
-/// Least number of samples beyond a percentile for it to be used.
+/// Minimum number of samples beyond a percentile for it to be used.
 const BEYOND: f64 = 10.0;
 
 /// Suffix of the metric with a server's CPU time, in seconds.

@@ -83,7 +83,7 @@ fn parameters(saved: &LoadedRun) -> BTreeMap<String, String> {
             ("plan: warm-up in s", plan.warmup_s.to_string()),
             ("plan: duration in s", plan.duration_s.to_string()),
             ("plan: requests", plan.requests.clone()),
-            ("recorded meanwhile", run.recorded()),
+            ("recorded meanwhile", run.profiled_events()),
             ("machine: host", machine.host.clone()),
             ("machine: processor", machine.cpu.clone()),
             ("machine: processors", machine.cpus.to_string()),
@@ -92,7 +92,7 @@ fn parameters(saved: &LoadedRun) -> BTreeMap<String, String> {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
-    let script = saved.script.as_ref().map(|text| first_lines(text));
+    let script = saved.script.as_ref().map(|text| script_summary(text));
     all.insert("script".to_owned(), script.unwrap_or_default());
     servers(run, &mut all);
     all
@@ -113,7 +113,7 @@ fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
 }
 
 /// Summarises a script in one line: its length and checksum, enough to tell two apart.
-fn first_lines(text: &str) -> String {
+fn script_summary(text: &str) -> String {
     // Fletcher's checksum reveals any accidental change of a script, and nobody forges a script
     // here.
     let (mut a, mut b) = (0_u64, 0_u64);

@@ -9,8 +9,8 @@
 //! exactly the shifts that the test does not reject, so that test and interval never contradict
 //! each other.
 
-/// Most figures in a sample. The recursion takes time proportional to the squared product of both
-/// sample sizes.
+/// Maximum number of figures in a sample. The recursion takes time proportional to the squared
+/// product of both sample sizes.
 pub(super) const MAX_SAMPLE: usize = 40;
 
 /// The shift from sample A to sample B.
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn more_tests_lower_each_tests_level() {
         assert_eq!(levels(&[0.01, 0.04, 0.02], 0.06), [0.02, 0.06, 0.03]);
-        // The second test finds nothing, so neither does the third, although the third would if it
-        // were alone.
+        // The second test finds nothing, so the third finds nothing either, although it would find
+        // something alone.
         assert_eq!(levels(&[0.01, 0.04, 0.05], 0.06), [0.02, 0.03, 0.03]);
         assert_eq!(levels(&[], 0.05), [0.0; 0]);
         assert_eq!(levels(&[0.9, 0.8], 0.05), [0.025, 0.025]);

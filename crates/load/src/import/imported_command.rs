@@ -2,7 +2,7 @@
 
 use super::imported_figures::{count, seconds};
 
-/// Most non-blank lines between a command line and the output of that command.
+/// Maximum number of non-blank lines between a command line and the output of that command.
 const REACH: usize = 8;
 
 /// A parsed command line of wrk or wrk2.

@@ -12,10 +12,10 @@ use crate::record::{Latency, Run, Warning};
 /// Mean latency in ms above which waiting requests are a backlog rather than a busy connection.
 const BACKLOG_MEAN: f64 = 100.0;
 
-/// Least share of the planned rate that a run must reach.
+/// Minimum share of the planned rate that a run must reach.
 const REACHED: f64 = 0.99;
 
-/// Least number of samples beyond a percentile for it to be used.
+/// Minimum number of samples beyond a percentile for it to be used.
 const BEYOND: f64 = 10.0;
 
 /// Seconds at the start that wrk2 leaves out of its histogram.

@@ -8,7 +8,7 @@ use super::run_view::RunView;
 use super::timelines;
 use crate::record::{PlanRecord, Run, Server};
 
-/// Most runs that are unfolded at first.
+/// Maximum number of runs that are unfolded at first.
 const UNFOLDED: usize = 3;
 
 /// Renders all runs as foldable sections.
@@ -90,7 +90,7 @@ fn asked(run: &Run) -> Markup {
         || "–".to_owned(),
         |rate| format!("{} requests/s, {}{comma}{each}", key_figures::rate(rate), plan.arrival),
     );
-    let recorded = match run.recorded() {
+    let recorded = match run.profiled_events() {
         events if events.is_empty() => "nothing".to_owned(),
         events => format!("{events}: the servers' CPU time has that in it"),
     };

@@ -7,7 +7,8 @@ use profile::graph::{Fragments, Tab, Unit};
 use super::Error;
 use super::run_view::RunView;
 
-/// Most graphs in a report. Each contains its compressed stacks, up to some hundred kilobytes.
+/// Maximum number of graphs in a report. Each contains its compressed stacks, up to some hundred
+/// kilobytes.
 const MAX_GRAPHS: usize = 24;
 
 /// The events, in display order.

@@ -116,8 +116,8 @@ fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> 
     let runs = run_view::all(found);
     let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
     let parts = parts(found, &runs);
-    let levels: Vec<_> =
-        parts.iter().flat_map(|part| series_page::levels(&part.saved.series.slo)).collect();
+    let objectives: Vec<_> =
+        parts.iter().flat_map(|part| series_page::objectives(&part.saved.series.slo)).collect();
     let body = html! {
         header {
             h1 { (title) }
@@ -134,7 +134,7 @@ fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> 
                         "the directory of a trial shows it in full." }
                 }
                 (overview::table(&full))
-                @if let Some(chart) = percentiles::chart(&full, &levels) { (chart.markup()) }
+                @if let Some(chart) = percentiles::chart(&full, &objectives) { (chart.markup()) }
             }
             @for part in &parts { (part.section()) }
             section #runs {

@@ -8,7 +8,7 @@ use super::percentiles::knee;
 use super::run_view::{RunView, firm};
 use crate::record::Latency;
 
-/// Most warnings of one kind that are shown unfolded.
+/// Maximum number of warnings of one kind that are shown unfolded.
 const AT_ONCE: usize = 3;
 
 /// The percentiles in the table.

@@ -12,7 +12,7 @@ use super::overview::at;
 use super::run_view::RunView;
 use crate::record::Trial;
 
-/// Most repeats whose tables are unfolded at first.
+/// Maximum number of repeats whose tables are unfolded at first.
 const UNFOLDED: usize = 3;
 
 /// The compared percentiles.

@@ -10,23 +10,23 @@ use super::key_figures;
 use super::run_view::{RunView, firm, thin_from};
 use crate::record::{Latency, Point};
 
-/// Least distance of a knee below the chord, as a share of the curve's height.
+/// Minimum distance of a knee below the chord, as a share of the curve's height.
 const CLEAR: f64 = 0.1;
 
-/// Fewest reliable points of a curve that can have a knee.
+/// Minimum number of reliable points of a curve that can have a knee.
 const LEAST_POINTS: usize = 12;
 
 /// An objective that a curve must stay below: milliseconds at a percentile, which is a share of
 /// 0–1.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Level {
+pub(crate) struct Objective {
     pub(crate) quantile: f64,
     pub(crate) ms: f64,
     pub(crate) text: String,
 }
 
 /// Draws the chart. Returns `None` if no run has percentiles.
-pub(crate) fn chart(runs: &[RunView<'_>], levels: &[Level]) -> Option<Chart> {
+pub(crate) fn chart(runs: &[RunView<'_>], objectives: &[Objective]) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut marks = Vec::new();
     for run in runs {
@@ -57,14 +57,14 @@ pub(crate) fn chart(runs: &[RunView<'_>], levels: &[Level]) -> Option<Chart> {
             });
         }
     }
-    marks.extend(levels.iter().map(|level| Mark::Level {
-        y: level.ms,
-        to: Some(place(level.quantile)),
-        text: level.text.clone(),
+    marks.extend(objectives.iter().map(|objective| Mark::Level {
+        y: objective.ms,
+        to: Some(place(objective.quantile)),
+        text: objective.text.clone(),
     }));
     let all = || lines.iter().flat_map(|line| line.points.iter().copied());
     let last = all().map(|point| point.0).fold(0.0, f64::max);
-    let ys = all().map(|point| point.1).chain(levels.iter().map(|level| level.ms));
+    let ys = all().map(|point| point.1).chain(objectives.iter().map(|objective| objective.ms));
     let y = Axis::log(Unit::Milliseconds, ys);
     (!lines.is_empty()).then_some(Chart {
         id: "percentiles".to_owned(),

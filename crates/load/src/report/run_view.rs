@@ -3,14 +3,14 @@
 use crate::record::{Latency, Run, Series};
 use crate::saved::{LoadedRun, SavedEntry};
 
-/// Most curves that are shown at first. More would hide one another.
+/// Maximum number of curves that are shown at first. More would hide one another.
 const AT_ONCE: usize = 8;
 
-/// Most runs with curves and details. Each takes up to 100 KB of the page, so that together they
-/// take at most 20 MB, which browsers still display without delay.
+/// Maximum number of runs with curves and details. Each takes up to 100 KB of the page, so that
+/// together they take at most 20 MB, which browsers still display without delay.
 pub(crate) const MAX_FULL: usize = 200;
 
-/// Least number of samples beyond a percentile for it to be reliable.
+/// Minimum number of samples beyond a percentile for it to be reliable.
 const BEYOND: f64 = 10.0;
 
 /// A run in the report.
@@ -142,7 +142,8 @@ pub(crate) fn firm(latency: &Latency, quantile: f64) -> bool {
     latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= BEYOND - 1e-6
 }
 
-/// Returns the least 1/(1−p) beyond which too few samples lie.
+/// Returns the value of 1/(1−p), p being the quantile, above which too few samples lie beyond the
+/// percentile.
 pub(crate) fn thin_from(latency: &Latency) -> Option<f64> {
     (latency.count > 0).then(|| latency.count as f64 / BEYOND)
 }

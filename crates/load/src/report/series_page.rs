@@ -7,7 +7,7 @@ use super::details::command;
 use super::key_figures;
 use super::overview::{at, link};
 use super::pairs;
-use super::percentiles::Level;
+use super::percentiles::Objective;
 use super::run_view::RunView;
 use crate::record::{Finding, Trial};
 use crate::saved::SavedSeries;
@@ -23,17 +23,17 @@ pub(crate) struct Part<'a> {
 }
 
 /// Returns the latency terms of an objective such as `p99<10ms,errors<0.1%`.
-pub(crate) fn levels(slo: &str) -> Vec<Level> {
+pub(crate) fn objectives(slo: &str) -> Vec<Objective> {
     let terms = slo.parse::<Slo>().map(|slo| slo.terms).unwrap_or_default();
-    let level = |term: Term| match term.what {
-        Quantity::Quantile(quantile) => Some(Level {
+    let objective = |term: Term| match term.what {
+        Quantity::Quantile(quantile) => Some(Objective {
             quantile,
             ms: term.limit,
             text: format!("objective {} < {}", term.what, key_figures::ms(term.limit)),
         }),
         Quantity::Mean | Quantity::Max | Quantity::Errors => None,
     };
-    terms.into_iter().filter_map(level).collect()
+    terms.into_iter().filter_map(objective).collect()
 }
 
 impl Part<'_> {
@@ -99,8 +99,8 @@ impl Part<'_> {
         if series.trials.iter().all(|trial| trial.verdict.is_empty()) {
             return None;
         }
-        let objective = levels(&series.slo);
-        let quantile = objective.iter().map(|level| level.quantile).fold(0.0, f64::max);
+        let objectives = objectives(&series.slo);
+        let quantile = objectives.iter().map(|objective| objective.quantile).fold(0.0, f64::max);
         let quantile = if quantile > 0.0 { quantile } else { 0.99 };
         let values = self.values();
         let mut lines = Vec::new();
@@ -132,10 +132,10 @@ impl Part<'_> {
             let text = "breaks".to_owned();
             marks.push(Mark::Band { from: passes, to: finding.fails.unwrap_or(passes), text });
         }
-        marks.extend(objective.iter().map(|level| Mark::Level {
-            y: level.ms,
+        marks.extend(objectives.iter().map(|objective| Mark::Level {
+            y: objective.ms,
             to: None,
-            text: level.text.clone(),
+            text: objective.text.clone(),
         }));
         let unjudged = marks
             .iter()
@@ -143,7 +143,7 @@ impl Part<'_> {
         let unjudged = if unjudged { "  ○ not judged" } else { "" };
         let xs = places.iter().map(|place| place.0);
         let ys = places.iter().map(|place| place.1);
-        let ys = ys.chain(objective.iter().map(|level| level.ms));
+        let ys = ys.chain(objectives.iter().map(|objective| objective.ms));
         let (x, y) = (Axis::log(Unit::Rate, xs), Axis::log(Unit::Milliseconds, ys));
         (places.len() > 1).then(|| Chart {
             id: format!("series-{}-curve", self.number),
@@ -310,12 +310,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objectives_of_latency_become_levels() {
-        let found = levels("p99<10ms, errors<0.1%,p50<=0.5s");
-        let found: Vec<_> = found.iter().map(|level| (level.quantile, level.ms)).collect();
+    fn latency_terms_become_objectives() {
+        let found = objectives("p99<10ms, errors<0.1%,p50<=0.5s");
+        let found: Vec<_> =
+            found.iter().map(|objective| (objective.quantile, objective.ms)).collect();
         assert_eq!(found, [(0.99, 10.0), (0.5, 500.0)]);
-        assert_eq!(levels(""), []);
-        assert_eq!(levels("of another tool"), []);
+        assert_eq!(objectives(""), []);
+        assert_eq!(objectives("of another tool"), []);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use super::chart::{Axis, Chart, Line, Unit};
 use super::run_view::RunView;
 use crate::saved::SavedTimeline;
 
-/// Most metrics of servers with a chart. Nobody would read more.
+/// Maximum number of metrics of servers with a chart. Nobody would read more.
 const MAX_METRICS: usize = 12;
 
-/// Least length in seconds of a run with charts. A search has a hundred short runs, whose few
+/// Minimum length in seconds of a run with charts. A search has a hundred short runs, whose few
 /// points show nothing beyond their figures.
 const LEAST_SECONDS: usize = 8;
 

@@ -19,8 +19,8 @@ pub(crate) use saved_timeline::SavedTimeline;
 /// Largest file in bytes. Five minutes of stacks, or an hour's timeline, are a tenth of this.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Most runs that are read at once: those of a hundred searches with a hundred trials each. A run
-/// takes some 50 KB of memory.
+/// Maximum number of runs that are read at once: those of a hundred searches with a hundred trials
+/// each. A run takes some 50 KB of memory.
 const MAX_RUNS: usize = 10_000;
 
 /// The reason why runs can't be read.

@@ -3,7 +3,7 @@
 /// Suffix of counters' names. Counters only grow, so that their values are converted into growth.
 const COUNTER: &str = "_total";
 
-/// Least length of the last row, relative to the other rows. A shorter row is the remainder after
+/// Minimum length of the last row, relative to the other rows. A shorter row is the remainder after
 /// the last full second, and is dropped.
 const REST: f64 = 0.5;
 

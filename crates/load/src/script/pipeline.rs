@@ -1,7 +1,7 @@
 //! Counts the requests in the string that `request()` returns. As in wrk, only the first string is
 //! counted.
 
-/// Most headers of one request. A script with more is mistaken.
+/// Maximum number of headers of one request. A script with more is mistaken.
 const MAX_HEADERS: usize = 256;
 
 /// The reason why a string does not consist of whole requests.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A client that was merely late (its thread had CPU to spare, but other processes used its core)
-//! reports worse figures than the true ones, never better. A pass therefore stands, and so does a
-//! failure that would be a failure without the lateness.
+//! reports worse figures than the true ones, never better. Passes therefore stand, and failures
+//! stand that would be failures without the lateness.
 
 use super::decide::StepVerdict;
 use super::slo::{Quantity, Slo, SloTime};
@@ -20,7 +20,7 @@ use crate::trial::TrialFigures;
 /// Share of time on a CPU above which a client's thread counts as the limit.
 pub(crate) const CPU_LIMIT: f64 = 0.95;
 
-/// Least share of the plan that a passing trial must answer in time.
+/// Minimum share of the plan that a passing trial must answer in time.
 const ACHIEVED: f64 = 0.99;
 
 /// A verdict and its reason.

@@ -48,8 +48,8 @@ const OTHERS_LIMIT: f64 = 0.3;
 /// runnable without a CPU, above which answers may have waited for a CPU.
 const TAKEN_LIMIT: f64 = 0.1;
 
-/// Most of the slowdown that the client's lateness may account for, as a share. The client has CPU
-/// to spare, so that its lateness is time in which it got no CPU.
+/// Maximum share of the slowdown that the client's lateness may account for. The client has CPU to
+/// spare, so that its lateness is time in which it got no CPU.
 const LATE_LIMIT: f64 = 0.1;
 
 /// [`Limit::what`] of a server that ended.

@@ -67,7 +67,7 @@ pub(super) struct Search<'a> {
     /// The lowest rate tried, and the mean time at that rate from the write to the answer, in
     /// milliseconds.
     unloaded: Option<(u64, f64)>,
-    /// Most CPUs that processes other than server and client used in a trial.
+    /// Maximum number of CPUs that processes other than server and client used in a trial.
     others: f64,
     /// Cause of the server's death in each trial in which the server died. `made` is the number of
     /// trials.

@@ -12,7 +12,7 @@ use crate::trial::{Error, Prepare};
 /// Term that is added to an objective without a term for errors, because refusals are fast answers.
 const ERRORS: &str = "errors<0.1%";
 
-/// Least precision. Below it, neighbouring rates differ by less than the noise.
+/// Minimum precision. Below it, neighbouring rates differ by less than the noise.
 const LEAST_PRECISION: f64 = 0.005;
 
 /// Highest rate of a run.

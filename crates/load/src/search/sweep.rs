@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::server::ServerCommand;
 use crate::trial::Error;
 
-/// Most combinations of all sweeps. Each search takes minutes.
+/// Maximum number of combinations of all sweeps. Each search takes minutes.
 const MAX_POINTS: usize = 100;
 
 /// A flag and its values.

@@ -1,5 +1,5 @@
-//! The directory that stands for `{data}`. The directory is fresh for each server, and is removed
-//! when its last user drops it.
+//! The data directory that replaces `{data}` in a server's command. The directory is fresh for each
+//! server, and is removed when its last user drops it.
 
 use std::fs::{self, File};
 use std::io;

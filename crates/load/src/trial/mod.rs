@@ -46,7 +46,7 @@ pub enum Error {
     Sweep {
         /// Number of combinations.
         searches: usize,
-        /// Most combinations of a sweep.
+        /// Maximum number of combinations of a sweep.
         most: usize,
     },
     /// The server can't be started or observed.

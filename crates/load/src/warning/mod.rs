@@ -19,13 +19,13 @@ const FAILED_LIMIT: f64 = 0.001;
 /// Smallest backlog worth a warning, in seconds of the plan.
 const BACKLOG_LIMIT: f64 = 0.1;
 
-/// Least share of the plan that must be answered in time.
+/// Minimum share of the plan that must be answered in time.
 const ACHIEVED_LIMIT: f64 = 0.99;
 
 /// Share of time in use above which a connection delays the requests due on it.
 const CONNECTION_LIMIT: f64 = 0.9;
 
-/// Least number of samples beyond a percentile for it to be reliable.
+/// Minimum number of samples beyond a percentile for it to be reliable.
 const SAMPLES_BEYOND: f64 = 10.0;
 
 /// The percentile by which every run is judged.

@@ -19,7 +19,7 @@ use super::flush::{Flusher, StepOutcome};
 use super::identity::{Identity, identify};
 use super::shared_manifest::SharedManifest;
 use super::store_format::StoreFormat;
-use super::tree::{Levels, Tree, no_tables};
+use super::tree::{Levels, Tree, empty_levels};
 use super::trees::Trees;
 use super::write_path::WritePath;
 use crate::cache::BlockCache;
@@ -168,7 +168,7 @@ impl Engine {
 }
 
 fn open_levels(files: &Files, state: &ManifestState, tree: u8) -> Result<Levels, Error> {
-    let mut levels = no_tables();
+    let mut levels = empty_levels();
     for placed in state.tables.values().filter(|placed| placed.tree == tree) {
         let name = file_name(placed.meta.id);
         let table = files.open_table(&placed.meta).map_err(|error| match &error {

@@ -86,8 +86,8 @@ fn is_disjoint(level: &[Arc<Table>]) -> bool {
     level.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
 }
 
-/// Levels without any tables.
-pub(super) fn no_tables() -> Levels {
+/// Returns levels without any tables.
+pub(super) fn empty_levels() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
 }
 

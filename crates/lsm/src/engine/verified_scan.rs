@@ -5,7 +5,7 @@
 //! ([`RecordRef::latest`]), are skipped. Let `c` be the newest record of a key that the scan has
 //! read and that was written after `since`. Can a skipped record `s` of the same key outrank `c`?
 //!
-//! * The version time of `s` is ≤ `since`, and so is its ballot.
+//! * The version time and the ballot of `s` are ≤ `since`.
 //! * If the version time of `c` is > `since`, `c` has the greater version and outranks `s`. This
 //!   holds for every plain record, whose write time is its version time.
 //! * Otherwise a conditional write made `c`: the version time of `c` is ≤ `since`, and its ballot

@@ -12,8 +12,8 @@
 //!
 //! A hash index maps keys to their nodes: a point read, or a write to an existing key, costs two or
 //! three cache misses instead of one for each of about twenty hops, and most absent keys cost one.
-//! Iteration, seeks and new keys use the list. Once the index is full, so do all reads of keys that
-//! the index lacks.
+//! Iteration, seeks and new keys use the list. Once the index is full, reads of keys that the index
+//! lacks use the list too.
 //!
 //! Algorithm: W. Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees", CACM 33(6),
 //! 1990, with branching 4. Reasons for a custom implementation with `unsafe`: one allocation per

@@ -1,5 +1,5 @@
 //! The writing side of the log. One thread at a time, the commit leader, appends. A second thread
-//! prepares segments ahead of use, and syncs at intervals unless every group is synced.
+//! prepares segments ahead of use and, in the mode `Interval`, syncs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

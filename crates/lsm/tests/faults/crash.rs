@@ -48,7 +48,7 @@ fn check(crashed: &MemDisk, options: &Options, run: &Run, least: usize, seed: u6
     let db = reopen(crashed, options);
     let moment = run.history.moment_of(&db);
     assert!(moment >= least, "{moment} batches are there, {least} must be");
-    // Writes acknowledged after the recovery survive the next crash, and so do all earlier ones.
+    // Both earlier writes and those acknowledged after the recovery survive the next crash.
     let mut after = History { batches: run.history.batches[..moment].to_vec() };
     let mut random = Random::new(seed);
     for _ in 0..3 {

@@ -90,13 +90,13 @@ fn fill_and_make_room(sync: SyncMode, seed: u64) {
     filler.model.check(&db);
     db.compact().unwrap();
     filler.model.check(&db);
-    no_orphans(&restarted, &db);
+    check_no_orphans(&restarted, &db);
     drop(db);
     filler.model.check(&open(&restarted.crash(seed), &options).unwrap());
 }
 
 /// Checks that every table on the disk is part of the store, and that no extra segments exist.
-fn no_orphans(disk: &MemDisk, db: &Db) {
+fn check_no_orphans(disk: &MemDisk, db: &Db) {
     let files = |ending: &str| {
         let names = lsm::Disk::list(disk).unwrap();
         names.iter().filter(|name| name.ends_with(ending)).count() as u64
@@ -128,7 +128,7 @@ fn filling_the_disk_repeatedly_leaves_no_unnamed_tables() {
         disk.set_capacity(None);
         filler.resume(&db);
         db.compact().unwrap();
-        no_orphans(&disk, &db);
+        check_no_orphans(&disk, &db);
         filler.model.check(&db);
     }
 }

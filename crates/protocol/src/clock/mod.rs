@@ -79,11 +79,11 @@ pub enum NotIssued {
     #[error(
         "this node has timestamps that most other nodes refuse for another {seconds} s, although \
          its clock is not ahead now: its clock, or another one that it followed, was. Send the \
-         write to another node, or wait: in {seconds} s this node takes writes again, and no \
-         record is lost. To wait less, if only this node's clock was ahead, stop it, run `kvorum \
-         repair-clock` on its directory and start it. That removes its records of those \
-         timestamps: do not do that on several nodes whose clocks were ahead, or what they \
-         acknowledged together is lost"
+         write to another node, or wait: in {seconds} s this node takes writes again, and what it \
+         stored with those timestamps wins over what was written to the same keys meanwhile. If \
+         only this node's clock was ahead, stop it, run `kvorum repair-clock` on its directory and \
+         start it: that removes its records of those timestamps. Do not do that on several nodes \
+         whose clocks were ahead, or what they acknowledged together is lost"
     )]
     WasAhead {
         /// The time until most other nodes accept the next version, in seconds.

@@ -3,8 +3,8 @@
 //! A peer that remembers another disk of this node *claims* it when the two connect
 //! ([`Claim`](super::logs::Claim)): that disk may have acknowledged writes that the present one
 //! lacks. So this node is rebuilt: it takes the records of all other nodes. Afterwards the same
-//! claim says nothing any more, nor does an earlier one of that disk: the peer's older state has
-//! gone into the state that the rebuild took.
+//! claim and the peer's earlier claims of that disk say nothing any more: the peer's older state
+//! has gone into the state that the rebuild took.
 //!
 //! An older copy of a peer's directory makes such an earlier claim. Without this memory it would
 //! have a healthy node rebuilt together with the peer, and of two nodes that are rebuilt at once

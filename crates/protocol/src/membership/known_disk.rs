@@ -133,8 +133,8 @@ impl KnownDisk {
         self.others.lock().get(&node).is_some_and(|other| other.knows == DiskKnowledge::Known)
     }
 
-    /// Updates whether this node waits: not if it is a member, or if all `nodes` know the disk or
-    /// are away.
+    /// Updates whether this node waits. This node waits unless it is a member, or each of `nodes`
+    /// knows this node's disk or is away.
     pub fn update_waiting(&self, is_member: bool, nodes: &[NodeId]) {
         let mut others = self.others.lock();
         if is_member {

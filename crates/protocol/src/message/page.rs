@@ -49,8 +49,8 @@ pub enum Filter {
     Moved {
         /// The node that the keys move to, or that stays one of their replicas.
         node: NodeId,
-        /// True to include only keys of which the answering node is the first replica and which
-        /// were written before the answering node placed keys this way.
+        /// True to include only keys of which the answering node is the first replica, and whose
+        /// records were written before the answering node adopted its present placement.
         first: bool,
         /// The seed of the digests.
         seed: u64,

@@ -432,9 +432,10 @@ impl Changes {
         family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
     }
 
-    /// True if the newest record is certain to stay the newest if the round stores nothing: a
-    /// majority holds it, and no record of an earlier try that it does not contain can still appear
-    /// and outrank it.
+    /// True if the newest record is certain to stay the newest if the round stores nothing. For
+    /// that a majority must hold the newest record, and if this change was tried before, the newest
+    /// record must contain it: otherwise a record of that try could still appear and outrank the
+    /// newest record.
     ///
     /// A replica past the record's number of copies may hold the record because a repair round
     /// brought it there. Such a replica does not count for the majority, because a read of that

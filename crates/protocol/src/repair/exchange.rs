@@ -176,13 +176,18 @@ impl Round {
             let others: Vec<NodeId> =
                 lists.keys().copied().filter(|node| !ahead.contains(node)).collect();
             let is_healed = damaged.is_some() && lists.len() > 1;
-            differing.extend(self.differs(key, &held, &others, damaged.filter(|_| is_healed)));
+            differing.extend(self.differing_key(
+                key,
+                &held,
+                &others,
+                damaged.filter(|_| is_healed),
+            ));
         }
         (differing, all_ahead)
     }
 
     /// Returns the nodes that lack the newest of a key's records; `None` = no node lacks it.
-    fn differs(
+    fn differing_key(
         &self,
         key: Bytes,
         held: &BTreeMap<NodeId, RecordOutline>,
@@ -232,7 +237,7 @@ impl Round {
 
     /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the
     /// record read is older than the listed one. An older record is read if a majority, which need
-    /// not include the holders of the newest, holds that one: the key stays different.
+    /// not include the holders of the newest record, holds the older one: the key stays different.
     ///
     /// A holder may have stored a newer record since, with fewer copies, that does not belong on
     /// some of the nodes that lack the listed record. Then the next holder is asked, because

@@ -225,7 +225,7 @@ impl Round {
         let mut ready: BTreeMap<NodeId, Vec<Damage>> = BTreeMap::new();
         for (node, damage) in known.clone() {
             let is_shared =
-                |(other, theirs): &(NodeId, Damage)| *other != node && overlap(theirs, &damage);
+                |(other, theirs): &(NodeId, Damage)| *other != node && overlaps(theirs, &damage);
             if known.iter().any(is_shared) {
                 self.report.note_unhealed(node, damage, Unhealed::Both);
                 continue;
@@ -239,7 +239,7 @@ impl Round {
             let of_others = found.damaged.into_iter().filter(|(other, _)| *other != node);
             let mut is_both = false;
             for (other, theirs) in of_others {
-                is_both |= overlap(&theirs, &damage);
+                is_both |= overlaps(&theirs, &damage);
                 if known.len() < MAX_RANGES && known.insert((other, theirs.clone())) {
                     self.report.damaged += 1;
                     self.report.note_unhealed(other, theirs, Unhealed::Both);
@@ -372,7 +372,7 @@ fn compare_range_ends(a: &Option<Bytes>, b: &Option<Bytes>) -> std::cmp::Orderin
     }
 }
 
-fn overlap(one: &Damage, other: &Damage) -> bool {
+fn overlaps(one: &Damage, other: &Damage) -> bool {
     let ends_before = |a: &Damage, b: &Damage| a.last.as_ref().is_some_and(|last| *last < b.first);
     !ends_before(one, other) && !ends_before(other, one)
 }

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moving_key_is_held_until_it_has_left_and_from_the_end_of_the_orphan_drop() {
+    fn a_leaving_key_is_placed_here_until_it_has_left_and_an_arriving_one_after_the_orphan_drop() {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let (clock, logs) =
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));

@@ -10,7 +10,7 @@
 //!  2 of 3 in each set: A and B suffice; A, C and D suffice; C and D do not
 //! ```
 //!
-//! Without a move, the two sets are the same, and so are the two numbers of each count.
+//! Without a move, the two sets are the same, and the two numbers of each count are equal.
 
 use std::ops::Add;
 

@@ -188,8 +188,8 @@ impl<W: Work> Slots<W> {
         self.work(id).outstanding_at(node).expect("it was asked, and has not replied")
     }
 
-    /// Gives the slot another id, so that a reply to an earlier request is not taken for a reply to
-    /// a later one.
+    /// Gives the slot another id, so that a reply to an earlier request is not mistaken for a reply
+    /// to a later request.
     pub(crate) fn renew(&mut self, id: SlotId) -> SlotId {
         assert!(self.find(id).is_some(), "only what is under way has its id renewed");
         let place = &mut self.places[place_of(id)];

@@ -21,9 +21,9 @@ pub(crate) struct Cleanup {
 impl Cleanup {
     pub(crate) fn tick(&mut self, cx: &Context) {
         let layout = cx.shared().membership.layouts.active_layout();
-        // A transition that ends has taken partitions from this node, and an aborted one has left
-        // records of partitions that were about to come to it. The node may have been away until
-        // the next transition is prepared.
+        // Orphaned records remain after a transition that took partitions away, and after an
+        // aborted transition that had brought records. `Prepare` is included because this node may
+        // have missed the settled stage.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
         if is_due && cx.shared().membership.layouts.has_orphans() {
             self.request_drop(cx);

@@ -21,10 +21,11 @@
 //! For a key whose record a conditional write made, this node stores the record that a majority
 //! holds.
 //!
-//! **A future record** (from a clock that is ahead) is accepted by no node. But it hides the record
-//! that its holder acknowledged before, and the hidden record may be the last copy. A holder that
-//! keeps the key hands the future record over once its time has come. In two cases this node must
-//! wait for that time, however far off, before it finishes with the source:
+//! **A future record** comes from a clock that is ahead. No node accepts a future record from
+//! another node, so it stays on the node that stored it, its *holder*. There it hides the record
+//! that the holder acknowledged before, which may be the last copy. A holder that keeps the key
+//! hands the future record over once its time has come. In two cases this node must wait for that
+//! time, however far off, before it finishes with the source:
 //!
 //! * The holder leaves, or the key moves away from it: the transition would drop both records.
 //! * The key gets more replicas: a majority of them may lack a record that a majority of the fewer

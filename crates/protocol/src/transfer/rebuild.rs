@@ -50,7 +50,8 @@ pub(crate) struct Rebuild {
 /// Marks that other nodes have streamed.
 #[derive(Debug, Default)]
 struct StreamedMarks {
-    /// By source, the number of each mark when a walk for it ended.
+    /// By source and partition (`None` = all partitions), the number (`NumberedMark::number`) of
+    /// the mark whose walk ended last.
     by_node: RefCell<BTreeMap<NodeId, BTreeMap<Option<u16>, u64>>>,
     /// True if a walk has ended since this field was last read.
     is_new: Cell<bool>,

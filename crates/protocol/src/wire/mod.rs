@@ -63,8 +63,8 @@ pub const ENVELOPE_FULL: usize = 64 << 10;
 /// its checksum.
 pub const ENVELOPE_MAX: usize = 256 << 10;
 
-/// The longest message accepted, in bytes. A message with a value of the greatest length (8 MiB),
-/// its key and its record fits, and so does a page, or a batch of hints, of the same size.
+/// The longest message accepted, in bytes. A message with a value of the maximum length (8 MiB),
+/// its key and its record fits. A page or a batch of hints of the same size fits too.
 pub const MESSAGE_MAX: usize = 16 << 20;
 
 /// The largest number of bytes of a message's pieces that may be on their way without the

@@ -83,7 +83,7 @@ pub(crate) enum Action {
 pub(crate) enum First {
     /// A client starts.
     Begins(usize),
-    /// A client's message to a replica arrives, and so does the answer.
+    /// A client's message arrives at a replica, and the answer arrives at the client.
     Reaches(u8, u8),
     /// A replica loses its disk, and learns which ballots it may have promised.
     Wiped(usize),

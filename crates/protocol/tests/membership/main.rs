@@ -10,9 +10,10 @@
 //!    ─▶ settled, with the new set
 //! ```
 //!
-//! `cargo test -p protocol --test membership` visits the first 2,000 states in each world, and as
-//! many on random walks to the end of it. `MODEL_STATES=1000000 cargo test --release -p protocol
-//! --test membership -- --nocapture --test-threads 1` runs for minutes and reports its progress.
+//! `cargo test -p protocol --test membership` visits the first 2,000 states in each world, and
+//! 2,000 more on random walks, which continue until nothing more can happen. `MODEL_STATES=1000000
+//! cargo test --release -p protocol --test membership -- --nocapture --test-threads 1` runs for
+//! minutes and reports its progress.
 
 mod chain;
 mod client;

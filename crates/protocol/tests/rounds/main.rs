@@ -10,9 +10,10 @@
 //!  Commit ───▶ watermark T: tombstones up to T are purged
 //! ```
 //!
-//! `cargo test -p protocol --test rounds` checks the first 4,000 states of each world, and as many
-//! on random walks to its end. `MODEL_STATES=1000000 cargo test --release -p protocol --test rounds
-//! -- --nocapture --test-threads 1` continues for minutes and prints how far it came.
+//! `cargo test -p protocol --test rounds` visits the first 4,000 states in each world, and 4,000
+//! more on random walks, which continue until nothing more can happen. `MODEL_STATES=1000000 cargo
+//! test --release -p protocol --test rounds -- --nocapture --test-threads 1` runs for minutes and
+//! reports its progress.
 
 mod client;
 #[path = "../register/mod.rs"]
@@ -44,7 +45,7 @@ fn calm() -> Vec<(&'static str, World)> {
     let ops = || vec![delete(), get()];
     let put_and_get = vec![client(Op::Put(3), 1), get()];
     let delete_between = vec![append(5), client(Op::Delete, 1), client(Op::Get, 1).at(1)];
-    let kept = vec![slow(Op::Delete, 2).at(1), keeps(5)];
+    let kept = vec![slow(Op::Delete, 2).at(1), append_from_cache(5)];
     let one = [full(0)];
     vec![
         ("a hint, a delete, a get", world(hinted(missed_by(2)), ops(), &one)),
@@ -78,10 +79,10 @@ fn calm() -> Vec<(&'static str, World)> {
         }),
         ("a kept promise, a delete by a slow clock", world(ahead(put()), kept, &[settled(0)])),
         ("a kept promise after a delete", {
-            world(ahead(deleted()), vec![keeps(5), get()], &[settled(0)])
+            world(ahead(deleted()), vec![append_from_cache(5), get()], &[settled(0)])
         }),
         ("a kept promise that follows, after a delete", {
-            world(follows(deleted()), vec![keeps(5), get()], &[settled(0)])
+            world(follows(deleted()), vec![append_from_cache(5), get()], &[settled(0)])
         }),
         ("a conditional hint, a delete by a slow clock", {
             world(chosen(), vec![slow(Op::Delete, 2), get()], &[settled(0)])
@@ -164,7 +165,11 @@ fn rules_of_seals() -> Vec<LeftOut> {
         without!(seal_refuses_writes, late_put(), AGREED),
         without!(seal_refuses_hints, world(only_hint(), vec![], &[full(0)]), AGREED),
         without!(seal_refuses_repair, world(late_repair, vec![], &[full(0)]), AGREED),
-        without!(seal_refuses_ballots, world(ahead(put()), vec![keeps(5)], &[full(0)]), AGREED),
+        without!(
+            seal_refuses_ballots,
+            world(ahead(put()), vec![append_from_cache(5)], &[full(0)]),
+            AGREED
+        ),
         without!(refused_is_reissued, world(deleted(), slow_put, &[full(0)]), LINEARIZABLE),
         without!(refused_read_takes_ballot, world(sealed(), stuck, &[]).answering_all(), PROVEN),
         without!(later_lets_go, two, PROVEN),
@@ -177,7 +182,7 @@ fn rules_of_rounds() -> Vec<LeftOut> {
     let one = [full(0)];
     let missed = || world(missed_deletion(), get(), &one);
     let purged = || world(copied(proven(&[0, 1, 2])), get(), &[]);
-    let kept = vec![keeps(5)];
+    let kept = vec![append_from_cache(5)];
     let rotten = world(young(), get(), &[settled(0)]).with_fault(Rot);
     let appends = vec![client(Op::Append(5), 2), client(Op::Append(6), 2).at(1)];
     let appends = world(proven(&[0]), appends, &one);

@@ -137,7 +137,7 @@ pub(crate) fn slow(op: Op, time: u8) -> Does {
 
 /// Returns an append whose coordinator has cached the value that it wrote last, and a promise for
 /// its next ballot.
-pub(crate) fn keeps(id: u8) -> Does {
+pub(crate) fn append_from_cache(id: u8) -> Does {
     let first = First { time: None, kept: Some((value(), 3)) };
     Does { first, ..client(Op::Append(id), 2) }
 }

@@ -30,7 +30,7 @@ enum Waits {
     Stand(MembershipState),
     Missed(NodeId),
     Layouts(EncodedLayouts),
-    /// No result, unless the store reports that it cannot remove the hints.
+    /// Removal of a node's hints; only a failure is reported.
     Drop(NodeId),
 }
 

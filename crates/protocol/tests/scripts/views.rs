@@ -1,5 +1,6 @@
 //! Tests of membership changes while requests are under way. An unanswered request restarts under
-//! the view in force, and no hint, mark or claim is taken for that of another node.
+//! the view in force, and a node's hints, its marks and its claims about its log are never
+//! attributed to another node.
 
 use std::sync::Arc;
 

@@ -615,7 +615,7 @@ impl Identity {
     }
 
     /// Begins a new process start (life) of the directory. Must be called once, before any message
-    /// to another node. If the directory is a copy, and so not the one of the last start, and there
+    /// to another node. If the directory is a copy instead of the one of the last start, and there
     /// are other nodes to ask, a member becomes *verifying*, and a node in any state loses its
     /// votes. The start's id comes from the wall clock, because the node's own clock may begin
     /// ahead of it, at its bound.

@@ -21,8 +21,8 @@ pub struct LinkBounds {
     pub queue_bytes: usize,
 }
 
-/// Connections between a loop and a peer: a small and a bulk one that the loop dials, and as many
-/// that the peer dials.
+/// Number of connections between a loop and a peer: a small and a bulk one that the loop dials, and
+/// a small and a bulk one that the peer dials.
 const CONNECTIONS: usize = 4;
 
 /// The state of the other nodes as the links of all loops need it.

@@ -20,12 +20,12 @@ use protocol::{Body, Event, Message, NodeId, Request};
 
 use super::outgoing::deduct_queueing_time;
 
-/// Least time between a failed dial and the next, in microseconds. Messages sent in between wait
+/// Minimum time between a failed dial and the next, in microseconds. Messages sent in between wait
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
 const DIAL_SPACING_MICROS: u64 = 2_000;
 
-/// Least time between a refused handshake and the next dial, in microseconds. A refusal comes from
-/// settings and so lasts, and it costs both nodes more than a refused connection.
+/// Minimum time between a refused handshake and the next dial, in microseconds. A refusal comes
+/// from settings and so lasts, and it costs both nodes more than a refused connection.
 const REFUSED_SPACING_MICROS: u64 = 50_000;
 
 /// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.
@@ -188,8 +188,8 @@ impl<D, C> Link<D, C> {
         Some(waiting.collect())
     }
 
-    /// Records that the peer wants no more requests.
-    pub fn leave(&mut self) {
+    /// Notes that the peer is leaving and wants no more requests.
+    pub fn note_peer_leaving(&mut self) {
         self.leaving = true;
     }
 
@@ -315,7 +315,7 @@ mod tests {
     fn a_leaving_peer_gets_no_requests_until_it_is_back() {
         let mut link = Tested::default();
         link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
-        link.leave();
+        link.note_peer_leaving();
         assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
         assert!(link.fall(PEER, 0, false, 0).unwrap().left);
         assert!(send(&mut link, ping(2)).2, "its goodbye is forgotten once the link fell");

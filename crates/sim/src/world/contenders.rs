@@ -20,7 +20,7 @@ pub(super) struct Contender {
     open: Option<(Bytes, ContendedWrite)>,
 }
 
-/// Most tags of a key that a client remembers.
+/// Maximum number of tags of a key that a client remembers.
 const MOST_TAGS: usize = 2;
 
 impl Contender {

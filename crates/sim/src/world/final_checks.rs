@@ -21,7 +21,8 @@ use crate::machine_clock::true_wall_time;
 /// was five minutes ahead, and every kill until then puts that clock ahead by two more seconds.
 const MOST_SECONDS: u64 = 900;
 
-/// Most microseconds that versions may be ahead of true time for requests to succeed again.
+/// Maximum number of microseconds that versions may be ahead of true time for requests to succeed
+/// again.
 const MOST_AHEAD: u64 = 250_000;
 
 /// Microseconds from now until a pipe's last arrival above which the pipe still suffers from lost

@@ -1,9 +1,9 @@
-//! Layout changes during other events: changes of the metadata quorum, changes of tokens, and
-//! changes that move keys. Two nodes must never use different layouts of one epoch, and in the end
-//! all nodes must use the last layout, with no keys moving.
+//! Layout changes during other events: changes of the metadata quorum, changes of access tokens,
+//! and changes that move keys. Two nodes must never use different layouts of one epoch, and in the
+//! end all nodes must use the last layout, with no keys moving.
 //!
 //! ```text
-//!  settled ─┬─ change of the quorum or tokens ──▶ settled
+//!  settled ─┬─ change of the quorum or access tokens ─▶ settled
 //!           └─ change of weights or copies ─▶ read old ─┬─ decided ──▶ read new ─▶ settled
 //!                                                       └─ reverted ─▶ settled
 //! ```

@@ -25,10 +25,10 @@ const ASK_MICROS: u64 = 1_000_000;
 /// Longest time that a removed node keeps running, in microseconds.
 const LEAVES_MICROS: u64 = 5_000_000;
 
-/// Number of nodes from which on no more nodes join.
+/// Number of nodes at which no more nodes join.
 const MOST_NODES: usize = 9;
 
-/// Most nodes that join or leave at once.
+/// Maximum number of nodes that join or leave at once.
 const AT_ONCE: usize = 3;
 
 /// Of the membership changes, those per thousand that also change the metadata quorum, those that

@@ -9,7 +9,7 @@ use super::{DueEvent, LoopId, World};
 use crate::plan::Fault;
 use crate::random::Random;
 
-/// Greatest jump of a wall clock, in microseconds.
+/// Maximum jump of a wall clock, in microseconds.
 const JUMP_MICROS: u64 = 300_000_000;
 
 /// A day, in microseconds.
@@ -473,5 +473,5 @@ impl World {
     }
 }
 
-/// Greatest error of wall clocks after all faults have ended, in microseconds.
+/// Maximum error of wall clocks after all faults have ended, in microseconds.
 const MOST_HEALED_SKEW: u64 = 200_000;

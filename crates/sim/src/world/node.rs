@@ -1,5 +1,5 @@
-//! The part of a process that all loops share: drives [`server::Task`], and records the stored
-//! hints for a check at the end.
+//! The node task in the simulation: each process has one, beside its event loops. Drives
+//! [`server::Task`], and records the stored hints for a check at the end.
 
 use bytes::Bytes;
 use lsm::{Batch, PurgeRule, Space};

@@ -21,7 +21,8 @@ use crate::machine_clock::true_wall_time;
 use crate::records::BRIEF_BYTES;
 use crate::store::{BatchOwner, Store};
 
-/// Most microseconds between two checks of the clock's bound and of the background work.
+/// Maximum number of microseconds between two checks of the clock's bound and of the background
+/// work.
 const KEEP_MICROS: u64 = 80_000;
 
 /// Microseconds between two attempts to start a process.
@@ -33,8 +34,8 @@ const PAGE_WORK: PageWork = PageWork { records: 128, bytes: 16 << 10 };
 /// Bytes of writes, per loop, that may wait for space in the store.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// Most microseconds by which each start can put a clock ahead: the greatest lead of the clock's
-/// durable bound.
+/// Maximum number of microseconds by which each start can put a clock ahead: the greatest lead of
+/// the clock's durable bound.
 const START_AHEAD: u64 = 2_000_000;
 
 /// The way in which a process ends.

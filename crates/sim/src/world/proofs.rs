@@ -52,7 +52,7 @@ impl World {
             for (node, held) in &held {
                 let own = held.get(*key).filter(|own| self.holds_for_readers(*node, key, own));
                 let own = own.map(|(record, _)| record);
-                if self.differs(*node, key, own, newest, watermark) {
+                if self.lacks_newest(*node, key, own, newest, watermark) {
                     let (own, newest) = (describe_record(own), describe_record(Some(newest)));
                     wrong.push(format!(
                         "not proven: {key:?}: node {node} holds {own}, the newest up to \
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Returns true if a node lacks the newest record up to the watermark that any node holds.
-    fn differs(
+    fn lacks_newest(
         &self,
         node: usize,
         key: &Bytes,

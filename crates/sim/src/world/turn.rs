@@ -441,6 +441,6 @@ impl World {
     }
 }
 
-/// Most microseconds by which an answer may exceed its deadline: the delay of a wake-up, and of a
-/// turn.
+/// Maximum number of microseconds by which an answer may exceed its deadline: the delay of a
+/// wake-up, and of a turn.
 const LATE_MICROS: u64 = 60_000;

@@ -208,7 +208,7 @@ impl World {
                 }
                 Ok(Some(ConnectionInput::Goodbye)) => {
                     if let Some((peer, _)) = dialed {
-                        own.links.entry(peer).or_default().leave();
+                        own.links.entry(peer).or_default().note_peer_leaving();
                     }
                 }
                 Ok(None) => {

@@ -136,7 +136,7 @@ impl Parent {
         blocked.is_some_and(|since| connection.now.get().wrapping_sub(since) >= UNREAD_TICKS)
     }
 
-    fn window_begins(&self) {
+    fn begin_window(&self) {
         self.began.set(self.connection.now.get());
         self.moved.set(self.connection.moved());
     }
@@ -147,7 +147,7 @@ impl Parent {
 
     /// Notes that the stream waits for the client from now on.
     pub(super) fn waiting_begins(&self) {
-        self.window_begins();
+        self.begin_window();
         self.note_activity();
     }
 
@@ -176,7 +176,7 @@ impl Parent {
             (WRITE_TICKS, WRITE_WINDOW_BYTES)
         };
         if self.connection.moved() >= self.moved.get() + bytes {
-            self.window_begins();
+            self.begin_window();
         }
         let now = self.connection.now.get();
         now.wrapping_sub(self.began.get()) >= ticks

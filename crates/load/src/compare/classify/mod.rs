@@ -22,15 +22,15 @@ pub(crate) const ALPHA: f64 = 0.05;
 /// Chance of any false alarm between stretches, which are less independent than runs.
 const STRETCHES_ALPHA: f64 = 0.025;
 
-/// Least relative difference that counts as real. Nobody acts on a smaller one, and in an open loop
-/// the throughputs of two servers always differ by a few requests.
+/// Minimum relative difference that counts as real. Nobody acts on a smaller one, and in an open
+/// loop the throughputs of two servers always differ by a few requests.
 const LEAST_RATIO: f64 = 0.01;
 
-/// Least difference between shares of errors that counts as real: one in a thousand.
+/// Minimum difference between shares of errors that counts as real: one in a thousand.
 const LEAST_SHARE: f64 = 0.001;
 
-/// Least relative difference between two single runs that counts as real. Stretches of a run do not
-/// show the difference between starts: memory layout, file placement and neighbours change from
+/// Minimum relative difference between two single runs that counts as real. Stretches of a run do
+/// not show the difference between starts: memory layout, file placement and neighbours change from
 /// start to start.
 const SINGLE_RUN_RATIO: f64 = 0.05;
 
@@ -47,7 +47,7 @@ pub(crate) struct ClassifiedMetric {
     /// exactly if the test found a difference.
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Least difference that counts as real.
+    /// Minimum difference that counts as real.
     pub(crate) least: f64,
     pub(crate) verdict: CompareVerdict,
 }

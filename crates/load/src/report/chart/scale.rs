@@ -57,7 +57,7 @@ pub(crate) struct Axis {
     pub(crate) max: f64,
 }
 
-/// Least ratio of the ends of a logarithmic range. A narrower range gets a whole decade.
+/// Minimum ratio of the ends of a logarithmic range. A narrower range gets a whole decade.
 const NARROW: f64 = 1.05;
 
 /// Number of round values below which a logarithmic axis has ticks in equal steps.

@@ -18,8 +18,8 @@
 //! whatever has passed above. A rate without a verdict (the client was the limit) bounds the search
 //! as a failing rate does, but is never reported as failing.
 
-/// Most trials of one search, which then ends with its results so far. Noise has never made a
-/// search need more than a third of this.
+/// Maximum number of trials of one search, which then ends with its results so far. Noise has never
+/// made a search need more than a third of this.
 const MAX_TRIALS: usize = 60;
 
 /// Divisor of the ceiling for the default of `--from`. A server that fails at that rate has no
@@ -60,7 +60,7 @@ pub(crate) enum Role {
 pub(crate) struct Bounds {
     pub(crate) from: Option<u64>,
     pub(crate) to: Option<u64>,
-    /// Greatest distance of the edges at the end, as a share of the lower edge: 0.05.
+    /// Maximum distance of the edges at the end, as a share of the lower edge: 0.05.
     pub(crate) precision: f64,
     /// Number of trials at each edge. A majority of them must agree.
     pub(crate) repeats: u32,
@@ -98,9 +98,9 @@ pub(crate) struct SearchBounds {
     pub(crate) passes: Option<u64>,
     /// The lowest rate above `passes` that failed.
     pub(crate) fails: Option<u64>,
-    /// The lowest rate without a verdict above `passes` and below `fails`.
+    /// The lowest rate between `passes` and `fails` that has no verdict.
     pub(crate) unclear: Option<u64>,
-    /// The highest rate that passed above `fails`.
+    /// The highest rate above `fails` that passed.
     pub(crate) passes_above: Option<u64>,
     /// True if both edges have their majority.
     pub(crate) confirmed: bool,

@@ -64,8 +64,8 @@ impl MemDisk {
         Self::of(state.after_kill())
     }
 
-    /// Lets `operations` more mutating calls succeed. The next mutating call fails, and so do all
-    /// later calls; a write that fails first has written a part. The caller then calls
+    /// Lets `operations` more mutating calls succeed. The next mutating call and all later ones
+    /// fail; a write that fails first has written a part. The caller then calls
     /// [`Self::crash`] or [`Self::process_crash`].
     pub fn crash_after(&self, operations: u64) {
         self.lock().crash_after(operations);

@@ -22,7 +22,7 @@ pub struct Quota {
     pub prefix: Vec<u8>,
     /// Soft limit in bytes, above which nodes warn; 0 = none.
     pub soft: u64,
-    /// Hard limit in bytes, from which on nodes refuse writes; 0 = none.
+    /// Hard limit in bytes, at which nodes refuse writes; 0 = none.
     pub hard: u64,
 }
 

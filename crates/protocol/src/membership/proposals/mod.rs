@@ -211,8 +211,8 @@ async fn pull(cx: Context, node: NodeId) {
 
 impl Proposals {
     /// Proposes a layout as the successor of its base. A change that was requested here earlier and
-    /// is not decided takes precedence: this request is then ignored, and so is one that repeats
-    /// the change under way.
+    /// is not decided takes precedence: this request is then ignored. A request that repeats the
+    /// change under way is ignored too.
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
         let layouts = &cx.shared().membership.layouts;

@@ -18,8 +18,8 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Groups the partitions by their replicas, in order. Visits all partitions, which takes some
-    /// milliseconds.
+    /// Groups partitions that have the same replicas in the same order. Visits all partitions,
+    /// which takes some milliseconds.
     pub(super) fn new<R: Ord + Clone>(mut replicas_of: impl FnMut(u16, &mut Vec<R>)) -> Self {
         let mut groups: BTreeMap<Vec<R>, usize> = BTreeMap::new();
         let mut order = Vec::new();

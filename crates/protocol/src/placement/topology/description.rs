@@ -9,7 +9,7 @@
 //! node b id 7 weight 2 hash 131100
 //! ```
 //!
-//! A hash weight equal to the node's weight is omitted, and so is an empty zone.
+//! A hash weight equal to the node's weight and an empty zone are omitted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

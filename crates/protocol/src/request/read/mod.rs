@@ -11,11 +11,12 @@
 //! version comes from a clock that was wrong, and the other replicas refuse the record until its
 //! time comes. A future record also hides the earlier records of its key on the replica that holds
 //! it. A replica that reports a future record therefore does not count at first, and the next
-//! replica is asked. If `ack` other replicas reply, the future record can't have been acknowledged
-//! by a quorum that this read must see, because the two quorums have a replica in common: the
-//! answer is the newest record that the others reported. If fewer replicas are left, the future
-//! record may have been acknowledged: the answer is then the future record if `ack` replicas hold
-//! it, and otherwise the read fails, because the next read might not find the future record.
+//! replica is asked. If `ack` other replicas reply, any quorum that this read must see shares a
+//! replica with these `ack`. That replica did not report the future record, so no such quorum
+//! acknowledged it, and the answer is the newest record that the others reported. If fewer replicas
+//! are left, the future record may have been acknowledged: the answer is then the future record if
+//! `ack` replicas hold it, and otherwise the read fails, because the next read might not find the
+//! future record.
 //!
 //! Other nodes send records of up to `brief_bytes` whole, and outlines of longer records. A long
 //! record is fetched only if it is the newest and this node does not have it, and only once memory

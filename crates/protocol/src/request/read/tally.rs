@@ -87,7 +87,7 @@ impl<'a> Tally<'a> {
         let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
         Some(if authoritative + asked >= ack || is_worth_waiting {
             ReadStep::Wait
-        } else if self.may_settle(asked_again) {
+        } else if self.may_become_authoritative(asked_again) {
             ReadStep::AskAgain
         } else {
             ReadStep::Fail
@@ -122,7 +122,7 @@ impl<'a> Tally<'a> {
             return ReadStep::Repair(vote);
         }
         // A replica that was asked for its record is repaired only after its reply: a reply to the
-        // read would otherwise be taken for the reply to the repair, which has the same id.
+        // read would otherwise be mistaken for the reply to the repair, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::HigherBallot);
         let is_unasked =
@@ -130,8 +130,8 @@ impl<'a> Tally<'a> {
         if (repairing + asked).suffices(wanted) {
             ReadStep::Wait
         } else if let Some(vote) = read.first(is_unasked) {
-            // The replica may hold the record: after a repair round, a replica refuses a write of a
-            // record that it holds.
+            // The refusal may mean that the replica already holds the record: after a repair round,
+            // a replica refuses a write of a record that it holds.
             ReadStep::Ask(vote)
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
@@ -224,10 +224,10 @@ impl<'a> Tally<'a> {
         self.slot.work.votes.iter().filter_map(awaited).max()
     }
 
-    /// True if replicas that are not authoritative may become so soon: a node that has just
-    /// started, for example, first learns what the other nodes know of it. Together with the
+    /// True if replicas that are not authoritative may become authoritative soon: a node that has
+    /// just started, for example, first learns what the other nodes know of it. Together with the
     /// replicas that have not replied, these replicas must be enough.
-    fn may_settle(self, asked_again: u32) -> bool {
+    fn may_become_authoritative(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
             matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
@@ -243,9 +243,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// True if `ack` replicas must hold the answer before it is given. They need not if `ack` = 1 of
-/// several replicas. With `from` = 1 they must while partitions move, because the only copy may be
-/// in the set that is about to be dropped.
+/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
+/// replicas this is false. With `from` = 1 it is true while partitions move, because the only copy
+/// may be in the set that is about to be dropped.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;

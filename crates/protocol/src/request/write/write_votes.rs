@@ -25,8 +25,8 @@ pub(crate) struct Write {
 pub(crate) enum WriteStage {
     /// The replicas are asked to store the record under its first version.
     Asking {
-        /// The greatest time of a newer record's version that a replica also holds; `None` = no
-        /// replica does.
+        /// The latest version time among the newer records that replicas reported; `None` = no
+        /// replica reported one.
         overtaken: Option<u64>,
     },
     /// The replicas are asked to store the record under a second version. Replicas that stored the

@@ -28,7 +28,7 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    /// Notes the node's first event, from which on `may_still_count` measures.
+    /// Notes the time of the node's first event: the wait of `may_still_count` begins then.
     pub(crate) fn begin(&mut self, cx: &Context) {
         self.begun.get_or_insert(cx.now().mono);
     }

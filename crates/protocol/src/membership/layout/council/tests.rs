@@ -1,6 +1,6 @@
 //! Tests of the metadata quorum under loss, reordering, restarts and lost disks, from a seed: no
-//! two layouts of one epoch are ever taken for decided, and a change reported as done is known to a
-//! majority of the new quorum.
+//! two layouts of one epoch are ever considered decided, and a change reported as done is known to
+//! a majority of the new quorum.
 
 use std::collections::BTreeMap;
 
