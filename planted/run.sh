@@ -4,7 +4,7 @@
 #
 #   planted/run.sh                  all bugs; prints a table in Markdown
 #   planted/run.sh 07 12            those only
-#   planted/run.sh --check          only whether every patch still applies
+#   planted/run.sh --check          only whether every patch still applies, of torture/releases too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +12,9 @@ if [ "${1:-}" = --check ]; then
     for patch in planted/*.patch planted/protocol/*.patch planted/runtime/*.patch; do
         git apply --check "$patch" || { echo "$patch no longer applies" >&2; exit 1; }
     done
+    # The second of these patches applies on top of the first one.
+    cat torture/releases/*.patch | git apply --check ||
+        { echo "torture/releases/*.patch no longer apply" >&2; exit 1; }
     exit 0
 fi
 

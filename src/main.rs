@@ -4,6 +4,7 @@
 mod cli;
 mod compact;
 mod counters;
+mod finalize;
 mod history;
 mod http;
 mod joining;

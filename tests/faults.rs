@@ -14,7 +14,7 @@ use torture::{
 
 fn setup(rounds: u32) -> Setup {
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_kvorum"));
-    Setup { binary, rounds, quick: true, seed: 1, earlier: None, curves: None }
+    Setup { binary, rounds, quick: true, seed: 1, earlier: None, later: None, curves: None }
 }
 
 /// Prints a row's figures, or the reason why the row was skipped; panics if a promise did not hold.

@@ -39,7 +39,7 @@ pub fn open(disk: &MemDisk, compress: bool) -> Result<Engine, Error> {
 pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(done) => Some(done),
-        Err(Error::Corrupt { .. } | Error::NewerFormat { .. }) => None,
+        Err(Error::Corrupt { .. } | Error::NewerFormat { .. } | Error::OlderFormat { .. }) => None,
         Err(error) => panic!("{error:?}"),
     }
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use lsm::STORE_FORMAT;
+use lsm::STORE_FORMATS;
 use protocol::handshake::VERSIONS;
 
 use crate::settings::list::{ClockSkew, ServeArgs};
@@ -33,15 +33,17 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Returns the text of `--version`: the version, the store format, which decides the releases that
-/// a node can be upgraded from, and the peer protocol, which decides the releases that the node can
+/// Returns the text of `--version`: the version, the store formats, which decide the releases that
+/// a node can be upgraded from, and the peer protocols, which decide the releases that the node can
 /// work beside.
 fn long_version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let (oldest, newest) = VERSIONS;
         format!(
-            "{}\nstore format {STORE_FORMAT}\npeer protocol {newest}, speaks {oldest} to {newest}",
-            env!("KVORUM_VERSION")
+            "{}\nstore format {}, opens {STORE_FORMATS}\npeer protocol {newest}, speaks {oldest} \
+             to {newest}",
+            env!("KVORUM_VERSION"),
+            STORE_FORMATS.last
         )
     });
     &TEXT

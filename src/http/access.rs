@@ -53,6 +53,8 @@ pub(super) enum Scope {
     Metrics,
     /// Administration of the cluster.
     Admin,
+    /// Administration of this node, by an administrator or by another node.
+    NodeAdmin,
     /// Another node, which authenticates in the peer protocol itself.
     Peer,
     /// A node that asks to join, which proves to know the cluster's secret; without a secret,
@@ -161,11 +163,12 @@ fn admit_to(
         Scope::Join if service.reports.secrets().own().is_some() => return Ok(Principal::Open),
         Scope::Data => Kinds::DATA,
         Scope::Metrics => Kinds::METRICS,
-        Scope::Admin | Scope::Join => Kinds::ADMIN,
+        Scope::Admin | Scope::NodeAdmin | Scope::Join => Kinds::ADMIN,
     };
     let query = head.uri.query().unwrap_or("");
     let requests = &service.requests;
-    if let Some(right) = node_principal(service, watch, head, kind)? {
+    let is_asked_by_nodes = matches!(route.scope, Scope::Metrics | Scope::NodeAdmin);
+    if let Some(right) = node_principal(service, watch, head, is_asked_by_nodes)? {
         return Ok(right);
     }
     // Permission for a page to read and write keys does not make it an administrator.
@@ -232,9 +235,8 @@ fn node_principal(
     service: &Service,
     watch: &ConnectionState,
     head: &Parts,
-    kind: Kinds,
+    is_asked_by_nodes: bool,
 ) -> Result<Option<Principal>, Problem> {
-    let is_asked_by_nodes = kind == Kinds::METRICS;
     let header = is_asked_by_nodes.then(|| head.headers.get(proof::HEADER)).flatten();
     let security = watch.security.get();
     let proof = header.and_then(|header| proof_of(service, security.channel(), head, header));
@@ -349,7 +351,8 @@ fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
 
 /// True if the request is an act of administration.
 fn is_admin_act(route: Route, method: &Method) -> bool {
-    route.scope == Scope::Admin && (*method == Method::POST || route.path == "/admin/profile")
+    let is_admin = matches!(route.scope, Scope::Admin | Scope::NodeAdmin);
+    is_admin && (*method == Method::POST || route.path == "/admin/profile")
 }
 
 /// Writes acts of administration to the audit log. Unauthenticated requests are counted, and not

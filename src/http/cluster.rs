@@ -16,7 +16,7 @@ use protocol::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::others::{FetchError, NodePage};
+use super::others::{FetchError, NodePage, NodeRequest};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Nodes asked at once, so that a large cluster costs neither descriptors nor memory: an answer has
 /// up to [`MAX_STATUS`] bytes.
-const ASKED_AT_ONCE: usize = 16;
+pub(crate) const ASKED_AT_ONCE: usize = 16;
 
 /// Maximum length of `/v0/status`, in bytes: a node with some thousand peers.
 const MAX_STATUS: u64 = 512 * 1024;
@@ -38,6 +38,11 @@ const MAX_STATUS: u64 = 512 * 1024;
 const TARGET: &str = "/v0/status";
 
 pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
+    Ok(Answer::json(StatusCode::OK, &collect(service).await?))
+}
+
+/// Collects the status of all nodes.
+pub(crate) async fn collect(service: &Service) -> Result<Cluster, Problem> {
     let requests = &service.requests;
     let _held = service.limits().looks.take(1).ok_or_else(|| {
         Problem::overload(&format!(
@@ -70,15 +75,15 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
         rows.add(requests, other, answer);
     }
     let council = service.reports.council();
-    let cluster = Cluster { asked: requests.name(own), council, nodes: rows.finish() };
-    Ok(Answer::json(StatusCode::OK, &cluster))
+    Ok(Cluster { asked: requests.name(own), council, nodes: rows.finish() })
 }
 
 /// Requests another node's status.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, FetchError> {
     let asked = async {
         let stream = requests.connect_to(node).await?;
-        let page = NodePage::get(stream, requests, node, TARGET, PATIENCE).await?;
+        let page =
+            NodePage::fetch(stream, requests, node, NodeRequest::Get(TARGET), PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
     timeout(PATIENCE, asked).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))

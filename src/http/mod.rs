@@ -17,7 +17,7 @@ mod admin;
 pub(crate) mod admission;
 mod body;
 mod caching;
-mod cluster;
+pub(crate) mod cluster;
 mod condition;
 mod conditional;
 pub(crate) mod connection;
@@ -33,7 +33,7 @@ mod keys;
 #[cfg(test)]
 mod openapi;
 mod origin;
-mod others;
+pub(crate) mod others;
 pub(crate) mod params;
 mod peer;
 pub(crate) mod percent;

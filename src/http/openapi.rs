@@ -16,7 +16,7 @@ use super::routes::ROUTES;
 const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
 /// Routes that parse their query, and the parameters they know. Other queries are ignored.
-const QUERIES: [(&str, &str, &[&str]); 17] = [
+const QUERIES: [(&str, &str, &[&str]); 18] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
     ("put", "/v0/entity", &params::PUT),
@@ -27,6 +27,7 @@ const QUERIES: [(&str, &str, &[&str]); 17] = [
     ("post", "/admin/repair", &params::REPAIR),
     ("post", "/admin/layout/plan", &params::PLAN),
     ("post", "/admin/layout/apply", &params::APPLY),
+    ("post", "/admin/store-format", &crate::finalize::params::FORMAT),
     ("post", "/admin/tokens", &crate::tokens::params::TOKEN),
     ("post", "/admin/tokens/revoke", &crate::tokens::params::REVOKE),
     ("post", "/admin/quotas", &crate::quotas::params::QUOTA),

@@ -6,7 +6,9 @@
 use std::io;
 use std::time::Duration;
 
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use protocol::NodeId;
+use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
@@ -18,12 +20,15 @@ use crate::transport::Stream;
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
 const MAX_LINE: u64 = 256 * 1024;
 
+/// Maximum length of the reason for a refusal, in bytes.
+const MAX_PROBLEM: u64 = 16 * 1024;
+
 /// Characters of an unexpected status line that are quoted.
 const QUOTED: usize = 80;
 
 /// The reason why another node's page could not be fetched.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FetchError {
+pub(crate) enum FetchError {
     #[error("{0}")]
     Dial(#[from] DialError),
     #[error("{0}")]
@@ -31,7 +36,11 @@ pub(super) enum FetchError {
     #[error("no response for {} s", .0.as_secs())]
     Silent(Duration),
     #[error("unexpected response {answer:?} to {target}: is this a kvorum node?")]
-    Answer { answer: String, target: &'static str },
+    Answer { answer: String, target: String },
+    #[error("it has store format {0}")]
+    NotRaised(u32),
+    #[error("it refuses ({status}): {detail}")]
+    Refused { status: u16, detail: String },
     #[error("it refuses this node's proof ({status}): {}", cause(*.skew_us))]
     ProofRefused { status: u16, skew_us: Option<i64> },
     #[error("it serves nothing yet: it waits for a place in the cluster, or is about to stop")]
@@ -77,28 +86,64 @@ fn cause(skew_us: Option<i64>) -> String {
     }
 }
 
+/// The part of a problem that another node's answer is about.
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    status: u16,
+    detail: String,
+}
+
+/// A request to another node.
+pub(crate) enum NodeRequest<'a> {
+    /// A request for a page.
+    Get(&'static str),
+    /// An act of administration. A cluster without a secret has no proofs between nodes; there the
+    /// client's own right is passed on.
+    Post { target: &'a str, authorization: Option<&'a HeaderValue> },
+}
+
+impl<'a> NodeRequest<'a> {
+    fn target(&self) -> &'a str {
+        match self {
+            Self::Get(target) => target,
+            Self::Post { target, .. } => target,
+        }
+    }
+
+    fn method(&self) -> &'static str {
+        if let Self::Get(_) = self { "GET" } else { "POST" }
+    }
+}
+
 /// Another node's answer, after its head.
-pub(super) struct NodePage {
+pub(crate) struct NodePage {
     stream: BufReader<Stream>,
     /// Time limit for each read.
     silence: Duration,
 }
 
 impl NodePage {
-    /// Requests `target` on a new connection to a node. The answer must be a 200 from a node of the
+    /// Sends a request on a new connection to a node. The answer must be a 200 from a node of the
     /// cluster.
-    pub(super) async fn get(
+    pub(crate) async fn fetch(
         mut stream: Stream,
         requests: &Requests,
         asked: NodeId,
-        target: &'static str,
+        request: NodeRequest<'_>,
         silence: Duration,
     ) -> Result<Self, FetchError> {
         let authority = requests.authority(asked);
+        let (method, target) = (request.method(), request.target());
         let asks = requests.page_proof(asked, target, stream.channel())?;
-        let proof = asks.as_ref().map(|asks| format!("{HEADER}: {}\r\n", asks.header));
-        let proof = proof.unwrap_or_default();
-        let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n{proof}\r\n");
+        let right = match (&asks, &request) {
+            (Some(asks), _) => format!("{HEADER}: {}\r\n", asks.header),
+            (None, NodeRequest::Post { authorization: Some(value), .. }) => {
+                let value = value.to_str().unwrap_or_default();
+                format!("{AUTHORIZATION}: {value}\r\n")
+            }
+            (None, _) => String::new(),
+        };
+        let request = format!("{method} {target} HTTP/1.0\r\nHost: {authority}\r\n{right}\r\n");
         stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
         let mut page = Self { stream: BufReader::new(stream), silence };
@@ -107,7 +152,7 @@ impl NodePage {
         let answer = String::from_utf8_lossy(&line).trim_end().to_owned();
         match answer.split(' ').nth(1) {
             Some("200") => {}
-            Some("503") => return Err(FetchError::ServesNothing),
+            Some("503") if method == "GET" => return Err(FetchError::ServesNothing),
             // 403: where clients must show a certificate, and a node shows its proof instead.
             Some(status @ ("401" | "403")) if asks.is_some() => {
                 let status = if status == "401" { 401 } else { 403 };
@@ -116,10 +161,7 @@ impl NodePage {
                     skew_us: requests.skew_micros(asked),
                 });
             }
-            _ => {
-                let answer = answer.chars().take(QUOTED).collect();
-                return Err(FetchError::Answer { answer, target });
-            }
+            _ => return Err(page.refusal(&answer, target).await),
         }
         let mut shown = None;
         while !line.trim_ascii_end().is_empty() {
@@ -135,6 +177,25 @@ impl NodePage {
         Ok(page)
     }
 
+    /// Reads the reason why a node refuses, after its status line `answer`.
+    async fn refusal(mut self, answer: &str, target: &str) -> FetchError {
+        let mut line = answer.as_bytes().to_vec();
+        while !line.trim_ascii_end().is_empty() {
+            if let Err(error) = self.line(&mut line).await {
+                return error;
+            }
+        }
+        let problem = self.body(MAX_PROBLEM).await.ok();
+        let problem = problem.and_then(|body| serde_json::from_slice::<Refusal>(&body).ok());
+        match problem {
+            Some(Refusal { status, detail }) => FetchError::Refused { status, detail },
+            None => {
+                let answer = answer.chars().take(QUOTED).collect();
+                FetchError::Answer { answer, target: target.to_owned() }
+            }
+        }
+    }
+
     /// Reads the next line.
     pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), FetchError> {
         line.clear();
@@ -145,7 +206,7 @@ impl NodePage {
     }
 
     /// Reads the body, at most `most` bytes of it.
-    pub(super) async fn body(mut self, most: u64) -> Result<Vec<u8>, FetchError> {
+    pub(crate) async fn body(mut self, most: u64) -> Result<Vec<u8>, FetchError> {
         let mut body = Vec::new();
         let mut bounded = (&mut self.stream).take(most);
         let read = timeout(self.silence, bounded.read_to_end(&mut body)).await;

@@ -96,6 +96,7 @@ types! {
     TokenRefused: CONFLICT "token-refused" "The tokens can't be changed like that";
     QuotaRefused: CONFLICT "quota-refused" "The quotas can't be changed like that";
     PlanRefused: CONFLICT "plan-refused" "The change is refused";
+    FinalizeRefused: CONFLICT "finalize-refused" "The upgrade can't be finalized yet";
     IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
     ContentCoding: UNSUPPORTED_MEDIA_TYPE "content-coding" "Content-Encoding not supported";
     PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
@@ -109,6 +110,7 @@ types! {
     TransferCoding: NOT_IMPLEMENTED "transfer-coding" "Transfer-Encoding not supported";
     Overload: SERVICE_UNAVAILABLE "overload" "Overloaded";
     Undecided: SERVICE_UNAVAILABLE "undecided" "The council did not decide";
+    FinalizeIncomplete: SERVICE_UNAVAILABLE "finalize-incomplete" "Not all stores were raised";
     Fenced: SERVICE_UNAVAILABLE "fenced" "This node is fenced";
     Removed: SERVICE_UNAVAILABLE "removed" "This node was removed";
     Joining: SERVICE_UNAVAILABLE "joining" "This node waits for its place";
@@ -315,6 +317,16 @@ impl Problem {
     /// Refuses a layout plan that can't be applied.
     pub(crate) fn plan_refused(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
+    }
+
+    /// Refuses to raise the stores of the members; nothing was changed.
+    pub(crate) fn not_finalized(detail: String) -> Self {
+        Self::new(Type::FinalizeRefused, detail)
+    }
+
+    /// Reports stores that were not raised, or are not known to be.
+    pub(crate) fn half_finalized(detail: String) -> Self {
+        Self::new(Type::FinalizeIncomplete, detail)
     }
 
     /// Refuses a node's request to join.

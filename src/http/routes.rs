@@ -15,7 +15,7 @@ use super::ui::{self, Asset};
 use super::{Answer, Service, admin, cluster, peer, profile, root};
 use crate::counters::RequestKind;
 use crate::http::connection::ConnectionState;
-use crate::{compact, layout, quotas, repair, tokens};
+use crate::{compact, finalize, layout, quotas, repair, tokens};
 
 /// A resource, by its path.
 #[derive(Clone, Copy)]
@@ -82,7 +82,7 @@ const GET_AND_POST: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
 /// All routes, the most requested paths first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 23] = [
+pub(super) const ROUTES: [Route; 25] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -136,6 +136,12 @@ pub(super) const ROUTES: [Route; 23] = [
     }),
     slotless_route("/admin/layout/abort", ONLY_POST, Scope::Admin, |ask| {
         Box::pin(layout::routes::abort(ask.service, ask.query))
+    }),
+    slotless_route("/admin/finalize", ONLY_POST, Scope::Admin, |ask| {
+        Box::pin(finalize::routes::finalize(ask.service, ask.query, &ask.head.headers))
+    }),
+    slotless_route(finalize::routes::MEMBER_PATH, ONLY_POST, Scope::NodeAdmin, |ask| {
+        Box::pin(finalize::routes::raise(ask.service, ask.query))
     }),
     Route {
         path: "/admin/join",
@@ -196,7 +202,7 @@ impl Route {
     /// True if only a member can answer: a removed node neither learns the metadata quorum's
     /// decisions nor can ask it.
     pub(super) fn needs_member(self) -> bool {
-        let of_council = ["/admin/layout/", "/admin/tokens", "/admin/quotas"];
+        let of_council = ["/admin/layout/", "/admin/tokens", "/admin/quotas", "/admin/finalize"];
         of_council.iter().any(|path| self.path.starts_with(path))
     }
 
@@ -246,7 +252,7 @@ mod tests {
         let open: Vec<_> = ROUTES.iter().filter(open).map(|route| route.path).collect();
         assert_eq!(open, ["/", "/healthz", "/readyz", PEER_PATH, "/admin/join"]);
         for route in ROUTES {
-            let is_admin = matches!(route.scope, Scope::Admin | Scope::Join);
+            let is_admin = matches!(route.scope, Scope::Admin | Scope::NodeAdmin | Scope::Join);
             assert_eq!(is_admin, route.path.starts_with("/admin/"), "{}", route.path);
         }
         assert!(Route::of("/ui").is_some_and(|page| page.scope == Scope::Public));

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::compact::status::Compactions;
 use crate::counters::clocks::{self, wall_micros};
+use crate::finalize::status::{RaiseError, StoreFormats};
 use crate::history::samples::PastSecond;
 use crate::joining::answers::{JoinError, NotAsking};
 use crate::joining::message::{JoinAnswer, JoinRequest};
@@ -224,6 +225,25 @@ impl Reports {
         Compactions::of(&self.0)
     }
 
+    /// Returns the store's format, and the formats that this program writes.
+    pub(crate) fn store_formats(&self) -> StoreFormats {
+        StoreFormats::of(&self.0.db)
+    }
+
+    /// Raises the store to this format, durably, unless it has a later one; returns its format.
+    pub(crate) async fn raise_format(&self, format: u32) -> Result<u32, RaiseError> {
+        let node = Arc::clone(&self.0);
+        let raised = task::off_the_loop(move || {
+            let before = node.db.engine().format();
+            let raised = node.db.engine().raise_format(format)?;
+            if raised > before {
+                tracing::info!(before, format = raised, "the store's format was raised");
+            }
+            Ok(raised)
+        });
+        Ok(raised.await.unwrap_or(Err(lsm::Error::Closing))?)
+    }
+
     /// Returns the answer of `/v0/status`.
     pub(crate) fn status(&self) -> Status {
         status(&self.0, self.0.db.stats())
@@ -277,6 +297,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
         version: env!("KVORUM_VERSION").to_owned(),
+        formats: StoreFormats::of(&node.db),
         epoch: node.shared.membership.views.epoch(),
         cluster_id: node.shared.membership.cluster.id().map(|id| id.to_string()),
         incarnation: format!("{:016x}", node.identity.incarnation().0),

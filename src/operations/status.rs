@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::words;
+use crate::finalize::status::StoreFormats;
 use crate::repair::status::Repair;
 
 /// The status of all nodes, as collected by one of them.
@@ -85,6 +86,9 @@ pub(crate) struct Status {
     pub(crate) url: String,
     /// Version of the program.
     pub(crate) version: String,
+    /// The store's format, and those that the program writes.
+    #[serde(flatten)]
+    pub(crate) formats: StoreFormats,
     /// Epoch of the layout in force, from 1 on; each change of the members increments it.
     pub(crate) epoch: u64,
     /// Id of the node's cluster, in hexadecimal digits; missing = the nodes of a new cluster have
@@ -218,4 +222,26 @@ pub(crate) struct Peer {
     pub(crate) hints_dropped: u64,
     /// Partitions, of 65,536, in which the peer may lack such writes and does not know it yet.
     pub(crate) partitions_to_repair: u32,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the status of a member that lacks nothing, with the fields in `more` replaced.
+    pub(crate) fn status(more: Value) -> Status {
+        let mut status = json!({
+            "name": "a", "url": "http://h:1", "version": "0.1.0 (0123456789)", "store_format": 1,
+            "oldest_store_format": 1, "newest_store_format": 1, "epoch": 1, "cluster_id": "1",
+            "incarnation": "1", "membership": "member", "uptime_s": 61,
+            "keys": 12_345, "disk_bytes": 1_048_576, "memory_bytes": 0, "settings": {},
+            "partitions_to_repair": 0, "purgeable_bytes": 0, "damaged_tables": 0,
+            "disk_full": false, "of_a_later_release": true,
+        });
+        let more = more.as_object().cloned().unwrap_or_default();
+        status.as_object_mut().unwrap().extend(more);
+        serde_json::from_value(status).unwrap()
+    }
 }

@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 use crate::counters::Accepting;
 use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
+use crate::finalize::status::StoreFormats;
 use crate::history::ring::History;
 use crate::history::thread::Sampling;
 use crate::http::{self, OwnNames};
@@ -146,6 +147,7 @@ fn start_node(
     let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     modes::warn_of_readers(&config.data);
+    tell_formats(StoreFormats::of(&db));
     if ask::join_cluster(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
         close(db)?;
         return Ok(None);
@@ -206,6 +208,19 @@ fn start_node(
         tls,
         config,
     })))
+}
+
+/// Logs that the release before this one can still open the store, if this one writes a later
+/// format.
+fn tell_formats(formats: StoreFormats) {
+    if formats.can_be_raised() {
+        tracing::info!(
+            format = formats.store_format,
+            latest = formats.newest_store_format,
+            "the store keeps its format, which the release before this one opens too, until \
+             `kvorum cluster finalize` raises it"
+        );
+    }
 }
 
 /// Returns the state of the other nodes that all loops share.

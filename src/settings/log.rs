@@ -8,7 +8,7 @@ use tracing_subscriber::filter::Targets;
 
 /// The targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which
 /// logs its frames at `debug` and `trace`. A test compares the list with the source.
-const TARGETS: [&str; 36] = [
+const TARGETS: [&str; 37] = [
     "audit",
     "h2",
     "kvorum::http::body::items",
@@ -17,6 +17,7 @@ const TARGETS: [&str; 36] = [
     "kvorum::node::clock",
     "kvorum::node::comparison",
     "kvorum::node::task",
+    "kvorum::operations::reports",
     "kvorum::operations::stderr",
     "kvorum::peers",
     "kvorum::peers::dial",

@@ -237,7 +237,10 @@ fn help_tells_units_ranges_and_defaults() {
     let said = String::from_utf8(version.stdout).unwrap();
     assert_eq!(version.status.code(), Some(0));
     assert!(said.starts_with(concat!("kvorum ", env!("CARGO_PKG_VERSION"))), "{said}");
-    assert!(said.contains("\nstore format 1\npeer protocol 1, speaks 1 to 1\n"), "{said}");
+    assert!(
+        said.contains("\nstore format 1, opens 1 to 1\npeer protocol 1, speaks 1 to 1\n"),
+        "{said}"
+    );
     assert_eq!(String::from_utf8(run(&["-V"]).stdout).unwrap().lines().count(), 1);
     assert_eq!(run(&[]).status.code(), Some(2));
 }

@@ -462,7 +462,7 @@ fn cluster(files: &Files) -> Cluster {
 
 /// Returns the membership states of all nodes, as the node at `at` reports them to the bearer of
 /// this token.
-fn memberships(files: &Files, at: SocketAddr, token: &str) -> Vec<Value> {
+pub(crate) fn memberships(files: &Files, at: SocketAddr, token: &str) -> Vec<Value> {
     let asked = files.run(at, token, &["status", "--json"]);
     let cluster: Value = serde_json::from_slice(&asked.stdout).unwrap_or_default();
     let rows = cluster["nodes"].as_array().cloned().unwrap_or_default();

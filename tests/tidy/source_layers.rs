@@ -10,8 +10,8 @@ const SOURCE_LAYERS: [&str; 9] =
     ["cli", "runtime", "http", "operations", "node", "peers", "transport", "counters", "settings"];
 
 /// Folders of features.
-const FEATURES: [&str; 7] =
-    ["compact", "history", "joining", "layout", "quotas", "repair", "tokens"];
+const FEATURES: [&str; 8] =
+    ["compact", "finalize", "history", "joining", "layout", "quotas", "repair", "tokens"];
 
 /// The layer of each file of a feature, by the file's name.
 const FILES: [(&str, &str); 15] = [

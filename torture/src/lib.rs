@@ -25,6 +25,7 @@ pub mod disk_full;
 mod expired;
 pub mod expiry;
 pub mod fill;
+pub mod finalize;
 pub mod fuzz;
 pub mod hints;
 pub mod histories;
@@ -114,6 +115,8 @@ pub struct Setup {
     pub seed: u64,
     /// The binary of an earlier release, for the row that upgrades its nodes.
     pub earlier: Option<PathBuf>,
+    /// The binary of a later release, for the row that finalizes an upgrade.
+    pub later: Option<PathBuf>,
     /// Directory for curves, if curves are to be stored.
     pub curves: Option<PathBuf>,
 }

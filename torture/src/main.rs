@@ -10,10 +10,10 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
-    expiry, fuzz, hints, histories, kill, lives, members, memory, mixed, outdated, overload,
-    partition, pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside,
-    settings, slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones,
-    unread, upgrade, wiped, wrong_clock,
+    expiry, finalize, fuzz, hints, histories, kill, lives, members, memory, mixed, outdated,
+    overload, partition, pause, power_cut, purge, real_input, repair, restarts, rollback, scans,
+    set_aside, settings, slow, slow_replica, stderr, steady, stranger, strikes, sync_error,
+    tombstones, unread, upgrade, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -37,9 +37,12 @@ struct Args {
     /// The node's binary; without it, it is built and target/release/kvorum is taken
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The binary of an earlier release, for the row upgrade
+    /// The binary of an earlier release, for the rows upgrade and finalize
     #[arg(long)]
     earlier: Option<PathBuf>,
+    /// The binary of a later release, for the row finalize
+    #[arg(long)]
+    later: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -77,6 +80,8 @@ enum Row {
     Restarts,
     /// Nodes of an earlier release (--earlier) are upgraded one after the other
     Upgrade,
+    /// Nodes are upgraded, taken back and finalized (--earlier, --later: torture/finalize.sh)
+    Finalize,
     /// A node killed and back
     Killed,
     /// How lives begin and end: young directories, stops and kills in a row, full, gone
@@ -138,7 +143,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 44] = [
+    const EACH: [Self; 45] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -155,6 +160,7 @@ impl Row {
         Self::Fulljoiner,
         Self::Restarts,
         Self::Upgrade,
+        Self::Finalize,
         Self::Killed,
         Self::Lives,
         Self::Scans,
@@ -210,6 +216,7 @@ impl Row {
             | Self::Members
             | Self::Fulljoiner
             | Self::Upgrade
+            | Self::Finalize
             | Self::Hints
             | Self::Unread
             | Self::Overload => 1,
@@ -238,6 +245,7 @@ impl Row {
             Self::Fulljoiner => members::run_full(setup),
             Self::Restarts => restarts::run(setup),
             Self::Upgrade => upgrade::run(setup),
+            Self::Finalize => finalize::run(setup),
             Self::Killed => restarts::killed(setup),
             Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
@@ -287,8 +295,9 @@ fn main() -> ExitCode {
     for row in rows {
         let rounds = args.rounds.unwrap_or_else(|| row.rounds());
         let (binary, curves) = (binary.clone(), args.curves.clone());
-        let earlier = args.earlier.clone();
-        let setup = Setup { binary, rounds, quick: args.quick, seed: args.seed, earlier, curves };
+        let (earlier, later) = (args.earlier.clone(), args.later.clone());
+        let (quick, seed) = (args.quick, args.seed);
+        let setup = Setup { binary, rounds, quick, seed, earlier, later, curves };
         let begun = Instant::now();
         let figures = row.run(&setup).unwrap_or_else(|failure| {
             sound &= matches!(failure, Failure::Skipped(_));

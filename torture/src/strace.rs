@@ -43,6 +43,12 @@ impl Strace {
             thread::sleep(Duration::from_millis(5));
         }
     }
+
+    /// Ends strace after its node was killed. Strace ends at no other signal while it delays a call
+    /// of a dead process.
+    pub fn kill(mut self) {
+        let _ = self.0.kill();
+    }
 }
 
 impl Drop for Strace {

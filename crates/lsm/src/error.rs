@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::format_range::FormatRange;
+
 /// A file system operation that failed. The operation and its error together decide whether the
 /// store can continue: after a failed sync or read, the state of the disk is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +92,10 @@ pub enum Error {
         found: String,
     },
     /// A newer release wrote the file.
-    #[error("{file} has format version {found}, this release reads up to {supported}: upgrade")]
+    #[error(
+        "{file} has format version {found}, this release reads up to {supported}: nothing was \
+         changed. Start the release that last ran here, or a later one"
+    )]
     NewerFormat {
         /// The file's name within the data directory.
         file: String,
@@ -98,6 +103,30 @@ pub enum Error {
         found: u32,
         /// Highest version that this release reads.
         supported: u32,
+    },
+    /// A release that is too old for this one to continue its work wrote the store.
+    #[error(
+        "{file} has format version {found}, and this release opens {formats}: nothing was \
+         changed. A release was skipped: start the release before this one, run `kvorum cluster \
+         finalize`, then upgrade again"
+    )]
+    OlderFormat {
+        /// The file's name within the data directory.
+        file: String,
+        /// Format version in the file.
+        found: u32,
+        /// Format versions that this release opens.
+        formats: FormatRange,
+    },
+    /// The store can't be raised to a format that this release does not write.
+    #[error(
+        "this release writes the store formats {formats}, and not {format}: nothing was changed"
+    )]
+    UnknownFormat {
+        /// The requested format.
+        format: u32,
+        /// Formats that this release writes.
+        formats: FormatRange,
     },
     /// Another process has the directory open.
     #[error("data directory {directory} is in use by another process: stop it, or name another")]

@@ -16,6 +16,7 @@ mod db;
 pub mod disk;
 mod engine;
 mod error;
+mod format_range;
 mod local;
 mod manifest;
 mod memtable;
@@ -33,10 +34,11 @@ pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
     Backlog, CommitEffects, Damaged, Discarded, Engine, FullCompaction, HeadLookup, KeyRange,
-    Lookup, MAX_IMMUTABLES, NewerVersion, RecordHead, RemovalFilter, STORE_FORMAT, Scan, ScanCost,
-    ScanItem, Snapshot, StepOutcome, VerifiedScan,
+    Lookup, MAX_IMMUTABLES, NewerVersion, RecordHead, RemovalFilter, Scan, ScanCost, ScanItem,
+    Snapshot, StepOutcome, VerifiedScan,
 };
 pub use error::{Error, IoOp};
+pub use format_range::{FormatRange, STORE_FORMATS};
 pub use options::{Options, SyncMode};
 pub use purge::PurgeRule;
 pub use record::{

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::format_range::{FormatRange, STORE_FORMATS};
 use crate::purge::PurgeRule;
 
 /// The point at which a write is acknowledged.
@@ -25,6 +26,9 @@ pub struct Options {
     pub new_store_id: u64,
     /// log2 of the number of trees in a newly created store, 0–7; ignored for an existing one.
     pub new_tree_bits: u8,
+    /// Store formats that are opened and written; the first one is that of a newly created store.
+    /// [`STORE_FORMATS`], except in tests of an upgrade.
+    pub formats: FormatRange,
     /// The point at which a write is acknowledged.
     pub sync: SyncMode,
     /// Bytes at which a memtable is rotated, 64 KiB–1 GiB. Larger values mean fewer, bigger
@@ -59,6 +63,7 @@ impl Default for Options {
         Self {
             new_store_id: 0,
             new_tree_bits: 0,
+            formats: STORE_FORMATS,
             sync: SyncMode::Always,
             memtable_bytes: 32 << 20,
             cache_bytes: 256 << 20,

@@ -100,6 +100,9 @@ _kvorum() {
             kvorum__subcmd__cluster,apply)
                 cmd="kvorum__subcmd__cluster__subcmd__apply"
                 ;;
+            kvorum__subcmd__cluster,finalize)
+                cmd="kvorum__subcmd__cluster__subcmd__finalize"
+                ;;
             kvorum__subcmd__cluster,help)
                 cmd="kvorum__subcmd__cluster__subcmd__help"
                 ;;
@@ -117,6 +120,9 @@ _kvorum() {
                 ;;
             kvorum__subcmd__cluster__subcmd__help,apply)
                 cmd="kvorum__subcmd__cluster__subcmd__help__subcmd__apply"
+                ;;
+            kvorum__subcmd__cluster__subcmd__help,finalize)
+                cmd="kvorum__subcmd__cluster__subcmd__help__subcmd__finalize"
                 ;;
             kvorum__subcmd__cluster__subcmd__help,help)
                 cmd="kvorum__subcmd__cluster__subcmd__help__subcmd__help"
@@ -216,6 +222,9 @@ _kvorum() {
                 ;;
             kvorum__subcmd__help__subcmd__cluster,apply)
                 cmd="kvorum__subcmd__help__subcmd__cluster__subcmd__apply"
+                ;;
+            kvorum__subcmd__help__subcmd__cluster,finalize)
+                cmd="kvorum__subcmd__help__subcmd__cluster__subcmd__finalize"
                 ;;
             kvorum__subcmd__help__subcmd__cluster,plan)
                 cmd="kvorum__subcmd__help__subcmd__cluster__subcmd__plan"
@@ -569,7 +578,7 @@ _kvorum() {
             return 0
             ;;
         kvorum__subcmd__cluster)
-            opts="-h --help status plan apply abort recover help"
+            opts="-h --help status plan apply abort finalize recover help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -658,8 +667,46 @@ _kvorum() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        kvorum__subcmd__cluster__subcmd__finalize)
+            opts="-h --url --token-file --ca-file --client-cert --client-key --timeout --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ca-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --client-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --client-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         kvorum__subcmd__cluster__subcmd__help)
-            opts="status plan apply abort recover help"
+            opts="status plan apply abort finalize recover help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -687,6 +734,20 @@ _kvorum() {
             return 0
             ;;
         kvorum__subcmd__cluster__subcmd__help__subcmd__apply)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kvorum__subcmd__cluster__subcmd__help__subcmd__finalize)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1257,7 +1318,7 @@ _kvorum() {
             return 0
             ;;
         kvorum__subcmd__help__subcmd__cluster)
-            opts="status plan apply abort recover"
+            opts="status plan apply abort finalize recover"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1285,6 +1346,20 @@ _kvorum() {
             return 0
             ;;
         kvorum__subcmd__help__subcmd__cluster__subcmd__apply)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kvorum__subcmd__help__subcmd__cluster__subcmd__finalize)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

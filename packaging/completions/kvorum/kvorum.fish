@@ -196,13 +196,14 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l full -d 'Compar
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l wait -d 'Wait for the end of the round, and show its progress. Exit code 1 if not all replicas are known to hold the same'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -s h -l help -d 'Print help'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "status" -d 'Show the members, the epoch of each member, and the council. Exit code 1 if a node is down or in another epoch'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -s h -l help -d 'Print help'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "status" -d 'Show the members, the epoch of each member, and the council. Exit code 1 if a node is down or in another epoch'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "finalize" -d 'End an upgrade: raise the store format of all nodes. There is no way back afterwards'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort finalize recover help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l url -d 'URL of any node of the cluster' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
@@ -243,6 +244,14 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_s
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l wait -d 'Wait until the council has decided it'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -s h -l help -d 'Print help'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l url -d 'URL of any node of the cluster' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l client-key -d 'Its private key, in PEM' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from finalize" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l data -d 'Data directory of the node, which must be stopped' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l lost -d 'Nodes that are gone for good, with their disks' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l without-vote -d 'Members of the council that came back with another disk, or with a copy of their directory, and therefore have no vote' -r
@@ -252,6 +261,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_s
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "finalize" -d 'End an upgrade: raise the store format of all nodes. There is no way back afterwards'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -406,6 +416,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subc
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "finalize" -d 'End an upgrade: raise the store format of all nodes. There is no way back afterwards'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "create" -d 'Create a token and print it; it can\'t be shown again'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "list" -d 'List the tokens, without their texts'

@@ -496,24 +496,11 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::operations::status::Unreached;
-
-    /// Returns the status of a member that lacks nothing, with the fields in `more` replaced.
-    fn status(more: Value) -> Status {
-        let mut status = json!({
-            "name": "a", "url": "http://h:1", "version": "0.1.0 (0123456789)", "epoch": 1,
-            "cluster_id": "1", "incarnation": "1", "membership": "member", "uptime_s": 61,
-            "keys": 12_345, "disk_bytes": 1_048_576, "memory_bytes": 0, "settings": {},
-            "partitions_to_repair": 0, "purgeable_bytes": 0, "damaged_tables": 0,
-            "disk_full": false, "of_a_later_release": true,
-        });
-        let more = more.as_object().cloned().unwrap_or_default();
-        status.as_object_mut().unwrap().extend(more);
-        serde_json::from_value(status).unwrap()
-    }
+    use crate::operations::status::tests::status;
 
     fn row(name: &str) -> Row {
         let url = format!("http://192.168.100.1:8080/{name}");

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::events::{PAST, history_event, json, snapshot_event};
 use crate::counters::clocks::wall_micros;
-use crate::http::others::{FetchError, NodePage};
+use crate::http::others::{FetchError, NodePage, NodeRequest};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};
 
@@ -97,7 +97,7 @@ async fn open(
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<NodePage, FetchError> {
     let stream = peers::connect(&requests.url(peer), lookup).await?;
-    NodePage::get(stream, requests, peer, TARGET, SILENCE).await
+    NodePage::fetch(stream, requests, peer, NodeRequest::Get(TARGET), SILENCE).await
 }
 
 /// Relays the stream to its end. `since` is the time at which the node was lost, if it was.

@@ -1,32 +1,34 @@
-//! The file `STORE`: the identity of a store, written once before anything else.
+//! The file `STORE`: the identity of a store, and its format. The file is written before anything
+//! else, and again whenever the format is raised.
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::store_format::admit;
 use crate::disk::Disk;
 use crate::error::{Error, IoOp};
+use crate::format_range::FormatRange;
 use crate::options::Options;
 
 pub(super) const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
 const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
-/// Current format version of the store, which the file `STORE` holds.
-pub const STORE_FORMAT: u32 = 1;
 const STORE_LEN: usize = 32;
 /// log2 of the maximum number of trees: the manifest encodes a tree in one byte.
 const MAX_TREE_BITS: u8 = 7;
 
-/// Identity of a store, written once before anything else.
+/// Identity of a store, written once before anything else, and its format, which can be raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) store_id: u64,
     pub(super) tree_bits: u8,
+    pub(super) format: u32,
 }
 
 impl Identity {
     fn encode(&self) -> [u8; STORE_LEN] {
         let mut bytes = [0; STORE_LEN];
         bytes[..8].copy_from_slice(STORE_MAGIC);
-        bytes[8..12].copy_from_slice(&STORE_FORMAT.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.format.to_le_bytes());
         bytes[12] = self.tree_bits;
         bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         let check = xxh3_64(&bytes[..24]);
@@ -34,7 +36,7 @@ impl Identity {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+    fn decode(bytes: &[u8], formats: FormatRange) -> Result<Self, Error> {
         let corrupt = |what: &str| Error::corrupt(STORE, 0, what);
         if bytes.len() != STORE_LEN || &bytes[..8] != STORE_MAGIC {
             return Err(corrupt("it is not the file of a kvorum store"));
@@ -48,18 +50,30 @@ impl Identity {
             return Err(corrupt("its checksum does not match"));
         }
         let format = field(8) as u32;
-        if format > STORE_FORMAT {
-            let file = STORE.to_owned();
-            return Err(Error::NewerFormat { file, found: format, supported: STORE_FORMAT });
-        }
+        admit(formats, STORE, format)?;
         if bytes[12] > MAX_TREE_BITS {
             return Err(corrupt("its number of trees is out of range"));
         }
-        Ok(Self { store_id: field(16), tree_bits: bytes[12] })
+        Ok(Self { store_id: field(16), tree_bits: bytes[12], format })
+    }
+
+    /// Replaces the file `STORE`. Until this returns, the old or the new content may be durable.
+    pub(super) fn write(&self, disk: &dyn Disk) -> Result<(), Error> {
+        let failed = |operation| move |error| Error::io(operation, STORE_TEMPORARY, error);
+        let names = disk.list().map_err(|error| Error::io(IoOp::List, "directory", error))?;
+        if names.iter().any(|name| name == STORE_TEMPORARY) {
+            disk.remove(STORE_TEMPORARY).map_err(failed(IoOp::Remove))?;
+        }
+        let file = disk.create(STORE_TEMPORARY).map_err(failed(IoOp::Create))?;
+        file.write_all_at(&self.encode(), 0).map_err(failed(IoOp::Write))?;
+        file.sync_data().map_err(failed(IoOp::Sync))?;
+        disk.rename(STORE_TEMPORARY, STORE).map_err(failed(IoOp::Rename))?;
+        disk.sync_dir().map_err(|error| Error::io(IoOp::Sync, "directory", error))
     }
 }
 
-/// Reads the identity of the store on `disk`; creates one if the disk is empty.
+/// Reads the identity of the store on `disk`; creates one if the disk is empty. A new store has the
+/// earliest format of the release, so that the release before can open it too.
 pub(super) fn identify(
     disk: &dyn Disk,
     names: &[String],
@@ -70,21 +84,17 @@ pub(super) fn identify(
         let file = disk.open(STORE).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)?.min(4096) as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        return Identity::decode(&bytes);
+        return Identity::decode(&bytes, options.formats);
     }
     if let Some(found) = names.iter().find(|name| *name != STORE_TEMPORARY) {
         return Err(Error::NotAStore { found: found.clone() });
     }
-    let identity = Identity { store_id: options.new_store_id, tree_bits: options.new_tree_bits };
+    let identity = Identity {
+        store_id: options.new_store_id,
+        tree_bits: options.new_tree_bits,
+        format: options.formats.first,
+    };
     assert!(identity.tree_bits <= MAX_TREE_BITS, "tree bits over their bound");
-    let failed = |operation| move |error| Error::io(operation, STORE_TEMPORARY, error);
-    if names.iter().any(|name| name == STORE_TEMPORARY) {
-        disk.remove(STORE_TEMPORARY).map_err(failed(IoOp::Remove))?;
-    }
-    let file = disk.create(STORE_TEMPORARY).map_err(failed(IoOp::Create))?;
-    file.write_all_at(&identity.encode(), 0).map_err(failed(IoOp::Write))?;
-    file.sync_data().map_err(failed(IoOp::Sync))?;
-    disk.rename(STORE_TEMPORARY, STORE).map_err(failed(IoOp::Rename))?;
-    disk.sync_dir().map_err(|error| Error::io(IoOp::Sync, "directory", error))?;
+    identity.write(disk)?;
     Ok(identity)
 }

@@ -12,7 +12,8 @@
 //! The parts of the engine, each of which owns the state of one kind of work:
 //!
 //! ```text
-//!  Engine ┬ WritePath ── CommitWriter   log and active memtables: commit, rotate, sync
+//!  Engine ┬ StoreFormat                 format of the store, which can be raised
+//!         ├ WritePath ── CommitWriter   log and active memtables: commit, rotate, sync
 //!         ├ Flusher                     one flush at a time
 //!         ├ Compactor                   one compaction at a time; tables known to be damaged
 //!         └ Core ┬ Trees                memtables and tables, and reads of them
@@ -56,6 +57,7 @@ mod orphan_filter;
 mod remove;
 mod shared_manifest;
 mod snapshot;
+mod store_format;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -75,10 +77,10 @@ pub use discard::{Discarded, KeyRange};
 use flush::Flusher;
 pub use flush::StepOutcome;
 pub use full_compaction::FullCompaction;
-pub use identity::STORE_FORMAT;
 pub use lookup::{HeadLookup, Lookup, NewerVersion, RecordHead};
 pub use remove::RemovalFilter;
 pub use snapshot::{Scan, Snapshot};
+use store_format::StoreFormat;
 pub use verified_scan::{Damaged, ScanCost, ScanItem, VerifiedScan};
 pub use write_path::CommitEffects;
 use write_path::WritePath;
@@ -99,6 +101,7 @@ pub const MAX_IMMUTABLES: usize = 3;
 /// the core for the work.
 pub struct Engine {
     core: Core,
+    format: StoreFormat,
     write_path: WritePath,
     flusher: Flusher,
     compactor: Compactor,

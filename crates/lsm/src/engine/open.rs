@@ -1,7 +1,7 @@
 //! Creates a store, or recovers an existing one.
 //!
 //! ```text
-//!  STORE      identity: written first, never changed
+//!  STORE      identity and format: written first, replaced when the format is raised
 //!  MANIFEST   tables of the store, and the part of the log that they cover
 //!  *.sst      tables; those that the manifest does not name are removed
 //!  *.wal      log segments, replayed from the end of the part that tables cover
@@ -18,6 +18,7 @@ use super::files::Files;
 use super::flush::{Flusher, StepOutcome};
 use super::identity::{Identity, identify};
 use super::shared_manifest::SharedManifest;
+use super::store_format::StoreFormat;
 use super::tree::{Levels, Tree, empty_levels};
 use super::trees::Trees;
 use super::write_path::WritePath;
@@ -90,6 +91,7 @@ impl Engine {
         };
         Ok(Self {
             core,
+            format: StoreFormat::new(identity),
             write_path: WritePath::new(CommitWriter::new(writers)),
             flusher: Flusher::default(),
             compactor: Compactor::default(),

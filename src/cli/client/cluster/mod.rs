@@ -5,9 +5,11 @@
 //!   plan      POST /admin/layout/plan: the partitions that would move, and the plan's id
 //!   apply ID  POST /admin/layout/apply: the council decides the change, or refuses with a reason
 //!   abort     POST /admin/layout/abort: the council reverts the change, or refuses with a reason
+//!   finalize  POST /admin/finalize: the members' stores are raised, or refused with a reason
 //!   recover   changes a stopped node's directory (`cli/recover.rs`)
 //! ```
 
+mod finalize;
 mod progress;
 
 use std::fmt::Write;
@@ -55,6 +57,14 @@ enum ClusterCommand {
     Apply(ApplyArgs),
     /// Go back to the previous members, as long as reads do not use the new replicas yet
     Abort(AbortArgs),
+    /// End an upgrade: raise the store format of all nodes. There is no way back afterwards
+    ///
+    /// Until then, each node writes the store format that it had before the upgrade, and the
+    /// release before can open its directory. Changes nothing unless all nodes are up and run a
+    /// release that writes the latest store format of the node at --url. If a node fails in
+    /// between, the command says which stores were raised; the cluster serves, and the same command
+    /// completes the rest.
+    Finalize(FinalizeArgs),
     /// Let one stopped node replace a council whose majority is lost for good
     ///
     /// Reads the node's data directory, and shows what the node knows and what may be lost. Without
@@ -131,6 +141,12 @@ struct AbortArgs {
     ask: ConnectionArgs,
 }
 
+#[derive(Debug, Args)]
+struct FinalizeArgs {
+    #[command(flatten)]
+    ask: ConnectionArgs,
+}
+
 /// Runs the command.
 pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), CommandFailure> {
     match &args.command {
@@ -138,6 +154,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), CommandFailure> {
         ClusterCommand::Plan(args) => plan(args),
         ClusterCommand::Apply(args) => apply(args),
         ClusterCommand::Abort(args) => abort(args),
+        ClusterCommand::Finalize(args) => finalize::finalize(&args.ask),
         ClusterCommand::Recover(args) => {
             let said = recover::run(args).map_err(fail)?;
             print_done(&said, recover::outcome(args))
@@ -156,14 +173,17 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
     if args.ask.json {
         let mut json = serde_json::to_value(&layout).expect("strings and numbers serialize");
         for node in json["nodes"].as_array_mut().into_iter().flatten() {
-            node["epoch"] = epoch_of(node["name"].as_str().unwrap_or_default()).into();
+            let name = node["name"].as_str().unwrap_or_default().to_owned();
+            node["epoch"] = epoch_of(&name).into();
+            finalize::add_formats(node, &cluster, &name);
         }
         print(&format!("{json}\n"))?;
     } else {
         let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
         let votes = lost_votes(&cluster, &args.ask.flags());
         let held_up = holdups_text(&layout, &cluster, &args.ask.flags());
-        let notes = held_up.into_iter().chain(problems).chain(votes);
+        let formats = finalize::formats_text(&cluster, &args.ask.flags());
+        let notes = formats.into_iter().chain(held_up).chain(problems).chain(votes);
         let notes: String = notes.map(|line| line + "\n").collect();
         let goes_by = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name);

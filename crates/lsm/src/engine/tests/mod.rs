@@ -17,6 +17,7 @@ mod discard;
 mod expiry;
 mod orphans;
 mod purge;
+mod store_format;
 mod verified_scan;
 
 type Model = BTreeMap<Vec<u8>, Record>;

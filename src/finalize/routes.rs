@@ -1,0 +1,121 @@
+//! `POST /admin/finalize`, by which a client raises the stores of all members, and `POST
+//! /admin/store-format`, by which a node is told to raise its own.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
+use protocol::NodeId;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::finalize::status::{self, Finalized, RaiseError, Raised};
+use crate::http::admission::admitted::Admitted;
+use crate::http::cluster::{ASKED_AT_ONCE, collect};
+use crate::http::others::{FetchError, NodePage, NodeRequest};
+use crate::http::problem::Problem;
+use crate::http::{Answer, Service, params};
+use crate::node::requests::Requests;
+
+/// Path of a node's own raise.
+pub(crate) const MEMBER_PATH: &str = "/admin/store-format";
+
+/// Time limit for a node's raise: a few syncs of a busy disk. With the time for the status of all
+/// members, less than the time that commands wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Maximum length of a node's answer, in bytes.
+const MAX_ANSWER: u64 = 4096;
+
+pub(crate) async fn finalize(
+    service: &Service,
+    query: Admitted<&str>,
+    headers: &HeaderMap,
+) -> Result<Answer, Problem> {
+    params::refuse_parameters(query.into_params())?;
+    let format = service.reports.store_formats().newest_store_format;
+    let cluster = collect(service).await?;
+    let (earlier, unchanged) = status::to_raise(&cluster, format).map_err(|why| {
+        Problem::not_finalized(format!("no store was raised to format {format}: {why}"))
+    })?;
+    let (raised, failed) = raise_all(service, &earlier, format, headers).await;
+    if !failed.is_empty() {
+        let have = [&unchanged[..], &raised].concat();
+        return Err(Problem::half_finalized(status::incomplete(format, &have, &failed)));
+    }
+    Ok(Answer::json(StatusCode::OK, &Finalized { format, raised, unchanged }))
+}
+
+/// Raises the stores of these members. Returns the names of those that did it, and of those that
+/// are not known to, with the reason.
+async fn raise_all(
+    service: &Service,
+    members: &[String],
+    format: u32,
+    headers: &HeaderMap,
+) -> (Vec<String>, Vec<(String, String)>) {
+    let requests = &service.requests;
+    let (mut raised, mut failed) = (Vec::new(), Vec::new());
+    let mut note = |name: String, outcome: Result<(), String>| match outcome {
+        Ok(()) => raised.push(name),
+        Err(why) => failed.push((name, why)),
+    };
+    let ids = requests.others().into_iter().map(|id| (requests.name(id), id));
+    let mut others = ids.filter(|(name, _)| members.contains(name));
+    let mut asked = JoinSet::new();
+    loop {
+        while asked.len() < ASKED_AT_ONCE
+            && let Some((name, id)) = others.next()
+        {
+            let this = Rc::clone(requests);
+            let authorization = headers.get(AUTHORIZATION).cloned();
+            asked.spawn_local(async move {
+                let outcome = tell(&this, id, format, authorization).await;
+                (name, outcome.map_err(|error| error.to_string()))
+            });
+        }
+        let Some(done) = asked.join_next().await else { break };
+        // A panic of the task was printed, and ended the process.
+        let Ok((name, outcome)) = done else { continue };
+        note(name, outcome);
+    }
+    // This node's store is the last one: until then, a repeated request to this node finds the work
+    // that is left.
+    let own = requests.name(requests.own());
+    if members.contains(&own) {
+        let outcome = service.reports.raise_format(format).await;
+        note(own, outcome.map(drop).map_err(|error| error.to_string()));
+    }
+    raised.sort_unstable();
+    failed.sort_unstable();
+    (raised, failed)
+}
+
+/// Tells another node to raise its store.
+async fn tell(
+    requests: &Requests,
+    node: NodeId,
+    format: u32,
+    authorization: Option<HeaderValue>,
+) -> Result<(), FetchError> {
+    let target = format!("{MEMBER_PATH}?format={format}");
+    let request = NodeRequest::Post { target: &target, authorization: authorization.as_ref() };
+    let told = async {
+        let stream = requests.connect_to(node).await?;
+        let page = NodePage::fetch(stream, requests, node, request, PATIENCE).await?;
+        let Raised { store_format } = serde_json::from_slice(&page.body(MAX_ANSWER).await?)?;
+        if store_format >= format { Ok(()) } else { Err(FetchError::NotRaised(store_format)) }
+    };
+    timeout(PATIENCE, told).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))
+}
+
+pub(crate) async fn raise(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    let format = super::params::format(query.into_params())?;
+    let raised = service.reports.raise_format(format).await;
+    let store_format = raised.map_err(|error| match error {
+        RaiseError::Refused(_) => Problem::not_finalized(error.to_string()),
+        RaiseError::Store(_) => Problem::storage(error.to_string()),
+    })?;
+    Ok(Answer::json(StatusCode::OK, &Raised { store_format }))
+}
