@@ -179,12 +179,15 @@ fn a_start_that_is_refused_says_what_to_do() {
     assert!(said.contains("is in use by another process"), "{said}");
     assert_eq!(said.matches("data directory").count(), 1, "{said}");
     let own = "http://127.0.0.1:7";
-    let mut joins = kvorum();
-    joins.args(["serve", "--listen", "127.0.0.1:0", "--advertise", own, "--join", own, "--data"]);
-    let joins = joins.arg(&other).args(["--log", "warn"]).output().unwrap();
-    let said = String::from_utf8(joins.stderr).unwrap();
-    assert_eq!(joins.status.code(), Some(2), "a restart changes nothing: {said}");
-    assert!(said.contains("is this node's own URL, and it would wait for itself"), "{said}");
+    for check in [None, Some("--check")] {
+        let mut joins = kvorum();
+        joins.args(["serve", "--listen", "127.0.0.1:0", "--advertise", own, "--join", own]);
+        joins.arg("--data").arg(&other).args(["--log", "warn"]).args(check);
+        let joins = joins.output().unwrap();
+        let said = String::from_utf8(joins.stderr).unwrap();
+        assert_eq!(joins.status.code(), Some(2), "a restart changes nothing: {said}");
+        assert!(said.contains("is this node's own URL, and it would wait for itself"), "{said}");
+    }
     let mut unsecured = kvorum();
     unsecured.args(["serve", "--listen", "127.0.0.1:0", "--tls-cert", "none.pem"]);
     let unsecured = unsecured.args(["--tls-key", "none.key", "--data"]).arg(&other).output();
