@@ -12,7 +12,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod clock;
-pub(crate) mod comparison;
+pub(crate) mod clock_comparison;
 pub(crate) mod connection_slots;
 pub(crate) mod coordinate;
 pub(crate) mod life_file;
@@ -41,7 +41,7 @@ use crate::history::ring::History;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
-use crate::node::comparison::ClockComparison;
+use crate::node::clock_comparison::ClockComparison;
 use crate::node::limits::Limits;
 use crate::node::reads::ReadPool;
 use crate::peers::PeerFacts;

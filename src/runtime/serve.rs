@@ -37,7 +37,7 @@ use crate::joining::ask;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
-use crate::node::comparison::ClockComparison;
+use crate::node::clock_comparison::ClockComparison;
 use crate::node::connection_slots::ConnectionSlots;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;

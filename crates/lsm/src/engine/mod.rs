@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!  Engine ┬ StoreFormat                 format of the store, which can be raised
-//!         ├ WritePath ── CommitWriter   log and active memtables: commit, rotate, sync
+//!         ├ WritePath ── CommitState   log and active memtables: commit, rotate, sync
 //!         ├ Flusher                     one flush at a time
 //!         ├ Compactor                   one compaction at a time; tables known to be damaged
 //!         └ Core ┬ Trees                memtables and tables, and reads of them
@@ -41,7 +41,7 @@
 //!   descriptors, the engine writes nothing until the store is reopened.
 
 mod backlog;
-mod commit_writer;
+mod commit_state;
 mod compactor;
 mod core;
 mod discard;

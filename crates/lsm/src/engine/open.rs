@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::backlog::BacklogMeter;
-use super::commit_writer::{CommitWriter, TreeWriter, new_memtable};
+use super::commit_state::{CommitState, TreeWriter, new_memtable};
 use super::compactor::Compactor;
 use super::core::{Core, Counters};
 use super::files::Files;
@@ -92,7 +92,7 @@ impl Engine {
         Ok(Self {
             core,
             format: StoreFormat::new(identity),
-            write_path: WritePath::new(CommitWriter::new(writers)),
+            write_path: WritePath::new(CommitState::new(writers)),
             flusher: Flusher::default(),
             compactor: Compactor::default(),
         })

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::commit_writer::CommitWriter;
+use super::commit_state::CommitState;
 use super::core::{Core, add};
 use super::identity::STORE;
 use super::tree::lock;
@@ -15,7 +15,7 @@ use crate::wal::{PreparedSegment, Wal, prepare, segment_name};
 
 /// The log, and the writing side of the memtables.
 pub(super) struct WritePath {
-    writer: Mutex<CommitWriter>,
+    writer: Mutex<CommitState>,
     /// The prepared next log segment, if any.
     prepared: Mutex<Option<PreparedSegment>>,
     next_segment: AtomicU64,
@@ -35,7 +35,7 @@ pub struct CommitEffects {
 
 impl WritePath {
     /// The write path of a store whose log is not started yet.
-    pub(super) fn new(writer: CommitWriter) -> Self {
+    pub(super) fn new(writer: CommitState) -> Self {
         Self {
             writer: Mutex::new(writer),
             prepared: Mutex::new(None),
@@ -68,7 +68,7 @@ impl WritePath {
         wanted: impl Fn(usize) -> bool,
     ) -> Result<bool, Error> {
         let mut writer = lock(&self.writer);
-        let rotated = writer.make_room(core, CommitWriter::bound_of(payload));
+        let rotated = writer.make_room(core, CommitState::bound_of(payload));
         let applied = writer.apply(sequence, payload, |hash| core.trees.index_of(hash), wanted);
         drop(writer);
         let conflicts = applied.map_err(|what| {
@@ -90,7 +90,7 @@ impl WritePath {
         let operations: usize = batches.clone().map(Batch::len).sum();
         let mut committed = CommitEffects {
             segment_activated: self.make_room_in_log(core, &mut writer, payload_len)?,
-            rotated: writer.make_room(core, CommitWriter::bound(payload_len, operations)),
+            rotated: writer.make_room(core, CommitState::bound(payload_len, operations)),
         };
         let wal = writer.wal.as_mut().expect("set when the store is open");
         let before = wal.written();
@@ -122,7 +122,7 @@ impl WritePath {
     fn make_room_in_log(
         &self,
         core: &Core,
-        writer: &mut CommitWriter,
+        writer: &mut CommitState,
         payload_len: usize,
     ) -> Result<bool, Error> {
         let wal = writer.wal.as_mut().expect("set when the store is open");

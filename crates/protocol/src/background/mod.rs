@@ -24,9 +24,9 @@ use crate::clock::Now;
 use crate::event::{CallId, FailureKind};
 use crate::membership::announcement::Announcement;
 use crate::membership::cluster_id::ClusterId;
+use crate::membership::disk_check::DiskCheck;
 use crate::membership::disk_ids::Incarnation;
 use crate::membership::founding::Founding;
-use crate::membership::identity::Identity;
 use crate::membership::layout::Layout;
 use crate::membership::logs::Claim;
 use crate::membership::proposals::Proposals;
@@ -127,7 +127,7 @@ pub struct Background {
     /// The view in force.
     view: Arc<View>,
     tasks: Tasks,
-    identity: Identity,
+    disk_check: DiskCheck,
     announcement: Announcement,
     founding: Founding,
     hints: Hints,
@@ -144,13 +144,13 @@ impl Background {
     /// Makes the background work of a node that has just started.
     pub fn new(shared: Arc<Shared>, config: BackgroundConfig) -> Self {
         let tasks = Tasks::new(Arc::clone(&shared), config);
-        let mut identity = Identity::default();
-        identity.begin(tasks.context());
+        let mut disk_check = DiskCheck::default();
+        disk_check.begin(tasks.context());
         Self {
             view: shared.view(),
             shared,
             tasks,
-            identity,
+            disk_check,
             announcement: Announcement::default(),
             founding: Founding::default(),
             hints: Hints::default(),
@@ -174,7 +174,7 @@ impl Background {
         match event {
             BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
                 let knows = (knows_us, never_another);
-                self.identity.peer_seen(&cx, (peer, incarnation), knows);
+                self.disk_check.peer_seen(&cx, (peer, incarnation), knows);
                 self.founding.seen(&cx, peer, cluster);
                 self.proofs.seen(&mut self.tasks, peer);
                 self.announcement.tick(&mut self.tasks);
@@ -184,13 +184,13 @@ impl Background {
             }
             BackgroundEvent::CallReturned { call, result } => {
                 self.tasks.answered(call, result);
-                self.identity.take_ping_results();
+                self.disk_check.take_ping_results();
                 self.announcement.tick(&mut self.tasks);
-                self.inbound.follow_progress(&mut self.tasks, &mut self.identity, &self.cleanup);
+                self.inbound.follow_progress(&mut self.tasks, &mut self.disk_check, &self.cleanup);
             }
-            BackgroundEvent::Fenced => self.identity.on_fenced(&cx),
+            BackgroundEvent::Fenced => self.disk_check.on_fenced(&cx),
             BackgroundEvent::StateStored { state, kept } => {
-                self.identity.state_stored(&cx, state, kept)
+                self.disk_check.state_stored(&cx, state, kept)
             }
             BackgroundEvent::ClusterIdStored { id, kept } => self.founding.stored(&cx, id, kept),
             BackgroundEvent::MissedStored { node, kept } => self.marks.kept(&cx, node, kept),
@@ -200,7 +200,7 @@ impl Background {
             BackgroundEvent::OrphansDropped { done } => self.cleanup.dropped(&cx, done),
             BackgroundEvent::Tick => self.tick(),
         }
-        self.identity.update_confirmation(&cx);
+        self.disk_check.update_confirmation(&cx);
         self.tasks.drain_effects(out);
     }
 
@@ -211,37 +211,37 @@ impl Background {
         }
         let before = std::mem::replace(&mut self.view, self.shared.view());
         self.tasks.follow(&self.view);
-        self.identity.follow_view();
+        self.disk_check.follow_view();
         if !before.agrees_with(self.view.id()) {
             self.repair.placement_changes(&mut self.tasks);
-            self.inbound.placement_changes(&mut self.tasks, &mut self.identity);
-            self.identity.become_member_if_confirmed(self.tasks.context());
+            self.inbound.placement_changes(&mut self.tasks, &mut self.disk_check);
+            self.disk_check.become_member_if_confirmed(self.tasks.context());
         }
         // Nodes may have joined or left without any change of placement.
         self.founding.follow_view(self.tasks.context());
     }
 
     fn tick(&mut self) {
-        let Self { tasks, identity, .. } = self;
+        let Self { tasks, disk_check, .. } = self;
         let cx = tasks.context().clone();
-        identity.tick(tasks);
+        disk_check.tick(tasks);
         self.announcement.tick(tasks);
-        self.founding.tick(tasks, identity);
+        self.founding.tick(tasks, disk_check);
         self.hints.tick(tasks);
         self.marks.keep(&cx);
         self.marks.tick(tasks);
-        self.inbound.tick(tasks, identity);
+        self.inbound.tick(tasks, disk_check);
         self.proofs.tick(tasks);
         tasks.tick();
-        identity.take_ping_results();
-        self.inbound.follow_progress(tasks, identity, &self.cleanup);
+        disk_check.take_ping_results();
+        self.inbound.follow_progress(tasks, disk_check, &self.cleanup);
         self.repair.tick(tasks);
         self.proposals.tick(tasks);
         self.stages.tick(tasks, &mut self.proposals);
         self.cleanup.tick(&cx);
         self.inbound.rebalance_due(tasks, &self.cleanup);
         if tasks.ticks().is_multiple_of(CLAIM_STORE_TICKS) {
-            identity.store_claims(&cx);
+            disk_check.store_claims(&cx);
         }
     }
 

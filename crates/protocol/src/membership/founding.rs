@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::identity::Identity;
+use super::disk_check::DiskCheck;
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::event::FailureKind;
@@ -67,7 +67,7 @@ impl Founding {
     }
 
     /// Asks the peers that have reported no id for their cluster's id, a few at a time.
-    pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &Identity) {
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks, disk_check: &DiskCheck) {
         let cx = tasks.context().clone();
         note_shared_data(&cx);
         self.asked.retain(|_, task| tasks.is_under_way(*task));
@@ -76,7 +76,7 @@ impl Founding {
             let told = self.told.borrow();
             let is_due = |peer: &NodeId| {
                 told.clusters.get(peer) == Some(&None)
-                    && identity.has_seen(*peer)
+                    && disk_check.has_seen(*peer)
                     && !self.asked.contains_key(peer)
                     && !(founds && told.without.contains(peer))
             };

@@ -5,7 +5,7 @@
 //!  layout, layouts            members as of one epoch; the layout that this node has adopted
 //!  proposals, stages          drive the next layout to a decision; advance a transition
 //!  transition_progress        how far each node has come in the transition
-//!  identity, state            this node's membership state, from what peers know of its disk
+//!  disk_check, state            this node's membership state, from what peers know of its disk
 //!  disk_ids, logs             ids of disk and process; the last known log positions of all nodes
 //!  former_disks               claims about former disks for which a rebuild has made up
 //!  known_disk, announcement   announce a new disk of this node to the peers
@@ -14,10 +14,10 @@
 
 pub(crate) mod announcement;
 pub(crate) mod cluster_id;
+pub(crate) mod disk_check;
 pub(crate) mod disk_ids;
 pub(crate) mod former_disks;
 pub(crate) mod founding;
-pub(crate) mod identity;
 pub(crate) mod known_disk;
 pub mod layout;
 pub(crate) mod layouts;

@@ -16,7 +16,7 @@ pub(crate) mod cleanup;
 pub(crate) mod filter;
 pub(crate) mod forgotten;
 mod hints;
-mod history;
+mod idempotency_history;
 mod inbound;
 pub(crate) mod ledger;
 mod marks;
@@ -39,8 +39,8 @@ use crate::placement::topology::partition_of;
 use crate::transfer::missed::Mark;
 pub(crate) use hints::Hints;
 #[cfg(test)]
-pub(crate) use history::PATIENCE_MICROS;
-use history::{History, HistoryReason};
+pub(crate) use idempotency_history::PATIENCE_MICROS;
+use idempotency_history::{History, HistoryReason};
 pub(crate) use inbound::Inbound;
 pub(crate) use marks::Marks;
 #[cfg(test)]

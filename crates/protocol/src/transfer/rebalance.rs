@@ -11,7 +11,7 @@
 //!     source sends the records that are not among them. This node stores them.
 //!   5 The sources that answered are noted on disk as done. The second pass is repeated until all
 //!     sources are done.
-//!   6 The sources' memory of writes with an idempotency key is pulled (`history.rs`).
+//!   6 The sources' memory of writes with an idempotency key is pulled (`idempotency_history.rs`).
 //! ```
 //!
 //! A source reads a page under this node's view, so it has entered the transition, and everything

@@ -2,7 +2,7 @@
 //! node with a new disk under a known name lacks all records; a node that lost the end of its log
 //! lacks the records written since. A node that lost records is authoritative again once every
 //! other node, except those that a plan declares lost, has streamed its records and has been asked
-//! for its memory of writes with an idempotency key (`history.rs`).
+//! for its memory of writes with an idempotency key (`idempotency_history.rs`).
 //!
 //! ```text
 //!   for each source (another node): the marks of this node that the source has not streamed yet

@@ -58,7 +58,7 @@ const INNERMOST: [ShareGroup; 13] = [
     ),
     (
         "log",
-        &["lsm::wal::", "lsm::db::commit", "lsm::engine::write_path", "lsm::engine::commit_writer"],
+        &["lsm::wal::", "lsm::db::commit", "lsm::engine::write_path", "lsm::engine::commit_state"],
     ),
     ("memtable", &["lsm::memtable::"]),
     (

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::commit_writer::log_bound;
+use super::commit_state::log_bound;
 use super::internal_key::hash_of;
 use super::*;
 use crate::disk::{Disk, MemDisk};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::{History, HistoryReason, Rebalance, Rebuild, may_gain_records, sources};
 use crate::background::task::{Context, Tasks};
-use crate::membership::identity::{Identity, lacks_since};
+use crate::membership::disk_check::{DiskCheck, lacks_since};
 use crate::membership::layouts::PullStep;
 use crate::membership::state::MembershipState;
 use crate::message::NodeId;
@@ -43,13 +43,13 @@ impl Inbound {
     pub(crate) fn follow_progress(
         &mut self,
         tasks: &mut Tasks,
-        identity: &mut Identity,
+        disk_check: &mut DiskCheck,
         cleanup: &Cleanup,
     ) {
         let cx = tasks.context().clone();
         if self.rebuild.take_news() {
             self.rebuild.drop_done(&cx);
-            self.become_member_if_complete(&cx, identity);
+            self.become_member_if_complete(&cx, disk_check);
         }
         if self.rebalance.take_news() {
             cx.store_layouts();
@@ -57,21 +57,21 @@ impl Inbound {
         }
         match self.history.take_ended() {
             None => {}
-            Some(HistoryReason::Rebuild(_)) => identity.store_state(&cx, MembershipState::Member),
+            Some(HistoryReason::Rebuild(_)) => disk_check.store_state(&cx, MembershipState::Member),
             Some(HistoryReason::Move) => cx.store_layouts(),
         }
     }
 
     /// Starts the rebuild that is due, and pulls the history once all records are rebuilt.
-    pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
+    pub(crate) fn tick(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         let cx = tasks.context().clone();
         if !self.may_still_count(&cx) {
             // The last missing source may have been declared lost by now.
             self.rebuild.drop_done(&cx);
-            self.become_member_if_complete(&cx, identity);
+            self.become_member_if_complete(&cx, disk_check);
             self.rebuild.tick(tasks);
         }
-        self.take_over_history(tasks, identity);
+        self.take_over_history(tasks, disk_check);
     }
 
     /// True if a coordinator may still count this node's acknowledgement of a write that the node
@@ -85,26 +85,26 @@ impl Inbound {
     }
 
     /// Makes a node that holds every record again a member, unless it must first recover its
-    /// history of writes with an idempotency key: see `history.rs`.
-    fn become_member_if_complete(&self, cx: &Context, identity: &mut Identity) {
+    /// history of writes with an idempotency key: see `idempotency_history.rs`.
+    fn become_member_if_complete(&self, cx: &Context, disk_check: &mut DiskCheck) {
         let is_whole = self.rebuild.is_complete(cx);
         if is_whole && cx.shared().membership.state.idempotency_lost_before() == 0 {
-            identity.store_state(cx, MembershipState::Member);
+            disk_check.store_state(cx, MembershipState::Member);
         }
     }
 
     /// Pulls the other replicas' history: the last step before a node that has its records again
     /// becomes a member. If the node became a member earlier, another node's disk might be replaced
     /// before this node knows the history.
-    fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
+    fn take_over_history(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         let cx = tasks.context().clone();
         let is_whole = self.rebuild.is_complete(&cx);
-        if !is_whole || identity.is_storing(MembershipState::Member) {
+        if !is_whole || disk_check.is_storing(MembershipState::Member) {
             return;
         }
         let membership = &cx.shared().membership.state;
         if membership.idempotency_lost_before() == 0 {
-            return identity.store_state(&cx, MembershipState::Member);
+            return disk_check.store_state(&cx, MembershipState::Member);
         }
         let (lost, own) = (membership.promised_before(), cx.shared().own);
         let layout = cx.shared().membership.layouts.active_layout();
@@ -118,14 +118,14 @@ impl Inbound {
     /// Handles a change of placement. A receiver pulls records that were written long ago. If the
     /// receiver lost the end of its log, or is a copy, streaming only the records written since
     /// then no longer suffices, so the receiver is marked to lack everything.
-    pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
+    pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         self.rebalance.restart(tasks);
         self.history.stop(tasks);
         let cx = tasks.context();
         let state = cx.shared().membership.state.state();
         if state != MembershipState::Member && lacks_since(cx) != Some(0) {
             cx.shared().transfer.missed.mark(cx.shared().own, Mark { partition: None, since: 0 });
-            identity.store_state(cx, MembershipState::Rebuilding);
+            disk_check.store_state(cx, MembershipState::Rebuilding);
         }
     }
 

@@ -12,13 +12,13 @@ use crate::wal::Wal;
 use record::Version;
 
 /// Upper bound of the bytes that a memtable node takes beyond its key and record (head, tower,
-/// padding). `CommitWriter::bound` checks this value against the memtable's own bound.
+/// padding). `CommitState::bound` checks this value against the memtable's own bound.
 const NODE_OVERHEAD: usize = 96;
 /// Bytes that a memtable holds beyond its target, so that a group rarely forces an early rotation.
 const MEMTABLE_SLACK: usize = 256 * 1024;
 
 /// The state that only the commit leader accesses.
-pub(super) struct CommitWriter {
+pub(super) struct CommitState {
     /// `None` while the store is being opened.
     pub(super) wal: Option<Wal>,
     pub(super) trees: Vec<TreeWriter>,
@@ -35,7 +35,7 @@ pub(super) struct TreeWriter {
     rotated_write_time: u64,
 }
 
-impl CommitWriter {
+impl CommitState {
     pub(super) fn new(trees: Vec<TreeWriter>) -> Self {
         Self { wal: None, trees, key: Vec::new() }
     }

@@ -68,7 +68,7 @@ type PingResults = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
 /// This node's identity as the peers know it, and the changes of its membership state.
 #[derive(Debug, Default)]
-pub(crate) struct Identity {
+pub(crate) struct DiskCheck {
     peers: BTreeMap<NodeId, PeerCheck>,
     /// Progress of the check with all peers; `None` = to be computed again.
     checks: Option<Checks>,
@@ -116,7 +116,7 @@ fn renew_lost_votes(cx: &Context, all: bool) -> bool {
     (all || cx.config().syncs_always) && layouts.renew_voter(cx.shared().membership.logs.voter())
 }
 
-impl Identity {
+impl DiskCheck {
     /// Initializes the check after a start. A node that lacked records when it stopped still lacks
     /// them: all records, unless a mark says less. A copied directory lacks at least the records
     /// written after the copy, whatever the peers know.
@@ -237,7 +237,7 @@ impl Identity {
         self.state_under_way == Some(state)
     }
 
-    /// Stores a membership state; see [`Identity::state_stored`].
+    /// Stores a membership state; see [`DiskCheck::state_stored`].
     pub(crate) fn store_state(&mut self, cx: &Context, state: MembershipState) {
         if self.state_under_way != Some(state) {
             self.state_under_way = Some(state);
