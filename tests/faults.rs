@@ -5,11 +5,12 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use kit::Failure;
 use torture::{
-    Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
-    fuzz, hints, histories, kill, lives, memory, mixed, outdated, partition, pause, power_cut,
-    purge, real_input, repair, restarts, scans, set_aside, settings, slow, stderr, steady,
-    stranger, strikes, sync_error, tombstones, unread, wiped, wrong_clock,
+    Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry, fuzz, hints,
+    histories, kill, lives, memory, mixed, outdated, partition, pause, power_cut, purge,
+    real_input, repair, restarts, scans, set_aside, settings, slow, stderr, steady, stranger,
+    strikes, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kit::ports;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use torture::ports;
 
 use crate::client::Client;
 use crate::cluster::{Cluster, key};

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kit::ports;
 use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
-use torture::ports;
 
 use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};

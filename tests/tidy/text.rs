@@ -58,7 +58,7 @@ const SLEEPERS: [(&str, &str); 5] = [
     ("tests/node/client.rs", "a client that goes on leaves CPU to the tests beside it"),
     ("tests/node/process.rs", "between two looks at a condition, up to a deadline"),
     ("tests/node/a_while/slow.rs", "a slow client is one that does nothing for a while"),
-    ("testing/torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),
+    ("testing/kit/src/oracle/ledger/tests.rs", "the ledger tells events apart by their times"),
 ];
 
 /// A file, and the facts that follow from its path.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::mount::{Mount, make_image};
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::mount::{Mount, make_image};
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -24,7 +26,7 @@ const BY_ITSELF: Duration = Duration::from_secs(5);
 /// Cuts the power of all nodes `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
-    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
     let mut disks = Vec::new();
     for node in 0..NODES {
         let image = cluster.dir().join(format!("image-{node}"));

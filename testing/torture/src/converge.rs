@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::faults::mount::{Mount, make_image};
+use kit::oracle::ledger::{Ledger, WriteOutcome};
+use kit::workload::writers::outcome_of;
 use rustix::process::Signal;
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::ledger::{Ledger, WriteOutcome};
-use crate::mount::{Mount, make_image};
-use crate::writers::outcome_of;
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -116,7 +117,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 /// replica.
 fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "2MiB"];
-    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
     let image = cluster.dir().join("image");
     let (disk, ballast) = if ext4 {
         // ext4 takes one of the two `DISK_MIB` for its journal and inodes.
@@ -173,7 +174,7 @@ fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Fail
 
 /// Overloads the nodes while all of them run.
 fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
-    let cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
+    let cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
     let large = Flood {
         prefix: 'l',
@@ -194,7 +195,7 @@ fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
 /// Suspends one of three nodes. With `killed`, kills and restarts the others one after another
 /// before the suspended node continues, so that its missed writes must have been stored durably.
 fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
     cluster.node(VICTIM)?.signal(Signal::STOP)?;
     let others = cluster.others(VICTIM);

@@ -6,12 +6,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill};
-use crate::ledger::Ledger;
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::fill::{FillParams, fill};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -28,7 +30,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     // Little memory, so that no cache hides the damage, and small memtables, so that tables exist
     // soon.
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "1MiB"];
-    let mut cluster = Cluster::start(setup, NODES, None, &args)?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(30_000, 6_000);
     let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'c', votes: "&ack=3&from=3" };
@@ -46,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     };
     for sound in (0..NODES).filter(|node| *node != ROTTEN) {
         let held = cluster.dump(sound)?;
-        let tally = ledger.check(&held, crate::ledger::ProcessState::Same)?;
+        let tally = ledger.check(&held, kit::oracle::ledger::ProcessState::Same)?;
         if held.len() < tally.keys {
             return Err(Failure::Broken(format!("node {} lost keys of its own", sound + 1)));
         }

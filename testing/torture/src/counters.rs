@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{Answer, Client};
+use kit::cluster::Cluster;
+use kit::random::Random;
+use kit::workload::clients::Clients;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 
-use crate::client::{Answer, Client};
-use crate::clients::Clients;
-use crate::cluster::Cluster;
-use crate::random::Random;
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 const COUNTERS: usize = 3;
@@ -67,7 +68,7 @@ struct CounterState {
 
 /// Runs `rounds` faults: a node is killed and restarted, or suspended for a while.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     cluster.wait_until_ready()?;
     let shared = Arc::new(CounterState {
         addresses: cluster.addresses().to_vec(),

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::prober::{ProbeParams, Prober};
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::Client;
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::prober::{ProbeParams, Prober};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -47,7 +49,7 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 /// Runs `rounds` kills and restarts of one node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--connections", PLACES];
-    let mut cluster = Cluster::start(setup, NODES, None, &args)?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     let addresses = cluster.addresses().to_vec();
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);

@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ledger::{Ledger, ProcessState};
-use crate::writers::{Statuses, WriterParams, Writers};
-use crate::{Failure, Setup, check};
+use kit::Failure;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::check;
+use kit::workload::writers::{Statuses, WriterParams, Writers};
+
+use crate::Setup;
 
 /// Options of `prlimit` that limit the node's descriptors.
 const LIMIT: &str = "--nofile=128:128";
@@ -104,7 +107,7 @@ fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
 }
 
 /// Returns the node's CPU usage in percent, without requests but with many waiting clients.
-fn idle_cpu(node: &crate::node::Node) -> Result<u128, Failure> {
+fn idle_cpu(node: &kit::node::Node) -> Result<u128, Failure> {
     // Lets flushes and compactions of earlier writes end, which are not spinning.
     thread::sleep(Duration::from_secs(1));
     let before = node.cpu()?;

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::target;
-use crate::ledger::{Ledger, ProcessState};
-use crate::mount::{Mount, make_image};
-use crate::node::{Launch, Node};
-use crate::writers::{Statuses, WriterParams, Writers, outcome_of};
-use crate::{Failure, Setup, check};
+use kit::Failure;
+use kit::client::target;
+use kit::faults::mount::{Mount, make_image};
+use kit::node::{Launch, Node};
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::check;
+use kit::workload::writers::{Statuses, WriterParams, Writers, outcome_of};
+
+use crate::Setup;
 
 /// Size of the disk in MiB.
 const DISK_MIB: u64 = 64;

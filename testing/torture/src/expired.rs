@@ -8,13 +8,16 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::audit::QUORUMS;
-use crate::client::{Client, target};
-use crate::clocks::{preload, set_millis};
-use crate::cluster::Cluster;
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::faults::clock::{preload, set_millis};
+use kit::oracle::audit::QUORUMS;
+use kit::oracle::reads::read_all;
+use kit::random::Random;
+
+use crate::Setup;
 use crate::proofs::{compact, prove};
-use crate::random::Random;
-use crate::{Failure, Setup, read_all};
 
 /// Length of a value in bytes.
 const LONG: usize = 64 << 10;

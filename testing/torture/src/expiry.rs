@@ -9,12 +9,15 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::client::{Answer, Client, target};
-use crate::clocks::{faked, set_millis, start_repaired};
-use crate::cluster::Cluster;
+use kit::Failure;
+use kit::client::{Answer, Client, target};
+use kit::cluster::Cluster;
+use kit::faults::clock::{faked, set_millis, start_repaired};
+use kit::oracle::reads::read_all;
+use kit::random::Random;
+
 use crate::proofs::{compact, prove};
-use crate::random::Random;
-use crate::{Failure, Setup, expired, read_all};
+use crate::{Setup, expired};
 
 const NODES: usize = 3;
 
@@ -68,7 +71,7 @@ struct ExpiryRow<'a> {
 /// Runs `rounds` steps of clocks.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--repair-interval", "off"];
-    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
     let clocks = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.wait_until_ready()?;
@@ -243,7 +246,7 @@ impl ExpiryRow<'_> {
         set_millis(&self.clocks[node], 0)?;
         self.off[node] = 0;
         self.cluster.kill(node)?;
-        start_repaired(self.setup, &mut self.cluster, node)?;
+        start_repaired(&self.setup.binary, &mut self.cluster, node)?;
         self.figures.kills += 1;
         Ok(())
     }
@@ -265,7 +268,7 @@ impl ExpiryRow<'_> {
         let gone = begun.elapsed();
         for node in 0..NODES {
             self.cluster.kill(node)?;
-            start_repaired(self.setup, &mut self.cluster, node)?;
+            start_repaired(&self.setup.binary, &mut self.cluster, node)?;
         }
         self.cluster.wait_until_ready()?;
         self.check_all_gone()?;

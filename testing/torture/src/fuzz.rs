@@ -7,9 +7,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use crate::node::Node;
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::node::Node;
+use kit::random::Random;
+
+use crate::Setup;
 
 /// Number of concurrent clients.
 const CLIENTS: u64 = 4;

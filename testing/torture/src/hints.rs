@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill};
-use crate::ledger::Ledger;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::workload::fill::{FillParams, fill};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -21,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs one replay. In the middle, kills and restarts a node that stores hints.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     cluster.kill(AWAY)?;
     let keys = setup.size(1_000_000, 10_000);

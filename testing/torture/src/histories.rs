@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::Client;
+use kit::cluster::Cluster;
+use kit::faults::clock::{preload, set_millis};
+use kit::faults::net::Net;
+use kit::oracle::register::{CheckSummary, Register};
+use kit::random::Random;
+use kit::workload::clients::Clients;
 use rustix::process::Signal;
 
-use crate::client::Client;
-use crate::clients::Clients;
-use crate::clocks::{preload, set_millis};
-use crate::cluster::Cluster;
-use crate::net::Net;
-use crate::random::Random;
-use crate::register::{CheckSummary, Register};
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 const CLIENTS: usize = 12;
@@ -79,7 +80,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB"];
-    let mut cluster = Cluster::plan(setup, NODES, Some(net), &args)?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, Some(net), &args)?;
     let clocks = clocks(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.wait_until_ready()?;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::node::{Launch, Node};
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::check;
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers};
 use rustix::process::Signal;
 
-use crate::ledger::{Ledger, ProcessState};
-use crate::node::{Launch, Node};
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup, check};
+use crate::Setup;
 
 /// Small memtables and little memory, so that some kills hit a flush or a compaction.
 const SMALL: [&str; 4] = ["--memory", "64MiB", "--memtable", "1MiB"];

@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ledger::{Ledger, ProcessState};
-use crate::mount::Mount;
-use crate::node::{Launch, Node};
-use crate::random::Random;
-use crate::writers::{Statuses, WriterParams, Writers};
-use crate::{Failure, Setup, check, read_all};
+use kit::Failure;
+use kit::faults::mount::Mount;
+use kit::node::{Launch, Node};
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::{check, read_all};
+use kit::random::Random;
+use kit::workload::writers::{Statuses, WriterParams, Writers};
+
+use crate::Setup;
 
 /// The default sync mode, with the default sizes of memtables and segments, which are large.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];

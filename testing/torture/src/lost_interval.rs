@@ -4,14 +4,15 @@
 
 use std::time::Duration;
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::mount::{Mount, make_image};
+use kit::oracle::audit;
+use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
-use crate::audit;
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::mount::{Mount, make_image};
+use crate::Setup;
 use crate::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, wait_until_met};
-use crate::{Failure, Setup};
 
 /// Size of the image with the data of one node, in bytes.
 const IMAGE_BYTES: u64 = 512 << 20;
@@ -27,7 +28,7 @@ const SINGLE: &str = "single";
 /// Cuts the power once after many writes, and once after a single write.
 pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", SYNC, "--deadline", "250ms"];
-    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
     let image = cluster.dir().join("image");
     make_image(&image, IMAGE_BYTES)?;
     let mut disk = Mount::image(&image)?;

@@ -8,12 +8,13 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use kit::Failure;
 use torture::{
-    Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
-    expiry, fuzz, hints, histories, kill, lives, members, memory, mixed, outdated, overload,
-    partition, pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside,
-    settings, slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones,
-    unread, upgrade, wiped, wrong_clock,
+    Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full, expiry,
+    fuzz, hints, histories, kill, lives, members, memory, mixed, outdated, overload, partition,
+    pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside, settings,
+    slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones, unread, upgrade,
+    wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.

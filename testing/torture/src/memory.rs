@@ -9,11 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, target};
-use crate::ledger::{Ledger, ProcessState};
-use crate::node::Node;
-use crate::writers::{Statuses, WriterParams, Writers};
-use crate::{Failure, Setup, check};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::node::Node;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::check;
+use kit::workload::writers::{Statuses, WriterParams, Writers};
+
+use crate::Setup;
 
 /// Memory budget of the node.
 const MEMORY: &str = "128MiB";

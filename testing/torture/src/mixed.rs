@@ -18,13 +18,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use kit::Failure;
+use kit::client::{Answer, Client, target};
+use kit::cluster::Cluster;
+use kit::faults::clock::{faked, set_millis};
+use kit::random::Random;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::client::{Answer, Client, target};
-use crate::clocks::{faked, set_millis};
-use crate::cluster::Cluster;
-use crate::random::Random;
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 const CLIENTS: u64 = 6;
@@ -90,7 +91,7 @@ impl KnownVersions {
 
 /// Runs `rounds` of kills.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
     let mut random = Random::new(setup.seed);
     let mut skew =

@@ -16,15 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::strace::Strace;
+use kit::oracle::audit::{self, AuditFigures};
+use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
-use crate::audit::{self, AuditFigures};
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
+use crate::Setup;
 use crate::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
 use crate::rollback::{A, B, C, Findings, KEYS, NODES, Report, RestoreForm, copy};
-use crate::strace::Strace;
-use crate::{Failure, Setup};
 
 /// Stages of a round in which a copy is made, each with the form in which the copy is put back. A
 /// test uses only the first.
@@ -72,7 +73,7 @@ fn one(
     killed: bool,
 ) -> Result<String, Failure> {
     let ledger = Ledger::default();
-    let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &ARGS)?;
     let count = setup.size(KEYS.0, KEYS.1);
     audit::prepare(cluster.addresses(), &ledger, "", count)?;
     audit::prepare(cluster.addresses(), &ledger, "later-", count / 3)?;

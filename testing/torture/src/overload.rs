@@ -17,11 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::curve::{self, Second};
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::random::Random;
+use kit::workload::curve::{self, Second};
+
+use crate::Setup;
 
 /// Number of clients that keep a node busy, and factor by which overload exceeds it.
 const ENOUGH: usize = 16;
@@ -112,7 +114,7 @@ struct Curve {
 
 fn overload(setup: &Setup, nodes: usize, kind: OverloadKind) -> Result<Curve, Failure> {
     let args = ["--sync", "interval", "--memory", MEMORY];
-    let cluster = Cluster::start(setup, nodes, None, &args)?;
+    let cluster = Cluster::start(&setup.binary, nodes, None, &args)?;
     let clients = ENOUGH * nodes;
     let part = |clients, rate, full, quick| LoadParams {
         kind,

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
-use crate::cluster::{Agreement, Cluster};
-use crate::ledger::Ledger;
-use crate::net::Net;
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::Client;
+use kit::cluster::{Agreement, Cluster};
+use kit::faults::net::Net;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -58,7 +60,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB"];
-    let cluster = Cluster::start(setup, NODES, Some(net), &args)?;
+    let cluster = Cluster::start(&setup.binary, NODES, Some(net), &args)?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut lines = Vec::new();
@@ -151,7 +153,7 @@ fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failur
         client.request("PUT", "/v0/entity?id=minority&ack=2&from=3", &value),
         client.request("GET", "/v0/entity?id=minority&ack=2&from=3", b""),
     ];
-    ledger.end(ticket, crate::writers::outcome_of(&answers[0]));
+    ledger.end(ticket, kit::workload::writers::outcome_of(&answers[0]));
     for answer in answers {
         match answer {
             Ok(answer) if matches!(answer.status, 503 | 504) => {}

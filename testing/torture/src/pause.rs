@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers};
 use rustix::process::Signal;
 
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -25,7 +26,7 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 /// Suspends nodes, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--max-value", "8MiB"];
-    let cluster = Cluster::start(setup, NODES, None, &args)?;
+    let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let (mut longest, mut slowest, mut read) = (Duration::ZERO, Duration::ZERO, 0);

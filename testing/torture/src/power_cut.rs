@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::ledger::{Ledger, ProcessState};
-use crate::mount::{Mount, make_image};
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup, check, check_gets, read_all};
+use kit::Failure;
+use kit::faults::mount::{Mount, make_image};
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::{check, check_gets, read_all};
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers};
+
+use crate::Setup;
 
 /// Size of the image in bytes: space for the data of many rounds.
 const IMAGE_BYTES: u64 = 1 << 30;

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use kit::Failure;
+use kit::cluster::{ADMIN_TOKEN, Cluster};
 use lsm::{Batch, Db, Options, RealDisk, Space};
 use serde_json::Value;
 
-use crate::cluster::{ADMIN_TOKEN, Cluster};
-use crate::{Failure, Setup};
+use crate::Setup;
 
 /// Flags of the nodes. Rounds run only on request. A round proves the writes that are older than
 /// twice the deadline and the skew.

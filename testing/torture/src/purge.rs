@@ -15,15 +15,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::audit;
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill, fill_some};
-use crate::ledger::Ledger;
-use crate::net::Net;
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::net::Net;
+use kit::oracle::audit;
+use kit::oracle::ledger::Ledger;
+use kit::workload::fill::{FillParams, fill, fill_some};
+
+use crate::Setup;
 use crate::outdated::{wait_until_set_aside, while_read};
 use crate::proofs::{self, ARGS, compact, forget_hints, prove};
 use crate::rollback::{A, B, C, NODES, copy, membership};
-use crate::{Failure, Setup};
 
 const VALUE_LEN: usize = 500;
 
@@ -98,7 +100,7 @@ fn is_older(number: u64) -> bool {
 }
 
 fn away(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &ARGS)?;
     let ledger = Arc::new(Ledger::default());
     let filled = filled(setup, &cluster, &ledger)?;
     let copies = [A, C].map(|node| (node, cluster.dir().join(format!("copy-{node}"))));
@@ -185,7 +187,7 @@ fn put_back(
 fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| {
-        let cluster = Cluster::start(setup, NODES, Some(&net), &ARGS)?;
+        let cluster = Cluster::start(&setup.binary, NODES, Some(&net), &ARGS)?;
         let ledger = Arc::new(Ledger::default());
         let filled = filled(setup, &cluster, &ledger)?;
         net.cut_both_ways(A, C)?;

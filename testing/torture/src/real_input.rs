@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{split_item, target};
+use kit::node::{Launch, Node};
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers, outcome_of};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::client::{split_item, target};
-use crate::ledger::{Ledger, ProcessState};
-use crate::node::{Launch, Node};
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers, outcome_of};
-use crate::{Failure, Setup, memory};
+use crate::{Setup, memory};
 
 /// Number of wrk's connections.
 const CONNECTIONS: u64 = 64;

@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::faults::rot;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::random::Random;
+use kit::workload::fill::{FillParams, fill_some};
 use serde_json::Value;
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill_some};
-use crate::ledger::{Ledger, ProcessState};
+use crate::Setup;
 use crate::proofs::{self, Round, parse};
-use crate::random::Random;
-use crate::{Failure, Setup, rot};
 
 const NODES: usize = 3;
 
@@ -96,7 +98,7 @@ impl<'a> RepairRow<'a> {
     fn start(setup: &'a Setup) -> Result<Self, Failure> {
         let args = ["--sync", "interval", "--repair-interval", "off"];
         let memtable = ["--memtable", setup.size("8MiB", "1MiB")];
-        let cluster = Cluster::start(setup, NODES, None, &[&args[..], &memtable].concat())?;
+        let cluster = Cluster::start(&setup.binary, NODES, None, &[&args[..], &memtable].concat())?;
         let ledger = Arc::new(Ledger::default());
         let keys = setup.size(1_000_000, 5_000);
         let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'r', votes: "&ack=3&from=3" };

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::prober::{ProbeFigures, ProbeParams, Prober};
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -19,7 +21,7 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 
 /// Runs `rounds` rolling restarts.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
     let prober = Prober::start(cluster.addresses(), &ledger, ProbeParams::USUAL, setup.seed)?;
     thread::sleep(Duration::from_millis(500));
@@ -49,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 /// Kills and restarts a random node, `rounds` times.
 pub fn killed(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let prober = Prober::start(cluster.addresses(), &ledger, ProbeParams::USUAL, setup.seed)?;

@@ -19,14 +19,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::run as command;
+use kit::oracle::audit::{self, AuditFigures};
+use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
-use crate::audit::{self, AuditFigures};
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::mount::run as command;
 use crate::proofs::parse;
-use crate::{Failure, Setup, converge, lost_interval, twins};
+use crate::{Setup, converge, lost_interval, twins};
 
 pub(crate) const NODES: usize = 3;
 
@@ -133,7 +134,7 @@ fn state(running: bool) -> &'static str {
 pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
     // A read that can't be answered takes as long as the deadline, which is therefore short.
     let args = ["--sync", "always", "--deadline", "250ms"];
-    let cluster = Cluster::start(setup, NODES, None, &args)?;
+    let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     audit::prepare(cluster.addresses(), ledger, "", setup.size(KEYS.0, KEYS.1))?;
     Ok(cluster)
 }

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill};
-use crate::ledger::{Ledger, ProcessState};
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::Client;
+use kit::cluster::Cluster;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::random::Random;
+use kit::workload::fill::{FillParams, fill};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -32,7 +34,7 @@ struct RangeFigures {
 
 /// Runs `rounds` kills, under ranges at every node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(40_000, 5_000);
     let what = FillParams { keys, value_len: 200, prefix: 's', votes: "&ack=2&from=3" };

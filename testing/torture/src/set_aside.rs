@@ -14,16 +14,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::strace::Strace;
+use kit::oracle::audit;
+use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
-use crate::audit;
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
+use crate::Setup;
 use crate::outdated::{is_aside, is_set_aside, place_of};
 use crate::proofs::{ARGS, compact, prove, round, stage_of};
 use crate::rollback::{A, B, C, NODES, copy, membership};
-use crate::strace::Strace;
-use crate::{Failure, Setup};
 
 /// System calls that count as steps, each kind by its names on all architectures. A test uses the
 /// kind in the middle.
@@ -58,7 +59,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 fn one_by_one(setup: &Setup) -> Result<String, Failure> {
     let ledger = Ledger::default();
-    let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &ARGS)?;
     let count = setup.size(KEYS.0, KEYS.1);
     audit::prepare(cluster.addresses(), &ledger, "", count)?;
     prove(setup, &cluster, B)?;

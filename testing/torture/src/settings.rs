@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::ledger::{Ledger, WriteOutcome};
-use crate::random::Random;
-use crate::writers::outcome_of;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::oracle::ledger::{Ledger, WriteOutcome};
+use kit::random::Random;
+use kit::workload::writers::outcome_of;
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -53,7 +55,7 @@ const BEYOND: u64 = (64 << 20) + 8 * (8 << 20);
 
 /// Changes settings, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(setup, NODES, None, &[])?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &[])?;
     let base: Vec<_> = cluster.launches.iter().map(|launch| launch.args.clone()).collect();
     let setting = |cluster: &mut Cluster, node: usize, settings: &[&str]| {
         let settings = settings.iter().map(|word| (*word).to_owned());

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, target};
-use crate::node::Node;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::node::Node;
+
+use crate::Setup;
 
 /// Least goodput beside slow clients, in percent of the goodput without them. Without slow clients,
 /// nearly all requests succeed in time unless the machine is busy.

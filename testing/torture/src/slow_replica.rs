@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::prober::{ProbeFigures, ProbeParams, Prober};
-use crate::strace::Strace;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::strace::Strace;
+use kit::oracle::ledger::Ledger;
+use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -42,7 +44,7 @@ const BY_ITSELF: Duration = Duration::from_secs(60);
 /// Compares the figures with and without the fault.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "always", "--memory", "64MiB"];
-    let cluster = Cluster::start(setup, NODES, None, &args)?;
+    let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
     // The first requests open connections, which must not count.
     measure(setup, &cluster, &ledger, "delay_exit=1", Duration::from_secs(1))?;

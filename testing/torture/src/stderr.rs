@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::Client;
+use kit::cluster::Cluster;
+use kit::node::Node;
+use kit::oracle::ledger::Ledger;
+use kit::workload::prober::{ProbeParams, Prober};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
-use crate::client::Client;
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::node::Node;
-use crate::prober::{ProbeParams, Prober};
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -102,7 +103,7 @@ impl StderrFigures {
 /// Runs one cluster whose nodes all log many lines. One node is killed and restarted, then all are
 /// stopped.
 fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Failure> {
-    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "always"])?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "always"])?;
     let mut readers = Vec::new();
     for launch in &mut cluster.launches {
         if matches!(kind, LogSink::Full) {

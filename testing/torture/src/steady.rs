@@ -7,9 +7,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::target;
-use crate::node::Node;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::target;
+use kit::node::Node;
+
+use crate::Setup;
 
 /// Length in bytes of each value in the range, and number of values. Together they are several
 /// times as long as the kernel's buffers at both ends.

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::Client;
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::writers::{WriterParams, Writers};
 use parking_lot::Mutex;
 
-use crate::client::Client;
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::random::Random;
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -42,7 +43,7 @@ const BY_ITSELF: Duration = Duration::from_secs(20);
 
 /// Runs `rounds` attacks of each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "interval"])?;
     for node in 0..NODES {
         give_secret(&mut cluster, node);
     }

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::ledger::{Ledger, ProcessState};
-use crate::mount::{Mount, make_image};
-use crate::node::Node;
-use crate::random::Random;
-use crate::strace::Strace;
-use crate::writers::{Statuses, WriterParams, Writers};
-use crate::{Failure, Setup, check, read_all};
+use kit::Failure;
+use kit::faults::mount::{Mount, make_image};
+use kit::faults::strace::Strace;
+use kit::node::Node;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::{check, read_all};
+use kit::random::Random;
+use kit::workload::writers::{Statuses, WriterParams, Writers};
+
+use crate::Setup;
 
 /// Time limit for the fault to happen, and for the node to notice it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::random::Random;
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::random::Random;
+
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -28,7 +30,7 @@ const LIVE: [&str; 3] = ["a-first", "g0000001-live", "z-last"];
 
 /// Reads every range from every node, `rounds` times, and one under a kill.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let graves = setup.size(1_000_000, 30_000);
     delete_keys(cluster.addresses(), graves)?;
     let mut client = Client::connect(cluster.addresses()[0])?;

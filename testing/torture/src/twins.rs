@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::node::{Launch, Node};
+use kit::oracle::audit;
+use kit::oracle::ledger::Ledger;
+use kit::workload::writers::{WriterParams, Writers, outcome_of};
 use rustix::process::Signal;
 
-use crate::audit;
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::node::{Launch, Node};
+use crate::Setup;
 use crate::rollback::{A, B, C, Findings, KEYS, copy, prepared, wait_until_met};
-use crate::writers::{WriterParams, Writers, outcome_of};
-use crate::{Failure, Setup};
 
 /// Longest time for which both processes may serve.
 const FENCED: Duration = Duration::from_secs(15);
@@ -52,8 +53,7 @@ impl TwinAnswers {
             Client::connect_within(address, ANSWER)
                 .and_then(|mut client| client.request(method, place, body))
         };
-        let status =
-            |answer: std::io::Result<crate::client::Answer>| answer.map_or(0, |a| a.status);
+        let status = |answer: std::io::Result<kit::client::Answer>| answer.map_or(0, |a| a.status);
         let (ticket, value) = ledger.put("probe", 50);
         let put = ask("PUT", &(target("probe") + audit::VOTES), &value);
         ledger.end(ticket, outcome_of(&put));

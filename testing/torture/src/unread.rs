@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::node::{Launch, Node};
-use crate::{Failure, Setup};
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::node::{Launch, Node};
+
+use crate::Setup;
 
 /// Sizes of `--memory`, in MiB.
 const SIZES: [u64; 3] = [64, 128, 512];
@@ -54,7 +56,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let seen = one(setup, &launch, *size)?;
         lines.push(line(&format!("{size} MiB alone"), seen));
     }
-    let mut cluster = Cluster::start(setup, 3, None, &STORED_WITH)?;
+    let mut cluster = Cluster::start(&setup.binary, 3, None, &STORED_WITH)?;
     fill(cluster.addresses()[0], "&ack=3&from=3")?;
     for size in sizes {
         let seen = three(setup, &mut cluster, *size)?;

@@ -12,12 +12,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
-use crate::ledger::{Ledger, ProcessState};
-use crate::node::Node;
-use crate::prober::{ProbeParams, Prober};
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::node::Node;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::check;
+use kit::workload::prober::{ProbeParams, Prober};
+
+use crate::Setup;
 use crate::restarts::check_all_succeeded;
-use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
@@ -42,7 +45,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(before, NODES, None, &["--sync", "always"])?;
+    let mut cluster = Cluster::start(&before.binary, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
     let prober = Prober::start(cluster.addresses(), &ledger, ProbeParams::USUAL, setup.seed)?;
     thread::sleep(MIXED);
@@ -53,7 +56,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
         cluster.wait_until_ready()?;
         thread::sleep(MIXED);
         if node + 1 < NODES {
-            cluster.output(setup, node, &["plan", "--replicas", "2"])?;
+            cluster.output(&setup.binary, node, &["plan", "--replicas", "2"])?;
             // A node of the new release is killed too, while nodes of the earlier release continue.
             cluster.kill(node)?;
             thread::sleep(MIXED / 4);
@@ -66,7 +69,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     let agreed = cluster.wait_until_equal(BY_ITSELF)?;
     let joined = joins(setup, &cluster)?;
     cluster.check(&ledger)?;
-    crate::check(&joined, &ledger, ProcessState::Same)?;
+    check(&joined, &ledger, ProcessState::Same)?;
     Ok(format!(
         "{NODES} nodes upgraded one after the other, two killed meanwhile, then one joined: {} \
          requests, {} tried twice, 0 failed, longest gap {} ms, p99 {:.0} ms; C after {:.1} s, 0 \
@@ -83,9 +86,13 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
 fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     let home = cluster.dir().join("joins");
     fs::create_dir_all(&home)?;
-    let launch = cluster.joiner(setup, "joins", &home, &[])?;
+    let launch = cluster.joiner(&setup.binary, "joins", &home, &[])?;
     let starting = thread::spawn(move || launch.start());
-    let plan = cluster.make_plan(setup, 0, &["--add", "joins"], BY_ITSELF)?;
-    cluster.output(setup, 0, &["apply", "--wait", plan["plan"].as_str().unwrap_or_default()])?;
+    let plan = cluster.make_plan(&setup.binary, 0, &["--add", "joins"], BY_ITSELF)?;
+    cluster.output(
+        &setup.binary,
+        0,
+        &["apply", "--wait", plan["plan"].as_str().unwrap_or_default()],
+    )?;
     starting.join().map_err(|_| Failure::Environment("a start panicked".to_owned()))?
 }

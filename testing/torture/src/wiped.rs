@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::oracle::ledger::Ledger;
+use kit::workload::fill::{FillParams, fill};
+use kit::workload::prober::{ProbeParams, Prober};
 use rustix::process::Signal;
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill};
-use crate::ledger::Ledger;
-use crate::prober::{ProbeParams, Prober};
-use crate::{Failure, Setup};
+use crate::Setup;
 
 const NODES: usize = 3;
 
@@ -50,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 /// wiped, the other is suspended, and the third returns. Neither node that answers holds the
 /// writes, yet neither may report them as absent.
 fn lone_copies(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
     let (away, holder) = ((WIPED + 1) % NODES, (WIPED + 2) % NODES);
     cluster.kill(away)?;
@@ -82,7 +83,7 @@ fn lone_copies(setup: &Setup) -> Result<String, Failure> {
 
 /// Runs one rebuild beside clients.
 fn rebuild(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(100_000, 3_000);
     let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'w', votes: "&ack=3&from=3" };

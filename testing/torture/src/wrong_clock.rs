@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::clocks::{faked, set, start_repaired};
-use crate::cluster::Cluster;
-use crate::ledger::{Ledger, WriteOutcome};
-use crate::prober::{ProbeParams, Prober};
-use crate::random::Random;
-use crate::writers::outcome_of;
-use crate::{Failure, Setup, client};
+use kit::cluster::Cluster;
+use kit::faults::clock::{faked, set, start_repaired};
+use kit::oracle::ledger::{Ledger, WriteOutcome};
+use kit::random::Random;
+use kit::workload::prober::{ProbeParams, Prober};
+use kit::workload::writers::outcome_of;
+use kit::{Failure, client};
+
+use crate::Setup;
 
 const NODES: usize = 3;
 const DAY: i64 = 86_400;
@@ -45,7 +47,7 @@ struct WrongClockFigures {
 
 /// Makes one node's clock wrong in each round, in one of four ways.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let offsets = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.wait_until_ready()?;
@@ -160,7 +162,7 @@ impl WrongClockRow<'_> {
     /// Restarts the node with the right time, after a repair if the node asks for one.
     fn right(self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
-        if let Some(said) = start_repaired(self.setup, self.cluster, node)? {
+        if let Some(said) = start_repaired(&self.setup.binary, self.cluster, node)? {
             self.figures.refused_starts += 1;
             let counts =
                 said.split_once(": ").and_then(|(_, rest)| rest.split_once(" have timestamps"));

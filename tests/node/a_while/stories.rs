@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use torture::ports;
+use kit::ports;
 
 use crate::client::{Client, between_turns};
 use crate::cluster::key;

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::mount::Mount;
+use kit::node::{Launch, Node};
+use kit::oracle::ledger::Ledger;
+use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
+
 use super::{AGAIN, ASKED, MembersRow, NODES, PATIENCE};
-use crate::cluster::Cluster;
-use crate::ledger::Ledger;
-use crate::mount::Mount;
-use crate::node::{Launch, Node};
-use crate::prober::{ProbeFigures, ProbeParams, Prober};
+use crate::Setup;
 use crate::restarts::check_all_succeeded;
-use crate::{Failure, Setup};
 
 /// Sizes of the joining node's disk in MiB, before it is enlarged and as enlarged.
 const DISK_MIB: u64 = 24;
@@ -29,7 +31,7 @@ const FULL: Duration = Duration::from_secs(1);
 /// Runs the row.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(DISK_MIB)?;
-    let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
     let mut row = MembersRow { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(VALUES)?;
@@ -82,7 +84,7 @@ impl MembersRow<'_> {
         self.names += 1;
         let name = format!("n{}", self.names);
         let small = ["--memory", "64MiB", "--memtable", "2MiB"];
-        let launch = self.cluster.joiner(self.setup, &name, disk.path(), &small)?;
+        let launch = self.cluster.joiner(&self.setup.binary, &name, disk.path(), &small)?;
         let starts = launch.clone();
         let starts = thread::spawn(move || starts.start());
         let plan = self.plan(&["--add".to_owned(), name.clone()])?;
@@ -99,7 +101,7 @@ impl MembersRow<'_> {
         loop {
             // The exit code does not matter, because the command reports an error while nodes use
             // different layouts.
-            let status = self.cluster.command(self.setup, ASKED, &["status"])?.stdout;
+            let status = self.cluster.command(&self.setup.binary, ASKED, &["status"])?.stdout;
             let status = String::from_utf8_lossy(&status).into_owned();
             let slow = format!("not yet {name} (took ");
             let is_named = status.contains("read old: ")

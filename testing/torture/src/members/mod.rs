@@ -13,17 +13,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::Failure;
+use kit::client::{Client, target};
+use kit::cluster::Cluster;
+use kit::node::{Launch, Node};
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::check;
+use kit::workload::curve;
+use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
+use kit::workload::writers::outcome_of;
 use serde_json::Value;
 
-use crate::client::{Client, target};
-use crate::cluster::Cluster;
-use crate::curve;
-use crate::ledger::{Ledger, ProcessState};
-use crate::node::{Launch, Node};
-use crate::prober::{ProbeFigures, ProbeParams, Prober};
+use crate::Setup;
 use crate::restarts::check_all_succeeded;
-use crate::writers::outcome_of;
-use crate::{Failure, Setup};
 pub use full::run as run_full;
 
 /// Number of the cluster's first nodes, which receive all requests.
@@ -86,7 +88,7 @@ struct MembersRow<'a> {
 
 /// Runs the row, with `rounds` of kills at each stage.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "always"])?;
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
     let mut row = MembersRow { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(setup.size(2_000, 100))?;
@@ -261,7 +263,7 @@ impl MembersRow<'_> {
     fn joins(&self, name: &str) -> Result<Launch, Failure> {
         let home = self.cluster.dir().join(name);
         fs::create_dir_all(&home)?;
-        self.cluster.joiner(self.setup, name, &home, &[])
+        self.cluster.joiner(&self.setup.binary, name, &home, &[])
     }
 
     fn starts(
@@ -278,12 +280,12 @@ impl MembersRow<'_> {
 
     /// Makes a plan at node [`ASKED`], once the nodes that the plan adds have asked to join.
     fn plan(&self, change: &[String]) -> Result<Value, Failure> {
-        self.cluster.make_plan(self.setup, ASKED, change, PATIENCE)
+        self.cluster.make_plan(&self.setup.binary, ASKED, change, PATIENCE)
     }
 
     /// Runs `kvorum cluster …` at node [`ASKED`].
     fn command(&self, args: &[&str]) -> Result<Vec<u8>, Failure> {
-        self.cluster.output(self.setup, ASKED, args)
+        self.cluster.output(&self.setup.binary, ASKED, args)
     }
 
     fn layout(&self, node: usize) -> Option<Value> {
@@ -365,7 +367,7 @@ impl MembersRow<'_> {
     fn check(&self) -> Result<(), Failure> {
         self.cluster.check(&self.ledger)?;
         for node in self.joined.iter().filter_map(|joined| joined.node.as_ref()) {
-            crate::check(node, &self.ledger, ProcessState::Same)?;
+            check(node, &self.ledger, ProcessState::Same)?;
         }
         Ok(())
     }

@@ -12,13 +12,13 @@
 use std::fs;
 use std::time::Duration;
 
+use kit::Failure;
+use kit::faults::strace::Strace;
 use rustix::process::Signal;
 
 use super::StrikesRow;
-use crate::Failure;
 use crate::proofs::{Stage, begin_until, round, stage_of};
 use crate::rollback::{NODES, copy};
-use crate::strace::Strace;
 
 /// Additional duration of each sync of the delayed node, long enough for many polls of another
 /// node. Two such syncs must be shorter than the deadline of a step, because one may be in progress

@@ -19,22 +19,24 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::clock::{faked, set_millis};
+use kit::faults::mount::Mount;
+use kit::faults::strace::Strace;
+use kit::oracle::audit;
+use kit::oracle::ledger::Ledger;
+use kit::random::Random;
+use kit::workload::fill::{FillParams, fill};
+use kit::workload::writers::{WriterParams, Writers};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::clocks::{faked, set_millis};
-use crate::cluster::Cluster;
-use crate::fill::{FillParams, fill};
-use crate::ledger::Ledger;
-use crate::mount::Mount;
+use crate::Setup;
 use crate::outdated::wait_until_set_aside;
 use crate::proofs::{ARGS, Stages, begin, compact, forget_hints, parse, prove, round, stage_of};
-use crate::random::Random;
 use crate::rollback::{NODES, copy};
-use crate::strace::Strace;
 use crate::strikes::between::{InjectionPoint, MOMENTS};
-use crate::writers::{WriterParams, Writers};
-use crate::{Failure, Setup, audit};
 
 /// A fault that is injected at any time of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +168,7 @@ fn none_if_unavailable<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure
 
 impl<'a> StrikesRow<'a> {
     fn start(setup: &'a Setup, sets_clocks: bool) -> Result<Self, Failure> {
-        let mut cluster = Cluster::plan(setup, NODES, None, &ARGS)?;
+        let mut cluster = Cluster::plan(&setup.binary, NODES, None, &ARGS)?;
         let clocks = if sets_clocks { none_if_unavailable(faked(&mut cluster))? } else { None };
         let disk = none_if_unavailable(Mount::tmpfs(DISK_MIB))?;
         if let Some(disk) = &disk {

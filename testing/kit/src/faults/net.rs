@@ -21,7 +21,7 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Failure;
-use crate::mount::run;
+use crate::faults::run;
 
 /// Port of the nodes.
 const PORT: u16 = 8080;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::Failure;
 use crate::client::{Answer, Client, target};
-use crate::ledger::{Ledger, WriteOutcome};
+use crate::oracle::ledger::{Ledger, WriteOutcome};
 use crate::random::Random;
 
 /// Pause before a client whose connection was refused reconnects.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::Failure;
 use crate::client::{Answer, Client, target};
 use crate::cluster::Cluster;
-use crate::ledger::{Ledger, WriteOutcome, WrongAnswer};
-use crate::writers::outcome_of;
+use crate::oracle::ledger::{Ledger, WriteOutcome, WrongAnswer};
+use crate::workload::writers::outcome_of;
 
 /// Query parameters with the quorum of writes and reads.
 pub const VOTES: &str = "&ack=2&from=3";

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::Failure;
 use crate::client::{Answer, Client, target};
-use crate::curve::Second;
-use crate::ledger::Ledger;
+use crate::oracle::ledger::Ledger;
 use crate::random::Random;
-use crate::writers::{large_len, outcome_of};
+use crate::workload::curve::Second;
+use crate::workload::writers::{large_len, outcome_of};
 
 /// Time limit of an answer: longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -4,11 +4,11 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::Failure;
+use crate::faults::run;
 
 /// The ioctl `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
 const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -25,17 +25,6 @@ pub struct Mount {
     kind: &'static str,
     options: String,
     mounted: bool,
-}
-
-/// Runs a command to its end. An error contains the command's stderr.
-pub(crate) fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
-    let output = Command::new(program).args(args).output();
-    let output = output.map_err(|error| Failure::Skipped(format!("{program}: {error}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::Skipped(format!("`{program} {}`: {}", args.join(" "), said.trim())))
 }
 
 /// Creates a sparse ext4 image of `bytes`.

@@ -26,7 +26,7 @@ const TAGS: usize = 3;
 
 /// A sequence of keys that clients use one after another, each for a few operations.
 #[derive(Debug)]
-pub(crate) struct Register {
+pub struct Register {
     name: String,
     begun: Instant,
     state: Mutex<State>,
@@ -51,7 +51,7 @@ struct RecordedOperation {
 
 /// An operation that a client has begun.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub struct Call {
     key: String,
     generation: u32,
     place: usize,
@@ -61,16 +61,21 @@ pub(crate) struct Call {
 
 /// Results of the checks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CheckSummary {
-    pub(crate) histories: u64,
+pub struct CheckSummary {
+    /// Number of keys whose history was checked.
+    pub histories: u64,
     /// Number of reads, and of operations that had an effect or may have had one.
-    pub(crate) operations: u64,
-    pub(crate) conditional: u64,
-    pub(crate) unmet: u64,
-    pub(crate) unknown: u64,
+    pub operations: u64,
+    /// Number of conditional writes that were done.
+    pub conditional: u64,
+    /// Number of operations whose condition was not met, or whose value is not a number.
+    pub unmet: u64,
+    /// Number of operations with an unknown outcome.
+    pub unknown: u64,
     /// Histories that are linearizable only if a plain write was seen twice, under two versions.
-    pub(crate) twice: u64,
-    pub(crate) gave_up: u64,
+    pub twice: u64,
+    /// Number of histories whose check exceeded the limit of configurations.
+    pub gave_up: u64,
 }
 
 /// The result of a call.
@@ -81,7 +86,8 @@ enum Outcome {
 }
 
 impl Register {
-    pub(crate) fn new(place: usize, begun: Instant) -> Self {
+    /// Creates the sequence of keys with the number `place`. Times count from `begun`.
+    pub fn new(place: usize, begun: Instant) -> Self {
         Self { name: format!("h{place}"), begun, state: Mutex::default() }
     }
 
@@ -90,7 +96,7 @@ impl Register {
     }
 
     /// Begins an operation on the current key. `number` is unique.
-    pub(crate) fn call(&self, number: u64, random: &mut Random) -> Call {
+    pub fn call(&self, number: u64, random: &mut Random) -> Call {
         let mut state = self.state.lock();
         if state.kept.len() >= OPERATIONS {
             let kept = std::mem::take(&mut state.kept);
@@ -110,7 +116,7 @@ impl Register {
     }
 
     /// Records the end of an operation.
-    pub(crate) fn end(&self, call: &Call, answer: io::Result<Answer>) -> Result<(), Failure> {
+    pub fn end(&self, call: &Call, answer: io::Result<Answer>) -> Result<(), Failure> {
         let now = self.now();
         let outcome = match answer {
             Err(_) => Outcome::Unknown,
@@ -135,7 +141,7 @@ impl Register {
     }
 
     /// Checks all histories. No operation may be in progress.
-    pub(crate) fn check(&self) -> Result<CheckSummary, Failure> {
+    pub fn check(&self) -> Result<CheckSummary, Failure> {
         let mut state = self.state.lock();
         let last = std::mem::take(&mut state.kept);
         let all = std::mem::take(&mut state.finished).into_iter().chain([last]);
@@ -159,7 +165,8 @@ impl State {
 }
 
 impl CheckSummary {
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the results of another register.
+    pub fn add(&mut self, other: &Self) {
         self.histories += other.histories;
         self.operations += other.operations;
         self.conditional += other.conditional;
@@ -238,7 +245,7 @@ fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Request, bool) {
 
 impl Call {
     /// Sends the request, and waits for the answer.
-    pub(crate) fn ask(&self, client: &mut Client) -> io::Result<Answer> {
+    pub fn ask(&self, client: &mut Client) -> io::Result<Answer> {
         let target = format!("/v0/entity?id={}", self.key);
         let (condition, change) = match &self.asked {
             Request::Get => return client.request("GET", &target, b""),

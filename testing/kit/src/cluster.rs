@@ -12,10 +12,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::client::{Client, read_patiently};
-use crate::ledger::{Ledger, ProcessState};
-use crate::net::Net;
+use crate::faults::net::Net;
 use crate::node::{Launch, Node};
-use crate::{Failure, Setup, ports};
+use crate::oracle::ledger::{Ledger, ProcessState};
+use crate::oracle::reads::read_all;
+use crate::{Failure, ports};
 
 /// Time limit for the cluster to serve after a start, or for its nodes to agree after a fault.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,10 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Files of each node with the cluster's secret and the token for the admin routes, and the token.
+/// Files of each node with the cluster's secret and the token for the admin routes.
 const SECRET: &str = "secret";
 const TOKEN: &str = "token";
-pub(crate) const ADMIN_TOKEN: &str = "a token of the test's own";
+
+/// The token for the admin routes of a cluster in a network of its own.
+pub const ADMIN_TOKEN: &str = "a token of the test's own";
 
 /// Records of a node, as values by key.
 pub type Dump = BTreeMap<String, Vec<u8>>;
@@ -60,12 +63,12 @@ impl Cluster {
     /// Starts `count` nodes with these flags, in the network `net` if given, and waits until they
     /// form a cluster.
     pub fn start(
-        setup: &Setup,
+        binary: &Path,
         count: usize,
         net: Option<&Net>,
         args: &[&str],
     ) -> Result<Self, Failure> {
-        let mut cluster = Self::plan(setup, count, net, args)?;
+        let mut cluster = Self::plan(binary, count, net, args)?;
         (0..count).try_for_each(|node| cluster.start_node(node))?;
         cluster.wait_until_ready()?;
         Ok(cluster)
@@ -73,7 +76,7 @@ impl Cluster {
 
     /// Prepares the cluster without starting any node.
     pub fn plan(
-        setup: &Setup,
+        binary: &Path,
         count: usize,
         net: Option<&Net>,
         args: &[&str],
@@ -89,7 +92,8 @@ impl Cluster {
         let list = list.join(",");
         let launches = (0..count).map(|node| {
             let home = dir.path().join(format!("n{}", node + 1));
-            let mut launch = setup.launch(&home, &home, &[&["--cluster", &list], args].concat());
+            let mut launch =
+                Launch::new(binary, &home, &home, &[&["--cluster", &list], args].concat());
             launch.listen = addresses[node];
             if let Some(net) = net {
                 launch.wrapper = net.wrapper(node);
@@ -303,7 +307,7 @@ impl Cluster {
                 }
                 other => other,
             };
-            let found = crate::read_all(node)?;
+            let found = read_all(node)?;
             keys = ledger.check(&found, ProcessState::Same).map_err(asked)?.keys;
             self.check_gets(node, ledger).map_err(asked)?;
         }
@@ -340,12 +344,12 @@ impl Cluster {
     /// Runs `kvorum cluster …` at a node.
     pub fn command<S: AsRef<str>>(
         &self,
-        setup: &Setup,
+        binary: &Path,
         node: usize,
         args: &[S],
     ) -> Result<Output, Failure> {
         let url = format!("http://{}", self.addresses[node]);
-        let mut command = Command::new(&setup.binary);
+        let mut command = Command::new(binary);
         command.arg("cluster").args(args.iter().map(AsRef::as_ref));
         Ok(command.args(["--url", &url]).output()?)
     }
@@ -354,11 +358,11 @@ impl Cluster {
     /// failed.
     pub fn output<S: AsRef<str>>(
         &self,
-        setup: &Setup,
+        binary: &Path,
         node: usize,
         args: &[S],
     ) -> Result<Vec<u8>, Failure> {
-        let output = self.command(setup, node, args)?;
+        let output = self.command(binary, node, args)?;
         if output.status.success() {
             return Ok(output.stdout);
         }
@@ -371,7 +375,7 @@ impl Cluster {
     /// join.
     pub fn make_plan<S: AsRef<str>>(
         &self,
-        setup: &Setup,
+        binary: &Path,
         node: usize,
         change: &[S],
         patience: Duration,
@@ -380,7 +384,7 @@ impl Cluster {
             ["plan", "--json"].into_iter().chain(change.iter().map(AsRef::as_ref)).collect();
         let begun = Instant::now();
         loop {
-            match self.output(setup, node, &args) {
+            match self.output(binary, node, &args) {
                 Ok(output) => return Ok(serde_json::from_slice(&output).unwrap_or_default()),
                 Err(failure) if begun.elapsed() > patience => return Err(failure),
                 Err(_) => thread::sleep(PLAN_AGAIN),
@@ -391,7 +395,7 @@ impl Cluster {
     /// Returns the launch parameters of a joining node, with its directory in `home`.
     pub fn joiner(
         &self,
-        setup: &Setup,
+        binary: &Path,
         name: &str,
         home: &Path,
         more: &[&str],
@@ -401,6 +405,6 @@ impl Cluster {
         let listen = ports::addresses(1)[0];
         let args = ["--join", &urls, "--name", name, "--sync", "always"];
         let args = [&args, more].concat();
-        Ok(Launch { listen, ..setup.launch(home, self.dir(), &args) })
+        Ok(Launch { listen, ..Launch::new(binary, home, self.dir(), &args) })
     }
 }

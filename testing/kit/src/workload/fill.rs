@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::client::{Client, target};
-use crate::ledger::{Ledger, WriteOutcome};
-use crate::writers::outcome_of;
+use crate::oracle::ledger::{Ledger, WriteOutcome};
+use crate::workload::writers::outcome_of;
 
 /// Number of clients, each with one request in flight.
 const CLIENTS: u64 = 32;

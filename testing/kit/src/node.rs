@@ -43,6 +43,19 @@ pub struct Node {
 }
 
 impl Launch {
+    /// Returns the launch parameters of a node with its data in `dir/data` and its log in
+    /// `log_dir`.
+    pub fn new(binary: &Path, dir: &Path, log_dir: &Path, args: &[&str]) -> Self {
+        Self {
+            wrapper: Vec::new(),
+            binary: binary.to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            data: dir.join("data"),
+            log: log_dir.join("node.log"),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        }
+    }
+
     /// Returns the parameters with other arguments.
     pub fn with(&self, args: &[&str]) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();

@@ -7,12 +7,12 @@ use crate::random::Random;
 
 /// The client threads of a row.
 #[derive(Debug)]
-pub(crate) struct Clients(Vec<JoinHandle<Result<(), Failure>>>);
+pub struct Clients(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Clients {
     /// Starts `count` clients. Passes `play` the client's number, from 0 on, and a random generator
     /// of the client's own.
-    pub(crate) fn start<F>(count: usize, random: &mut Random, play: F) -> Result<Self, Failure>
+    pub fn start<F>(count: usize, random: &mut Random, play: F) -> Result<Self, Failure>
     where
         F: Fn(usize, Random) -> Result<(), Failure> + Clone + Send + 'static,
     {
@@ -25,7 +25,7 @@ impl Clients {
     }
 
     /// Waits until the clients have ended. The row must have told them to stop.
-    pub(crate) fn join(self) -> Result<(), Failure> {
+    pub fn join(self) -> Result<(), Failure> {
         for client in self.0 {
             client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;
         }
