@@ -8,53 +8,34 @@
 //!
 //! Each *row* of the table in `docs/results/reliability.md` is a module with a function `run`. The
 //! binary runs rows in their long form, and the workspace's tests run each for a few seconds.
+//!
+//! The folders are named after what is broken:
+//!
+//! ```text
+//!  clients   slow, idle, and with malformed requests
+//!  clock     wrong and stepping wall clocks, values that expire
+//!  combined  faults of several kinds at once
+//!  crash     kill -9, SIGTERM, SIGSTOP
+//!  disk      power cuts, full, failing, rotten, slow and wiped disks
+//!  limits    too little memory, too few descriptors, overload
+//!  members   nodes that join, leave and are replaced
+//!  network   partitions, lossy and slow links, strangers
+//!  old_copy  an older copy of a data directory, a copy beside the node
+//!  replicas  replicas that differ: hints, repair rounds, purged deletes
+//!  restart   rolling restarts, upgrades, changed settings
+//! ```
 
-pub mod blackout;
-pub mod clocks;
-pub mod converge;
-pub mod corrupt;
-pub mod counters;
-pub mod crowd;
-pub mod descriptors;
-pub mod disk_full;
-mod expired;
-pub mod expiry;
-pub mod fuzz;
-pub mod hints;
-pub mod histories;
-pub mod kill;
-pub mod lives;
-pub mod lost_interval;
+pub mod clients;
+pub mod clock;
+pub mod combined;
+pub mod crash;
+pub mod disk;
+pub mod limits;
 pub mod members;
-pub mod memory;
-pub mod mixed;
-pub mod outdated;
-pub mod overload;
-pub mod partition;
-pub mod pause;
-pub mod power_cut;
-mod proofs;
-pub mod purge;
-pub mod real_input;
-pub mod repair;
-pub mod restarts;
-pub mod rollback;
-pub mod scans;
-pub mod set_aside;
-pub mod settings;
-pub mod slow;
-pub mod slow_replica;
-pub mod stderr;
-pub mod steady;
-pub mod stranger;
-pub mod strikes;
-pub mod sync_error;
-pub mod tombstones;
-pub mod twins;
-pub mod unread;
-pub mod upgrade;
-pub mod wiped;
-pub mod wrong_clock;
+pub mod network;
+pub mod old_copy;
+pub mod replicas;
+pub mod restart;
 
 use std::path::{Path, PathBuf};
 

@@ -9,13 +9,17 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use kit::Failure;
-use torture::{
-    Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full, expiry,
-    fuzz, hints, histories, kill, lives, members, memory, mixed, outdated, overload, partition,
-    pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside, settings,
-    slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones, unread, upgrade,
-    wiped, wrong_clock,
-};
+use torture::clients::{crowd, fuzz, slow, steady};
+use torture::clock::{clocks, expiry, wrong_clock};
+use torture::combined::{converge, histories, mixed};
+use torture::crash::{counters, kill, lives, pause, scans};
+use torture::disk::{blackout, corrupt, disk_full, power_cut, slow_replica, sync_error, wiped};
+use torture::limits::{descriptors, memory, overload, real_input, stderr, unread};
+use torture::network::{partition, stranger};
+use torture::old_copy::{outdated, rollback, set_aside};
+use torture::replicas::{hints, purge, repair, strikes, tombstones};
+use torture::restart::{restarts, settings, upgrade};
+use torture::{Setup, members};
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
 #[derive(Debug, Parser)]

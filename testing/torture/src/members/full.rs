@@ -16,7 +16,7 @@ use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
 
 use super::{AGAIN, ASKED, MembersRow, NODES, PATIENCE};
 use crate::Setup;
-use crate::restarts::check_all_succeeded;
+use crate::restart::restarts::check_all_succeeded;
 
 /// Sizes of the joining node's disk in MiB, before it is enlarged and as enlarged.
 const DISK_MIB: u64 = 24;

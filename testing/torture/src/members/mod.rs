@@ -25,7 +25,7 @@ use kit::workload::writers::outcome_of;
 use serde_json::Value;
 
 use crate::Setup;
-use crate::restarts::check_all_succeeded;
+use crate::restart::restarts::check_all_succeeded;
 pub use full::run as run_full;
 
 /// Number of the cluster's first nodes, which receive all requests.

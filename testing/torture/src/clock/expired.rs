@@ -17,7 +17,7 @@ use kit::oracle::reads::read_all;
 use kit::random::Random;
 
 use crate::Setup;
-use crate::proofs::{compact, prove};
+use crate::replicas::proofs::{compact, prove};
 
 /// Length of a value in bytes.
 const LONG: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! Row 28 of docs/results/reliability.md: keys are deleted while one of three nodes is away for
 //! longer than hints for it are stored. The node returns, a round proves that all nodes are equal,
 //! and compactions free the space. From then on nothing may bring deleted keys back, neither a late
-//! hint nor an old copy of a directory. [`crate::strikes`] tests faults in the middle of such
+//! hint nor an old copy of a directory. [`super::strikes`] tests faults in the middle of such
 //! rounds. The three nodes over time:
 //!
 //! ```text
@@ -23,9 +23,9 @@ use kit::oracle::ledger::Ledger;
 use kit::workload::fill::{FillParams, fill, fill_some};
 
 use crate::Setup;
-use crate::outdated::{wait_until_set_aside, while_read};
-use crate::proofs::{self, ARGS, compact, forget_hints, prove};
-use crate::rollback::{A, B, C, NODES, copy, membership};
+use crate::old_copy::outdated::{wait_until_set_aside, while_read};
+use crate::old_copy::rollback::{A, B, C, NODES, copy, membership};
+use crate::replicas::proofs::{self, ARGS, compact, forget_hints, prove};
 
 const VALUE_LEN: usize = 500;
 

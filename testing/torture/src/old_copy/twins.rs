@@ -19,7 +19,7 @@ use kit::workload::writers::{WriterParams, Writers, outcome_of};
 use rustix::process::Signal;
 
 use crate::Setup;
-use crate::rollback::{A, B, C, Findings, KEYS, copy, prepared, wait_until_met};
+use crate::old_copy::rollback::{A, B, C, Findings, KEYS, copy, prepared, wait_until_met};
 
 /// Longest time for which both processes may serve.
 const FENCED: Duration = Duration::from_secs(15);

@@ -33,10 +33,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::Setup;
-use crate::outdated::wait_until_set_aside;
-use crate::proofs::{ARGS, Stages, begin, compact, forget_hints, parse, prove, round, stage_of};
-use crate::rollback::{NODES, copy};
-use crate::strikes::between::{InjectionPoint, MOMENTS};
+use crate::old_copy::outdated::wait_until_set_aside;
+use crate::old_copy::rollback::{NODES, copy};
+use crate::replicas::proofs::{
+    ARGS, Stages, begin, compact, forget_hints, parse, prove, round, stage_of,
+};
+use crate::replicas::strikes::between::{InjectionPoint, MOMENTS};
 
 /// A fault that is injected at any time of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,8 @@
 //!                                  reads of 2 of 3 through A and C ▲
 //! ```
 //!
-//! Related rows: a copy that runs beside the node ([`crate::twins`]), and the writes that `--sync
-//! interval` loses in a power cut ([`crate::lost_interval`]).
+//! Related rows: a copy that runs beside the node ([`super::twins`]), and the writes that `--sync
+//! interval` loses in a power cut ([`super::lost_interval`]).
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -26,8 +26,10 @@ use kit::oracle::audit::{self, AuditFigures};
 use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
-use crate::proofs::parse;
-use crate::{Setup, converge, lost_interval, twins};
+use crate::Setup;
+use crate::combined::converge;
+use crate::old_copy::{lost_interval, twins};
+use crate::replicas::proofs::parse;
 
 pub(crate) const NODES: usize = 3;
 

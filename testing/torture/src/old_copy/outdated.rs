@@ -24,8 +24,8 @@ use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
 use crate::Setup;
-use crate::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
-use crate::rollback::{A, B, C, Findings, KEYS, NODES, Report, RestoreForm, copy};
+use crate::old_copy::rollback::{A, B, C, Findings, KEYS, NODES, Report, RestoreForm, copy};
+use crate::replicas::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
 
 /// Stages of a round in which a copy is made, each with the form in which the copy is put back. A
 /// test uses only the first.

@@ -20,7 +20,7 @@ use kit::oracle::reads::check;
 use kit::workload::prober::{ProbeParams, Prober};
 
 use crate::Setup;
-use crate::restarts::check_all_succeeded;
+use crate::restart::restarts::check_all_succeeded;
 
 const NODES: usize = 3;
 

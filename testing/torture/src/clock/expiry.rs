@@ -16,8 +16,9 @@ use kit::faults::clock::{faked, set_millis, start_repaired};
 use kit::oracle::reads::read_all;
 use kit::random::Random;
 
-use crate::proofs::{compact, prove};
-use crate::{Setup, expired};
+use crate::Setup;
+use crate::clock::expired;
+use crate::replicas::proofs::{compact, prove};
 
 const NODES: usize = 3;
 

@@ -22,9 +22,9 @@ use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
 use crate::Setup;
-use crate::outdated::{is_aside, is_set_aside, place_of};
-use crate::proofs::{ARGS, compact, prove, round, stage_of};
-use crate::rollback::{A, B, C, NODES, copy, membership};
+use crate::old_copy::outdated::{is_aside, is_set_aside, place_of};
+use crate::old_copy::rollback::{A, B, C, NODES, copy, membership};
+use crate::replicas::proofs::{ARGS, compact, prove, round, stage_of};
 
 /// System calls that count as steps, each kind by its names on all architectures. A test uses the
 /// kind in the middle.

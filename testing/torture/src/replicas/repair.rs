@@ -18,7 +18,7 @@ use kit::workload::fill::{FillParams, fill_some};
 use serde_json::Value;
 
 use crate::Setup;
-use crate::proofs::{self, Round, parse};
+use crate::replicas::proofs::{self, Round, parse};
 
 const NODES: usize = 3;
 

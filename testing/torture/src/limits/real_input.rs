@@ -23,7 +23,8 @@ use kit::random::Random;
 use kit::workload::writers::{WriterParams, Writers, outcome_of};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Setup, memory};
+use crate::Setup;
+use crate::limits::memory;
 
 /// Number of wrk's connections.
 const CONNECTIONS: u64 = 64;

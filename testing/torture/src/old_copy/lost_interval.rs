@@ -12,7 +12,7 @@ use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
 use crate::Setup;
-use crate::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, wait_until_met};
+use crate::old_copy::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, wait_until_met};
 
 /// Size of the image with the data of one node, in bytes.
 const IMAGE_BYTES: u64 = 512 << 20;

@@ -17,8 +17,8 @@ use kit::faults::strace::Strace;
 use rustix::process::Signal;
 
 use super::StrikesRow;
-use crate::proofs::{Stage, begin_until, round, stage_of};
-use crate::rollback::{NODES, copy};
+use crate::old_copy::rollback::{NODES, copy};
+use crate::replicas::proofs::{Stage, begin_until, round, stage_of};
 
 /// Additional duration of each sync of the delayed node, long enough for many polls of another
 /// node. Two such syncs must be shorter than the deadline of a step, because one may be in progress

@@ -1,0 +1,5 @@
+//! Planned restarts: one node after another, with another release, or with other settings.
+
+pub mod restarts;
+pub mod settings;
+pub mod upgrade;
