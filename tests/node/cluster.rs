@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kit::ports;
+use kit::raw::{Client, Response};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};
 
 /// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.

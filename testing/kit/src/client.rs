@@ -1,10 +1,12 @@
-//! A blocking HTTP/1.1 client with one connection. Minimal on purpose, so that tests know exactly
-//! what is sent and received.
+//! The client of workloads and oracles: one connection to a node, requests about keys, and the
+//! parts of an answer that are judged. HTTP itself is [`crate::raw`].
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::raw;
 
 /// Time limit of an answer. After that, the outcome of the request counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// One connection to a node.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    raw: raw::Client,
 }
 
 /// A complete answer.
@@ -31,16 +33,6 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// True if the node will accept no more requests on this connection.
     pub closes: bool,
-}
-
-#[derive(Debug, Default)]
-struct Head {
-    status: u16,
-    version: Option<String>,
-    expires_ms: Option<u64>,
-    length: usize,
-    chunked: bool,
-    closes: bool,
 }
 
 fn malformed(what: &str) -> io::Error {
@@ -76,11 +68,7 @@ impl Client {
 
     /// Connects with `patience` as the time limit of this and every later operation.
     pub fn connect_within(address: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, patience)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { raw: raw::Client::try_connect(address, patience)? })
     }
 
     /// Returns `kept` if the node has not closed that connection, otherwise a new connection.
@@ -97,7 +85,7 @@ impl Client {
 
     /// Returns true if the node has not closed the connection. Leaves received bytes unread.
     pub fn is_open(&self) -> bool {
-        let stream = self.stream.get_ref();
+        let stream = &self.raw.stream;
         let mut byte = [0];
         let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut byte));
         let blocking = stream.set_nonblocking(false);
@@ -127,28 +115,17 @@ impl Client {
         };
         let head =
             format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n");
-        self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())
+        self.raw.try_send(&[head.as_bytes(), body].concat())
     }
 
     /// Sends these bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.get_mut().write_all(bytes)
+        self.raw.try_send(bytes)
     }
 
     /// Reads one answer.
     pub fn answer(&mut self) -> io::Result<Answer> {
-        let head = self.head()?;
-        let mut body = Vec::new();
-        if head.chunked {
-            while let Some(chunk) = self.chunk()? {
-                body.extend_from_slice(&chunk);
-            }
-        } else {
-            body.resize(head.length, 0);
-            self.stream.read_exact(&mut body)?;
-        }
-        let Head { status, version, expires_ms, closes, .. } = head;
-        Ok(Answer { status, version, expires_ms, body, closes })
+        Answer::of(&self.raw.try_response()?)
     }
 
     /// Sends a request and reads the answer. After an error the outcome is unknown.
@@ -178,7 +155,7 @@ impl Client {
     /// Sends a `GET` of a key that needs no encoding, and reads the answer. Repeats the request
     /// while the node is overloaded, or disconnects this client because of overload.
     pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
-        let (address, begun) = (self.stream.get_ref().peer_addr()?, Instant::now());
+        let (address, begun) = (self.raw.stream.peer_addr()?, Instant::now());
         loop {
             let answer = self.get(key);
             let is_over = begun.elapsed() > PATIENCE;
@@ -204,70 +181,42 @@ impl Client {
         let begun = Instant::now();
         let head = loop {
             self.send("GET", &format!("/v0/entities?start={start}"), b"")?;
-            let head = self.head()?;
+            let mut head = self.raw.read_head()?;
             if head.status != 503 || begun.elapsed() > PATIENCE {
                 break head;
             }
-            self.stream.read_exact(&mut vec![0; head.length])?;
+            self.raw.try_body(&mut head)?;
             thread::sleep(AGAIN);
         };
-        if head.status != 200 || !head.chunked {
+        if head.status != 200 || head.header("transfer-encoding") != Some("chunked") {
             return Err(malformed(&format!("a range with status {}", head.status)));
         }
-        while let Some(chunk) = self.chunk()? {
+        while let Some(chunk) = self.raw.read_chunk()? {
             let (key, value) = split_item(&chunk).ok_or_else(|| malformed("an item"))?;
             item(key, value)?;
         }
         Ok(())
     }
+}
 
-    fn head(&mut self) -> io::Result<Head> {
-        let line = self.line()?;
-        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let mut head = Head { status: status.ok_or_else(|| malformed(&line))?, ..Head::default() };
-        loop {
-            let line = self.line()?.to_ascii_lowercase();
-            if line.is_empty() {
-                return Ok(head);
-            }
-            if let Some(length) = line.strip_prefix("content-length: ") {
-                head.length = length.parse().map_err(|_| malformed(&line))?;
-            }
-            if let Some(version) = line.strip_prefix("etag: ") {
-                head.version = Some(version.trim_matches('"').to_owned());
-            }
-            if let Some(receipt) = line.strip_prefix("kvorum-receipt: version=\"") {
-                head.version = receipt.split('"').next().map(str::to_owned);
-            }
-            if let Some(expires) = line.strip_prefix("kvorum-expires: ") {
-                // The header gives seconds with three decimals.
-                let millis = expires.replace('.', "").parse().map_err(|_| malformed(&line))?;
-                head.expires_ms = Some(millis);
-            }
-            head.chunked |= line == "transfer-encoding: chunked";
-            head.closes |= line == "connection: close";
-        }
-    }
-
-    /// Reads the next chunk; returns `None` after the last.
-    fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let line = self.line()?;
-        let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
-        let mut chunk = vec![0; length];
-        self.stream.read_exact(&mut chunk)?;
-        match self.line()?.as_str() {
-            "" => Ok((length > 0).then_some(chunk)),
-            line => Err(malformed(line)),
-        }
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        match line.strip_suffix("\r\n") {
-            Some(line) => Ok(line.to_owned()),
-            None => Err(ErrorKind::UnexpectedEof.into()),
-        }
+impl Answer {
+    fn of(response: &raw::Response) -> io::Result<Self> {
+        let receipt = response.header("kvorum-receipt");
+        let receipt = receipt.and_then(|receipt| receipt.strip_prefix("version=\""));
+        let version = match receipt {
+            Some(receipt) => receipt.split('"').next().map(str::to_owned),
+            None => response.header("etag").map(|tag| tag.trim_matches('"').to_owned()),
+        };
+        // The header gives seconds with three decimals.
+        let millis =
+            |expires: &str| expires.replace('.', "").parse().map_err(|_| malformed(expires));
+        Ok(Self {
+            status: response.status,
+            version,
+            expires_ms: response.header("kvorum-expires").map(millis).transpose()?,
+            body: response.body(),
+            closes: response.closes(),
+        })
     }
 }
 

@@ -14,6 +14,7 @@ pub mod node;
 pub mod oracle;
 pub mod ports;
 pub mod random;
+pub mod raw;
 pub mod workload;
 
 use std::io;

@@ -1,10 +1,10 @@
-//! The `kvorum` process under test.
+//! The `kvorum` process under test: its launch, its signals and end, and its figures in `/proc`.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +16,9 @@ use crate::client::Client;
 
 /// Time after which a start or a stop counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Part of the last line of a node's greeting.
+const GREETING_ENDS: &str = "/v0/entities?start=";
 
 /// Launch parameters of a node.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub struct Node {
     child: Child,
     /// Address of the running node.
     pub address: SocketAddr,
+    /// The text that the node printed when it began to serve.
+    pub greeting: String,
 }
 
 impl Launch {
@@ -69,11 +74,7 @@ impl Launch {
         command.args(&words[1..]);
         command.args(["serve", "--listen", &self.listen.to_string(), "--data"]).arg(&self.data);
         command.args(&self.args);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("KVORUM_") {
-                command.env_remove(name);
-            }
-        }
+        without_settings(&mut command);
         let log = File::options().create(true).append(true).open(&self.log)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         Ok(command)
@@ -87,38 +88,66 @@ impl Launch {
     /// Starts a node and waits until it serves.
     pub fn start(&self) -> Result<Node, Failure> {
         let logged = fs::metadata(&self.log).map_or(0, |log| log.len()) as usize;
-        let mut child = self.spawn()?;
-        let stdout = child.stdout.take();
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            // Reads to the end, because a full pipe would block the node.
-            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
-                let Ok(line) = line else { return };
-                if let Some(address) = parse_listen_line(&line) {
-                    let _ = sender.send(address);
-                }
-            }
-        });
-        if let Ok(address) = receiver.recv_timeout(PATIENCE) {
-            return Ok(Node { child, address });
-        }
-        let _ = child.kill();
-        let ended = child.wait()?;
+        let failure = match Node::start(&mut self.command()?) {
+            Err(Failure::Refused(why)) => why,
+            started => return started,
+        };
         // Reading a pipe or a device would never end.
         let is_file = fs::metadata(&self.log)?.is_file();
         let log = if is_file { fs::read(&self.log)? } else { Vec::new() };
         let said = String::from_utf8_lossy(log.get(logged..).unwrap_or_default()).into_owned();
-        Err(Failure::Refused(format!("the node ended with {ended}: {}", said.trim())))
+        Err(Failure::Refused(format!("{failure}{}", said.trim())))
     }
 }
 
-/// Parses the address in the line that reports where the node listens.
-fn parse_listen_line(line: &str) -> Option<SocketAddr> {
-    let rest = line.split_once(" listening on http://")?.1;
-    rest.split(',').next()?.parse().ok()
+/// Removes the variables of this program's environment that would be settings of a node.
+pub fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KVORUM_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Parses the address in the greeting.
+fn parse_address(greeting: &str) -> Option<SocketAddr> {
+    let url = greeting.split_once(" listening on http")?.1;
+    let address = url.split_once("://")?.1.split([',', ' ', '/']).next()?;
+    address.parse().ok()
 }
 
 impl Node {
+    /// Starts a node by a command that ends in `serve` and its arguments, and waits until the node
+    /// serves. If stderr is a pipe and the node ends instead, the failure contains its log.
+    pub fn start(command: &mut Command) -> Result<Self, Failure> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let mut greeting = String::new();
+            // Reads to the end, because a full pipe would block the node.
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
+                let Ok(line) = line else { return };
+                greeting = greeting + &line + "\n";
+                if line.contains(GREETING_ENDS) {
+                    let _ = sender.send(std::mem::take(&mut greeting));
+                }
+            }
+        });
+        let greeting = receiver.recv_timeout(PATIENCE);
+        let served = greeting.ok().and_then(|said| Some((parse_address(&said)?, said)));
+        if let Some((address, greeting)) = served {
+            return Ok(Self { child, address, greeting });
+        }
+        let _ = child.kill();
+        let ended = child.wait()?;
+        let mut log = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            stderr.read_to_string(&mut log)?;
+        }
+        Err(Failure::Refused(format!("the node ended with {ended}: {log}")))
+    }
+
     /// Returns the id of the node's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -144,16 +173,26 @@ impl Node {
     /// Stops the node by SIGTERM. Returns its exit status.
     pub fn stop(mut self) -> Result<ExitStatus, Failure> {
         self.signal(Signal::TERM)?;
+        self.wait()
+    }
+
+    /// Waits until the node ends. Returns its exit status.
+    pub fn wait(&mut self) -> Result<ExitStatus, Failure> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
             if begun.elapsed() > PATIENCE {
-                return Err(Failure::Broken("the node does not end after SIGTERM".to_owned()));
+                return Err(Failure::Broken(format!("the node does not end in {PATIENCE:?}")));
             }
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Returns the node's stderr, if that is a pipe and was not taken before.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
     }
 
     /// Returns true if the node has ended on its own.

@@ -48,13 +48,19 @@ pub fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     Ok(offsets)
 }
 
-/// Returns the wrapper that runs a node with a wall clock that the file at `offset` controls. The
-/// environment variable `LIBFAKETIME` gives the path of the library, if not the usual one.
-pub fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
+/// Returns the path of libfaketime. The environment variable `LIBFAKETIME` gives the path, if it is
+/// not the usual one.
+pub fn library() -> Result<String, Failure> {
     let named = std::env::var("LIBFAKETIME").ok();
     let library =
         named.as_deref().into_iter().chain(LIBRARIES).find(|path| Path::new(path).exists());
     let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
+    Ok(library.to_owned())
+}
+
+/// Returns the wrapper that runs a node with a wall clock that the file at `offset` controls.
+pub fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
+    let library = library()?;
     Ok(vec![
         "env".to_owned(),
         format!("LD_PRELOAD={library}"),

@@ -1,61 +1,75 @@
-//! An HTTP client that sends exactly the bytes it is given.
+//! A blocking HTTP/1.1 client with one connection, in plaintext or by TLS. It sends exactly the
+//! bytes it is given, also wrong, partial and pipelined ones, and shows all that it receives.
+//!
+//! A function whose name begins with `try_` returns an error of the connection, or a malformed
+//! answer, as an error. The others are for tests, and panic.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::process::PATIENCE;
-
-/// Pauses between two requests of a client that runs until it is stopped. Without pauses the client
-/// would keep a CPU busy.
-pub(crate) fn between_turns() {
-    thread::sleep(Duration::from_millis(2));
-}
+/// Time limit of each operation of a test's connection, far longer than waits take on a busy
+/// machine.
+pub const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A client's connection to a node.
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+#[derive(Debug)]
+pub struct Client {
+    /// The socket, for its options and for bytes below TLS.
+    pub stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
     received: Vec<u8>,
+    /// Number of bytes at the start of `received` that were returned already.
+    taken: usize,
 }
 
 /// A complete answer.
 #[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) version: String,
-    pub(crate) status: u16,
+pub struct Response {
+    /// The version of HTTP, as in `HTTP/1.1`.
+    pub version: String,
+    /// The status code.
+    pub status: u16,
     headers: Vec<(String, String)>,
     /// The chunks of a chunked body, or any other body in one piece.
-    pub(crate) chunks: Vec<Vec<u8>>,
+    pub chunks: Vec<Vec<u8>>,
 }
 
 impl Response {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// Returns a header's value. Panics if the header is there twice.
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(known, _)| known == name);
         let first = found.next();
         assert!(found.next().is_none(), "{name} is there twice");
         first.map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn body(&self) -> Vec<u8> {
+    /// Returns the whole body.
+    pub fn body(&self) -> Vec<u8> {
         self.chunks.concat()
     }
 
-    pub(crate) fn json(&self) -> serde_json::Value {
+    /// Returns the problem document of an error's answer.
+    pub fn json(&self) -> serde_json::Value {
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         let json: serde_json::Value = serde_json::from_slice(&self.body()).unwrap();
         assert_eq!(json["status"], self.status);
         json
     }
 
-    pub(crate) fn closes(&self) -> bool {
+    /// Returns true if the server accepts no more requests on this connection.
+    pub fn closes(&self) -> bool {
         self.header("connection") == Some("close")
     }
+}
+
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
 fn ended(what: &str) -> io::Error {
@@ -63,16 +77,22 @@ fn ended(what: &str) -> io::Error {
 }
 
 impl Client {
-    pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, tls: None, received: Vec::new() }
+    /// Connects in plaintext.
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address, PATIENCE).unwrap()
+    }
+
+    /// Connects in plaintext, with `patience` as the time limit of this and every later operation.
+    pub fn try_connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream, tls: None, received: Vec::new(), taken: 0 })
     }
 
     /// Connects by TLS.
-    pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+    pub fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
         let mut client = Self::connect(address);
         let name = ServerName::try_from(address.ip().to_string()).unwrap();
         let tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
@@ -84,15 +104,17 @@ impl Client {
     }
 
     /// Returns the TLS session.
-    pub(crate) fn tls(&mut self) -> &mut ClientConnection {
+    pub fn tls(&mut self) -> &mut ClientConnection {
         self.tls.as_mut().unwrap()
     }
 
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    /// Sends these bytes as they are.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes.as_ref()).unwrap();
     }
 
-    fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends these bytes as they are.
+    pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             None => self.stream.write_all(bytes),
             Some(tls) => {
@@ -104,17 +126,18 @@ impl Client {
     }
 
     /// Sends a GET; an error of the connection is returned.
-    pub(crate) fn try_get(&mut self, target: &str) -> io::Result<Response> {
+    pub fn try_get(&mut self, target: &str) -> io::Result<Response> {
         self.try_send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
         self.try_response()
     }
 
-    pub(crate) fn finish_sending(&self) {
+    /// Closes the sending half of the connection.
+    pub fn finish_sending(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Sends a request with a body of known length (none for an empty GET, HEAD or DELETE).
-    pub(crate) fn request(&mut self, method: &str, target: &str, body: &[u8]) -> Response {
+    pub fn request(&mut self, method: &str, target: &str, body: &[u8]) -> Response {
         let length = match body {
             [] if method != "PUT" => String::new(),
             body => format!("Content-Length: {}\r\n", body.len()),
@@ -124,31 +147,42 @@ impl Client {
         if method == "HEAD" { self.head_response() } else { self.response() }
     }
 
-    pub(crate) fn get(&mut self, target: &str) -> Response {
+    /// Sends a GET, and reads the answer.
+    pub fn get(&mut self, target: &str) -> Response {
         self.request("GET", target, b"")
     }
 
-    pub(crate) fn put(&mut self, target: &str, body: &[u8]) -> Response {
+    /// Sends a PUT, and reads the answer.
+    pub fn put(&mut self, target: &str, body: &[u8]) -> Response {
         self.request("PUT", target, body)
     }
 
-    pub(crate) fn delete(&mut self, target: &str) -> Response {
+    /// Sends a DELETE, and reads the answer.
+    pub fn delete(&mut self, target: &str) -> Response {
         self.request("DELETE", target, b"")
     }
 
-    pub(crate) fn response(&mut self) -> Response {
+    /// Reads an answer.
+    pub fn response(&mut self) -> Response {
         self.try_response().unwrap()
     }
 
     /// Reads the head of an answer that has no body.
-    pub(crate) fn head_response(&mut self) -> Response {
+    pub fn head_response(&mut self) -> Response {
         self.read_head().unwrap()
     }
 
-    pub(crate) fn try_response(&mut self) -> io::Result<Response> {
+    /// Reads an answer.
+    pub fn try_response(&mut self) -> io::Result<Response> {
         let mut response = self.read_head()?;
-        if response.status < 200 {
-            return Ok(response);
+        self.try_body(&mut response)?;
+        Ok(response)
+    }
+
+    /// Reads the body of an answer whose head was read.
+    pub fn try_body(&mut self, response: &mut Response) -> io::Result<()> {
+        if response.status < 200 || matches!(response.status, 204 | 304) {
+            return Ok(());
         }
         if response.header("transfer-encoding") == Some("chunked") {
             assert_eq!(response.header("content-length"), None);
@@ -156,24 +190,29 @@ impl Client {
                 response.chunks.push(chunk);
             }
         } else if let Some(length) = response.header("content-length") {
-            let length = length.parse().unwrap();
+            let length = length.parse().map_err(|_| malformed(length))?;
             let body = self.take(length, "a body")?;
             response.chunks.push(body);
         } else {
             response.chunks.push(self.rest()?);
         }
-        Ok(response)
+        Ok(())
     }
 
-    pub(crate) fn read_head(&mut self) -> io::Result<Response> {
+    /// Reads an answer's head, and leaves the body to later calls.
+    pub fn read_head(&mut self) -> io::Result<Response> {
         let status_line = self.line("a head")?;
-        let (version, status) = status_line.split_once(' ').unwrap();
-        let (version, status) = (version.to_owned(), status[..3].parse().unwrap());
+        let parts = status_line.split_once(' ');
+        let parts = parts.and_then(|(version, rest)| Some((version, rest.get(..3)?.parse().ok()?)));
+        let (version, status) = parts.ok_or_else(|| malformed(&status_line))?;
+        let version = version.to_owned();
         let mut headers = Vec::new();
         loop {
             let line = self.line("a head")?;
             let Some((name, value)) = line.split_once(": ") else {
-                assert!(line.is_empty(), "{line:?}");
+                if !line.is_empty() {
+                    return Err(malformed(&line));
+                }
                 return Ok(Response { version, status, headers, chunks: Vec::new() });
             };
             headers.push((name.to_lowercase(), value.to_owned()));
@@ -181,32 +220,39 @@ impl Client {
     }
 
     /// Reads the next chunk of a chunked body; `None` after the last.
-    pub(crate) fn read_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let length = usize::from_str_radix(&self.line("a chunk's head")?, 16).unwrap();
+    pub fn read_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.line("a chunk's head")?;
+        let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
         let chunk = self.take(length, "a chunk")?;
-        assert_eq!(self.line("a chunk's end")?, "");
-        Ok((length > 0).then_some(chunk))
+        match self.line("a chunk's end")?.as_str() {
+            "" => Ok((length > 0).then_some(chunk)),
+            line => Err(malformed(line)),
+        }
     }
 
     /// Reads everything up to the end of the connection.
-    pub(crate) fn rest(&mut self) -> io::Result<Vec<u8>> {
+    pub fn rest(&mut self) -> io::Result<Vec<u8>> {
         while self.fill()? {}
-        Ok(std::mem::take(&mut self.received))
+        let rest = self.received.split_off(self.taken);
+        (self.received, self.taken) = (Vec::new(), 0);
+        Ok(rest)
     }
 
     /// True if the server closes or resets the connection without sending anything more.
-    pub(crate) fn is_closed(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         match self.fill() {
-            Ok(more) => !more && self.received.is_empty(),
+            Ok(more) => !more && self.received.len() == self.taken,
             Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
         }
     }
 
     fn line(&mut self, of: &str) -> io::Result<String> {
         loop {
-            if let Some(end) = self.received.windows(2).position(|pair| pair == b"\r\n") {
-                let line = self.received.drain(..end + 2).collect::<Vec<_>>();
-                return Ok(String::from_utf8(line[..end].to_vec()).unwrap());
+            let left = &self.received[self.taken..];
+            if let Some(end) = left.windows(2).position(|pair| pair == b"\r\n") {
+                let line = left[..end].to_vec();
+                self.taken += end + 2;
+                return String::from_utf8(line).map_err(|_| malformed("a line"));
             }
             if !self.fill()? {
                 return Err(ended(of));
@@ -215,12 +261,14 @@ impl Client {
     }
 
     fn take(&mut self, length: usize, of: &str) -> io::Result<Vec<u8>> {
-        while self.received.len() < length {
+        while self.received.len() - self.taken < length {
             if !self.fill()? {
                 return Err(ended(of));
             }
         }
-        Ok(self.received.drain(..length).collect())
+        let taken = self.received[self.taken..self.taken + length].to_vec();
+        self.taken += length;
+        Ok(taken)
     }
 
     /// Receives more bytes; returns false at the end of the connection.
@@ -237,6 +285,7 @@ impl Client {
                 read => break read?,
             }
         };
+        self.received.drain(..std::mem::take(&mut self.taken));
         self.received.extend_from_slice(&piece[..len]);
         Ok(len > 0)
     }
