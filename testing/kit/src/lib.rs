@@ -13,6 +13,7 @@ pub mod faults;
 pub mod node;
 pub mod oracle;
 pub mod ports;
+pub mod process;
 pub mod random;
 pub mod raw;
 pub mod workload;

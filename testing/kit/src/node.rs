@@ -1,18 +1,19 @@
-//! The `kvorum` process under test: its launch, its signals and end, and its figures in `/proc`.
+//! The `kvorum` process under test: its launch, its end, and its metrics.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::Failure;
 use crate::client::Client;
+use crate::process::Process;
 
 /// Time after which a start or a stop counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -40,7 +41,7 @@ pub struct Launch {
 /// A running node, killed when dropped.
 #[derive(Debug)]
 pub struct Node {
-    child: Child,
+    process: Process,
     /// Address of the running node.
     pub address: SocketAddr,
     /// The text that the node printed when it began to serve.
@@ -120,8 +121,8 @@ impl Node {
     /// Starts a node by a command that ends in `serve` and its arguments, and waits until the node
     /// serves. If stderr is a pipe and the node ends instead, the failure contains its log.
     pub fn start(command: &mut Command) -> Result<Self, Failure> {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let stdout = child.stdout.take();
+        let mut process = Process::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+        let stdout = process.take_stdout();
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let mut greeting = String::new();
@@ -137,20 +138,16 @@ impl Node {
         let greeting = receiver.recv_timeout(PATIENCE);
         let served = greeting.ok().and_then(|said| Some((parse_address(&said)?, said)));
         if let Some((address, greeting)) = served {
-            return Ok(Self { child, address, greeting });
+            return Ok(Self { process, address, greeting });
         }
-        let _ = child.kill();
-        let ended = child.wait()?;
-        let mut log = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            stderr.read_to_string(&mut log)?;
-        }
+        let ended = process.kill()?;
+        let log = process.read_stderr()?;
         Err(Failure::Refused(format!("the node ended with {ended}: {log}")))
     }
 
     /// Returns the id of the node's process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Connects to the node.
@@ -160,13 +157,12 @@ impl Node {
 
     /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        Ok(kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)?)
+        Ok(self.process.signal(signal)?)
     }
 
     /// Kills the node, as by `kill -9`.
     pub fn kill(mut self) -> Result<(), Failure> {
-        self.child.kill()?;
-        self.child.wait()?;
+        self.process.kill()?;
         Ok(())
     }
 
@@ -178,53 +174,33 @@ impl Node {
 
     /// Waits until the node ends. Returns its exit status.
     pub fn wait(&mut self) -> Result<ExitStatus, Failure> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            if begun.elapsed() > PATIENCE {
-                return Err(Failure::Broken(format!("the node does not end in {PATIENCE:?}")));
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
+        let hangs = || Failure::Broken(format!("the node does not end in {PATIENCE:?}"));
+        self.process.wait_within(PATIENCE)?.ok_or_else(hangs)
     }
 
     /// Returns the node's stderr, if that is a pipe and was not taken before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
-        self.child.stderr.take()
+        self.process.take_stderr()
     }
 
     /// Returns true if the node has ended on its own.
     pub fn has_ended(&mut self) -> Result<bool, Failure> {
-        Ok(self.child.try_wait()?.is_some())
+        Ok(self.process.has_ended()?)
     }
 
     /// Returns the resident memory in bytes, current and peak.
     pub fn resident(&self) -> Result<(u64, u64), Failure> {
-        let status = self.proc("status")?;
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-        };
-        let missing = || Failure::Environment("no memory figures in /proc".to_owned());
-        Ok((field("VmRSS:").ok_or_else(missing)?, field("VmHWM:").ok_or_else(missing)?))
+        Ok(self.process.resident()?)
     }
 
     /// Returns the CPU time that the node has used so far.
     pub fn cpu(&self) -> Result<Duration, Failure> {
-        let stat = self.proc("stat")?;
-        // The fields after the name, which may contain anything: the state, 10 more fields, then
-        // user and system time.
-        let after = stat.rsplit(')').next().unwrap_or_default();
-        let ticks = after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
-        let second = rustix::param::clock_ticks_per_second();
-        Ok(Duration::from_millis(Duration::from_secs(ticks).as_millis() as u64 / second))
+        Ok(self.process.cpu()?)
     }
 
     /// Returns the number of open file descriptors.
     pub fn descriptors(&self) -> Result<usize, Failure> {
-        Ok(fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
+        Ok(self.process.descriptors()?)
     }
 
     /// Returns the value of the first line of `/metrics` that begins with `name`, or `None` without
@@ -234,16 +210,5 @@ impl Node {
         let text = String::from_utf8_lossy(&text);
         let line = text.lines().find(|line| line.starts_with(name));
         Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
-    }
-
-    fn proc(&self, file: &str) -> Result<String, Failure> {
-        Ok(fs::read_to_string(Path::new("/proc").join(self.pid().to_string()).join(file))?)
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
