@@ -13,14 +13,14 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Crates and folders that no user runs.
-LABORATORY = ("bench/", "torture/", "fuzz/", "crates/sim/", "crates/linear/", "planted/")
+LABORATORY = ("bench/", "testing/", "fuzz/", "crates/sim/", "crates/linear/", "planted/")
 
 
 def crate_of(path):
     parts = path.split("/")
     if parts[0] in ("src", "tests", "build.rs"):
         return "kvorum"
-    return "/".join(parts[:2]) if parts[0] in ("crates", "bench") else parts[0]
+    return "/".join(parts[:2]) if parts[0] in ("crates", "bench", "testing") else parts[0]
 
 
 def is_test_file(path):

@@ -4,7 +4,7 @@
 #
 #   planted/run.sh                  all bugs; prints a table in Markdown
 #   planted/run.sh 07 12            those only
-#   planted/run.sh --check          only whether every patch still applies, of torture/releases too
+#   planted/run.sh --check          only whether every patch still applies, of testing/torture/releases too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,8 +13,8 @@ if [ "${1:-}" = --check ]; then
         git apply --check "$patch" || { echo "$patch no longer applies" >&2; exit 1; }
     done
     # The second of these patches applies on top of the first one.
-    cat torture/releases/*.patch | git apply --check ||
-        { echo "torture/releases/*.patch no longer apply" >&2; exit 1; }
+    cat testing/torture/releases/*.patch | git apply --check ||
+        { echo "testing/torture/releases/*.patch no longer apply" >&2; exit 1; }
     exit 0
 fi
 

@@ -5,12 +5,18 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use torture::{
-    Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
-    fuzz, hints, histories, kill, lives, memory, mixed, outdated, partition, pause, power_cut,
-    purge, real_input, repair, restarts, scans, set_aside, settings, slow, stderr, steady,
-    stranger, strikes, sync_error, tombstones, unread, wiped, wrong_clock,
-};
+use kit::Failure;
+use torture::Setup;
+use torture::clients::{crowd, fuzz, slow, steady};
+use torture::clock::{clocks, expiry, wrong_clock};
+use torture::combined::{histories, mixed};
+use torture::crash::{counters, kill, lives, pause, scans};
+use torture::disk::{blackout, corrupt, disk_full, power_cut, sync_error, wiped};
+use torture::limits::{descriptors, memory, real_input, stderr, unread};
+use torture::network::{partition, stranger};
+use torture::old_copy::{outdated, set_aside};
+use torture::replicas::{hints, purge, repair, strikes, tombstones};
+use torture::restart::{restarts, settings};
 
 fn setup(rounds: u32) -> Setup {
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_kvorum"));

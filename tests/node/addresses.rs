@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 
+use kit::ports;
 use serde_json::Value;
 use tempfile::TempDir;
-use torture::ports;
 
 use crate::cluster::{Cluster, key};
 use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};

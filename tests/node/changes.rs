@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kit::ports;
+use kit::raw::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use torture::ports;
 
-use crate::client::Client;
 use crate::cluster::{Cluster, key};
 use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
 use crate::process::{Node, kvorum, run, wait_until};

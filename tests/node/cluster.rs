@@ -8,12 +8,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kit::ports;
+use kit::raw::{Client, Response};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
-use torture::ports;
 
-use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};
 
 /// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.

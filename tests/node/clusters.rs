@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 
+use kit::raw::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::changes::Joiner;
-use crate::client::Client;
 use crate::cluster::{Cluster, key};
 use crate::http2::metric;
 use crate::moves::{cluster_command, layout, moved, planned};

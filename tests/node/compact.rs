@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use kit::raw::Client;
 use serde_json::Value;
 
-use crate::client::Client;
 use crate::process::{Node, kvorum, run, wait_until};
 
 /// Flags of a small store, so that a few MiB make several tables.

@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use crate::client::{Client, Response};
+use kit::raw::{Client, Response};
+
 use crate::cluster::Cluster;
 use crate::process::{Node, kvorum};
 

@@ -1,7 +1,8 @@
 //! A request's conditions are honored or refused, but never ignored; a request with an ambiguous
 //! head is refused.
 
-use crate::client::{Client, Response};
+use kit::raw::{Client, Response};
+
 use crate::process::Node;
 
 fn ask(client: &mut Client, method: &str, target: &str, headers: &str, body: &str) -> Response {

@@ -1,7 +1,8 @@
 //! More clients than client slots: peers, probes and operators are admitted, idle clients are
 //! closed to free slots, and a client that finds no slot gets 503.
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::cluster::Cluster;
 use crate::process::{Node, wait_until};
 

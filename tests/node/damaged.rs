@@ -86,7 +86,7 @@ fn a_table_that_a_compaction_can_not_read_is_counted() {
     flip_where(&data.path().join("data"), ".sst", b"key0000");
     let node = Node::start_with(kvorum(), data, &args);
     let mut client = node.client();
-    let damaged = |client: &mut crate::client::Client| {
+    let damaged = |client: &mut kit::raw::Client| {
         let status: Value = serde_json::from_slice(&client.get("/v0/status").body()).unwrap();
         let metrics = String::from_utf8(client.get("/metrics").body()).unwrap();
         let metric = metrics.lines().find_map(|line| line.strip_prefix("kvorum_damaged_tables "));

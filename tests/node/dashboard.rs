@@ -1,10 +1,10 @@
 //! The dashboard's requests to a node: its files, snapshots as server-sent events, the replicas of
 //! a key. The page itself is tested in a browser (`tests/browser/dashboard.spec.js`).
 
+use kit::raw::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::process::{Node, PATIENCE, wait_until};
 

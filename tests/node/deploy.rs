@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use kit::raw::Client;
 use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::client::Client;
 use crate::process::{Node, kvorum, run};
 use crate::tls::Certs;
 

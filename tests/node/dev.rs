@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use kit::ports;
+use kit::raw::Client;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
-use torture::ports;
 
-use crate::client::Client;
 use crate::process::{DEADLINE, kvorum, run, wait_until};
 use crate::stderr;
 use crate::tls::Certs;

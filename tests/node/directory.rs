@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::process::{Node, kvorum, run, wait_until};
 
 fn put(client: &mut Client, key: &str) -> u16 {

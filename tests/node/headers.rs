@@ -1,7 +1,8 @@
 //! Request headers that are permitted, and answer headers for caches, browsers and tools that talk
 //! to any server.
 
-use crate::client::{Client, Response};
+use kit::raw::{Client, Response};
+
 use crate::process::Node;
 use crate::tokens::{routes, scope};
 

@@ -3,7 +3,8 @@
 
 use std::thread;
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::cluster::Cluster;
 use crate::process::{Node, wait_until};
 

@@ -5,11 +5,11 @@ use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use kit::raw::Client;
 use serde_json::Value;
 
-use crate::client::{Client, between_turns};
 use crate::cluster::{Cluster, key};
-use crate::process::{run, wait_until};
+use crate::process::{between_turns, run, wait_until};
 
 fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     let url = format!("http://{}", cluster.address(node));

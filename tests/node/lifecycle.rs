@@ -247,7 +247,7 @@ fn too_few_file_descriptors_refuse_nobody_who_is_served() {
     let mut served = node.client();
     assert_eq!(served.put("/v0/entity?id=k", b"v").status, 201);
     let crowd: Vec<_> = (0..200).map(|_| node.client()).collect();
-    let failures = |client: &mut crate::client::Client| {
+    let failures = |client: &mut kit::raw::Client| {
         let text = String::from_utf8(client.get("/metrics").body()).unwrap();
         let line = text.lines().find(|line| line.starts_with("kvorum_accept_failures")).unwrap();
         line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()

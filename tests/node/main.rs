@@ -6,7 +6,6 @@ mod a_while;
 mod addresses;
 mod bench;
 mod changes;
-mod client;
 mod clocks;
 mod closed;
 mod cluster;

@@ -1,6 +1,7 @@
 //! Rows 32 and 34 of the reliability table: input that is not HTTP, and excessive input.
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::process::Node;
 
 /// Sends `bytes`; asserts that the server closes the connection, and returns its status.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::between_turns;
 use crate::cluster::{Cluster, key};
+use crate::process::between_turns;
 use crate::process::{run, wait_until};
 
 /// Number of keys that each client writes and reads.

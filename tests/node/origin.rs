@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use crate::client::{Client, Response};
+use kit::raw::{Client, Response};
+
 use crate::process::{Node, kvorum, run};
 use crate::profile::own_address;
 use crate::tokens::{routes, scope};

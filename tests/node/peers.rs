@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use kit::raw::Client;
 use protocol::handshake::{
     ConnectionKind, Handshake, HandshakeIdentity, HandshakeRefused, PeerSeen, Secret, Secrets,
 };
@@ -15,7 +16,6 @@ use protocol::{
     OwnCluster, Proof, Proofs, Reply, Request, Topology, ViewId, Views,
 };
 
-use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
 pub(crate) const SECRET: &str = "sixteen bytes and more";

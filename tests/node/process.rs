@@ -1,17 +1,17 @@
 //! A node as a child process, on a free port, with a data directory of its own.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use kit::faults::clock;
+use kit::node::without_settings;
+use kit::raw::Client;
 use tempfile::TempDir;
 
-use crate::client::Client;
-
 /// Time limit of any wait before a test fails, far longer than waits take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
+pub(crate) const PATIENCE: Duration = kit::raw::PATIENCE;
 
 /// `--deadline` of a node whose test names none. On a busy machine a replica may answer later than
 /// the node's own default of 1 s.
@@ -20,24 +20,14 @@ pub(crate) const DEADLINE: &str = "4s";
 /// Returns a command for the binary with a clean environment.
 pub(crate) fn kvorum() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("KVORUM_") {
-            command.env_remove(name);
-        }
-    }
+    without_settings(&mut command);
     command
 }
-
-/// Paths on Debian and Ubuntu of the library that fakes a process's time.
-const FAKETIME: [&str; 2] = [
-    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
-    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
-];
 
 /// Returns a command for the binary with this wall clock, in libfaketime's words (`+3600s`); `None`
 /// = that library is not installed.
 pub(crate) fn kvorum_at(time: &str) -> Option<Command> {
-    let Some(library) = FAKETIME.iter().find(|library| Path::new(library).exists()) else {
+    let Ok(library) = clock::library() else {
         eprintln!("skipped: libfaketime is needed");
         return None;
     };
@@ -52,10 +42,9 @@ pub(crate) fn run(args: &[&str]) -> Output {
     kvorum().args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// A running node, killed when dropped.
+/// A running node with a data directory of its own, killed when dropped.
 pub(crate) struct Node {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+    node: kit::node::Node,
     pub(crate) greeting: String,
     pub(crate) address: SocketAddr,
     pub(crate) data: TempDir,
@@ -80,28 +69,10 @@ impl Node {
         args: &[&str],
     ) -> Self {
         command.env("KVORUM_DEADLINE", DEADLINE);
-        let mut child = command
-            .args(["serve", "--listen", listen, "--data"])
-            .arg(data.path().join("data"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut greeting = String::new();
-        while !greeting.contains("/v0/entities?start=") {
-            if stdout.read_line(&mut greeting).unwrap() == 0 {
-                let mut stderr = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-                panic!("the node did not start: {stderr}");
-            }
-        }
-        let url = greeting.split("listening on http").nth(1).unwrap();
-        let url = url.split_once("://").unwrap().1;
-        let address = url.split([',', ' ', '/']).next().unwrap().parse().unwrap();
-        Self { child, stdout, greeting, address, data }
+        command.args(["serve", "--listen", listen, "--data"]).arg(data.path().join("data"));
+        command.args(args).stderr(Stdio::piped());
+        let node = kit::node::Node::start(&mut command).unwrap_or_else(|why| panic!("{why}"));
+        Self { greeting: node.greeting.clone(), address: node.address, node, data }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -109,8 +80,7 @@ impl Node {
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.node.signal(signal).unwrap();
     }
 
     /// Returns the data directory.
@@ -140,24 +110,15 @@ impl Node {
 
     /// Takes the node's stderr, for the test to read or to close.
     pub(crate) fn take_stderr(&mut self) -> ChildStderr {
-        self.child.stderr.take().unwrap()
+        self.node.take_stderr().unwrap()
     }
 
     /// Waits until the process ends without a signal from this test; returns its exit status and
     /// its log, which is empty if the test took stderr.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(begun.elapsed() < PATIENCE, "the node does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
+        let status = self.node.wait().unwrap();
         let mut log = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
+        if let Some(mut stderr) = self.node.take_stderr() {
             stderr.read_to_string(&mut log).unwrap();
         }
         (status, log)
@@ -165,27 +126,24 @@ impl Node {
 
     /// Returns the path of a file in `/proc` about the process.
     pub(crate) fn proc(&self, name: &str) -> String {
-        format!("/proc/{}/{name}", self.child.id())
+        format!("/proc/{}/{name}", self.node.pid())
     }
 
     /// Returns the number of file descriptors in use.
     pub(crate) fn open_files(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        self.node.descriptors().unwrap()
     }
 
     /// Returns the resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+        self.node.resident().unwrap().0
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Pauses between two requests of a client that runs until it is stopped. Without pauses the client
+/// would keep a CPU busy.
+pub(crate) fn between_turns() {
+    std::thread::sleep(Duration::from_millis(2));
 }
 
 /// Waits until `done` returns true.

@@ -153,7 +153,7 @@ fn without_a_token_only_loopback_is_answered() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start_at("0.0.0.0:0", kvorum(), data, &["--insecure"]);
     let at = |ip: std::net::IpAddr| {
-        let mut client = crate::client::Client::connect((ip, node.address.port()).into());
+        let mut client = kit::raw::Client::connect((ip, node.address.port()).into());
         client.get("/admin/profile?seconds=1&format=folded")
     };
     let refused = at(address);

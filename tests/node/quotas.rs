@@ -1,9 +1,9 @@
 //! Storage quotas of prefixes: refused and repeated writes, on one node and on several, through any
 //! node, and after restarts.
 
+use kit::raw::Client;
 use serde_json::Value;
 
-use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::conditional::ask;
 use crate::moves::{moved, text};

@@ -4,7 +4,8 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::cluster::Cluster;
 use crate::process::{Node, wait_until};
 

@@ -1,7 +1,8 @@
 //! A node under rebuild while another one is down: the answers to clients, and the output of
 //! `kvorum status`.
 
-use crate::client::Response;
+use kit::raw::Response;
+
 use crate::cluster::{Cluster, key};
 use crate::conditional::ask;
 use crate::process::{run, wait_until};

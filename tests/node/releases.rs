@@ -19,10 +19,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Client, Response};
 use crate::cluster::Cluster;
 use crate::process::{Node, kvorum, kvorum_at, wait_until};
 use crate::tokens::{ADMIN, Files, bearer, memberships};
+use kit::raw::{Client, Response};
 
 /// The time at which fixtures are written, in seconds since 1970: 2026-01-01. Directories of the
 /// past are read on each machine whose clock is not behind that.

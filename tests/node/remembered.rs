@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use kit::raw::{Client, Response};
+
 use crate::changes::Joiner;
-use crate::client::{Client, Response};
 use crate::cluster::Cluster;
 use crate::conditional::ask;
 use crate::moves::{goes_by, moved, text};

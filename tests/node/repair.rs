@@ -6,12 +6,12 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kit::raw::Client;
 use lsm::{Batch, Db, Options, RealDisk, Space, Version};
 use protocol::Clock;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::client::Client;
 use crate::cluster::{Cluster, key};
 use crate::process::{Node, kvorum, run, wait_until};
 

@@ -171,7 +171,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
 
     wait_until("the twin is ready", || twin.client().get("/readyz").status == 200);
     let mut by_twin = twin.client();
-    let written = |client: &mut crate::client::Client| client.put(&key(1), b"twin").status == 201;
+    let written = |client: &mut kit::raw::Client| client.put(&key(1), b"twin").status == 201;
     wait_until("a write through the twin", || written(&mut by_twin));
     drop(by_twin);
     twin.stop();

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{ChildStderr, Command};
 
+use kit::raw::Client;
 use rustix::process::Signal;
 
-use crate::client::Client;
 use crate::process::{Node, wait_until};
 
 /// Number of lines, at least 1.5 MiB, that exceed the pipe and the node's buffer.

@@ -8,10 +8,10 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use kit::raw::{Client, Response};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::client::{Client, Response};
 use crate::cluster::{Cluster, key};
 use crate::listing::LINES;
 use crate::moves::{cluster_command, layout, planned, text};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kit::raw::{Client, Response};
 use lsm::{Batch, Engine, Fields, Kind, Options, RealDisk, Space, Version};
 
-use crate::client::{Client, Response};
 use crate::cluster::Cluster;
 use crate::process::{Node, kvorum, wait_until};
 

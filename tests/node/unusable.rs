@@ -283,7 +283,7 @@ fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_
     assert!(detail.contains("File too large") && detail.contains(limit), "{detail}");
     let ready = String::from_utf8(client.get("/readyz").body()).unwrap();
     assert!(ready.contains(limit), "{ready}");
-    let has_all = |client: &mut crate::client::Client| {
+    let has_all = |client: &mut kit::raw::Client| {
         for number in 0..20 {
             let got = client.get(&format!("/v0/entity?id=k{number}"));
             assert!(got.status == 200 && got.body() == value, "k{number}: {}", got.status);

@@ -2,7 +2,8 @@
 //! declines the offer by answering in HTTP/1.1, and a refused request gets its answer like any
 //! other.
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::process::Node;
 use crate::tokens::{Files, lone};
 

@@ -50,15 +50,14 @@ const NIGHTLY: &str = concat!("#[ig", "nore = \"nightly: ");
 const SLEEP: &str = concat!("sl", "eep(");
 
 /// Tests that sleep, each with the reason. All other tests wait for conditions.
-const SLEEPERS: [(&str, &str); 5] = [
+const SLEEPERS: [(&str, &str); 4] = [
     (
         "crates/load/tests/kit/engine/server.rs",
         "the server's delay is what the client has to measure",
     ),
-    ("tests/node/client.rs", "a client that goes on leaves CPU to the tests beside it"),
     ("tests/node/process.rs", "between two looks at a condition, up to a deadline"),
     ("tests/node/a_while/slow.rs", "a slow client is one that does nothing for a while"),
-    ("torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),
+    ("testing/kit/src/oracle/ledger/tests.rs", "the ledger tells events apart by their times"),
 ];
 
 /// A file, and the facts that follow from its path.

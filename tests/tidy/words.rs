@@ -79,7 +79,7 @@ fn old_words(line: &str) -> impl Iterator<Item = String> {
 /// True if people read the messages of a file. Tests and their scripts print only for each other.
 fn has_messages(path: &str) -> bool {
     let is_code = path.ends_with(".rs") || path.ends_with(".js");
-    let is_of_program = ["src/", "crates/", "torture/"].iter().any(|room| path.starts_with(room));
+    let is_of_program = ["src/", "crates/", "testing/"].iter().any(|room| path.starts_with(room));
     is_code && is_of_program && !path.contains("tests")
 }
 

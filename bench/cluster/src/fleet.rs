@@ -1,13 +1,14 @@
 //! The measured clusters: starts, fills, pauses and queries their nodes.
 
 use std::fmt;
-use std::io::{self, Read, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bench_table::Server;
+use kit::raw::{Client, Response};
 use load::{KeyOrder, Keys, Outcome, Pace, Plan, Requests, Target, Write};
 
 use crate::etcd;
@@ -18,6 +19,9 @@ pub(crate) const CONNECTIONS: usize = 64;
 
 /// Time limit for a cluster to answer after its start, and after a pause.
 const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// Time limit of one answer while the cluster starts.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Load before each measurement, which does not count: nodes connect and elect a leader.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -287,7 +291,7 @@ impl Fleet {
             let mut request = Vec::new();
             self.requests()(true, 0, &mut request);
             loop {
-                let status = ask(node.address, &request).ok().and_then(|page| status(&page));
+                let status = ask(node.address, &request).ok().map(|answer| answer.status);
                 match status {
                     Some(200..=299) => break,
                     _ if Instant::now() > deadline => {
@@ -313,16 +317,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
 }
 
 /// Sends an encoded request on a connection of its own, and returns the answer.
-pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    stream.write_all(request)?;
-    let mut start = [0; 512];
-    let len = stream.read(&mut start)?;
-    Ok(String::from_utf8_lossy(&start[..len]).into_owned())
-}
-
-/// Parses the status of an answer that begins as `HTTP/1.1 201 Created`.
-fn status(answer: &str) -> Option<u16> {
-    answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
+pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> io::Result<Response> {
+    let mut client = Client::try_connect(address, ANSWER_LIMIT)?;
+    client.try_send(request)?;
+    client.try_response()
 }

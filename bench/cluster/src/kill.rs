@@ -10,13 +10,13 @@
 //! Each client thread has a preferred node. If the preferred node refuses, disconnects or answers
 //! 5xx, the client asks the next node, once.
 
-use std::io::{self, BufRead, BufReader, Read, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bench_table::{Spread, Table};
+use kit::raw;
 
 use crate::Bench;
 use crate::fleet::{Kind, SyncSetting};
@@ -181,7 +181,7 @@ fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
 struct Client<'a> {
     nodes: &'a [SocketAddr],
     number: u64,
-    connections: Vec<Option<BufReader<TcpStream>>>,
+    connections: Vec<Option<raw::Client>>,
 }
 
 impl<'a> Client<'a> {
@@ -220,49 +220,18 @@ impl<'a> Client<'a> {
     /// Returns true if the node answered the request with something other than 5xx.
     fn ask(&mut self, node: usize, request: &[u8]) -> bool {
         let taken = self.connections[node].take();
-        let answer = taken.map_or_else(|| connect(self.nodes[node]), Ok).and_then(|mut stream| {
-            stream.get_mut().write_all(request)?;
-            let (status, goes_on) = read_answer(&mut stream)?;
-            Ok((goes_on.then_some(stream), status))
+        let connect = || raw::Client::try_connect(self.nodes[node], ANSWER_LIMIT);
+        let answer = taken.map_or_else(connect, Ok).and_then(|mut client| {
+            client.try_send(request)?;
+            let answer = client.try_response()?;
+            Ok(((!answer.closes()).then_some(client), answer.status))
         });
         match answer {
-            Ok((stream, status)) => {
-                self.connections[node] = stream;
+            Ok((client, status)) => {
+                self.connections[node] = client;
                 status < 500
             }
             Err(_) => false,
         }
     }
-}
-
-fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    stream.set_nodelay(true)?;
-    Ok(BufReader::new(stream))
-}
-
-/// Reads an answer to its end. Returns the status, and true if the connection can be used again.
-fn read_answer(stream: &mut BufReader<TcpStream>) -> io::Result<(u16, bool)> {
-    let mut line = String::new();
-    let (mut status, mut len, mut goes_on) = (None, 0, true);
-    loop {
-        line.clear();
-        if stream.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let text = line.trim_end().to_ascii_lowercase();
-        if status.is_none() {
-            status = text.split(' ').nth(1).and_then(|word| word.parse().ok());
-        } else if let Some(value) = text.strip_prefix("content-length:") {
-            len = value.trim().parse().unwrap_or(0);
-        } else if text == "connection: close" {
-            goes_on = false;
-        } else if text.is_empty() {
-            break;
-        }
-    }
-    io::copy(&mut stream.by_ref().take(len), &mut io::sink())?;
-    let status = status.ok_or(io::ErrorKind::InvalidData)?;
-    Ok((status, goes_on))
 }

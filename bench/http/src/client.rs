@@ -291,15 +291,6 @@ pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a `GET`, and returns the whole answer with its head.
-pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
-    Ok(page)
-}
-
 /// Waits until the server has used no CPU for `QUIET`, but at most two minutes.
 pub(crate) fn settle(server: &Server) {
     const QUIET: Duration = Duration::from_millis(500);

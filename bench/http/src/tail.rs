@@ -14,6 +14,9 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "tail";
 
+/// Time limit for the server's metrics.
+const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Requests per second of the measured rows.
 const RATE: u64 = 60_000;
 
@@ -175,7 +178,7 @@ fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result
 
 /// Returns the numbers of flushes and compactions so far, from the server's metrics.
 fn background_work(server: &Server) -> [f64; 2] {
-    let text = client::get(server.address, "/metrics").unwrap_or_default();
+    let text = load::server::fetch(server.address, "/metrics", SCRAPE_LIMIT).unwrap_or_default();
     ["flushes", "compactions"].map(|name| {
         text.lines()
             .filter(|line| !line.starts_with('#'))

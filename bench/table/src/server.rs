@@ -4,20 +4,19 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use kit::process::Process;
+use rustix::process::Signal;
 
 /// Time limit for a server to listen, which includes the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Ticks of `/proc/PID/stat` per second, which are fixed for user space on Linux.
-const TICKS: f64 = 100.0;
-
-/// A running server.
+/// A running server, killed when dropped: its data are thrown away, so that it need not stop in
+/// order.
 pub struct Server {
-    child: Child,
+    process: Process,
     /// Address that the server listens on.
     pub address: SocketAddr,
     /// Command line of the server, without the wrapper that ties the process to this program.
@@ -54,23 +53,18 @@ impl Server {
         let line = argv(&command);
         let output = fs::File::create(log).map_err(|error| format!("{log:?}: {error}"))?;
         let errors = output.try_clone().map_err(|error| format!("{log:?}: {error}"))?;
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            .spawn()
-            .map_err(|error| format!("`{line}`: {error}"))?;
-        let mut server = Self { child, address, argv: line };
+        let mut tied = Command::new("setpriv");
+        tied.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+        tied.stdin(Stdio::null()).stdout(output).stderr(errors);
+        let process = Process::start(&mut tied).map_err(|error| format!("`{line}`: {error}"))?;
+        let mut server = Self { process, address, argv: line };
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if TcpStream::connect(address).is_ok() {
                 return Ok(server);
             }
-            let ended = server.child.try_wait().ok().flatten();
-            if ended.is_some() || Instant::now() > deadline {
+            let ended = server.process.has_ended().unwrap_or_default();
+            if ended || Instant::now() > deadline {
                 let log = fs::read_to_string(log).unwrap_or_default();
                 let said = log.lines().next_back().unwrap_or("nothing").to_owned();
                 let line = &server.argv;
@@ -82,41 +76,28 @@ impl Server {
 
     /// Returns the server's process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Returns the user and system time of the server's threads so far, in seconds.
     pub fn cpu(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The name, in brackets, may contain anything. The 12th and 13th fields after it are utime
-        // and stime.
-        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-        let ticks: u64 =
-            after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
-        ticks as f64 / TICKS
+        self.process.cpu().unwrap_or_default().as_secs_f64()
     }
 
     /// Returns the number of bytes that the server has read from files so far, from the disk or the
     /// page cache, without memory-mapped and received ones.
     pub fn bytes_read(&self) -> u64 {
-        self.field("io", "rchar:")
+        self.process.bytes_read().unwrap_or_default()
     }
 
     /// Returns the number of bytes that the server has sent to the disk so far, or made dirty.
     pub fn bytes_written(&self) -> u64 {
-        self.field("io", "write_bytes:")
+        self.process.bytes_written().unwrap_or_default()
     }
 
     /// Returns the greatest resident memory of the server so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
-        self.field("status", "VmHWM:") * 1024
-    }
-
-    fn field(&self, file: &str, name: &str) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/{file}", self.pid())).unwrap_or_default();
-        text.lines()
-            .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0)
+        self.process.resident().unwrap_or_default().1
     }
 
     /// Stops the process while others are measured.
@@ -130,18 +111,7 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
-            // The signal fails only if the server is gone, which the measurement itself will
-            // report.
-            let _ = kill_process(pid, signal);
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The server's data are thrown away, so that the server need not stop in order.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // The signal fails only if the server is gone, which the measurement itself will report.
+        let _ = self.process.signal(signal);
     }
 }

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::client::{Client, Response, between_turns};
+use kit::raw::{Client, Response};
+
 use crate::cluster::Cluster;
-use crate::process::{Node, PATIENCE, kvorum, wait_until};
+use crate::process::{Node, PATIENCE, between_turns, kvorum, wait_until};
 
 /// Number of leases in a round.
 const LEASES: u64 = 24;

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
+use kit::raw::Client;
+
 use crate::process::Node;
 
 /// Number of clients with each kind of slowness.

@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use torture::ports;
+use kit::ports;
+use kit::raw::Client;
 
-use crate::client::{Client, between_turns};
 use crate::cluster::key;
-use crate::process::{Node, kvorum, wait_until};
+use crate::process::{Node, between_turns, kvorum, wait_until};
 
 /// Number of keys that are written before a story, and read after each of its commands.
 pub(super) const KEYS: usize = 200;

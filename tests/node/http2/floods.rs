@@ -11,7 +11,7 @@ use super::client::{
     RESET, Raw, SETTINGS, WINDOW_UPDATE, frame, head, literals, request,
 };
 use super::{metric, node};
-use crate::client::between_turns;
+use crate::process::between_turns;
 use crate::process::{Node, wait_until};
 
 /// Maximum number of bytes of a flood. The node must end a flood long before: after its GOAWAY it

@@ -83,7 +83,7 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     // A client that offers only HTTP/1.1 gets it, and so does one that offers nothing.
     for alpn in [&["http/1.1"][..], &[]] {
         let config = certs.client(None, alpn);
-        let mut old = crate::client::Client::secured(node.address, &config).unwrap();
+        let mut old = kit::raw::Client::secured(node.address, &config).unwrap();
         assert_eq!(old.get("/v0/entity?id=l").status, 200);
     }
     // A plaintext request on a port that speaks TLS gets an answer which says so, and nothing is
@@ -92,7 +92,7 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     assert!(refused.json()["detail"].as_str().unwrap().contains("https://"));
     // Other nodes are identified by ALPN; on their connections the node serves the peer protocol.
     let config = certs.client(None, &["kvorum-peer"]);
-    let mut peer = crate::client::Client::secured(node.address, &config).unwrap();
+    let mut peer = kit::raw::Client::secured(node.address, &config).unwrap();
     peer.send(crate::peers::UPGRADE);
     assert_eq!(peer.read_head().unwrap().status, 101);
 }

@@ -9,13 +9,13 @@ use std::process::Output;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use kit::raw::{Client, Response};
+use relay::{Framing, Relay};
 use serde_json::Value;
 
-use crate::client::{Client, Response};
 use crate::cluster::Cluster;
 use crate::http2::client::Http2;
 use crate::process::{Node, kvorum, wait_until};
-use relay::{Framing, Relay};
 
 pub(crate) const LINES: &str = "application/x-ndjson";
 const FRAMES: &str = "application/vnd.kvorum.items";

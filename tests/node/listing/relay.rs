@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
-use crate::client::{Client, Response};
+use kit::raw::{Client, Response};
 
 /// The proxy's treatment of a body.
 #[derive(Debug, Clone)]

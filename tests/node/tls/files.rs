@@ -6,14 +6,13 @@ use std::io::{BufRead, BufReader};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use kit::raw::Client;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
-
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::{Certs, metric};
-use crate::client::Client;
 use crate::process::{Node, run, wait_until};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

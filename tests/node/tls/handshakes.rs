@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kit::raw::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ClientConfig;
 
 use super::{Certs, metric};
-use crate::client::{Client, between_turns};
-use crate::process::{run, wait_until};
+use crate::process::{between_turns, run, wait_until};
 
 /// Number of handshakes that the test starts, if this process may have as many descriptors.
 const BEGUN: usize = 10_000;

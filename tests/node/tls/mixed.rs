@@ -4,11 +4,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use kit::raw::Client;
 use serde_json::Value;
 
 use super::Certs;
 use super::nodes::write;
-use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::moves::{goes_by, moved};
 use crate::process::{Node, kvorum, run, wait_until};

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, thread};
 
+use kit::raw::Client;
 use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -25,8 +26,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tempfile::TempDir;
 
-use crate::client::{Client, between_turns};
-use crate::process::{Node, kvorum, run, wait_until};
+use crate::process::{Node, between_turns, kvorum, run, wait_until};
 use crate::tokens::{routes, scope};
 
 /// A directory with a CA and the certificates that it issued.

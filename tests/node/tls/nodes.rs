@@ -10,8 +10,8 @@ use std::thread;
 use serde_json::Value;
 
 use super::Certs;
-use crate::client::between_turns;
 use crate::cluster::{Cluster, key};
+use crate::process::between_turns;
 use crate::process::wait_until;
 
 pub(super) fn write(path: &Path, secret: &str) {

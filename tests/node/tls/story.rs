@@ -7,14 +7,14 @@ use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use kit::raw::Client;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::Certs;
 use super::nodes::write;
-use crate::client::{Client, between_turns};
 use crate::cluster::Cluster;
-use crate::process::{run, wait_until};
+use crate::process::{between_turns, run, wait_until};
 
 /// An operator's files and URL.
 struct Desk {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use kit::raw::Client;
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -18,7 +19,6 @@ use rustls::{
 };
 
 use super::{Certs, metric};
-use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
 /// Stated length of such a message in bytes, less than the length that rustls itself refuses.

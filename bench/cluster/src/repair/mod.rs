@@ -229,8 +229,8 @@ fn ask_for_round(fleet: &Fleet, full: bool) -> Result<(), String> {
     );
     let answer = fleet::ask(fleet.addresses()[0], request.as_bytes());
     match answer {
-        Ok(answer) if answer.starts_with("HTTP/1.1 202") => Ok(()),
-        Ok(answer) => Err(format!("no round: {answer}")),
+        Ok(answer) if answer.status == 202 => Ok(()),
+        Ok(answer) => Err(format!("no round: {answer:?}")),
         Err(error) => Err(format!("no round: {error}")),
     }
 }

@@ -102,9 +102,8 @@ fn compact(fleet: &Fleet) -> Result<f64, String> {
 fn compact_node(node: SocketAddr) -> Result<f64, String> {
     let request = "POST /admin/compact HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     let answer = fleet::ask(node, request.as_bytes()).map_err(|error| error.to_string())?;
-    let asked = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let asked: serde_json::Value = serde_json::from_str(asked).unwrap_or_default();
-    let number = asked["number"].as_u64().ok_or(format!("no compaction: {answer}"))?;
+    let asked: serde_json::Value = serde_json::from_slice(&answer.body()).unwrap_or_default();
+    let number = asked["number"].as_u64().ok_or(format!("no compaction: {answer:?}"))?;
     let begun = Instant::now();
     loop {
         let last = &get(node, "/admin/compact")?["last"];

@@ -1,0 +1,86 @@
+//! Wall clocks that are wrong, or step, by libfaketime. The monotonic clock is unaffected.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Failure;
+use crate::cluster::Cluster;
+
+/// Paths of libfaketime on Debian and Ubuntu.
+const LIBRARIES: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+];
+
+/// Starts a node whose clock is right. If the start is refused because the clock was far ahead
+/// before, runs `kvorum repair-clock` first. Returns the output of the repair, if one was needed.
+pub fn start_repaired(
+    binary: &Path,
+    cluster: &mut Cluster,
+    node: usize,
+) -> Result<Option<String>, Failure> {
+    match cluster.start_node(node) {
+        Err(Failure::Refused(why)) if why.contains("repair-clock") => {}
+        started => return started.map(|()| None),
+    }
+    let mut repair = Command::new(binary);
+    let output =
+        repair.args(["repair-clock", "--yes", "--data"]).arg(cluster.data(node)).output()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if !output.status.success() {
+        return Err(Failure::Broken(format!("repair-clock ended with {}: {said}", output.status)));
+    }
+    cluster.start_node(node)?;
+    Ok(Some(said))
+}
+
+/// Makes every node of a planned cluster run with a wall clock that [`set`] controls. Returns the
+/// file that controls each node's clock.
+pub fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
+    let nodes = 0..cluster.launches.len();
+    let offsets: Vec<PathBuf> =
+        nodes.map(|node| cluster.dir().join(format!("offset-{node}"))).collect();
+    for (launch, offset) in cluster.launches.iter_mut().zip(&offsets) {
+        set(offset, 0)?;
+        launch.wrapper = preload(offset)?;
+    }
+    Ok(offsets)
+}
+
+/// Returns the path of libfaketime. The environment variable `LIBFAKETIME` gives the path, if it is
+/// not the usual one.
+pub fn library() -> Result<String, Failure> {
+    let named = std::env::var("LIBFAKETIME").ok();
+    let library =
+        named.as_deref().into_iter().chain(LIBRARIES).find(|path| Path::new(path).exists());
+    let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
+    Ok(library.to_owned())
+}
+
+/// Returns the wrapper that runs a node with a wall clock that the file at `offset` controls.
+pub fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
+    let library = library()?;
+    Ok(vec![
+        "env".to_owned(),
+        format!("LD_PRELOAD={library}"),
+        format!("FAKETIME_TIMESTAMP_FILE={}", offset.display()),
+        "FAKETIME_NO_CACHE=1".to_owned(),
+        "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+        "DONT_FAKE_MONOTONIC=1".to_owned(),
+    ])
+}
+
+/// Sets a node's wall clock off by `seconds` from now on. Replaces the file atomically, so that the
+/// library never reads half of it.
+pub fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
+    set_millis(path, seconds * 1000)
+}
+
+/// Sets a node's wall clock off by `millis` from now on.
+pub fn set_millis(path: &Path, millis: i64) -> Result<(), Failure> {
+    let new = path.with_extension("new");
+    let (sign, off) = (if millis < 0 { '-' } else { '+' }, millis.unsigned_abs());
+    fs::write(&new, format!("{sign}{}.{:03}s\n", off / 1000, off % 1000))?;
+    Ok(fs::rename(&new, path)?)
+}

@@ -1,0 +1,5 @@
+//! Faults of several kinds at once.
+
+pub mod converge;
+pub mod histories;
+pub mod mixed;

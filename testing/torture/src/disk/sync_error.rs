@@ -1,0 +1,164 @@
+//! Row 10 of docs/results/reliability.md: the disk returns EIO once, and then works again. After
+//! the first failure, nothing may be acknowledged until a restart, which must recover every
+//! acknowledged write.
+//!
+//! strace injects the failure into the running node. A real failure comes from an ext4 image on a
+//! tmpfs without space, where the kernel itself fails the write-back.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use kit::Failure;
+use kit::faults::mount::{Mount, make_image};
+use kit::faults::strace::Strace;
+use kit::node::Node;
+use kit::oracle::ledger::{Ledger, ProcessState};
+use kit::oracle::reads::{check, read_all};
+use kit::random::Random;
+use kit::workload::writers::{Statuses, WriterParams, Writers};
+
+use crate::Setup;
+
+/// Time limit for the fault to happen, and for the node to notice it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time for which clients keep writing after the first failure.
+const AFTER: Duration = Duration::from_millis(700);
+
+/// The system calls that fail, each once, and the error that each returns.
+const FAULTS: [(&str, &str); 5] = [
+    ("fdatasync", "EIO"),
+    ("pwrite64", "EIO"),
+    ("fsync", "EIO"),
+    ("fdatasync", "ENOSPC"),
+    ("pwrite64", "ENOSPC"),
+];
+
+/// Runs `rounds` injected failures, and a real one.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut random = Random::new(setup.seed);
+    let (mut acknowledged, mut struck) = (0, 0);
+    for round in 0..setup.rounds {
+        let (call, errno) = FAULTS[round as usize % FAULTS.len()];
+        let when = 1 + random.below(if call == "fsync" { 3 } else { 200 });
+        let within = |failure| match failure {
+            Failure::Broken(what) | Failure::Refused(what) => {
+                Failure::Broken(format!("{what} ({call} {errno}, call {when})"))
+            }
+            other => other,
+        };
+        let sync = if round % 4 == 3 { "interval" } else { "always" };
+        let (acked, failed) = injected(setup, sync, call, errno, when).map_err(within)?;
+        acknowledged += acked;
+        struck += u32::from(failed);
+    }
+    let real = match real(setup) {
+        Ok(real) => real,
+        Err(Failure::Skipped(why)) => format!("the real one was skipped: {why}"),
+        Err(other) => return Err(other),
+    };
+    Ok(format!(
+        "{} faults injected, {struck} ended writing: {acknowledged} writes acknowledged before, 0 \
+         after, 0 lost; {real}",
+        setup.rounds
+    ))
+}
+
+/// Injects one failure of one call. Returns the number of acknowledged writes, and whether the
+/// failure ended writing.
+fn injected(
+    setup: &Setup,
+    sync: &str,
+    call: &str,
+    errno: &str,
+    when: u64,
+) -> Result<(usize, bool), Failure> {
+    let dir = tempfile::tempdir()?;
+    let args = ["--sync", sync, "--memory", "64MiB", "--memtable", "1MiB"];
+    let launch = setup.launch(dir.path(), dir.path(), &args);
+    let node = launch.start()?;
+    let ledger = Arc::new(Ledger::default());
+    let work = WriterParams { clients: 8, value_len: 20_000, ..WriterParams::default() };
+    let fault = format!("error={errno}:when={when}");
+    let strace = Strace::attach(&node, call, &fault, &dir.path().join("strace"))?;
+    let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
+    let struck = |statuses: &Statuses| statuses.contains_key(&500);
+    // Some calls are rare, and some failures are transient. Neither needs to end writing.
+    let failed = writers.wait(setup.size(PATIENCE / 10, PATIENCE / 20), struck);
+    drop(strace);
+    thread::sleep(AFTER);
+    let first = writers.first_500();
+    let statuses = writers.stop()?;
+    let acknowledged = ledger.counts().0;
+    if failed {
+        check_says_so(&node, &ledger, first, &statuses)?;
+    } else if call == "fdatasync" && errno == "EIO" {
+        return Err(Failure::Broken(format!("no write failed, but {statuses:?}")));
+    }
+    node.kill()?;
+    let node = launch.start()?;
+    check(&node, &ledger, ProcessState::New)?;
+    Ok((acknowledged, failed))
+}
+
+/// Checks that a node with a failed disk acknowledges no write, is not ready, and still serves
+/// reads.
+fn check_says_so(
+    node: &Node,
+    ledger: &Ledger,
+    first: Option<Duration>,
+    statuses: &Statuses,
+) -> Result<(), Failure> {
+    let after = first.map_or(0, |first| ledger.acknowledged_after(first));
+    if after > 0 {
+        return Err(Failure::Broken(format!(
+            "{after} acknowledged after the failure: {statuses:?}"
+        )));
+    }
+    let ready = node.client()?.request("GET", "/readyz", b"")?.status;
+    if ready != 503 {
+        return Err(Failure::Broken(format!("/readyz answers {ready} after a failed sync")));
+    }
+    // Reads continue, and return only valid values.
+    let found = read_all(node)?;
+    ledger.check(&found, ProcessState::Same)?;
+    Ok(())
+}
+
+/// Makes the kernel return EIO: the image's blocks cannot be written back, because the tmpfs below
+/// the image is full.
+fn real(setup: &Setup) -> Result<String, Failure> {
+    let below = Mount::tmpfs(96)?;
+    let image = below.path().join("image");
+    make_image(&image, 1 << 30)?;
+    let mut disk = Mount::image(&image)?;
+    let dir = tempfile::tempdir()?;
+    let args = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
+    let launch = setup.launch(disk.path(), dir.path(), &args);
+    let node = launch.start()?;
+    let ledger = Arc::new(Ledger::default());
+    let work =
+        WriterParams { keys: 1500, value_len: 60_000, deletes: 2, ..WriterParams::default() };
+    let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
+    let struck = |statuses: &Statuses| statuses.contains_key(&500);
+    if !writers.wait(PATIENCE, struck) {
+        return Err(Failure::Environment(format!("no write failed, but {:?}", writers.statuses())));
+    }
+    thread::sleep(AFTER);
+    let first = writers.first_500();
+    let statuses = writers.stop()?;
+    let after = first.map_or(0, |first| ledger.acknowledged_after(first));
+    if after > 0 {
+        return Err(Failure::Broken(format!(
+            "{after} acknowledged after a real EIO: {statuses:?}"
+        )));
+    }
+    node.kill()?;
+    let acknowledged = ledger.counts().0;
+    below.resize(2048)?;
+    disk.remount()?;
+    let node = launch.start()?;
+    check(&node, &ledger, ProcessState::New)?;
+    Ok(format!("real EIO (ext4 on a full tmpfs): 0 of {acknowledged} lost, 0 false acks"))
+}

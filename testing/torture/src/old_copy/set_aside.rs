@@ -1,0 +1,187 @@
+//! Row 38 of docs/results/reliability.md, with kills: a node finds that its directory is an older
+//! copy, and sets the directory aside. The node is killed before each call that creates, moves or
+//! syncs a file. The restarted node must complete the move, start with an empty directory and be
+//! rebuilt, and the directory that was set aside must be complete. The three nodes over time:
+//!
+//! ```text
+//!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ─ killed ─ started
+//!  B ─ base ───────── deletes ┼ purge ┼───────────── paused, goes on ─┘ at step 1, 2, …
+//!  C ─ base ───────── deletes ┘       └───────────── paused, goes on
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kit::Failure;
+use kit::cluster::Cluster;
+use kit::faults::strace::Strace;
+use kit::oracle::audit;
+use kit::oracle::ledger::Ledger;
+use rustix::process::Signal;
+
+use crate::Setup;
+use crate::old_copy::outdated::{is_aside, is_set_aside, place_of};
+use crate::old_copy::rollback::{A, B, C, NODES, copy, membership};
+use crate::replicas::proofs::{ARGS, compact, prove, round, stage_of};
+
+/// System calls that count as steps, each kind by its names on all architectures. A test uses the
+/// kind in the middle.
+const STEPS: [&str; 3] = ["?mkdir,?mkdirat", "?rename,?renameat,?renameat2", "fsync"];
+
+/// Upper bound on the number of steps of one kind.
+const MOST: u32 = 60;
+
+/// A test kills at one step in this many.
+const FEW: usize = 3;
+
+/// Number of keys of each kind.
+const KEYS: (u64, u64) = (200, 30);
+
+/// Number of keys that are read one by one, at every node under every quorum.
+const ASKED: usize = 10;
+
+/// Time limit for a node to detect the older copy, or to be rebuilt.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pause between two polls.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// For each kind of step, kills the node at one step after another, until the node has done the
+/// last step before the kill.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    match one_by_one(setup) {
+        Err(Failure::Skipped(why)) => Ok(format!("\n  killed while setting aside skipped: {why}")),
+        other => other,
+    }
+}
+
+fn one_by_one(setup: &Setup) -> Result<String, Failure> {
+    let ledger = Ledger::default();
+    let mut cluster = Cluster::start(&setup.binary, NODES, None, &ARGS)?;
+    let count = setup.size(KEYS.0, KEYS.1);
+    audit::prepare(cluster.addresses(), &ledger, "", count)?;
+    prove(setup, &cluster, B)?;
+    let kept = cluster.dir().join("copy");
+    cluster.stop(A)?;
+    copy(cluster.data(A), &kept)?;
+    cluster.start_node(A)?;
+    cluster.wait_until_ready()?;
+    audit::edit(cluster.addresses(), &ledger, "", count)?;
+    prove(setup, &cluster, B)?;
+    compact(setup, &cluster)?;
+    let mut row = SetAsideRow { setup, cluster, ledger, kept, answers: 0 };
+    let steps = setup.size(&STEPS[..], &STEPS[1..2]).iter();
+    let kills = steps.map(|calls| row.killed_at_each(calls)).sum::<Result<usize, Failure>>()?;
+    Ok(format!(
+        "\n  killed at {kills} steps of setting an older copy aside: it starts, is rebuilt, and \
+         what was set aside is whole; {} answers of every node under every quorum right",
+        row.answers
+    ))
+}
+
+struct SetAsideRow<'a> {
+    setup: &'a Setup,
+    cluster: Cluster,
+    ledger: Ledger,
+    /// A copy of A's directory from before the deletion.
+    kept: PathBuf,
+    answers: u64,
+}
+
+impl SetAsideRow<'_> {
+    /// Kills A at each step of one kind. Returns the number of kills.
+    fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
+        for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {
+            let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
+            self.begins_anew().map_err(|failure| match failure {
+                Failure::Broken(what) | Failure::Refused(what) => {
+                    Failure::Broken(format!("killed at {calls} number {number}: {what}"))
+                }
+                other => other,
+            })?;
+            if !is_killed {
+                return Ok(kills);
+            }
+        }
+        Err(Failure::Environment(format!("setting aside takes more than {MOST} times {calls}")))
+    }
+
+    fn begins_anew(&mut self) -> Result<(), Failure> {
+        wait_until_rebuilt(&mut self.cluster)?;
+        check_whole(self.cluster.data(A))?;
+        let full = round(self.setup, &self.cluster, A, true)?;
+        if !full.is_equal || full.count("differing") > 0 {
+            return Err(full.wrong("finds the rebuilt node not equal"));
+        }
+        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, ASKED)?;
+        Ok(())
+    }
+}
+
+/// Starts A on its older copy, and kills it before the call of this number. Returns true if A
+/// reached that call.
+fn killed_at(
+    cluster: &mut Cluster,
+    kept: &Path,
+    (calls, number): (&str, u32),
+) -> Result<bool, Failure> {
+    cluster.stop(A)?;
+    fs::remove_dir_all(cluster.data(A))?;
+    copy(kept, cluster.data(A))?;
+    // No peer may tell A that its copy is old before strace is attached to A.
+    for other in [B, C] {
+        cluster.node(other)?.signal(Signal::STOP)?;
+    }
+    cluster.start_node(A)?;
+    let log = cluster.dir().join("strace.log");
+    let kill = format!("signal=KILL:when={number}");
+    let armed = Strace::attach(cluster.node(A)?, calls, &kill, &log);
+    for other in [B, C] {
+        cluster.node(other)?.signal(Signal::CONT)?;
+    }
+    let armed = armed?;
+    let begun = Instant::now();
+    while cluster.is_running(A)? {
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::Broken("A does not notice that it is an older copy".to_owned()));
+        }
+        thread::sleep(AGAIN);
+    }
+    drop(armed);
+    Ok(place_of(cluster, A)?.is_none())
+}
+
+/// Restarts A until it stays up, and holds all keys again. If A was killed before the first step,
+/// it detects the older copy once more.
+fn wait_until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        if !cluster.is_running(A)? {
+            match cluster.start_node(A) {
+                Err(Failure::Refused(said)) if is_set_aside(&said) => continue,
+                started => started?,
+            }
+        }
+        if membership(cluster, A).is_ok_and(|membership| membership == "member") {
+            return cluster.wait_until_ready();
+        }
+        if begun.elapsed() > PATIENCE {
+            let status = cluster.status(A)?;
+            return Err(Failure::Broken(format!("A is not rebuilt in {PATIENCE:?}: {status}")));
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Checks that the contents that were set aside are in one directory, and form a store.
+fn check_whole(data: &Path) -> Result<(), Failure> {
+    let entries = fs::read_dir(data)?.flatten().map(|entry| entry.path());
+    let aside: Vec<PathBuf> = entries.filter(|path| is_aside(path)).collect();
+    let [place] = &aside[..] else {
+        return Err(Failure::Broken(format!("{aside:?} were set aside")));
+    };
+    let opened = stage_of(place);
+    opened.map(drop).map_err(|failure| Failure::Broken(format!("{}: {failure}", place.display())))
+}
