@@ -4,7 +4,8 @@
 #
 #   planted/run.sh                  all bugs; prints a table in Markdown
 #   planted/run.sh 07 12            those only
-#   planted/run.sh --check          only whether every patch still applies, of testing/torture/releases too
+#   planted/run.sh --check          only whether every patch still applies, those of
+#                                   testing/torture/releases too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

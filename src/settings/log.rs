@@ -15,7 +15,7 @@ const TARGETS: [&str; 37] = [
     "kvorum::joining::answers",
     "kvorum::joining::ask",
     "kvorum::node::clock",
-    "kvorum::node::comparison",
+    "kvorum::node::clock_comparison",
     "kvorum::node::task",
     "kvorum::operations::reports",
     "kvorum::operations::stderr",

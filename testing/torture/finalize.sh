@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plays upgrades before there are later releases: builds this tree, the next release and the one
-# after it (testing/torture/releases/*.patch) in a copy, and runs the row "finalize" of torture. Three
-# nodes go up, back down and up again under load, and are finalized. Takes some minutes.
+# after it (testing/torture/releases/*.patch) in a copy, and runs the row "finalize" of torture.
+# Three nodes go up, back down and up again under load, and are finalized. Takes some minutes.
 #
 #     testing/torture/finalize.sh [--rounds N] [--seed N]
 #

@@ -1,6 +1,6 @@
 //! The end of an upgrade: `kvorum cluster finalize`, and the store formats in the status. This
-//! release writes one store format, so nothing is raised here; `testing/torture/finalize.sh` raises the
-//! stores of a build that writes two.
+//! release writes one store format, so nothing is raised here; `testing/torture/finalize.sh` raises
+//! the stores of a build that writes two.
 
 use serde_json::Value;
 

@@ -85,7 +85,7 @@ enum Row {
     Restarts,
     /// Nodes of an earlier release (--earlier) are upgraded one after the other
     Upgrade,
-    /// Nodes are upgraded, taken back and finalized (--earlier, --later: testing/torture/finalize.sh)
+    /// Nodes are upgraded, taken back and finalized: run testing/torture/finalize.sh
     Finalize,
     /// A node killed and back
     Killed,

@@ -1,6 +1,6 @@
 //! The row `finalize`: an upgrade that goes back, and its end. Needs the binaries of three
-//! successive releases, which `testing/torture/finalize.sh` builds; 1 to 3 are the store formats and the
-//! versions of the peer protocol that each of them knows.
+//! successive releases, which `testing/torture/finalize.sh` builds; 1 to 3 are the store formats
+//! and the versions of the peer protocol that each of them knows.
 //!
 //! ```text
 //!  earlier (1)        up ─▶ this (1, 2)   each node stopped, then killed once more
