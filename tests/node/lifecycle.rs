@@ -137,7 +137,7 @@ fn a_directory_that_is_no_store_or_in_use_or_newer_is_one_clear_line() {
     let check = xxhash_rust::xxh3::xxh3_64(&bytes[..24]);
     bytes[24..].copy_from_slice(&check.to_le_bytes());
     fs::write(&store, bytes).unwrap();
-    refused(&data.path().join("data"), "upgrade");
+    refused(&data.path().join("data"), "Start the release that last ran here, or a later one");
 }
 
 #[test]
