@@ -7,13 +7,11 @@ use std::time::Duration;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 use protocol::NodeId;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use crate::finalize::status::{self, Finalized, RaiseError, Raised};
 use crate::http::admission::admitted::Admitted;
-use crate::http::cluster::{ASKED_AT_ONCE, collect};
-use crate::http::others::{FetchError, NodePage, NodeRequest};
+use crate::http::cluster::collect;
+use crate::http::others::{FetchError, NodeRequest, ask_each, fetch_json};
 use crate::http::problem::Problem;
 use crate::http::{Answer, Service, params};
 use crate::node::requests::Requests;
@@ -61,25 +59,16 @@ async fn raise_all(
         Ok(()) => raised.push(name),
         Err(why) => failed.push((name, why)),
     };
-    let ids = requests.others().into_iter().map(|id| (requests.name(id), id));
-    let mut others = ids.filter(|(name, _)| members.contains(name));
-    let mut asked = JoinSet::new();
-    loop {
-        while asked.len() < ASKED_AT_ONCE
-            && let Some((name, id)) = others.next()
-        {
-            let this = Rc::clone(requests);
-            let authorization = headers.get(AUTHORIZATION).cloned();
-            asked.spawn_local(async move {
-                let outcome = tell(&this, id, format, authorization).await;
-                (name, outcome.map_err(|error| error.to_string()))
-            });
-        }
-        let Some(done) = asked.join_next().await else { break };
-        // A panic of the task was printed, and ended the process.
-        let Ok((name, outcome)) = done else { continue };
-        note(name, outcome);
-    }
+    let is_early = |node: &NodeId| members.contains(&requests.name(*node));
+    let others = requests.others().into_iter().filter(is_early);
+    let ask = |node| {
+        let (this, authorization) = (Rc::clone(requests), headers.get(AUTHORIZATION).cloned());
+        async move { tell(&this, node, format, authorization).await }
+    };
+    ask_each(others, ask, |node, told| {
+        note(requests.name(node), told.map_err(|error| error.to_string()));
+    })
+    .await;
     // This node's store is the last one: until then, a repeated request to this node finds the work
     // that is left.
     let own = requests.name(requests.own());
@@ -101,13 +90,9 @@ async fn tell(
 ) -> Result<(), FetchError> {
     let target = format!("{MEMBER_PATH}?format={format}");
     let request = NodeRequest::Post { target: &target, authorization: authorization.as_ref() };
-    let told = async {
-        let stream = requests.connect_to(node).await?;
-        let page = NodePage::fetch(stream, requests, node, request, PATIENCE).await?;
-        let Raised { store_format } = serde_json::from_slice(&page.body(MAX_ANSWER).await?)?;
-        if store_format >= format { Ok(()) } else { Err(FetchError::NotRaised(store_format)) }
-    };
-    timeout(PATIENCE, told).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))
+    let Raised { store_format } =
+        fetch_json(requests, node, request, (PATIENCE, MAX_ANSWER)).await?;
+    if store_format >= format { Ok(()) } else { Err(FetchError::NotRaised(store_format)) }
 }
 
 pub(crate) async fn raise(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {

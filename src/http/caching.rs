@@ -7,7 +7,7 @@
 //! | files of the dashboard | `no-cache` | they change with a release |
 //! | writes | none | no cache keeps an answer to PUT or DELETE, nor to POST unless told to |
 //!
-//! `private` forbids caches that many clients share to keep a value.
+//! With `private`, a cache that many clients share must not keep the value.
 //!
 //! Without the header a cache may make up an answer's freshness lifetime (RFC 9111, 4.2.2), and
 //! some do for 404 too.

@@ -13,10 +13,8 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use protocol::NodeId;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::others::{FetchError, NodePage, NodeRequest};
+use super::others::{FetchError, NodeRequest, ask_each, fetch_json};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
@@ -27,10 +25,6 @@ pub(crate) const MAX_CONCURRENT_STATUS: usize = 4;
 
 /// Time limit for a node's answer, connecting included. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Nodes asked at once, so that a large cluster costs neither descriptors nor memory: an answer has
-/// up to [`MAX_STATUS`] bytes.
-pub(crate) const ASKED_AT_ONCE: usize = 16;
 
 /// Maximum length of `/v0/status`, in bytes: a node with some thousand peers.
 const MAX_STATUS: u64 = 512 * 1024;
@@ -60,33 +54,18 @@ pub(crate) async fn collect(service: &Service) -> Result<Cluster, Problem> {
     if requests.is_removed() {
         others.drain(..).for_each(|other| rows.not_asked(requests, other));
     }
-    let mut others = others.into_iter();
-    let mut asked = JoinSet::new();
-    loop {
-        while asked.len() < ASKED_AT_ONCE
-            && let Some(other) = others.next()
-        {
-            let this = Rc::clone(requests);
-            asked.spawn_local(async move { (other, ask(&this, other).await) });
-        }
-        let Some(done) = asked.join_next().await else { break };
-        // A panic of the task was printed, and ended the process.
-        let Ok((other, answer)) = done else { continue };
-        rows.add(requests, other, answer);
-    }
+    let ask = |other| {
+        let this = Rc::clone(requests);
+        async move { ask(&this, other).await }
+    };
+    ask_each(others, ask, |other, answer| rows.add(requests, other, answer)).await;
     let council = service.reports.council();
     Ok(Cluster { asked: requests.name(own), council, nodes: rows.finish() })
 }
 
 /// Requests another node's status.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, FetchError> {
-    let asked = async {
-        let stream = requests.connect_to(node).await?;
-        let page =
-            NodePage::fetch(stream, requests, node, NodeRequest::Get(TARGET), PATIENCE).await?;
-        Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
-    };
-    timeout(PATIENCE, asked).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))
+    fetch_json(requests, node, NodeRequest::Get(TARGET), (PATIENCE, MAX_STATUS)).await
 }
 
 /// The answers collected so far.

@@ -9,13 +9,18 @@ use std::time::Duration;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use protocol::NodeId;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::node::requests::Requests;
 use crate::peers::DialError;
 use crate::peers::proof::{HEADER, WINDOW_MS};
 use crate::transport::Stream;
+
+/// Nodes asked at once, so that a large cluster costs neither descriptors nor memory.
+const ASKED_AT_ONCE: usize = 16;
 
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
 const MAX_LINE: u64 = 256 * 1024;
@@ -113,6 +118,47 @@ impl<'a> NodeRequest<'a> {
     fn method(&self) -> &'static str {
         if let Self::Get(_) = self { "GET" } else { "POST" }
     }
+}
+
+/// Asks nodes, [`ASKED_AT_ONCE`] at a time, and hands over each answer as it arrives.
+pub(crate) async fn ask_each<A, F>(
+    nodes: impl IntoIterator<Item = NodeId>,
+    ask: impl Fn(NodeId) -> F,
+    mut answered: impl FnMut(NodeId, A),
+) where
+    A: 'static,
+    F: Future<Output = A> + 'static,
+{
+    let mut nodes = nodes.into_iter();
+    let mut asked = JoinSet::new();
+    loop {
+        while asked.len() < ASKED_AT_ONCE
+            && let Some(node) = nodes.next()
+        {
+            let answer = ask(node);
+            asked.spawn_local(async move { (node, answer.await) });
+        }
+        let Some(done) = asked.join_next().await else { break };
+        // An error means that the task panicked, which has ended the process.
+        let Ok((node, answer)) = done else { continue };
+        answered(node, answer);
+    }
+}
+
+/// Sends a request to a node, and parses the JSON of its answer, of at most `most` bytes. All of it
+/// may take `patience`, connecting included.
+pub(crate) async fn fetch_json<T: DeserializeOwned>(
+    requests: &Requests,
+    node: NodeId,
+    request: NodeRequest<'_>,
+    (patience, most): (Duration, u64),
+) -> Result<T, FetchError> {
+    let fetched = async {
+        let stream = requests.connect_to(node).await?;
+        let page = NodePage::fetch(stream, requests, node, request, patience).await?;
+        Ok(serde_json::from_slice(&page.body(most).await?)?)
+    };
+    timeout(patience, fetched).await.unwrap_or(Err(FetchError::Silent(patience)))
 }
 
 /// Another node's answer, after its head.

@@ -76,8 +76,8 @@ pub(crate) fn join_cluster(
     let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(JoinEnd::Placed) };
-    let asker = join_request(unlisted, config.at(address), candidate);
     refuse_own_url(unlisted, config.at(address))?;
+    let asker = join_request(unlisted, config.at(address), candidate);
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
     if config.greets {
         print_instructions(unlisted, &asker);
@@ -111,7 +111,7 @@ pub(crate) fn join_cluster(
 
 /// Refuses settings whose `--join` names this node alone.
 pub(crate) fn refuse_own_url(unlisted: &Unlisted, at: ServingAddress) -> Result<(), ServeError> {
-    let url = unlisted.url.clone().unwrap_or_else(|| at.url());
+    let url = unlisted.own_url(at);
     if !unlisted.join.is_empty() && unlisted.join.iter().all(|joined| *joined == url) {
         return Err(ServeError::JoinsItself { url });
     }
@@ -119,7 +119,7 @@ pub(crate) fn refuse_own_url(unlisted: &Unlisted, at: ServingAddress) -> Result<
 }
 
 fn join_request(unlisted: &Unlisted, at: ServingAddress, candidate: Candidate) -> JoinRequest {
-    let url = unlisted.url.clone().unwrap_or_else(|| at.url());
+    let url = unlisted.own_url(at);
     let member = unlisted.member(&url);
     let Candidate { incarnation, voter } = candidate;
     JoinRequest {
@@ -234,7 +234,7 @@ impl JoinAttempt<'_> {
             });
         }
         while let Some(done) = asked.join_next().await {
-            // The panic was printed, and ended the process.
+            // An error means that the task panicked, which has ended the process.
             let Ok((url, answer)) = done else { continue };
             match answer {
                 Ok(JoinReply::Placed(cluster, own, layout)) => {

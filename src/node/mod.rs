@@ -92,7 +92,7 @@ pub(crate) struct Node {
     pub(crate) quotas: Quotas,
     /// Samples of the last 15 minutes, one a second.
     pub(crate) history: History,
-    /// Counters of the acceptor.
+    /// Counters of accepted client connections and failed accepts.
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.
     pub(crate) stopping: AtomicBool,

@@ -121,6 +121,11 @@ impl UnlistedArgs<'_> {
 }
 
 impl Unlisted {
+    /// Returns the URL at which other nodes reach this node, which listens `at` an address.
+    pub(crate) fn own_url(&self, at: ServingAddress) -> String {
+        self.url.clone().unwrap_or_else(|| at.url())
+    }
+
     /// Returns the node as a member; `name` is used if the settings give no name.
     pub(crate) fn member(&self, name: &str) -> Member {
         let name = self.name.as_deref().unwrap_or(name).to_owned();

@@ -189,8 +189,8 @@ pub(super) fn sent(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hel
 
 /// Turns a name mismatch into a removal if one of the two nodes has left.
 fn as_removal(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
-    let has_left = ours.layouts.known().is_retired(ours.own()) || has_peer_left(ours, theirs);
-    if reason == Reason::Name && has_left { Reason::Removed } else { reason }
+    let has_left = reason == Reason::Name && ours.layouts.known().is_retired(ours.own());
+    if has_left { Reason::Removed } else { sent(reason, ours, theirs) }
 }
 
 /// Returns the text for a process whose disk a second process uses. By the wall clock, the second

@@ -35,6 +35,20 @@ pub fn start_repaired(
     Ok(Some(said))
 }
 
+/// Starts a cluster whose nodes' wall clocks [`set`] controls, and waits until it is ready. Returns
+/// the file that controls each node's clock too.
+pub fn start_faked(
+    binary: &Path,
+    nodes: usize,
+    args: &[&str],
+) -> Result<(Cluster, Vec<PathBuf>), Failure> {
+    let mut cluster = Cluster::plan(binary, nodes, None, args)?;
+    let offsets = faked(&mut cluster)?;
+    (0..nodes).try_for_each(|node| cluster.start_node(node))?;
+    cluster.wait_until_ready()?;
+    Ok((cluster, offsets))
+}
+
 /// Makes every node of a planned cluster run with a wall clock that [`set`] controls. Returns the
 /// file that controls each node's clock.
 pub fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {

@@ -62,6 +62,13 @@ impl Default for WriterParams {
     }
 }
 
+impl WriterParams {
+    /// Many keys, long values and few deletes: the data grow until a small disk is full.
+    pub fn filling() -> Self {
+        Self { keys: 1500, value_len: 60_000, deletes: 2, ..Self::default() }
+    }
+}
+
 /// Number of answers by status code; 0 = no answer.
 pub type Statuses = BTreeMap<u16, u64>;
 

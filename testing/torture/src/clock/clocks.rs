@@ -8,8 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use kit::Failure;
-use kit::cluster::Cluster;
-use kit::faults::clock::{faked, set, start_repaired};
+use kit::faults::clock::{set, start_faked, start_repaired};
 use kit::oracle::ledger::Ledger;
 use kit::random::Random;
 use kit::workload::prober::{ProbeParams, Prober};
@@ -34,8 +33,8 @@ const PACE: ProbeParams = ProbeParams {
 /// its durable bound.
 const NEAR: i64 = 30;
 
-/// One request in this many may fail at two nodes. A node with a wrong clock may have stored its
-/// write before it noticed the wrong clock.
+/// Reciprocal of the share of requests that may fail at two nodes. A node with a wrong clock may
+/// have stored its write before it noticed the wrong clock.
 const SERVED: u64 = 4;
 
 /// Time within which hints make all replicas equal.
@@ -43,10 +42,7 @@ const BY_ITSELF: Duration = Duration::from_secs(20);
 
 /// Runs `rounds` of clock jumps.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "interval"])?;
-    let offsets = faked(&mut cluster)?;
-    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.wait_until_ready()?;
+    let (mut cluster, offsets) = start_faked(&setup.binary, NODES, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut figures = ClockFigures::default();

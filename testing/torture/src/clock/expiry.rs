@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kit::Failure;
 use kit::client::{Answer, Client, target};
 use kit::cluster::Cluster;
-use kit::faults::clock::{faked, set_millis, start_repaired};
+use kit::faults::clock::{set_millis, start_faked, start_repaired};
 use kit::oracle::reads::read_all;
 use kit::random::Random;
 
@@ -72,10 +72,7 @@ struct ExpiryRow<'a> {
 /// Runs `rounds` steps of clocks.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--repair-interval", "off"];
-    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
-    let clocks = faked(&mut cluster)?;
-    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.wait_until_ready()?;
+    let (cluster, clocks) = start_faked(&setup.binary, NODES, &args)?;
     let (random, values) = (Random::new(setup.seed), Vec::new());
     let (off, figures) = (vec![0; NODES], ExpiryFigures::default());
     let mut row = ExpiryRow { setup, cluster, clocks, off, random, values, figures };

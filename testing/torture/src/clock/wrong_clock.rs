@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use kit::cluster::Cluster;
-use kit::faults::clock::{faked, set, start_repaired};
+use kit::faults::clock::{set, start_faked, start_repaired};
 use kit::oracle::ledger::{Ledger, WriteOutcome};
 use kit::random::Random;
 use kit::workload::prober::{ProbeParams, Prober};
@@ -47,10 +47,7 @@ struct WrongClockFigures {
 
 /// Makes one node's clock wrong in each round, in one of four ways.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "interval"])?;
-    let offsets = faked(&mut cluster)?;
-    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
-    cluster.wait_until_ready()?;
+    let (mut cluster, offsets) = start_faked(&setup.binary, NODES, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut figures = WrongClockFigures::default();

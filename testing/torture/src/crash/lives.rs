@@ -232,13 +232,7 @@ fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &SMALL);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = WriterParams {
-        keys: 1500,
-        value_len: 60_000,
-        deletes: 2,
-        clients: 8,
-        ..WriterParams::default()
-    };
+    let work = WriterParams { clients: 8, ..WriterParams::filling() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let full = |statuses: &Statuses| statuses.get(&507).is_some_and(|refused| *refused > 100);
     if !writers.wait(PATIENCE, full) {

@@ -66,14 +66,7 @@ fn fill_up(
 ) -> Result<(Duration, Statuses), Failure> {
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    // Many keys and few deletes: the data must grow until the disk is full.
-    let work = WriterParams {
-        keys: 1500,
-        value_len: 60_000,
-        deletes: 2,
-        clients: 8,
-        ..WriterParams::default()
-    };
+    let work = WriterParams { clients: 8, ..WriterParams::filling() };
     let writers = Writers::start(node.address, &ledger, work, 1)?;
     let full = |statuses: &Statuses| statuses.contains_key(&507);
     if !writers.wait(PATIENCE, full) {

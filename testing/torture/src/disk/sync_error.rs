@@ -138,8 +138,7 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &args);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work =
-        WriterParams { keys: 1500, value_len: 60_000, deletes: 2, ..WriterParams::default() };
+    let work = WriterParams::filling();
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     if !writers.wait(PATIENCE, struck) {

@@ -42,7 +42,7 @@ const STRUCK: usize = 2;
 const BEHIND: usize = 1;
 const BACK: i64 = -20;
 
-/// One request in this many may fail at two nodes while one node's clock is wrong.
+/// Reciprocal of the share of requests that may fail at two nodes while one node's clock is wrong.
 const SERVED: u64 = 4;
 
 /// Time for which nodes of both releases run together.
