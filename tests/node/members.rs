@@ -49,7 +49,7 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     let known =
         (Arc::new(Logs::first(Incarnation(7))), Arc::new(Proofs::new(Proof::default())), layouts);
     let views = Arc::new(Views::new(view));
-    views.note(NodeId(0), "a");
+    views.note_name(NodeId(0), "a");
     let cluster = Arc::new(OwnCluster::new(met.cluster));
     let later = HandshakeIdentity::new(views, own, cluster, secrets(SECRET), known);
     let _ = shake(&mut upgraded(node), Arc::new(later));

@@ -55,7 +55,7 @@ struct Expected {
     lengths: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// What clients of the release were told.
+/// Answers to the clients of the release, as far as later requests depend on them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Told {
     /// The ETag of the key `conditional`.

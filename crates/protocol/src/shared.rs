@@ -168,7 +168,7 @@ impl Shared {
         logs: Arc<Logs>,
     ) -> Self {
         let views = Arc::new(Views::new(view));
-        views.note(own, &own_name);
+        views.note_name(own, &own_name);
         let floor = clock.last();
         let membership = SharedMembership {
             views,

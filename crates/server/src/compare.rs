@@ -1,8 +1,8 @@
 //! Comparison of this node's records in a key range with other replicas, for a repair round: reads
 //! every block from the disk, verifies it, and reports damage.
 //!
-//! One comparison does a bounded amount of work in a scan of its own, and returns the key at which
-//! the range continues.
+//! A comparison opens a scan of its own, stops after a bounded amount of work, and returns the key
+//! at which the next comparison of the range continues.
 
 use crate::store::store_error;
 use bytes::Bytes;

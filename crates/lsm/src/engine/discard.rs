@@ -205,8 +205,8 @@ fn writer_in<'a>(
     }
 }
 
-/// Converts the ranges to internal keys and joins adjacent ranges: the iterator over one table may
-/// report two adjacent ranges of a scan of several tables as one.
+/// Converts the ranges to internal keys and joins adjacent ranges: two adjacent ranges from a scan
+/// of several tables may be a single range to the iterator over one table.
 fn internal_ranges(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges
         .iter()

@@ -168,7 +168,7 @@ impl TableWriter {
             let key = separator_len(last, ikey).map_or(last, |len| &ikey[..len]);
             self.index_key.clear();
             self.index_key.extend_from_slice(key);
-            self.index_block(handle, latest)?;
+            self.add_block_to_index(handle, latest)?;
         }
         self.note(ikey, record);
         self.data.add(ikey, raw);
@@ -193,7 +193,7 @@ impl TableWriter {
             let before = first.strip_suffix(&[0]).filter(|before| *before >= self.data.last());
             self.index_key.clear();
             self.index_key.extend_from_slice(before.unwrap_or(self.data.last()));
-            self.index_block(handle, latest)?;
+            self.add_block_to_index(handle, latest)?;
         }
         if self.meta.smallest.is_empty() {
             self.meta.smallest = Bytes::copy_from_slice(first);
@@ -207,7 +207,7 @@ impl TableWriter {
         self.last_unknown = last.to_vec();
         self.index_key.clear();
         self.index_key.extend_from_slice(last);
-        self.index_block(handle, u64::MAX)
+        self.add_block_to_index(handle, u64::MAX)
     }
 
     /// Estimated length in bytes of the file if the table ended here; the real length would be
@@ -229,7 +229,7 @@ impl TableWriter {
         if let Some((handle, latest)) = self.sealed.take() {
             self.index_key.clear();
             self.index_key.extend_from_slice(self.data.last());
-            self.index_block(handle, latest)?;
+            self.add_block_to_index(handle, latest)?;
         }
         if !self.index.is_empty() {
             self.cut_partition()?;
@@ -260,7 +260,7 @@ impl TableWriter {
     }
 
     /// Adds a data block to the index under `index_key`, and ends the partition if it is full.
-    fn index_block(&mut self, handle: BlockHandle, latest: u64) -> Result<(), Error> {
+    fn add_block_to_index(&mut self, handle: BlockHandle, latest: u64) -> Result<(), Error> {
         self.scratch.clear();
         handle.put(&mut self.scratch);
         self.scratch.extend_from_slice(&latest.to_le_bytes());

@@ -432,13 +432,13 @@ fn the_hello_of_a_later_version_is_read() {
     assert!(Hello::decode(&sent[FRAME_HEAD..sent.len() - 5]).is_err(), "one byte less");
 }
 
-fn first() -> Layout {
+fn first_layout() -> Layout {
     Layout::first(&topology(["a", "b", "c"], 3), |_| String::new())
 }
 
 /// Makes node `name` of a cluster whose first layout was changed.
 fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
-    let mut layout = first().planned(change, |_| Some(VoterId(1))).unwrap();
+    let mut layout = first_layout().planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -544,12 +544,12 @@ fn of_council(base: &Layout, name: &str) -> Layout {
 /// neither learns a layout.
 #[test]
 fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
-    let later = of_council(&first(), "b");
-    let by_a = decreed(&first(), 0, 70);
-    let by_b = decreed(&first(), 1, 71);
+    let later = of_council(&first_layout(), "b");
+    let by_a = decreed(&first_layout(), 0, 70);
+    let by_b = decreed(&first_layout(), 1, 71);
     let next = of_council(&by_b, "a");
     for (ours, theirs, is_fork) in [
-        (&by_a, &first(), false),
+        (&by_a, &first_layout(), false),
         (&by_a, &later, true),
         (&by_a, &by_b, true),
         (&by_a, &next, true),

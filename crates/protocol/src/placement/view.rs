@@ -227,7 +227,7 @@ impl Views {
 
     /// Notes the name of a node that may belong to no view any more, such as this node once
     /// removed.
-    pub fn note(&self, node: NodeId, name: &str) {
+    pub fn note_name(&self, node: NodeId, name: &str) {
         note_name(&self.names, node, name);
     }
 

@@ -218,8 +218,8 @@ impl Round {
         differing(&sums.collect(), usual)
     }
 
-    /// Rewrites the other nodes' records of each damaged range on the node that cannot read it;
-    /// then that node discards the damage.
+    /// Copies the records of each damaged range from the other nodes to the node that cannot read
+    /// it; then that node discards the damage.
     async fn heal(&mut self) -> Result<(), RoundEnd> {
         let mut known = std::mem::take(&mut self.damaged);
         let mut ready: BTreeMap<NodeId, Vec<Damage>> = BTreeMap::new();

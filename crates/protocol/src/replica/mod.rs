@@ -352,8 +352,8 @@ fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     }
 }
 
-/// True if the reply to a request counts as this node's part of a write, as the reply to a `Write`
-/// does. Records that this node streams to itself count for no write.
+/// True if the reply to a request acknowledges this node's part of a write. `Write` is not listed,
+/// because `hold_record` checks it. Records that this node streams to itself count for no write.
 fn is_acknowledged(op: OpId, request: &Request) -> bool {
     match request {
         Request::AcceptNext { .. } | Request::Prepare { .. } => true,

@@ -10,9 +10,9 @@ use crate::message::NodeId;
 use crate::placement::topology::Topology;
 use crate::request::quorum::Quorum;
 
-/// Returns the nodes of `preference` that may be chosen for some partition; in a large cluster, a
-/// few more may be among them. `None` = some partition has fewer than `ack` of its replicas in
-/// `preference`.
+/// Returns the nodes of `preference` that may be chosen for some partition. In a large cluster, the
+/// result may also have a few nodes that are chosen for no partition. `None` = some partition has
+/// fewer than `ack` of its replicas in `preference`.
 pub(crate) fn candidates<'a>(
     topology: &Topology,
     quorum: Quorum,

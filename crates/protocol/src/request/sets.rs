@@ -1,7 +1,8 @@
 //! The two replica sets by which a request is counted while partitions move: the set that is *read*
-//! (the read set), and the *other* set, which is also written and must hold each answer. A request
-//! has a vote for each replica of either set. A vote contains its replica's place in each set. A
-//! quorum needs enough votes in each set; the votes of both sets are never added up.
+//! (the read set), and the *other* set, which is also written. A read returns a record only once a
+//! quorum of the other set holds it too. A request has a vote for each replica of either set. A
+//! vote contains its replica's place in each set. A quorum needs enough votes in each set; the
+//! votes of both sets are never added up.
 //!
 //! ```text
 //!  read set A B C    votes with (place in the read set, place in the other set):

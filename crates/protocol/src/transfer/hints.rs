@@ -39,8 +39,8 @@ use record::Record;
 /// stores and syncs in a round trip.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Maximum pause after a pass that left future hints, in microseconds: a clock that was behind may
-/// be right by then.
+/// Maximum pause, in microseconds, after a pass that had to keep future hints in the store: a clock
+/// that was behind may be right by then.
 const LOOK_AGAIN_MICROS: u64 = 60_000_000;
 
 /// The pause after a pass that left future hints, as a multiple of the pass's reading time:

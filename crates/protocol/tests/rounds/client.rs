@@ -194,8 +194,9 @@ impl Client {
     ///
     /// Later ballots must belong to later base versions. Otherwise a record of an earlier base
     /// version, stored by one replica, outranks a record of a later one, stored by a majority. So
-    /// all promises are of one watermark. A base version up to that watermark which a promising
-    /// replica lacks has ended, and its record continues under another base version.
+    /// all promises must be of one watermark. If a base version is at or below the watermark and
+    /// one of the promising replicas lacks it, that version has ended, and its record continues
+    /// under another base version.
     fn promised(
         &mut self,
         ballot: u8,

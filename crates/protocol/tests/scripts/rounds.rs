@@ -685,8 +685,8 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     assert_eq!(next.report.since, driven.report.since, "{:?}", next.report);
 }
 
-/// A conditional write's record that one node holds is read at a majority, which need not include
-/// the holder. If the read returns an older record, that record does not make all nodes equal.
+/// If one node alone holds a conditional write's record, the round's read of a majority may miss
+/// that node and return an older record. The round must not store the older record as the key's.
 #[test]
 fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     let key = Bytes::from("k");
