@@ -46,17 +46,17 @@ impl Cluster {
     }
 
     fn of(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
-        let mut cluster = Self::planned(count, args, tls);
+        let mut cluster = Self::unstarted(count, args, tls);
         (0..count).for_each(|node| cluster.up(node));
         cluster
     }
 
     /// Creates a cluster without starting its nodes.
     pub(crate) fn made(count: usize, args: &[&str]) -> Self {
-        Self::planned(count, args, None)
+        Self::unstarted(count, args, None)
     }
 
-    fn planned(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
+    fn unstarted(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
         let addresses = ports::addresses(count as u16);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let list = listed(&addresses, scheme);

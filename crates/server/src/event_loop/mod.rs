@@ -380,6 +380,8 @@ impl Loop {
             self.check_before_write(driver, key, record)?;
         }
         let bytes = bytes_of(key, record);
+        let entries = idempotency::entries(&self.shared, driver.engine(), (key, record), via)
+            .map_err(WriteError::Store)?;
         let proofs = &self.shared.repair.proofs;
         // Records of conditional writes are fenced by promises instead.
         let passing = match record.ballot() {
@@ -392,41 +394,18 @@ impl Loop {
             _ => proofs.admit_any(),
         };
         let purpose = purpose(passing);
-        let added = match record.ballot() {
-            0 => driver.write(bytes, purpose, |batch| {
-                batch.record(Space::Data, key, record)?;
-                if is_durable {
-                    batch.make_durable();
-                }
-                Ok(())
-            }),
-            _ => self.add_conditional(driver, (key, record, via), (bytes, is_durable), purpose),
-        };
-        if added.is_err() {
-            proofs.release(passing);
-        }
-        added
-    }
-
-    /// Adds the record of a conditional write to the current batch, with the entries of its
-    /// idempotency keys.
-    fn add_conditional<D: Driver>(
-        &self,
-        driver: &mut D,
-        (key, record, via): (&Bytes, &Record, Via),
-        (bytes, is_durable): (usize, bool),
-        purpose: WritePurpose,
-    ) -> Outcome {
-        let entries = idempotency::entries(&self.shared, driver.engine(), (key, record), via)
-            .map_err(WriteError::Store)?;
-        driver.write(bytes, purpose, |batch| {
+        let added = driver.write(bytes, purpose, |batch| {
             batch.record(Space::Data, key, record)?;
             entries.iter().try_for_each(|entry| idempotency::put_entry(batch, entry))?;
             if is_durable {
                 batch.make_durable();
             }
             Ok(())
-        })
+        });
+        if added.is_err() {
+            proofs.release(passing);
+        }
+        added
     }
 
     /// Does the checks before a write that only few nodes need: refuses records of keys that the
