@@ -36,8 +36,8 @@ pub(crate) mod write_votes;
 /// The detail for the client when a write can't get a version above an existing record.
 pub(crate) const CLOCK_BEHIND_DETAIL: &str = "this node's clock is behind the timestamp of an \
     existing record of this key by more than --max-clock-skew: correct the clock, or send the \
-    write to another node; if the clock is correct, the record came from a wrong clock: a write \
-    with an Idempotency-Key overwrites it, kvorum repair-clock removes all such records of a node";
+    write to another node; if the clock is correct, the record came from a wrong clock: kvorum \
+    repair-clock removes all such records of a node";
 
 /// All writes of one event loop.
 #[derive(Debug, Default)]
