@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!  input: mode u8 │ [length of the first segment u16] │ bytes of the segments
-//!  mode & 1: checksums of segments and groups are corrected, up to the first that does not fit
-//!       & 2: checksums of the records in them too
+//!  mode & 1: groups get their segment's number and a length that fits in the segment; then the
+//!            checksums of segments and groups are corrected
+//!       & 2: with & 1, a group's records get correct checksums, up to the first that is too long
 //!       & 4: there are two segments
 //! ```
 #![no_main]

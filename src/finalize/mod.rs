@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! * A refusal before step 2 changes no byte on any node.
-//! * A node writes no store format that it has not durably been told to: `lsm::Engine` keeps that.
+//! * A node writes no store format before the format is durable in its `STORE`: `lsm::Engine`
+//!   ensures that.
 //! * The format belongs to a node's own disk. Nodes of both formats work together, so that a
 //!   failure in step 2 leaves a cluster that serves, and the same request completes the rest.
 //! * After step 2 at a node, only releases that know the format open the node's directory.

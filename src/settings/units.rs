@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_may_have_a_range() {
+    fn a_time_outside_the_range_of_its_setting_is_refused() {
         type Short = TimeIn<250, 60_000>;
         assert_eq!("250ms".parse(), Ok(TimeIn::<250, 60_000>(Duration::from_millis(250))));
         assert_eq!("60s".parse::<Short>().map(|time| time.0.as_secs()), Ok(60));

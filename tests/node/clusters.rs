@@ -203,7 +203,7 @@ fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() 
 }
 
 #[test]
-fn a_new_cluster_that_was_never_complete_is_refused_too() {
+fn a_node_whose_cluster_has_no_id_yet_is_refused_by_another_cluster() {
     let mut g = Cluster::start(3, &[]);
     g.settled();
     let id = id(&g);

@@ -1,5 +1,6 @@
-//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`. Changes the
-//! metadata quorum (the council) under load, while nodes are down, and after they lost their disks.
+//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`. The tests
+//! change the metadata quorum (the council) under load, while nodes are down, and after they lost
+//! their disks.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -211,7 +211,7 @@ fn survivors_hear_of_it_and_a_councillor_that_comes_back_follows() {
 }
 
 #[test]
-fn a_copy_of_a_directory_decides_too() {
+fn recover_accepts_a_copy_of_a_directory() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     write(&cluster);

@@ -3,7 +3,7 @@
 //! and expired keys, times to live, ETags, quotas and tokens. One half is in tables, the other half
 //! in the log of killed nodes.
 //!
-//! A release adds a directory with the directories that it writes:
+//! Each release adds its `tests/fixtures/VERSION/`, with data directories that it has written:
 //!
 //! ```text
 //! KVORUM_WRITE_FIXTURES=1 cargo test --test node releases

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_broken_through_others_too() {
+    fn an_indirect_dependency_breaks_a_layer_too() {
         assert_eq!(check(&workspace(&[])), []);
         let findings = check(&workspace(&[4]));
         assert_eq!(findings.len(), 1);

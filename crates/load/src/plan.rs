@@ -189,7 +189,8 @@ impl Plan {
         }
     }
 
-    /// Returns the number of copies of the rate, connections and threads.
+    /// Returns the factor on rate, threads and connections: the number of targets if each target
+    /// gets its own, otherwise 1.
     pub(crate) fn copies(&self) -> usize {
         match self.target_mode {
             TargetMode::Each => self.targets.len(),

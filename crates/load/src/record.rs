@@ -87,7 +87,8 @@ pub struct Machine {
 pub struct PlanRecord {
     /// URLs, as given.
     pub targets: Vec<String>,
-    /// Number of copies of rate, threads and connections: one per target, or 1.
+    /// Factor on rate, threads and connections: the number of targets if each target gets its own,
+    /// otherwise 1.
     pub copies: usize,
     /// Threads of the client.
     pub threads: usize,

@@ -448,8 +448,8 @@ pub struct RequestFailure {
 pub enum ReplicaOutcome {
     /// The replica did its part.
     Done,
-    /// The replica answered, but is not authoritative for its absences: it is new, or being
-    /// rebuilt.
+    /// The replica answered, but is not authoritative, so that its "not found" does not count: it
+    /// is new, or being rebuilt.
     NotAuthoritative,
     /// The replica was asked, and the client was answered before the reply came.
     Pending,
@@ -464,7 +464,7 @@ pub enum ReplicaOutcome {
     Busy,
     /// The replica's disk is full.
     NoSpace,
-    /// The replica's store failed.
+    /// The replica's store refused or failed on this request, or the reply did not fit it.
     Failed,
     /// The replica refused: the write's timestamp is too far ahead of its clock, or its topology
     /// differs.

@@ -21,7 +21,7 @@ pub enum WriteError {
     /// The write is not above the repair fence (seal), up to which the node accepts no new writes.
     /// Holds a time that the write's version must exceed.
     Sealed(u64),
-    /// The store failed.
+    /// The store refused the write, or failed: any error but `Busy`.
     Store(lsm::Error),
 }
 

@@ -49,7 +49,7 @@ pub(crate) enum ReadError {
     Deadline,
     /// No memory could be reserved for the record.
     NoRoom,
-    /// The store failed.
+    /// The store's error.
     Store(lsm::Error),
 }
 

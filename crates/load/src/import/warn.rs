@@ -1,7 +1,7 @@
 //! Warnings about an imported run, derived from its figures.
 //!
-//! Little's law is the main tool: at λ requests per second and mean latency W, λ·W requests are in
-//! flight or waiting at any moment. A connection of HTTP/1.1 carries one request. All further
+//! Little's law is the main tool: at λ requests per second and mean latency W, on average λ·W
+//! requests are in flight or waiting. A connection of HTTP/1.1 carries one request. All further
 //! requests wait in the client for a connection, and this wait is part of the latencies.
 
 use super::imported_command::ImportedCommand;
@@ -85,7 +85,8 @@ fn short(run: &Run) -> Option<Warning> {
     warning("rate-not-reached", text)
 }
 
-/// Returns the number of requests in flight or waiting at any moment, by Little's law.
+/// Returns the mean number of requests in flight or waiting, by Little's law, and the latencies
+/// from which it follows.
 fn under_way(run: &Run) -> Option<(f64, &Latency)> {
     let latency = run.latency("intended").filter(|latency| latency.mean > 0.0)?;
     Some((run.throughput? * latency.mean / 1e3, latency))
@@ -97,8 +98,8 @@ fn backlog(run: &Run, output: &Output) -> Option<Warning> {
         return None;
     }
     let mut text = format!(
-        "{:.2} a second were answered, but {:.2} s late on average, {:.2} s at worst: at any \
-         moment {under_way:.0} requests were due and not answered",
+        "{:.2} a second were answered, but {:.2} s late on average, {:.2} s at worst: on average \
+         {under_way:.0} requests were due and not answered",
         run.throughput?,
         latency.mean / 1e3,
         latency.max / 1e3

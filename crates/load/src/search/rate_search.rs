@@ -432,13 +432,13 @@ fn describe(
             "holds {} ({slo}) and never failed: raise --to to find where it breaks",
             rate(passes)
         ),
-        // For a server that dies, no rate may be low enough.
+        // A server that dies may die at every rate, so no lower rate is advised.
         (None, Some(fails)) if died => format!("the server died at {} ({slo})", rate(fails)),
         (None, Some(fails)) if bounds.from == Some(fails) => {
             format!("already fails at --from, {} ({slo}): lower it", rate(fails))
         }
         (None, Some(fails)) => format!(
-            "already fails at {} ({slo}): if that is not what it is about, a weaker --slo",
+            "already fails at {} ({slo}), and no lower rate passed: weaken --slo, or lower --from",
             rate(fails)
         ),
         (None, None) => format!("no rate passed or failed ({slo})"),

@@ -208,7 +208,8 @@ fn a_requested_compaction_runs_beside_writes_and_completes() {
     }
 }
 
-/// The compaction in progress may have passed any part of the store when dropping starts.
+/// When the dropping of orphaned records starts, a compaction in progress may already have passed
+/// some of them. A compaction that starts later drops them.
 #[test]
 fn a_compaction_requested_anew_starts_later_and_leaves_no_orphans() {
     let (disk, purge) = (MemDisk::new(), Arc::new(PurgeRule::never()));

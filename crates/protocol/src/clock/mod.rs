@@ -34,9 +34,9 @@ const COUNTER_MASK: u64 = (1 << COUNTER_BITS) - 1;
 /// bits are the low bits of the coordinator's id: while keys move, replicas from before and after
 /// the move can promise the same ballot to two coordinators, which must not issue the same ballot
 /// in one microsecond. Nodes whose ids are equal modulo 64 still may.
-const FOLLOWING_BITS: u32 = 6;
+const FOLLOWING_BALLOT_BITS: u32 = 6;
 
-const FOLLOWING_MASK: u64 = (1 << FOLLOWING_BITS) - 1;
+const FOLLOWING_BALLOT_MASK: u64 = (1 << FOLLOWING_BALLOT_BITS) - 1;
 
 /// The least distance from the clock to its bound, in microseconds: twice the default
 /// `--max-clock-skew`. At least half of the distance is always left, so that the clock at once
@@ -298,7 +298,7 @@ impl Clock {
     /// unused.
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
-        let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER_MASK;
+        let drawn = u64::from(own.0) << FOLLOWING_BALLOT_BITS & COUNTER_MASK;
         let ballot = self.advance(now, |last| wall.max((last | COUNTER_MASK) + 1) | drawn)?;
         assert!(!is_following_ballot(ballot), "there is room for those that follow it");
         Ok(ballot)
@@ -431,18 +431,18 @@ impl Clock {
 /// Returns the next ballot of a coordinator that was promised this one, or continued under it, and
 /// needs no new promises; `None` = the coordinator must ask for promises again.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
-    (ballot & FOLLOWING_MASK < FOLLOWING_MASK).then_some(ballot + 1)
+    (ballot & FOLLOWING_BALLOT_MASK < FOLLOWING_BALLOT_MASK).then_some(ballot + 1)
 }
 
 /// Returns the last of the ballots under which a coordinator that was promised this one may
 /// continue.
 pub(crate) fn last_following_ballot(ballot: u64) -> u64 {
-    ballot | FOLLOWING_MASK
+    ballot | FOLLOWING_BALLOT_MASK
 }
 
 /// True if the ballot follows a promised one, so that no promises are asked for under it.
 pub(crate) fn is_following_ballot(ballot: u64) -> bool {
-    ballot & FOLLOWING_MASK > 0
+    ballot & FOLLOWING_BALLOT_MASK > 0
 }
 
 #[cfg(test)]

@@ -175,9 +175,10 @@ impl DiskCheck {
         }
     }
 
-    /// Handles a peer's knowledge that writes acknowledged since the version time `since` may be
-    /// lost. `keeps_votes` is true if the loss is older than this node's voter id, so that the
-    /// votes under that id are intact.
+    /// Handles the discovery that this node may lack writes that were acknowledged in its name
+    /// since the version time `since`. `peer` discovered it; `None` = this node did, from a later
+    /// process with its disk. `keeps_votes` is true if the loss was before the boot that made this
+    /// node's voter id, so that the votes under that id are intact.
     fn handle_loss(
         &mut self,
         cx: &Context,

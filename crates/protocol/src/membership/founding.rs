@@ -1,9 +1,9 @@
 //! Assignment of the cluster id to a node without one, and detection of links that lead to another
-//! cluster: see `cluster_id.rs`.
+//! cluster: see `cluster_id.rs`. The founder is the node whose name comes first.
 //!
 //! ```text
 //!   this node has no id ─▶ asks the peers ─┬─ a peer has an id ─▶ stores it, then reports it
-//!                                          └─ all answer "no id" to the founder ─▶ a new id
+//!                                          └─ all have none, and it is the founder ─▶ a new id
 //!   this node has an id ─▶ asks the peers that had none
 //!                                          └─ a peer has another id ─▶ the link to it is closed
 //! ```

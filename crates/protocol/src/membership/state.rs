@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 #[repr(u8)]
 pub enum MembershipState {
     /// Joining: the data directory was empty, and not all peers have said yet that they never knew
-    /// another disk of this name. Absent records don't count, as in a rebuild.
+    /// another disk of this name. The node's "not found" does not count, as in a rebuild.
     Joining = 0,
     /// The node holds everything that it ever acknowledged.
     Member = 1,
-    /// Rebuilding: the disk was wiped or replaced, or the log has lost its end. Absent records
-    /// don't count until the peers have streamed back the lost data.
+    /// Rebuilding: the disk was wiped or replaced, or the log has lost its end. The node's "not
+    /// found" does not count until the peers have streamed back the lost data.
     Rebuilding = 2,
-    /// Verifying: the directory was copied or moved and may be an older copy. Absent records don't
-    /// count until the peers have streamed the newer ones.
+    /// Verifying: the directory was copied or moved and may be an older copy. The node's "not
+    /// found" does not count until the peers have streamed the newer records.
     Verifying = 3,
 }
 

@@ -303,7 +303,7 @@ pub enum Reply {
     Busy,
     /// To a write: refused, because the disk is full. Nothing was changed.
     NoSpace,
-    /// The store failed. A write may have been carried out or not.
+    /// The store failed on this request. A write may have been carried out or not.
     Failed,
     /// Refused: the asker's topology differs from this node's.
     TopologyMismatch,

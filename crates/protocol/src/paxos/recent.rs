@@ -2,18 +2,19 @@
 //! was lost queries this table when the key itself no longer shows the outcome.
 //!
 //! ```text
-//!  a record with a ballot is stored ─▶ an entry for each of its operations: (key, id) ─▶ step, sum
+//!  a record with a ballot is stored ─▶ an entry for each of its operations: (key, id) ─▶ outcome
 //!  query Recall (key, id, ballot of the first try) ─▶ answer: Stored, Never, Forgotten or Reused
 //! ```
 //!
-//! A write without an entry was never stored here, unless its entry may have been evicted. An
-//! eviction is possible for all ballots up to a bound, which rises with each eviction. The bound
-//! starts at the floor of the promises, because the table is in memory only.
+//! A write without an entry was never stored here, unless its entry may be gone. That is possible
+//! for all ballots up to a bound, which evictions and changes of the placement raise. The table is
+//! in memory only, so the bound starts at the floor of the promises, above which earlier boots
+//! promised nothing (`promises.rs`).
 //!
-//! When the placement of keys changes, all earlier entries are forgotten. A record that a majority
-//! of the *current* replicas accepted need not have been chosen: while keys moved, a majority of
-//! the previous replicas had to accept it too, and a coordinator that asked in the meantime may
-//! have been told that the record was never stored.
+//! When the placement of keys changes, all entries are dropped, because they could prove too much:
+//! while keys moved, a record also needed a majority of the previous replicas. So a record that a
+//! majority of the *current* replicas accepted may not be chosen, and a coordinator may have been
+//! told that it was never stored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};

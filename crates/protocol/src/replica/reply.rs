@@ -33,7 +33,7 @@ pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply 
     }
 }
 
-/// Returns the reply to another node's request after this node's store failed.
+/// Returns the reply to another node's request that this node's store did not carry out.
 pub(crate) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,

@@ -24,7 +24,8 @@ pub(crate) enum ReplicaError {
     /// The replica stored the record, but also holds a future record, which hides this one from
     /// every read.
     Hidden,
-    /// The replica's store failed; a write may have been carried out.
+    /// The replica's store failed on this request, or the reply did not fit the request; a write
+    /// may have been carried out.
     Failed,
     /// The replica did not answer; a write may have been carried out.
     Silent,

@@ -93,7 +93,8 @@ impl MovedFilter<'_> {
     }
 }
 
-/// Selects entries of the operation history that another node should have too.
+/// Selects entries of the history of writes with an idempotency key that another node should have
+/// too.
 #[derive(Debug)]
 struct RememberedFilter {
     node: NodeId,

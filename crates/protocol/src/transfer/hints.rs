@@ -199,7 +199,7 @@ impl DeliveryPass {
         let (asked, peer) = (self.context.now().mono, self.node);
         let hints =
             move |call| BackgroundEffect::ReadHints { call, peer, after, max_bytes: BATCH_BYTES };
-        let read = self.context.call_for(hints).await;
+        let read = self.context.effect_as_call(hints).await;
         self.reading += self.context.now().mono - asked;
         match read {
             Ok(Reply::Page(Page { items, .. })) => Ok(items),

@@ -1,8 +1,8 @@
-//! The operation history: once this node has all records, it pulls the other replicas' memory of
-//! writes with an idempotency key, so that it can answer "never" for writes that no replica has
-//! done. A node to which partitions move asks their previous replicas; a node that lost its disk
-//! asks the other replicas of its partitions. A *trace* is one replica's memory of one write, and a
-//! *walk* is the pull of all traces.
+//! The history of writes with an idempotency key, below just *history*: once this node has all
+//! records, it pulls what the other replicas remember of such writes, so that it can answer "never"
+//! for writes that no replica has done. A node to which partitions move asks their previous
+//! replicas; a node that lost its disk asks the other replicas of its partitions. A *trace* is one
+//! replica's memory of one write, and a *walk* is the pull of all traces.
 //!
 //! ```text
 //!  own page ──▶ traces ─┐
@@ -283,7 +283,7 @@ impl HistoryWalk {
         loop {
             let stored = remembered.clone();
             let keep = |call| BackgroundEffect::StoreRemembered { call, remembered: stored };
-            if self.context.call_for(keep).await.is_ok() {
+            if self.context.effect_as_call(keep).await.is_ok() {
                 return self.context.shared().paxos.recent.correct(&remembered);
             }
         }

@@ -129,7 +129,7 @@ impl Field for ReplicaSet {
     }
 }
 
-/// A flag in the head, set if the answering node is authoritative for its absences.
+/// A flag in the head, set if the answering node is authoritative: its "not found" counts.
 pub(super) struct Authoritative;
 
 impl Field for Authoritative {

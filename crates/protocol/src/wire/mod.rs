@@ -147,7 +147,7 @@ mod kind {
 
 /// Flags of items. Each flag is allowed only where it has a meaning.
 mod flag {
-    /// The answering node is authoritative for its absences.
+    /// The answering node is authoritative: its "not found" counts.
     pub(super) const AUTHORITATIVE: u8 = 1;
     /// A range has an end, or a page has a next key.
     pub(super) const BOUNDED: u8 = 2;

@@ -90,7 +90,7 @@ fn took_unchosen() -> Vec<Action> {
     [begun(&all), one.concat(), enter(&all), vec![Action::End], enter(&[0, 1, 3])].concat()
 }
 
-pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
+pub(crate) fn without_coordinator_rules() -> Vec<LeftOut> {
     let takes = (3..6).flat_map(|to| (0..3).map(move |from| take(from, to)));
     let all_taken = [begun(&[0, 1, 2, 3, 4, 5]), takes.collect()].concat();
     let others = world(put(&[0, 1], 6), OLD, ALL_OTHERS, vec![puts(2, 3)]).after(&all_taken);
@@ -111,7 +111,7 @@ pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
 }
 
 /// Returns the rules whose absence shows only after many states.
-pub(crate) fn rules_of_promises() -> Vec<LeftOut> {
+pub(crate) fn without_promise_rules() -> Vec<LeftOut> {
     let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
     let two = World { skewed: Some(3), ..two }.after(&promised());
     // If promises come from both sets, no property fails without `rounds_keep_their_layout`.
@@ -125,7 +125,7 @@ pub(crate) fn rules_of_promises() -> Vec<LeftOut> {
     ]
 }
 
-pub(crate) fn rules_of_moves() -> Vec<LeftOut> {
+pub(crate) fn without_move_rules() -> Vec<LeftOut> {
     use Fault::{Restart, Wipe};
     let still = |by: &[u8]| moves(put(by, 4), Vec::new());
     let unread = || moves(with_leftover(), Vec::new());
@@ -146,7 +146,7 @@ pub(crate) fn rules_of_moves() -> Vec<LeftOut> {
     ]
 }
 
-pub(crate) fn rules_of_stages() -> Vec<LeftOut> {
+pub(crate) fn without_stage_rules() -> Vec<LeftOut> {
     let sources = [begun(&[0, 1, 3]), vec![take(0, 3), take(1, 3)]].concat();
     let restart = a_put().with_fault(Fault::Restart(0)).after(&sources);
     let leftover = moves(with_leftover(), vec![puts(2, 3), gets()]);

@@ -154,7 +154,7 @@ macro_rules! without {
     };
 }
 
-fn rules_of_seals() -> Vec<LeftOut> {
+fn without_fence_rules() -> Vec<LeftOut> {
     let get = || client(Op::Get, 2).at(1);
     let late_put = || world(late_put(), vec![], &[full(0)]);
     let late_repair = with(deleted(), Message::Repair(value()));
@@ -176,7 +176,7 @@ fn rules_of_seals() -> Vec<LeftOut> {
     ]
 }
 
-fn rules_of_rounds() -> Vec<LeftOut> {
+fn without_round_rules() -> Vec<LeftOut> {
     use Fault::{PowerCut, Restart, Rollback, Rot};
     let get = || vec![client(Op::Get, 2).at(1)];
     let one = [full(0)];
@@ -231,7 +231,7 @@ fn rules_of_rounds() -> Vec<LeftOut> {
     ]
 }
 
-fn rules_of_directories() -> Vec<LeftOut> {
+fn without_directory_rules() -> Vec<LeftOut> {
     use Fault::{Rollback, Wipe};
     let get = || client(Op::Get, 2).at(1);
     let purged = || world(copied(proven(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback);
@@ -255,7 +255,7 @@ fn rules_of_directories() -> Vec<LeftOut> {
 
 #[test]
 fn a_rule_that_is_left_out_is_missed() {
-    let left_out = [rules_of_seals(), rules_of_rounds(), rules_of_directories()];
+    let left_out = [without_fence_rules(), without_round_rules(), without_directory_rules()];
     let missed = left_out.into_iter().flatten().filter(|(name, rules, world, property)| {
         let world = World { rules: rules.clone(), ..world.clone() };
         let found = walk(name, &world, MOST_STATES, Some(*property)).broken;

@@ -149,15 +149,16 @@ fn walk(
 /// Removes the hints of nodes that have left the cluster: no code delivers or counts them. Hints
 /// that can't be removed now are left to the next start.
 pub(crate) fn remove_hints_of_leavers<S: Store>(store: &S, shared: &Shared) {
-    let removed = remove_of_who_left(store, shared);
+    let removed = try_remove_hints_of_leavers(store, shared);
     if let Err(error) = removed {
         tracing::warn!(%error, "hints for nodes that have left could not be removed yet");
     }
 }
 
-fn remove_of_who_left<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::Error> {
+fn try_remove_hints_of_leavers<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::Error> {
     let view = shared.view();
-    // No node has left a list that never changed, even if the list is wrong.
+    // No node has left in the first epoch. If the view then lacks a node, `--cluster` is wrong, and
+    // the node's hints stay.
     if view.epoch == FIRST_EPOCH {
         return Ok(());
     }

@@ -36,10 +36,10 @@ const NODES: usize = 3;
 const LOAD: f64 = 0.6;
 
 /// Number of clients that measure the highest rate, and then send the load.
-const MANY: usize = 32;
+const CLIENTS: usize = 32;
 
-/// Duration of that measurement, long enough to include compactions.
-const AT_MOST: Duration = Duration::from_secs(30);
+/// Time for which the highest rate is measured, long enough to include compactions.
+const MEASURED_FOR: Duration = Duration::from_secs(30);
 
 /// Length in bytes of the values that move, so large that a stage takes some time.
 const VALUE_LEN: usize = 100_000;
@@ -168,16 +168,16 @@ impl MembersRow<'_> {
         }
         self.change(2, &[], None)?;
         let (to, seed) = (self.cluster.addresses(), self.setup.seed ^ 1);
-        let greedy = ProbeParams { clients: MANY, every: Duration::ZERO, ..ProbeParams::USUAL };
+        let greedy = ProbeParams { clients: CLIENTS, every: Duration::ZERO, ..ProbeParams::USUAL };
         let prober = Prober::start(to, &self.ledger, greedy, seed)?;
-        thread::sleep(AT_MOST);
+        thread::sleep(MEASURED_FOR);
         let lasts = prober.elapsed();
         let seen = prober.stop()?;
         check_all_succeeded(&seen)?;
         self.change(0, &[0, 1], None)?;
         (self.taken, self.planned) = (0, 0);
         let rate = LOAD * seen.requests as f64 / lasts.as_secs_f64();
-        Ok(ProbeParams { every: Duration::from_secs_f64(MANY as f64 / rate), ..greedy })
+        Ok(ProbeParams { every: Duration::from_secs_f64(CLIENTS as f64 / rate), ..greedy })
     }
 
     /// For each stage and role, replaces a node while the node of that role is killed at that

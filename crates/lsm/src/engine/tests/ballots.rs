@@ -1,6 +1,6 @@
-//! Tests of conditional writes' records, mostly with an old version and a recent ballot. A read
-//! finds the greatest record of a key, in whichever memtable or table each record lies. The write
-//! time of such a record is its ballot.
+//! Tests of conditional writes' records, mostly with an old version and a recent ballot. The write
+//! time of a conditional write's record is its ballot. A read finds the greatest record of a key,
+//! in whichever memtable or table each record lies.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

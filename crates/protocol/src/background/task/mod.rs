@@ -251,12 +251,12 @@ impl Context {
     /// Calls a node, which may be this one. The call is made when the returned future is first
     /// polled, and returns by the deadline of its class.
     pub(crate) fn call(&self, node: NodeId, class: Class, request: Request) -> PendingCall {
-        self.call_for(move |call| BackgroundEffect::Call { call, node, class, request })
+        self.effect_as_call(move |call| BackgroundEffect::Call { call, node, class, request })
     }
 
-    /// Carries out an effect that ends as a call does. The effect is made when the returned future
-    /// is first polled.
-    pub(crate) fn call_for(
+    /// Returns a future that performs an effect, and resolves as a call does. The effect starts
+    /// when the future is first polled.
+    pub(crate) fn effect_as_call(
         &self,
         effect: impl FnOnce(CallId) -> BackgroundEffect + 'static,
     ) -> PendingCall {

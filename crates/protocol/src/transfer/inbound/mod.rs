@@ -62,7 +62,8 @@ impl Inbound {
         }
     }
 
-    /// Starts the rebuild that is due, and pulls the history once all records are rebuilt.
+    /// Starts the rebuild that is due, and pulls the history of writes with an idempotency key once
+    /// all records are rebuilt.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         let cx = tasks.context().clone();
         if !self.may_still_count(&cx) {
@@ -93,9 +94,9 @@ impl Inbound {
         }
     }
 
-    /// Pulls the other replicas' history: the last step before a node that has its records again
-    /// becomes a member. If the node became a member earlier, another node's disk might be replaced
-    /// before this node knows the history.
+    /// Pulls the other replicas' history of writes with an idempotency key: the last step before a
+    /// node that has its records again becomes a member. If the node became a member earlier,
+    /// another node might lose its disk, and with it the history that this node still lacks.
     fn take_over_history(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         let cx = tasks.context().clone();
         let is_whole = self.rebuild.is_complete(&cx);

@@ -41,7 +41,8 @@ fn a_vote_is_sent_once_it_is_durable() {
     let [base, layout] = layouts(&stage);
     let prepare = |ballot| VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let done = ask(&mut stage, &mut own, 1, prepare(3));
-    // The vote can't be stored: it is not reported, and the next reply waits for it.
+    // The vote can't be stored, so the answer is the error. The next reply tells of the vote, so it
+    // waits until the vote is stored.
     let full = || lsm::Error::NoSpace { what: "tables" };
     keep(&mut stage, &mut own, done, Err(full()));
     assert_eq!(stage.replies(), [(1, Reply::NoSpace)]);
