@@ -132,9 +132,21 @@ pub(super) async fn dial(
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
     let url = facts.url(peer);
-    let mut stream = connect(&url, lookup).await?;
+    let connected = dial_at(facts, peer, &url, kind, lookup).await;
+    facts.note_dialed(peer, &url, connected.is_ok());
+    connected
+}
+
+async fn dial_at(
+    facts: &Arc<PeerFacts>,
+    peer: NodeId,
+    url: &str,
+    kind: ConnectionKind,
+    lookup: &RefCell<Option<Lookup>>,
+) -> Result<Connected, DialError> {
+    let mut stream = connect(url, lookup).await?;
     let shaking = async {
-        let early = upgrade(&mut stream, authority_of(&url)).await?;
+        let early = upgrade(&mut stream, authority_of(url)).await?;
         let mut hello = Vec::new();
         let identity = Arc::clone(&facts.table.identity);
         let handshake = Handshake::dial(identity, peer, kind, greet::nonce()?, &mut hello);

@@ -1,8 +1,9 @@
 //! Facts about the other nodes, shared by all loops of a node.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use protocol::handshake::HandshakeRefused;
 use protocol::layout::VoterId;
 use protocol::{Incarnation, NodeId};
@@ -20,9 +21,12 @@ pub(crate) struct PeerFacts {
     /// [`memory`](crate::settings::memory).
     pub(super) received: Arc<Budget>,
     pub(super) complaints: Complaints,
-    /// URLs that the settings list, by node name. They override those of the layout, because a
-    /// node's address may change.
+    /// URLs that the settings list, by node name. They are tried before those of the layout,
+    /// because all nodes may have moved to other addresses at once.
     listed: HashMap<String, String>,
+    /// Listed nodes that are dialed at the layout's URL, because the listed one failed last: a plan
+    /// may have told of an address that the settings do not list yet.
+    at_layout_url: Mutex<HashSet<NodeId>>,
 }
 
 impl PeerFacts {
@@ -34,6 +38,7 @@ impl PeerFacts {
             received: Arc::new(received),
             complaints: Complaints::default(),
             listed,
+            at_layout_url: Mutex::default(),
         }
     }
 
@@ -75,14 +80,29 @@ impl PeerFacts {
         self.table.name(node)
     }
 
-    /// Returns a node's URL, `http://HOST:PORT` or `https://…`: from the settings, or else from the
-    /// layout; empty if neither has the node, because it has left.
+    /// Returns the URL at which a node is dialed, `http://HOST:PORT` or `https://…`: from the
+    /// settings or from the layout; empty if neither has the node, because it has left.
     pub(crate) fn url(&self, node: NodeId) -> String {
-        if let Some(listed) = self.listed.get(&self.name(node)) {
-            return listed.clone();
-        }
         let layout = self.table.shared.membership.layouts.active_layout();
-        layout.node(node).map_or(String::new(), |node| node.url.clone())
+        let decided = layout.node(node).map_or("", |node| &node.url);
+        match self.listed.get(&self.name(node)) {
+            Some(listed) if decided.is_empty() || !self.at_layout_url.lock().contains(&node) => {
+                listed.clone()
+            }
+            _ => decided.to_owned(),
+        }
+    }
+
+    /// Notes whether dialing a node at `url` succeeded. A URL that led to the node is kept. After a
+    /// failure the other one is next: that of the layout, or the listed one.
+    pub(super) fn note_dialed(&self, node: NodeId, url: &str, is_connected: bool) {
+        let Some(listed) = self.listed.get(&self.name(node)) else { return };
+        let mut at_layout_url = self.at_layout_url.lock();
+        if (listed == url) == is_connected {
+            at_layout_url.remove(&node);
+        } else {
+            at_layout_url.insert(node);
+        }
     }
 
     /// Returns a node's address as `HOST:PORT`.

@@ -119,3 +119,33 @@ fn a_node_that_nobody_lists_says_where_it_is_by_a_plan() {
     std::io::Read::read_to_string(&mut stderr, &mut log).unwrap();
     assert!(log.contains("run `kvorum cluster plan` on this machine and apply"), "{log}");
 }
+
+#[test]
+fn other_nodes_reach_a_listed_node_at_the_url_of_a_plan() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    write(&cluster);
+    cluster.stop(2);
+    let list_before = cluster.node_moves_elsewhere(2);
+    cluster.up(2);
+    let reaches = |cluster: &Cluster, node: usize| {
+        let moved = url(cluster.address(2));
+        wait_until("its reaching n2", || {
+            let status = cluster.status(node);
+            let peers = status["peers"].as_array().unwrap();
+            peers.iter().any(|peer| peer["url"] == *moved && peer["up"] == true)
+        });
+    };
+    assert_eq!(moved(&cluster, 2, &[]), 2);
+    (0..2).for_each(|node| reaches(&cluster, node));
+
+    // The old list, which a restarted node still has, does not hide the decided URL.
+    cluster.lists(list_before);
+    cluster.stop(0);
+    cluster.up(0);
+    reaches(&cluster, 0);
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        assert_eq!(client.get(&format!("{}&ack=3", key(number))).status, 200, "{number}");
+    }
+}

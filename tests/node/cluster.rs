@@ -85,6 +85,18 @@ impl Cluster {
         self.args[1] = listed(&self.addresses, "http");
     }
 
+    /// Gives one node another address. Nodes that start from now on get the list with it. Returns
+    /// the list before.
+    pub(crate) fn node_moves_elsewhere(&mut self, node: usize) -> String {
+        self.addresses[node] = ports::addresses(1)[0];
+        self.lists(listed(&self.addresses, "http"))
+    }
+
+    /// Replaces the `--cluster` list of the nodes that start from now on. Returns the list before.
+    pub(crate) fn lists(&mut self, list: String) -> String {
+        std::mem::replace(&mut self.args[1], list)
+    }
+
     pub(crate) fn up(&mut self, node: usize) {
         self.up_by(node, kvorum());
     }
