@@ -78,8 +78,8 @@ impl DialError {
     }
 }
 
-/// A name lookup under way. A lookup occupies a thread of the runtime.
-pub(crate) type Lookup = JoinHandle<io::Result<Vec<SocketAddr>>>;
+/// A name lookup under way, with its `HOST:PORT`. A lookup occupies a thread of the runtime.
+pub(crate) type Lookup = (String, JoinHandle<io::Result<Vec<SocketAddr>>>);
 
 /// Returns a node's addresses. A lookup that does not end in time is left in `lookup`, and the next
 /// call waits for the same lookup: with a new one for each call, a silent name server would occupy
@@ -92,15 +92,18 @@ async fn addresses(
         return Ok(vec![address]);
     }
     let begun = lookup.borrow_mut().take();
-    let name = authority.to_owned();
-    let mut looking = begun.unwrap_or_else(|| {
-        spawn_local(async move { Ok(lookup_host(name).await?.collect::<Vec<_>>()) })
+    let (name, mut looking) = begun.unwrap_or_else(|| {
+        let name = authority.to_owned();
+        let of = name.clone();
+        (name, spawn_local(async move { Ok(lookup_host(of).await?.collect::<Vec<_>>()) }))
     });
     match timeout(CONNECT_TIME, &mut looking).await {
+        // The node has two URLs, and this was the lookup of the other one.
+        Ok(_) if name != authority => Err(DialError::Late(CONNECT_TIME)),
         Ok(Ok(found)) => Ok(found?),
         Ok(Err(_)) => Err(io::Error::other("name lookup aborted").into()),
         Err(_) => {
-            *lookup.borrow_mut() = Some(looking);
+            *lookup.borrow_mut() = Some((name, looking));
             Err(DialError::Late(CONNECT_TIME))
         }
     }
@@ -131,7 +134,7 @@ pub(super) async fn dial(
     kind: ConnectionKind,
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
-    let url = facts.url(peer);
+    let url = facts.next_url(peer);
     let connected = dial_at(facts, peer, &url, kind, lookup).await;
     facts.note_dialed(peer, &url, connected.is_ok());
     connected

@@ -24,9 +24,17 @@ pub(crate) struct PeerFacts {
     /// URLs that the settings list, by node name. They are tried before those of the layout,
     /// because all nodes may have moved to other addresses at once.
     listed: HashMap<String, String>,
-    /// Listed nodes that are dialed at the layout's URL, because the listed one failed last: a plan
-    /// may have told of an address that the settings do not list yet.
-    at_layout_url: Mutex<HashSet<NodeId>>,
+    layout_urls: Mutex<LayoutUrls>,
+}
+
+/// Listed nodes for which the layout's URL is in use: a plan may have told of an address that the
+/// settings do not list yet.
+#[derive(Default)]
+struct LayoutUrls {
+    /// Nodes that are dialed there next, because the listed URL failed last.
+    next: HashSet<NodeId>,
+    /// Nodes that were last reached there.
+    reached: HashSet<NodeId>,
 }
 
 impl PeerFacts {
@@ -38,7 +46,7 @@ impl PeerFacts {
             received: Arc::new(received),
             complaints: Complaints::default(),
             listed,
-            at_layout_url: Mutex::default(),
+            layout_urls: Mutex::default(),
         }
     }
 
@@ -80,15 +88,26 @@ impl PeerFacts {
         self.table.name(node)
     }
 
-    /// Returns the URL at which a node is dialed, `http://HOST:PORT` or `https://…`: from the
-    /// settings or from the layout; empty if neither has the node, because it has left.
+    /// Returns the URL at which a node was last reached, or else is listed, or else has in the
+    /// layout, `http://HOST:PORT` or `https://…`; empty if the node has left.
     pub(crate) fn url(&self, node: NodeId) -> String {
+        let is_reached = self.layout_urls.lock().reached.contains(&node);
+        self.url_of(node, is_reached)
+    }
+
+    /// Returns the URL at which to dial a node next.
+    pub(super) fn next_url(&self, node: NodeId) -> String {
+        let is_next = self.layout_urls.lock().next.contains(&node);
+        self.url_of(node, is_next)
+    }
+
+    /// Returns a node's URL from the settings, or from the layout if `prefers_layout` is set or the
+    /// settings lack the node.
+    fn url_of(&self, node: NodeId, prefers_layout: bool) -> String {
         let layout = self.table.shared.membership.layouts.active_layout();
         let decided = layout.node(node).map_or("", |node| &node.url);
         match self.listed.get(&self.name(node)) {
-            Some(listed) if decided.is_empty() || !self.at_layout_url.lock().contains(&node) => {
-                listed.clone()
-            }
+            Some(listed) if decided.is_empty() || !prefers_layout => listed.clone(),
             _ => decided.to_owned(),
         }
     }
@@ -97,11 +116,17 @@ impl PeerFacts {
     /// failure the other one is next: that of the layout, or the listed one.
     pub(super) fn note_dialed(&self, node: NodeId, url: &str, is_connected: bool) {
         let Some(listed) = self.listed.get(&self.name(node)) else { return };
-        let mut at_layout_url = self.at_layout_url.lock();
-        if (listed == url) == is_connected {
-            at_layout_url.remove(&node);
+        let is_listed = listed == url;
+        let mut layout_urls = self.layout_urls.lock();
+        if is_listed == is_connected {
+            layout_urls.next.remove(&node);
         } else {
-            at_layout_url.insert(node);
+            layout_urls.next.insert(node);
+        }
+        if is_connected && is_listed {
+            layout_urls.reached.remove(&node);
+        } else if is_connected {
+            layout_urls.reached.insert(node);
         }
     }
 

@@ -29,9 +29,10 @@ fn restores(url: &str, set: &[(&str, &str)]) {
     command(&["put", "k", "v"]);
     command(&["put", "a/b c", ""]);
     command(&["put", "--escaped", r"\xff", "other"]);
+    command(&["put", "lease", "held", "--ttl", "1h"]);
     let held = command(&["scan", "--json"]);
     fs::write(at.path().join("FILE"), &held).unwrap();
-    command(&["del", "--escaped", "k", "a/b c", r"\xff"]);
+    command(&["del", "--escaped", "k", "a/b c", r"\xff", "lease"]);
     assert_eq!(command(&["scan"]), b"");
     let mut shell = Command::new("sh");
     for (name, _) in std::env::vars_os() {
@@ -42,7 +43,9 @@ fn restores(url: &str, set: &[(&str, &str)]) {
     shell.args(["-c", script()]).current_dir(at.path()).env("KVORUM_URL", url);
     let output = shell.envs(set.iter().copied()).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(command(&["scan"]), b"a/b c\t\nk\tv\n\\xff\tother\n");
+    assert_eq!(command(&["scan"]), b"a/b c\t\nk\tv\nlease\theld\n\\xff\tother\n");
+    let restored = String::from_utf8(command(&["scan", "--json"])).unwrap();
+    assert_eq!(restored.matches("\"expires_ms\":1").count(), 1, "{restored}");
 }
 
 #[test]
