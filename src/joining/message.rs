@@ -12,7 +12,6 @@
 //! recorded answer does not fit another request, and nobody in the middle can relay an answer.
 //! Without a secret there are no proofs.
 
-use std::cell::RefCell;
 use std::fmt::Write;
 use std::io;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use crate::peers::Lookups;
 use crate::peers::dial::{DialError, connect};
 use crate::peers::greet::nonce;
 use crate::settings::members::authority_of;
@@ -208,7 +208,7 @@ pub(crate) async fn ask(
     let body = serde_json::to_vec(asker).expect("strings and numbers always serialize");
     let nonce = nonce()?;
     let exchange = async {
-        let mut stream = connect(url, &RefCell::default()).await?;
+        let mut stream = connect(url, &Lookups::default()).await?;
         let (channel, authority) = (stream.channel(), authority_of(url));
         let about = ProofContent { nonce: &nonce, channel: channel.as_ref(), body: &body };
         let mut head = format!(

@@ -1,8 +1,6 @@
 //! Dialing another node: TCP, an HTTP upgrade, the handshake.
 
-use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +8,12 @@ use protocol::NodeId;
 use protocol::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen, Reason};
 use server::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::facts::PeerFacts;
 use super::greet::{self, HANDSHAKE_TIME, Refusal};
+use super::lookup::Lookups;
 use crate::counters::Counters;
 use crate::settings::members::authority_of;
 use crate::transport::{self, Stream};
@@ -55,9 +53,9 @@ impl From<Refusal> for DialError {
 }
 
 impl DialError {
-    /// Logs the error, rate-limited.
-    pub(super) fn complain(&self, facts: &PeerFacts, counters: &Counters, peer: NodeId) {
-        let (name, at) = (facts.name(peer), facts.authority(peer));
+    /// Logs the error of dialing a peer at a URL, rate-limited.
+    pub(super) fn complain(&self, facts: &PeerFacts, counters: &Counters, peer: NodeId, url: &str) {
+        let (name, at) = (facts.name(peer), authority_of(url));
         match self {
             Self::Refused(HandshakeRefused { reason, text }) => {
                 counters.peers.refused.add(1);
@@ -78,44 +76,11 @@ impl DialError {
     }
 }
 
-/// A name lookup under way, with its `HOST:PORT`. A lookup occupies a thread of the runtime.
-pub(crate) type Lookup = (String, JoinHandle<io::Result<Vec<SocketAddr>>>);
-
-/// Returns a node's addresses. A lookup that does not end in time is left in `lookup`, and the next
-/// call waits for the same lookup: with a new one for each call, a silent name server would occupy
-/// thread after thread.
-async fn addresses(
-    authority: &str,
-    lookup: &RefCell<Option<Lookup>>,
-) -> Result<Vec<SocketAddr>, DialError> {
-    if let Ok(address) = authority.parse() {
-        return Ok(vec![address]);
-    }
-    let begun = lookup.borrow_mut().take();
-    let (name, mut looking) = begun.unwrap_or_else(|| {
-        let name = authority.to_owned();
-        let of = name.clone();
-        (name, spawn_local(async move { Ok(lookup_host(of).await?.collect::<Vec<_>>()) }))
-    });
-    match timeout(CONNECT_TIME, &mut looking).await {
-        // The node has two URLs, and this was the lookup of the other one.
-        Ok(_) if name != authority => Err(DialError::Late(CONNECT_TIME)),
-        Ok(Ok(found)) => Ok(found?),
-        Ok(Err(_)) => Err(io::Error::other("name lookup aborted").into()),
-        Err(_) => {
-            *lookup.borrow_mut() = Some((name, looking));
-            Err(DialError::Late(CONNECT_TIME))
-        }
-    }
-}
-
 /// Connects to a node's URL. The other end is not authenticated.
-pub(crate) async fn connect(
-    url: &str,
-    lookup: &RefCell<Option<Lookup>>,
-) -> Result<Stream, DialError> {
+pub(crate) async fn connect(url: &str, lookups: &Lookups) -> Result<Stream, DialError> {
     let authority = authority_of(url);
-    let addresses = addresses(authority, lookup).await?;
+    let addresses = lookups.addresses(authority, CONNECT_TIME).await;
+    let addresses = addresses.ok_or(DialError::Late(CONNECT_TIME))??;
     let connecting = timeout(CONNECT_TIME, TcpStream::connect(&addresses[..])).await;
     let stream = connecting.map_err(|_| DialError::Late(CONNECT_TIME))??;
     stream.set_nodelay(true)?;
@@ -127,27 +92,15 @@ pub(crate) async fn connect(
     Ok(shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??)
 }
 
-/// Dials a node: connects, upgrades, and performs the handshake.
+/// Dials a node at a URL: connects, upgrades, and performs the handshake.
 pub(super) async fn dial(
-    facts: &Arc<PeerFacts>,
-    peer: NodeId,
-    kind: ConnectionKind,
-    lookup: &RefCell<Option<Lookup>>,
-) -> Result<Connected, DialError> {
-    let url = facts.next_url(peer);
-    let connected = dial_at(facts, peer, &url, kind, lookup).await;
-    facts.note_dialed(peer, &url, connected.is_ok());
-    connected
-}
-
-async fn dial_at(
     facts: &Arc<PeerFacts>,
     peer: NodeId,
     url: &str,
     kind: ConnectionKind,
-    lookup: &RefCell<Option<Lookup>>,
+    lookups: &Lookups,
 ) -> Result<Connected, DialError> {
-    let mut stream = connect(url, lookup).await?;
+    let mut stream = connect(url, lookups).await?;
     let shaking = async {
         let early = upgrade(&mut stream, authority_of(url)).await?;
         let mut hello = Vec::new();

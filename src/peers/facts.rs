@@ -118,15 +118,9 @@ impl PeerFacts {
         let Some(listed) = self.listed.get(&self.name(node)) else { return };
         let is_listed = listed == url;
         let mut layout_urls = self.layout_urls.lock();
-        if is_listed == is_connected {
-            layout_urls.next.remove(&node);
-        } else {
-            layout_urls.next.insert(node);
-        }
-        if is_connected && is_listed {
-            layout_urls.reached.remove(&node);
-        } else if is_connected {
-            layout_urls.reached.insert(node);
+        set_member(&mut layout_urls.next, node, is_listed != is_connected);
+        if is_connected {
+            set_member(&mut layout_urls.reached, node, !is_listed);
         }
     }
 
@@ -149,5 +143,14 @@ impl PeerFacts {
     /// [`PeerTable::skew_micros`].
     pub(crate) fn skew_micros(&self, node: NodeId) -> i64 {
         self.table.skew_micros(node, clocks::now())
+    }
+}
+
+/// Inserts a node into a set, or removes it.
+fn set_member(nodes: &mut HashSet<NodeId>, node: NodeId, is_member: bool) {
+    if is_member {
+        nodes.insert(node);
+    } else {
+        nodes.remove(&node);
     }
 }

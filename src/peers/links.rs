@@ -88,10 +88,13 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
         tokio::time::sleep_until(clocks::instant(not_before).into()).await;
     }
     let Some(entry) = peers.entry(peer) else { return };
-    let connected = match dial::dial(facts, peer, kind, &entry.lookup).await {
+    let url = facts.next_url(peer);
+    let dialed = dial::dial(facts, peer, &url, kind, &entry.lookups).await;
+    facts.note_dialed(peer, &url, dialed.is_ok());
+    let connected = match dialed {
         Ok(connected) => connected,
         Err(error) => {
-            error.complain(facts, &peers.inner.counters, peer);
+            error.complain(facts, &peers.inner.counters, peer, &url);
             if let DialError::Refused(refused) = &error {
                 peers.note_refusal(Some(peer), refused);
             }

@@ -23,6 +23,7 @@ mod driver;
 mod facts;
 pub(crate) mod greet;
 mod links;
+mod lookup;
 pub(crate) mod proof;
 #[cfg(test)]
 mod tests;
@@ -48,10 +49,11 @@ use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::transport::Stream;
 use connection::PeerConnection;
-pub(crate) use dial::{DialError, Lookup, connect};
+pub(crate) use dial::{DialError, connect};
 use driver::{Driver, LinkEnd};
 pub(crate) use facts::PeerFacts;
 use links::DialedLink;
+pub(crate) use lookup::Lookups;
 
 /// Interval of pings on each connection.
 const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
@@ -121,8 +123,7 @@ struct Inner {
 #[derive(Default)]
 struct PeerEntry {
     link: RefCell<DialedLink>,
-    /// The name lookup under way.
-    lookup: RefCell<Option<Lookup>>,
+    lookups: Lookups,
 }
 
 impl PeerConnections {
@@ -206,7 +207,7 @@ impl PeerConnections {
     pub(crate) async fn connect_to(&self, peer: NodeId) -> Result<Stream, DialError> {
         let left = || io::Error::other("it has left the cluster");
         let entry = self.entry(peer).ok_or_else(left)?;
-        connect(&self.inner.facts.url(peer), &entry.lookup).await
+        connect(&self.inner.facts.url(peer), &entry.lookups).await
     }
 
     /// Takes over a connection that was upgraded to the peer protocol (status 101). `read` is the

@@ -1,6 +1,5 @@
 //! Relays another node's event stream to a browser that is connected to this node.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use super::events::{PAST, history_event, json, snapshot_event};
 use crate::counters::clocks::wall_micros;
 use crate::http::others::{FetchError, NodePage, NodeRequest};
 use crate::node::requests::Requests;
-use crate::peers::{self, Lookup};
+use crate::peers::{self, Lookups};
 
 /// Silence after which a node counts as lost: three snapshots are missing.
 const SILENCE: Duration = Duration::from_millis(3500);
@@ -68,11 +67,11 @@ pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) 
 /// Relays a node's snapshots until the receiver is gone.
 async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let name = &requests.name(peer);
-    let lookup = RefCell::default();
+    let lookups = Lookups::default();
     let mut since = None;
     loop {
         let attended = async {
-            let mut page = open(&requests, peer, &lookup).await?;
+            let mut page = open(&requests, peer, &lookups).await?;
             relay_stream(&mut page, name, &to, &mut since).await
         };
         let lost = tokio::select! {
@@ -94,9 +93,9 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
 async fn open(
     requests: &Requests,
     peer: NodeId,
-    lookup: &RefCell<Option<Lookup>>,
+    lookups: &Lookups,
 ) -> Result<NodePage, FetchError> {
-    let stream = peers::connect(&requests.url(peer), lookup).await?;
+    let stream = peers::connect(&requests.url(peer), lookups).await?;
     NodePage::fetch(stream, requests, peer, NodeRequest::Get(TARGET), SILENCE).await
 }
 
