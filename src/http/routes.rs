@@ -76,7 +76,7 @@ pub(super) struct RequestContext<'a> {
 }
 
 const ONLY_GET: &str = "GET";
-const READ: &str = "GET, HEAD";
+pub(super) const READ: &str = "GET, HEAD";
 pub(super) const ROOT_METHODS: &str = "GET, HEAD, OPTIONS";
 const GET_AND_POST: &str = "GET, POST";
 const ONLY_POST: &str = "POST";

@@ -6,7 +6,7 @@
 //!  from their answers                         └─▶ refused: the node ends with the reason
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use protocol::handshake::Secret;
 use protocol::layout::VoterId;
 use server::identity::{Candidate, GrantedMembership};
 use socket2::Socket;
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::counters::clocks::wall_micros;
-use crate::http::waiting;
+use crate::http::waiting::{self, Waiting};
 use crate::joining::message::{self, AskFailure, JoinReply, JoinRequest};
 use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
@@ -41,7 +41,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// cluster.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Maximum number of clients served at once while the node waits: only health checks are expected.
+/// Maximum number of connections served at once while the node waits: only health checks are
+/// expected. A further connection takes the place of the oldest one.
 const ANSWERED_AT_ONCE: usize = 64;
 
 /// Time limit of a client's TLS handshake while the node waits.
@@ -79,6 +80,8 @@ pub(crate) fn join_cluster(
     refuse_own_url(unlisted, config.at(address))?;
     let asker = join_request(unlisted, config.at(address), candidate);
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
+    let listen = || accept::listen(socket.try_clone()?);
+    let listener = listen().map_err(|source| ServeError::Listen { address, source })?;
     if config.greets {
         print_instructions(unlisted, &asker);
     }
@@ -92,14 +95,12 @@ pub(crate) fn join_cluster(
         last: None,
         said: BTreeMap::new(),
     };
-    let listen = || accept::listen(socket.try_clone()?);
-    let listener = listen().map_err(|source| ServeError::Listen { address, source })?;
     let (tls, asked) = (tls.cloned(), unlisted.join[0].clone());
     let asked = async {
-        tokio::task::spawn_local(answer(listener, tls, asked));
+        spawn_local(answer(listener, tls, asked));
         // Event loops do not run yet: systemd's watchdog gets its messages as long as this runtime
         // makes progress.
-        tokio::task::spawn_local(notify::keep_alive(&[]));
+        spawn_local(notify::keep_alive(&[]));
         asking.run().await
     };
     let Some(placed) = runtime.block_on(asked)? else { return Ok(JoinEnd::Stopped) };
@@ -150,30 +151,38 @@ fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest) {
 /// that start.
 async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let (places, asked) = (Arc::new(Semaphore::new(ANSWERED_AT_ONCE)), Rc::<str>::from(asked));
+    let asked = Rc::<str>::from(asked);
+    let mut served: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // The process may be out of file descriptors. Without a pause this loop would spin,
             // because the listener stays readable.
             sleep(BACK_OFF).await;
             continue;
         };
-        let (tls, asked) = (tls.clone(), Rc::clone(&asked));
-        tokio::task::spawn_local(async move {
-            match tls {
-                None => waiting::converse(stream.into(), &asked).await,
-                Some(tls) => {
-                    // Closes the connection of another node, which comes too early, and of a
-                    // client in plaintext.
-                    let came = timeout(HANDSHAKE, tls.accept(stream)).await;
-                    if let Ok(Ok(AcceptedStream::Client(stream))) = came {
-                        waiting::converse(stream, &asked).await;
-                    }
-                }
-            }
-            drop(place);
-        });
+        served.retain(|connection| !connection.is_finished());
+        if served.len() == ANSWERED_AT_ONCE {
+            // The oldest connection most likely idles, and a health check must not wait for it.
+            served.pop_front().inspect(AbortHandle::abort);
+        }
+        let answering = answer_client(stream, tls.clone(), Rc::clone(&asked));
+        served.push_back(spawn_local(answering).abort_handle());
+    }
+}
+
+async fn answer_client(stream: TcpStream, tls: Option<Arc<Tls>>, asked: Rc<str>) {
+    let Some(tls) = tls else {
+        return waiting::converse(stream.into(), Waiting::ForPlace(&asked)).await;
+    };
+    match timeout(HANDSHAKE, tls.accept(stream)).await {
+        Ok(Ok(AcceptedStream::Client(stream))) => {
+            waiting::converse(stream, Waiting::ForPlace(&asked)).await;
+        }
+        Ok(Ok(AcceptedStream::InClear(stream))) => {
+            waiting::converse(stream.into(), Waiting::ForTls).await;
+        }
+        // Another node comes too early, or the handshake failed: the connection is closed.
+        Ok(Ok(AcceptedStream::Peer(_)) | Err(_)) | Err(_) => {}
     }
 }
 

@@ -58,3 +58,4 @@ mod tokens;
 mod ttl;
 mod unusable;
 mod upgrade;
+mod waiting;

@@ -1,0 +1,123 @@
+//! HTTP answers of a node that waits for a place in a cluster: health checks and clients reach it
+//! in all ways in which they reach a member.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+
+use kit::raw::{Client, Response};
+use rustls::ClientConfig;
+use tempfile::TempDir;
+
+use crate::http2::client::Http2;
+use crate::process::{kvorum, wait_until};
+use crate::tls::Certs;
+
+/// A URL at which no cluster answers.
+const NOBODY: &str = "http://127.0.0.1:9";
+
+/// A waiting node, killed when dropped.
+struct Waiting {
+    process: Child,
+    address: SocketAddr,
+    _data: TempDir,
+}
+
+impl Waiting {
+    fn start(args: &[String]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let mut command = kvorum();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--name", "w", "--join", NOBODY]);
+        command.args(args).arg("--data").arg(data.path().join("data"));
+        command.env("KVORUM_CLUSTER_SECRET", "a secret of this test");
+        let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = pipes.spawn().unwrap();
+        let mut greeting = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut greeting).unwrap();
+        let (_, url) = greeting.split_once("://").unwrap_or_else(|| panic!("{greeting}"));
+        let address = url.split_whitespace().next().unwrap().parse().unwrap();
+        Self { process, address, _data: data }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn text(answer: &Response) -> String {
+    String::from_utf8(answer.body()).unwrap()
+}
+
+#[test]
+fn health_checks_are_answered_over_both_versions_of_http() {
+    let certs = Certs::new();
+    for args in [vec![], certs.serve()] {
+        let node = Waiting::start(&args);
+        let is_tls = !args.is_empty();
+        let client = || match is_tls {
+            false => Client::connect(node.address),
+            true => Client::secured(node.address, &certs.client(None, &["http/1.1"])).unwrap(),
+        };
+        assert_eq!(client().get("/healthz").status, 200);
+        let ready = client().get("/readyz");
+        assert_eq!(ready.status, 503);
+        assert!(text(&ready).contains(NOBODY), "{ready:?}");
+        let refused = client().request("POST", "/healthz", b"x");
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD")));
+        let client = match is_tls {
+            false => Http2::connect(node.address),
+            true => Http2::secured(node.address, &certs.client(None, &["h2", "http/1.1"])),
+        };
+        for _ in 0..2 {
+            assert_eq!(client.get("/healthz").status, 200);
+            assert_eq!(client.get("/readyz").status, 503);
+        }
+        let refused = client.put("/v0/entity?id=k", &vec![b'v'; 1 << 20]);
+        assert_eq!(refused.status, 503);
+        assert!(refused.json()["type"].as_str().unwrap().ends_with("joining"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_refusal_reaches_a_client_that_still_sends_its_value() {
+    let certs = Certs::new();
+    let value = vec![b'v'; 5 << 20];
+    for args in [vec![], certs.serve()] {
+        let node = Waiting::start(&args);
+        let config: std::sync::Arc<ClientConfig> = certs.client(None, &["http/1.1"]);
+        for _ in 0..4 {
+            let mut client = match args.is_empty() {
+                true => Client::connect(node.address),
+                false => Client::secured(node.address, &config).unwrap(),
+            };
+            let refused = client.put("/v0/entity?id=k", &value);
+            let problem = refused.json();
+            assert_eq!((refused.status, &problem["outcome"]), (503, &"none".into()));
+        }
+    }
+}
+
+#[test]
+fn a_request_in_clear_is_told_that_the_port_speaks_tls() {
+    let node = Waiting::start(&Certs::new().serve());
+    let refused = Client::connect(node.address).get("/healthz");
+    assert_eq!(refused.status, 400);
+    assert!(text(&refused).contains("this port speaks TLS"), "{refused:?}");
+}
+
+#[test]
+fn idle_connections_do_not_delay_a_health_check() {
+    let node = Waiting::start(&[]);
+    wait_until("an answer while later connections idle", || {
+        let connect = |_| TcpStream::connect(node.address).unwrap();
+        let idle: Vec<TcpStream> = (0..200).map(connect).collect();
+        assert_eq!(Client::connect(node.address).get("/healthz").status, 200);
+        // A node that served the connections one after the other would have closed this one.
+        let last = &idle[idle.len() - 50];
+        last.set_nonblocking(true).unwrap();
+        last.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+}
