@@ -46,7 +46,8 @@ pub struct Proof {
     /// True if no record up to the watermark had a number of copies other than the default: then
     /// only a key's replicas hold any record of the key.
     pub is_uniform: bool,
-    /// A version time at or before which the directory was made, and was empty; 0 = unknown.
+    /// The version time up to which the directory has accepted nothing since it was made, because
+    /// of its fence of the beginning; 0 = unknown, or the fence was lowered.
     pub made: u64,
 }
 
@@ -69,11 +70,17 @@ impl Proof {
     }
 
     /// Returns the proof with the repair fence lowered to the watermark, if the fence stems from
-    /// the making of the directory: the first directory of a node's name needs no such fence.
+    /// the making of the directory: the first directory of a node's name needs no such fence. From
+    /// then on the directory accepts records older than [`Proof::made`], and an older copy of it
+    /// may hold such records. So the copy must not adopt a proof for having been made late.
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
-        Self { seal: if is_of_beginning { self.proven } else { self.seal }, ..self }
+        if is_of_beginning {
+            Self { seal: self.proven, made: self.proven.time, ..self }
+        } else {
+            self
+        }
     }
 
     /// Returns the proof of a directory that `node` makes new, and that has accepted nothing up to
@@ -374,6 +381,21 @@ mod tests {
         assert_eq!(proofs.missed(proven), MissedRound::TakesOver);
         assert_eq!(proofs.proof_if_proven(proven, 3, true).made, 9, "it is stored with the proof");
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
+    }
+
+    /// The clock that made the directory was ahead of the round's by less than the clocks may
+    /// differ.
+    #[test]
+    fn a_copy_of_a_first_directory_is_outdated_by_a_round_soon_after_its_beginning() {
+        let (node, proven) = (NodeId(1), RoundId { time: 4, node: NodeId(2) });
+        let made = Proofs::new(Proof::of_new(node, 5));
+        assert_eq!(made.missed(proven), MissedRound::TakesOver, "the fence of its beginning holds");
+        made.mark_first();
+        assert!(made.is_outdated_by(proven));
+        let copy = Proofs::new(made.known());
+        copy.mark_first();
+        assert!(copy.is_outdated_by(proven));
+        assert!(Proofs::new(Proof::of_new(node, 5).of_first()).is_outdated_by(proven));
     }
 
     /// An empty directory adopts the proof, and turns out to be the first one afterwards.

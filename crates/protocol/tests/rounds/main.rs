@@ -120,6 +120,9 @@ fn faulty() -> Vec<(&'static str, World)> {
         ("an old copy after a commit", {
             world(copied(proven(&[0])), vec![get()], &one).with_fault(Rollback)
         }),
+        ("an old copy of a first directory", {
+            world(copied_first(proven(&[0])), vec![get()], &one).with_fault(Rollback)
+        }),
         ("an old copy and a lost disk", missed().with_fault(Wipe).with_fault(Rollback)),
         ("an old copy and a restart", missed().with_fault(Rollback).with_fault(Restart)),
         ("an old copy that nobody has told, a restart", {
@@ -235,6 +238,7 @@ fn without_directory_rules() -> Vec<LeftOut> {
     use Fault::{Rollback, Wipe};
     let get = || client(Op::Get, 2).at(1);
     let purged = || world(copied(proven(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback);
+    let first = world(copied_first(proven(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback);
     let lost = world(put(), vec![client(Op::Delete, 1), get()], &[]).with_fault(Wipe);
     let delete = vec![client(Op::Delete, 2), get()];
     let rebuilt = world(hinted(put()), delete, &[full(0)]).with_fault(Wipe);
@@ -250,6 +254,7 @@ fn without_directory_rules() -> Vec<LeftOut> {
         without!(rebuilt_does_not_count, rebuilt, AGREED),
         without!(new_is_sealed, hint, LINEARIZABLE),
         without!(new_takes_over, again, SETTLED),
+        without!(first_forgets_made, first, AGREED),
     ]
 }
 

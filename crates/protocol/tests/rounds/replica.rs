@@ -64,6 +64,8 @@ pub(crate) struct Proof {
     pub(crate) floor: u8,
     /// When the directory was made, empty; 0 = before the modelled time.
     pub(crate) made: u8,
+    /// The directory is the first of its name, and its fence of the beginning was lowered.
+    pub(crate) is_first: bool,
 }
 
 impl Proof {
@@ -359,9 +361,10 @@ impl Replica {
 
     pub(crate) fn missed(&self, proven: RoundId, rules: &Rules) -> Missed {
         let known = &self.held.proof;
+        let made = if known.is_first && rules.first_forgets_made { 0 } else { known.made };
         if known.proven >= proven {
             Missed::Known
-        } else if known.ready >= proven || known.made >= proven.0 || !rules.outdated_is_noticed {
+        } else if known.ready >= proven || made >= proven.0 || !rules.outdated_is_noticed {
             Missed::TakesOver
         } else {
             Missed::Outdated

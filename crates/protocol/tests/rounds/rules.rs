@@ -85,6 +85,9 @@ pub(crate) struct Rules {
     pub(crate) new_is_sealed: bool,
     /// A new directory adopts earlier proofs.
     pub(crate) new_takes_over: bool,
+    /// A directory that lowers its fence of the beginning, because it is the first of its name,
+    /// adopts no proof for having been made late.
+    pub(crate) first_forgets_made: bool,
 }
 
 /// The protocol with all rules.
@@ -127,4 +130,5 @@ pub(crate) const RULES: Rules = Rules {
     rebuilt_does_not_count: true,
     new_is_sealed: true,
     new_takes_over: true,
+    first_forgets_made: true,
 };

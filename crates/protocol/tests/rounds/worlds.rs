@@ -355,6 +355,13 @@ pub(crate) fn copied(before: Before) -> Before {
     Before { copy: Some(Directory { end: 1, ..holds_value() }), ..before }
 }
 
+/// Adds such a copy of the first directory of the node's name. The directory was made at a time
+/// ahead of the rounds, because its clock allows for the skew of the others.
+pub(crate) fn copied_first(before: Before) -> Before {
+    let proof = Proof { made: 3, is_first: true, ..Proof::default() };
+    Before { copy: Some(Directory { end: 1, proof, ..holds_value() }), ..before }
+}
+
 /// Adds a hint of the first put, long in flight to the third replica.
 pub(crate) fn hinted(before: Before) -> Before {
     with(before, Message::Hint(value()))
