@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds the packages, into target/dist/ with SHA256SUMS:
 #
-#     packaging/build.sh [deb|rpm|static|image|sbom|chart|all]        default: all
+#     packaging/build.sh [deb|rpm|static|static-aarch64|image|sbom|chart|all]     default: all
 #
-#   binaries ─▶ target/package/ ─┬─▶ deb, rpm      (glibc of this machine or later)
-#   (auditable)  names kept,     ├─▶ static        (musl, one tarball) ─▶ image
-#                lines beside    └─▶ sbom          (CycloneDX)
-#   packaging/chart/ ───────────────▶ chart        (Helm, no binary in it)
+#   binaries ─▶ target/package/ ─┬─▶ deb, rpm          (glibc of this machine or later)
+#   (auditable)  names kept,     ├─▶ static            (musl, one tarball) ─▶ image
+#                lines beside    ├─▶ static-aarch64    (the same, cross-compiled by zig)
+#                                └─▶ sbom              (CycloneDX)
+#   packaging/chart/ ───────────────▶ chart            (Helm, no binary in it)
 #
 # Installs no tool: a missing one is named, with the command that installs it. Reproducible
 # archives need the commit's time, from git or as SOURCE_DATE_EPOCH. CARGO names another cargo
@@ -22,9 +23,9 @@ root=$PWD
 built=${CARGO_TARGET_DIR:-$root/target}
 stage=$root/target/package
 dist=$root/target/dist
-musl=x86_64-unknown-linux-musl
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 machine=$(uname -m)
+musl=$machine-unknown-linux-musl
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
 
@@ -40,6 +41,13 @@ need() {
 
 miss() {
     [[ $missing == *"$1"* ]] || missing+="packaging/build.sh: $1"$'\n'
+}
+
+# need_library TARGET: notes that Rust's library for a target is missing if it is.
+need_library() {
+    need rustc 'see https://rustup.rs'
+    test -d "$(rustc --print target-libdir --target "$1" 2>/dev/null)" ||
+        miss "Rust's library for $1 is missing. To install it: rustup target add $1"
 }
 
 needs_of() {
@@ -60,9 +68,12 @@ needs_of() {
         static | image)
             [ "$1" = static ] || need buildah apt-get install buildah
             need musl-gcc apt-get install musl-tools
-            need rustc 'see https://rustup.rs'
-            test -d "$(rustc --print target-libdir --target "$musl" 2>/dev/null)" ||
-                miss "Rust's library for musl is missing. To install it: rustup target add $musl"
+            need_library "$musl"
+            ;;
+        static-aarch64)
+            need cargo-zigbuild pip install cargo-zigbuild ziglang
+            need aarch64-linux-gnu-objcopy apt-get install binutils-aarch64-linux-gnu
+            need_library aarch64-unknown-linux-musl
             ;;
         sbom) need cargo-cyclonedx cargo install --locked cargo-cyclonedx ;;
     esac
@@ -78,21 +89,26 @@ remapped() {
 
 # compile PACKAGE PANIC [TARGET]: builds a binary and prints its path.
 compile() {
-    local package=$1 panic=$2 target=${3:-}
+    local package=$1 panic=$2 target=${3:-} build=build
     local words=(--locked --profile packaged --config "$(remapped)")
     words+=(--config "profile.packaged.panic = '$panic'" -p "$package" --bin "$package")
     [ -z "$target" ] || words+=(--target "$target")
-    "$cargo" auditable build "${words[@]}" >&2
+    # zig brings a C compiler, a linker and a libc for another machine.
+    [[ -z $target || $target == "$machine"-* ]] || build=zigbuild
+    "$cargo" auditable "$build" "${words[@]}" >&2
     echo "$built/${target:+$target/}packaged/$package"
 }
 
-# split BINARY TO: writes the program with its functions' names, for its own profiles and for
-# panics, to TO; its lines and inlined functions go into TO.debug.
+# split BINARY TO [PREFIX]: writes the program with its functions' names, for its own profiles and
+# for panics, to TO; its lines and inlined functions go into TO.debug. PREFIX is that of the
+# binutils for the program's machine.
 split() {
-    objcopy --only-keep-debug --compress-debug-sections "$1" "$2.debug"
+    local prefix=${3:-}
+    "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$2.debug"
     # Profiles do not use names of data.
-    nm --format=posix "$1" | awk '$2 ~ /^[bBdDrR]$/ { print $1 }' >"$2.unnamed"
-    objcopy --strip-debug --strip-symbols="$2.unnamed" --add-gnu-debuglink="$2.debug" "$1" "$2"
+    "${prefix}nm" --format=posix "$1" | awk '$2 ~ /^[bBdDrR]$/ { print $1 }' >"$2.unnamed"
+    "${prefix}objcopy" --strip-debug --strip-symbols="$2.unnamed" \
+        --add-gnu-debuglink="$2.debug" "$1" "$2"
     rm "$2.unnamed"
     chmod 755 "$2"
 }
@@ -171,34 +187,37 @@ build_rpm() {
     done
 }
 
-static_name=kvorum-$version-$machine-linux-musl
+build_static() { tarball "$machine"; }
 
-build_static() {
-    local name=$static_name
+build_static-aarch64() { tarball aarch64 aarch64-linux-gnu-; }
+
+# tarball MACHINE [PREFIX]: packs the static program for a machine; PREFIX as in split.
+tarball() {
+    local name=kvorum-$version-$1-linux-musl target=$1-unknown-linux-musl
     local at=$stage/$name server
     rm -rf "$at" && mkdir -p "$at"
-    server=$(compile kvorum abort "$musl")
-    split "$server" "$at/kvorum"
-    mv "$at/kvorum.debug" "$stage/kvorum-musl.debug"
+    server=$(compile kvorum abort "$target")
+    split "$server" "$at/kvorum" "${2:-}"
+    mv "$at/kvorum.debug" "$stage/kvorum-$target.debug"
     check_size "$at/kvorum" 15
-    packaging/copyright.py kvorum "$musl" >"$at/copyright"
+    packaging/copyright.py kvorum "$target" >"$at/copyright"
     cp -r packaging/man/kvorum "$at/man"
     cp -r packaging/completions/kvorum "$at/completions"
     cp packaging/kvorum.toml deploy/systemd/kvorum.service \
         CHANGELOG.md docs/operate/install.md docs/operate/upgrade.md \
         LICENSE-APACHE LICENSE-MIT "$at/"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
-        -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
+        --mode=u=rwX,go=rX -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
 }
 
 # Builds an image of the static program alone: without a shell, its user only a number.
 build_image() {
-    local at=$stage/image container
-    [ -x "$stage/$static_name/kvorum" ] || build_static
+    local at=$stage/image static=$stage/kvorum-$version-$machine-linux-musl/kvorum container
+    [ -x "$static" ] || build_static
     rm -rf "$at" && mkdir -p "$at/empty" "$at/own" && mkdir -m 700 "$at/own/kvorum"
     image() { buildah --storage-driver vfs --root "$at/images" --runroot "$at/run" "$@"; }
     container=$(image from --format docker scratch)
-    image copy --quiet "$container" "$stage/$static_name/kvorum" /usr/bin/kvorum
+    image copy --quiet "$container" "$static" /usr/bin/kvorum
     image copy --quiet "$container" "$at/empty" /var/lib
     image copy --quiet --chown 10001:10001 "$container" "$at/own" /var/lib
     image config --user 10001:10001 --entrypoint '["/usr/bin/kvorum"]' --cmd serve --port 8080 \
@@ -248,13 +267,13 @@ build_chart() {
 
 main() {
     local wanted=("${@:-all}") part
-    [ "${wanted[0]}" != all ] || wanted=(deb rpm static image sbom chart)
+    [ "${wanted[0]}" != all ] || wanted=(deb rpm static static-aarch64 image sbom chart)
     for part in "${wanted[@]}"; do
         case $part in
-            deb | rpm | static | image | sbom | chart) needs_of "$part" ;;
+            deb | rpm | static | static-aarch64 | image | sbom | chart) needs_of "$part" ;;
             *)
-                echo "packaging/build.sh: $part is none of deb, rpm, static, image, sbom," \
-                    "chart, all" >&2
+                echo "packaging/build.sh: $part is none of deb, rpm, static," \
+                    "static-aarch64, image, sbom, chart, all" >&2
                 exit 2
                 ;;
         esac

@@ -155,6 +155,48 @@ with_settings_of_a_later_version() {
     forget
 }
 
+# fills FILE: writes into FILE until its file system is full.
+fills() { ! dd if=/dev/zero of="$1" bs=4096 status=none 2>/dev/null || fail "$1 filled nothing"; }
+
+with_a_full_var() {
+    step '/var is full: the installation fails in words, and succeeds once there is space'
+    cp -a /var /var.kept
+    mount -t tmpfs -o size="$(($(du -sm /var | cut -f1) + 64))m",mode=755 tmpfs /var
+    cp -a /var.kept/. /var/
+    fills /var/ballast
+    ! dpkg_says -i "$deb" || fail 'dpkg -i succeeds on a full /var'
+    says 'No space left on device'
+    [ ! -e "$data/STORE" ] || fail 'a node has begun to write'
+    rm /var/ballast
+    dpkg_says --configure -a || fail 'dpkg --configure -a'
+    dpkg_says -i "$deb" || fail 'dpkg -i with space'
+    kvorum put greeting hello
+    is 'what is stored' "$(value greeting)" hello
+    step '/var is full during an upgrade: settings and data stay'
+    fills /var/ballast
+    ! dpkg_says --force-confold -i "$later" || fail 'the upgrade succeeds on a full /var'
+    says 'No space left on device'
+    rm /var/ballast
+    dpkg_says --configure -a || fail 'dpkg --configure -a'
+    dpkg_says --force-confold -i "$later" || fail 'the upgrade with space'
+    is 'what is stored' "$(value greeting)" hello
+    forget
+    umount /var && rm -rf /var.kept
+    step 'the data directory is full: the package is installed, and the node says what is missing'
+    install -d -o kvorum -m 700 "$data"
+    mount -t tmpfs -o size=64m,mode=700,uid="$(id -u kvorum)" tmpfs "$data"
+    fills "$data/ballast"
+    dpkg_says -i "$deb" || fail 'the installation fails with the node'
+    says 'its node did not start'
+    grep -q 'No space left on device' /run/node.log || fail 'the cause is not named'
+    rm "$data/ballast"
+    systemctl start kvorum.service || fail 'it does not start once there is space'
+    kvorum put greeting hello
+    systemctl stop kvorum.service
+    umount "$data"
+    forget
+}
+
 # killed_at SCRIPT: runs go_SCRIPT with the script killed at its first command, its second, and so
 # on, until the script reaches its end; after each kill `dpkg --configure -a` and go_SCRIPT must
 # complete the work.
@@ -206,6 +248,7 @@ goes
 beside_a_node_started_by_hand
 with_data_of_another
 with_settings_of_a_later_version
+with_a_full_var
 for script in postinst prerm postrm; do killed_at "$script"; done
 fresh
 # Prints the number of function names in a flame graph of the node.

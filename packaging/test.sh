@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Tests the packages of packaging/build.sh. Needs root, and Debian:
 #
-#     packaging/test.sh [deb|page|binary|static|image|rpm|chart]   default: all that were built
+#     packaging/test.sh [deb|page|binary|static|static-aarch64|image|rpm|chart]   default: all
 #
 #   deb     installed, used, upgraded, downgraded, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
 #   page    the commands of docs/operate/install.md: three such roots become a cluster with TLS
 #   binary  its list of crates; a packaged node's flame graph of itself names its functions
-#   static  serves in a root without any other file
+#   static  serves in a root without any other file; static-aarch64: the same, by qemu
 #   image   its configuration; serves as its own user on a read-only root, in a chroot
-#   rpm     installed and removed in such a root, by rpm
+#   rpm     both packages: installed, used and removed in such a root, by rpm
 #   chart   linted and rendered with each file of packaging/chart/ci/, decoded strictly, and played
 #           as processes (test-chart.py). KVORUM names another server (default: target/package/),
 #           HELM another helm (default: helm)
@@ -160,19 +160,31 @@ test_binary() {
 
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
-test_static() {
-    local name root=$work/empty
-    name=$(one "$dist/kvorum-*-linux-musl.tar.xz")
+test_static() { serves_on_an_empty_root "$(uname -m)"; }
+
+test_static-aarch64() {
+    need qemu-aarch64-static qemu-user-static
+    serves_on_an_empty_root aarch64 qemu-aarch64-static
+}
+
+# serves_on_an_empty_root MACHINE [EMULATOR]
+serves_on_an_empty_root() {
+    local name root=$work/empty-$1 run=(/kvorum)
+    name=$(one "$dist/kvorum-*-$1-linux-musl.tar.xz")
     mkdir -p "$root/data"
     tar -C "$work" -xf "$name"
     cp "$work/$(basename "$name" .tar.xz)/kvorum" "$root/"
     ! readelf -l "$root/kvorum" | grep -q INTERP || fail 'the static program wants a loader'
+    if [ $# -gt 1 ]; then
+        cp "$(command -v "$2")" "$root/emulator"
+        run=(/emulator /kvorum)
+    fi
     # The root has nothing else: no libraries, no /proc, no /dev, no certificates.
-    node chroot "$root" /kvorum serve --listen 127.0.0.1:0 --data /data
-    chroot "$root" /kvorum put --url "$url" greeting hello ||
+    node chroot "$root" "${run[@]}" serve --listen 127.0.0.1:0 --data /data
+    chroot "$root" "${run[@]}" put --url "$url" greeting hello ||
         fail "it does not serve: $(cat "$work/log")"
-    [ "$(chroot "$root" /kvorum get --url "$url" greeting)" = hello ] || fail 'it does not serve'
-    chroot "$root" /kvorum status --url "$url"
+    [ "$(chroot "$root" "${run[@]}" get --url "$url" greeting)" = hello ] || fail 'it does not serve'
+    chroot "$root" "${run[@]}" status --url "$url"
     kill "$pid"
     poll 20 gone "$pid"
 }
@@ -210,18 +222,26 @@ END
 
 test_rpm() {
     need rpm
-    local package root=$work/rpm
+    local package bench root=$work/rpm
     package=$(one "$dist/kvorum-[0-9]*.rpm")
-    rpm -K --nosignature "$package"
+    bench=$(one "$dist/kvorum-bench-[0-9]*.rpm")
+    rpm -K --nosignature "$package" "$bench"
     # The package's scripts run in the root. Its dependencies have other names in Debian.
     debian "$root"
-    unshare --mount sh -c 'mount -t proc proc "$1/proc" && rpm --root "$1" --nodeps -i "$2"' \
-        sh "$root" "$package"
+    unshare --mount sh -c 'mount -t proc proc "$1/proc" && rpm --root "$1" --nodeps -i "$2" "$3"' \
+        sh "$root" "$package" "$bench"
     [ "$(chroot "$root" stat -c '%U %a' /var/lib/kvorum)" = 'kvorum 700' ] ||
         fail 'the data directory is missing, or not for the user kvorum alone'
     chroot "$root" kvorum --version >/dev/null
+    node chroot "$root" kvorum serve --listen 127.0.0.1:0 --data /var/lib/kvorum
+    chroot "$root" kvorum-bench load --url "$url" -d 1s -R 100 >"$work/said" 2>&1 ||
+        fail "kvorum-bench of the package: $(cat "$work/said")"
+    kill "$pid"
+    poll 20 gone "$pid"
     touch "$root/var/lib/kvorum/STORE"
     echo 'deadline = "2s"' >>"$root/etc/kvorum/kvorum.toml"
+    rpm --root "$root" -e kvorum-bench
+    [ ! -e "$root/usr/bin/kvorum-bench" ] || fail 'kvorum-bench is still there'
     rpm --root "$root" -e kvorum >"$work/said" 2>&1
     grep -q 'the data stays in /var/lib/kvorum' "$work/said" || fail 'it does not say where data is'
     [ -e "$root/var/lib/kvorum/STORE" ] || fail 'the data is gone'
@@ -271,11 +291,11 @@ END
 
 [ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
 wanted=("$@")
-[ $# -gt 0 ] || wanted=(binary deb page static image rpm chart)
+[ $# -gt 0 ] || wanted=(binary deb page static static-aarch64 image rpm chart)
 for part in "${wanted[@]}"; do
     case $part in
-        deb | page | binary | static | image | rpm | chart) ;;
-        *) fail "$part is not one of deb, page, binary, static, image, rpm, chart" ;;
+        deb | page | binary | static | static-aarch64 | image | rpm | chart) ;;
+        *) fail "$part is none of deb, page, binary, static, static-aarch64, image, rpm, chart" ;;
     esac
     echo "==> $part"
     begun=$SECONDS

@@ -22,6 +22,8 @@ mod metrics;
 mod quorum;
 mod repair;
 mod requests;
+mod retrying;
+mod roll;
 mod seeds;
 
 use std::path::PathBuf;
@@ -70,6 +72,8 @@ enum Section {
     Seed000,
     /// One of three nodes killed and back under load.
     Kill,
+    /// Three nodes restarted one after the other under load, beside etcd.
+    Roll,
     /// Closed loop, always synced: PUT, PUT with a condition, etcd's transaction that compares and
     /// puts, Cassandra's lightweight transaction (if CASSANDRA says where it is); additions to one
     /// key; 412.
@@ -133,6 +137,7 @@ fn run(args: &Args) -> Result<(), String> {
         Section::Seed002,
         Section::Seed000,
         Section::Kill,
+        Section::Roll,
         Section::Conditional,
         Section::Repair,
         Section::RepairRival,
@@ -145,6 +150,7 @@ fn run(args: &Args) -> Result<(), String> {
             Section::Seed002 => seeds::seed002(&mut bench)?,
             Section::Seed000 => seeds::seed000(&mut bench)?,
             Section::Kill => kill::run(&mut bench)?,
+            Section::Roll => roll::run(&mut bench)?,
             Section::Conditional => conditional::run(&mut bench)?,
             Section::Repair => repair::run(&mut bench)?,
             Section::RepairRival => repair::rival::run(&mut bench)?,

@@ -13,6 +13,9 @@ use rustix::process::Signal;
 /// Time limit for a server to listen, which includes the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// Time limit for a server to stop in order.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
 /// A running server, killed when dropped: its data are thrown away, so that it need not stop in
 /// order.
 pub struct Server {
@@ -21,6 +24,9 @@ pub struct Server {
     pub address: SocketAddr,
     /// Command line of the server, without the wrapper that ties the process to this program.
     pub argv: String,
+    /// The command with the wrapper, its output directed to `log`.
+    command: Command,
+    log: PathBuf,
 }
 
 /// Returns an address at which nothing listens now.
@@ -51,23 +57,42 @@ impl Server {
     /// that a Ctrl-C leaves nothing behind.
     pub fn start(command: Command, address: SocketAddr, log: &Path) -> Result<Self, String> {
         let line = argv(&command);
-        let output = fs::File::create(log).map_err(|error| format!("{log:?}: {error}"))?;
-        let errors = output.try_clone().map_err(|error| format!("{log:?}: {error}"))?;
         let mut tied = Command::new("setpriv");
         tied.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+        let output = fs::File::create(log).map_err(|error| format!("{log:?}: {error}"))?;
+        let errors = output.try_clone().map_err(|error| format!("{log:?}: {error}"))?;
         tied.stdin(Stdio::null()).stdout(output).stderr(errors);
         let process = Process::start(&mut tied).map_err(|error| format!("`{line}`: {error}"))?;
-        let mut server = Self { process, address, argv: line };
+        let log = log.to_owned();
+        let mut server = Self { process, address, argv: line, command: tied, log };
+        server.wait_listening()?;
+        Ok(server)
+    }
+
+    /// Stops the server in order (SIGTERM), starts the same command again, and waits until it
+    /// listens. The error is that the server did not end, or did not start.
+    pub fn restart(&mut self) -> Result<(), String> {
+        self.signal(Signal::TERM);
+        let ended = self.process.wait_within(STOP_LIMIT);
+        if !matches!(ended, Ok(Some(_))) {
+            return Err(format!("`{}` did not end within {STOP_LIMIT:?}", self.argv));
+        }
+        let started = Process::start(&mut self.command);
+        self.process = started.map_err(|error| format!("`{}`: {error}", self.argv))?;
+        self.wait_listening()
+    }
+
+    fn wait_listening(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            if TcpStream::connect(address).is_ok() {
-                return Ok(server);
+            if TcpStream::connect(self.address).is_ok() {
+                return Ok(());
             }
-            let ended = server.process.has_ended().unwrap_or_default();
+            let ended = self.process.has_ended().unwrap_or_default();
             if ended || Instant::now() > deadline {
-                let log = fs::read_to_string(log).unwrap_or_default();
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
                 let said = log.lines().next_back().unwrap_or("nothing").to_owned();
-                let line = &server.argv;
+                let (line, address) = (&self.argv, self.address);
                 return Err(format!("`{line}` did not listen on {address}; it said: {said}"));
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -1,0 +1,148 @@
+//! A rolling restart, as in an upgrade: each of three nodes is stopped in order and started again
+//! under load. The benchmark measures the errors and delays that clients see, beside etcd.
+//!
+//! ```text
+//!   0 s    2 s                                                        end
+//!   ├ load ┼─ node 1 restarts ─ 1 s ─┼─ node 2 … ─ 1 s ─┼─ node 3 … ─┼ 2 s ┤
+//! ```
+//!
+//! The next node follows one second after the restarted node accepts writes again. Both stores stop
+//! by SIGTERM, at which etcd's leader hands over to another node.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench_table::{Spread, Table};
+
+use crate::Bench;
+use crate::fleet::{Kind, SyncSetting};
+use crate::retrying::{self, CLIENTS, KEYS, Requests, Tally};
+
+const SECTION: &str = "roll";
+
+/// Requests per second of each client: about a quarter of what etcd answers on two CPUs.
+const RATE: u64 = 50;
+
+/// Load before the first restart, and after the last one.
+const AROUND: Duration = Duration::from_secs(2);
+
+/// Pause after each restart.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The figures of a roll, in the order of the table.
+const FIGURES: [&str; 9] = [
+    "answered",
+    "retried",
+    "failed",
+    "p50_ms",
+    "p99_ms",
+    "p99.9_ms",
+    "slowest_ms",
+    "longest_gap_ms",
+    "longest_restart_ms",
+];
+
+/// Measures, and reports.
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    bench.report.say(&format!(
+        "## A rolling restart\n\n{CLIENTS} clients, {} requests/s together, half PUT, half GET, \
+         synced, by a majority; each of the three nodes is stopped (SIGTERM) and started again. A \
+         request that fails is made once more, at another node. *Restart*: from the signal until \
+         the node accepts a write.",
+        CLIENTS * RATE
+    ));
+    let mut kinds = vec![Kind::Three(SyncSetting::Always)];
+    kinds.extend(bench.etcd.then_some(Kind::Etcd));
+    let mut columns = vec![vec![Vec::new(); FIGURES.len()]; kinds.len()];
+    for repeat in 0..bench.scale.repeats {
+        for (kind, columns) in kinds.iter().zip(&mut columns) {
+            let figures = figures(&once(bench, *kind)?);
+            for ((name, value), column) in FIGURES.iter().zip(figures).zip(columns) {
+                bench.report.figure(SECTION, &kind.to_string(), repeat, name, value);
+                column.push(value);
+            }
+        }
+    }
+    let mut table = Table::new(&[
+        "",
+        "p99, × etcd",
+        "answered",
+        "made once more",
+        "failed after that",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "slowest ms",
+        "longest time without any answer, ms",
+        "longest restart, ms",
+    ]);
+    let p99 = 4;
+    let etcd = kinds.iter().position(|kind| *kind == Kind::Etcd);
+    for (kind, own) in kinds.iter().zip(&columns) {
+        let ratios = |etcd: usize| own[p99].iter().zip(&columns[etcd][p99]).map(|(a, b)| a / b);
+        let ratios = etcd.map(|etcd| ratios(etcd).collect::<Vec<_>>()).unwrap_or_default();
+        let mut row = vec![Some(kind.to_string()), shown(&ratios)];
+        row.extend(own.iter().map(|column| shown(column)));
+        table.row(row);
+    }
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+fn shown(values: &[f64]) -> Option<String> {
+    Spread::of(values).map(|spread| spread.to_string())
+}
+
+/// The results of one roll.
+struct Roll {
+    met: Tally,
+    /// Longest time from a node's signal until the node accepts a write.
+    longest_restart: Duration,
+}
+
+fn once(bench: &mut Bench, kind: Kind) -> Result<Roll, String> {
+    let mut fleet = bench.place.start(kind)?;
+    fleet.fill(KEYS)?;
+    let addresses = fleet.addresses();
+    let requests = Requests { write: fleet.requests(), rate: RATE };
+    let (met, longest_restart) = retrying::run_while(&addresses, requests, |_| {
+        thread::sleep(AROUND);
+        let mut longest = Duration::ZERO;
+        for node in 0..fleet.nodes.len() {
+            let begun = Instant::now();
+            fleet.nodes[node].restart()?;
+            fleet.wait_ready()?;
+            longest = longest.max(begun.elapsed());
+            thread::sleep(PAUSE);
+        }
+        thread::sleep(AROUND);
+        Ok(longest)
+    })?;
+    Ok(Roll { met, longest_restart })
+}
+
+/// Returns the figures of a roll, in the order of [`FIGURES`].
+fn figures(roll: &Roll) -> [f64; FIGURES.len()] {
+    let Roll { met, longest_restart } = roll;
+    let mut took = met.took.clone();
+    took.sort_unstable();
+    let at = |share: f64| {
+        let index = (took.len() as f64 * share) as usize;
+        took.get(index.min(took.len().saturating_sub(1))).map_or(f64::NAN, milliseconds)
+    };
+    [
+        met.answered.len() as f64,
+        met.retried as f64,
+        met.failed as f64,
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        milliseconds(&met.longest_gap()),
+        milliseconds(longest_restart),
+    ]
+}
+
+fn milliseconds(duration: &Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
