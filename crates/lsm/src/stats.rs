@@ -19,8 +19,8 @@ pub struct LevelStats {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Gauge: number of user keys that have a value. Exact until the first flush (closing the store
-    /// flushes); an estimate after it, because a key that is overwritten later counts twice until
-    /// its tables are compacted.
+    /// flushes); an estimate after it, until all tables are compacted: a key that is overwritten
+    /// later counts twice, and a deletion of a key that had no value counts as one less.
     pub keys: u64,
     /// Gauge: bytes in active memtables.
     pub memtable_bytes: u64,

@@ -103,14 +103,10 @@ impl Core {
             failed: self.health().cause(),
             ..Stats::default()
         };
-        let (mut keys, purge_limit) = (0, self.options.purge.purge_limit());
+        let purge_limit = self.options.purge.purge_limit();
         for tree in self.trees.iter() {
             let state = tree.load();
-            keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
-            // A deleted record in a table most likely hides a value in another table.
-            let tables = state.levels.iter().flatten().map(|table| table.meta());
-            keys +=
-                tables.map(|meta| meta.values as i64 - meta.deleted.records as i64).sum::<i64>();
+            stats.keys += state.keys();
             stats.memtable_bytes += state.active.used() as u64;
             stats.immutable_memtables += state.immutables.len() as u64;
             stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
@@ -124,7 +120,6 @@ impl Core {
                 sum.bytes += level.iter().map(|table| table.meta().bytes).sum::<u64>();
             }
         }
-        stats.keys = keys.max(0) as u64;
         stats
     }
 }

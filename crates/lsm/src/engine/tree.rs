@@ -35,6 +35,23 @@ impl TreeState {
         let hash = hash_of(&key[1..]);
         self.memtables().any(|memtable| memtable.get(key, hash).is_some())
     }
+
+    /// Estimates the number of user keys that have a value. A deleted record in a table most likely
+    /// hides a value in an older table. It hides none if the key was written and deleted between
+    /// two flushes, so the older tables bound the number of hidden values.
+    pub(super) fn keys(&self) -> u64 {
+        let (level0, deeper) = self.levels.split_first().expect("a tree has levels");
+        // Tables whose keys differ, the oldest first.
+        let deeper = deeper.iter().rev().map(|level| &level[..]);
+        let runs = deeper.chain(level0.chunks(1).rev());
+        let in_tables = runs.fold(0_u64, |older, run| {
+            let metas = || run.iter().map(|table| table.meta());
+            let deleted: u64 = metas().map(|meta| meta.deleted.records).sum();
+            older.saturating_sub(deleted) + metas().map(|meta| meta.values).sum::<u64>()
+        });
+        let in_memtables: i64 = self.memtables().map(|memtable| memtable.live()).sum();
+        in_tables.saturating_add_signed(in_memtables)
+    }
 }
 
 /// A tree with a replaceable state.

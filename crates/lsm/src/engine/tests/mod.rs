@@ -153,9 +153,39 @@ fn the_engine_equals_a_sorted_map_in_any_order_of_arrival() {
         check(&engine, &model);
         engine.compact_all().unwrap();
         check(&engine, &model);
+        let values = model.values().filter(|record| record.view().kind() == Kind::Value).count();
+        assert_eq!(engine.stats().keys, values as u64, "exact after a full compaction");
         drop(engine);
         check(&open(&disk, &options), &model);
     }
+}
+
+#[test]
+fn keys_written_and_deleted_between_two_flushes_take_no_other_key_from_the_count() {
+    let (disk, mut model) = (MemDisk::new(), Model::new());
+    let options = Options { memtable_bytes: 1 << 20, ..small_options() };
+    let engine = open(&disk, &options);
+    let mut put = |engine: &Engine, prefix: &str, kind: Kind, time: u64| {
+        for number in 0..100 {
+            let key = format!("{prefix}{number}");
+            let value: &[u8] = if kind == Kind::Value { b"value" } else { b"" };
+            write(engine, &mut model, key.as_bytes(), kind, time, value);
+        }
+    };
+    put(&engine, "kept", Kind::Value, 1);
+    for prefix in ["a", "b"] {
+        put(&engine, prefix, Kind::Value, 1);
+        put(&engine, prefix, Kind::Tombstone, 2);
+    }
+    assert_eq!(engine.stats().keys, 100);
+    flush_all(&engine);
+    assert_eq!(engine.stats().keys, 100);
+    put(&engine, "later", Kind::Value, 1);
+    put(&engine, "kept", Kind::Tombstone, 2);
+    flush_all(&engine);
+    assert_eq!(engine.stats().keys, 100);
+    drop(engine);
+    assert_eq!(open(&disk, &options).stats().keys, 100);
 }
 
 /// A power cut at any operation loses no acknowledged write and adds no write.
