@@ -34,7 +34,7 @@ pub(super) fn admit(
     // the end of the connection, which would be lost (RFC 1945, 7.2.2).
     if kind == RequestKind::Put && head.version == Version::HTTP_10 && !has_length {
         let detail = "by HTTP/1.0 a PUT needs Content-Length: the body would be taken for empty";
-        return Err(Problem::bad_request(detail.to_owned()).undone());
+        return Err(Problem::bad_request(detail.to_owned()));
     }
     if watch.saw_fragment() {
         let detail = "the request target contains '#': encode it as %23";
@@ -146,7 +146,7 @@ impl<'a> ScreenedHeaders<'a> {
                     return Err(Problem::bad_request(detail.to_owned()));
                 }
                 condition if condition.starts_with("if-") => {
-                    return Err(unsupported_condition(condition, kind));
+                    return Err(unsupported_condition(condition));
                 }
                 "origin" if seen.asked.origin.is_some() => return Err(duplicate_header("Origin")),
                 "origin" => seen.asked.origin = Some(value.as_bytes()),
@@ -174,17 +174,12 @@ fn duplicate_header(header: &str) -> Problem {
 
 fn partial() -> Problem {
     let detail = "Content-Range is not supported: send the whole value";
-    Problem::bad_request(detail.to_owned()).undone()
+    Problem::bad_request(detail.to_owned())
 }
 
-fn unsupported_condition(header: &str, kind: RequestKind) -> Problem {
-    let problem = Problem::bad_request(format!(
+fn unsupported_condition(header: &str) -> Problem {
+    Problem::bad_request(format!(
         "{header} is not supported here; conditions are If-None-Match on GET of a value, If-Match \
          on PUT and DELETE, and If-None-Match: * on PUT"
-    ));
-    if matches!(kind, RequestKind::Put | RequestKind::Delete | RequestKind::Add) {
-        problem.undone()
-    } else {
-        problem
-    }
+    ))
 }

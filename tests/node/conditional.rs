@@ -3,6 +3,7 @@
 use std::thread;
 
 use kit::raw::{Client, Response};
+use rustix::process::Signal;
 
 use crate::cluster::Cluster;
 use crate::process::{Node, kvorum};
@@ -414,4 +415,24 @@ fn an_addition_with_a_body_is_refused() {
         assert!(why.contains("takes no body") && why.contains("add=N"), "{why}");
     }
     assert_eq!(chunked(client, "0\r\n\r\n").body(), b"3", "an empty one is none");
+}
+
+#[test]
+fn a_replica_that_hangs_until_the_deadline_is_said_to_have_timed_out() {
+    let cluster = Cluster::start(3, &["--deadline", "1s"]);
+    cluster.settled();
+    for node in [1, 2] {
+        cluster.signal(node, Signal::STOP);
+    }
+    let failed = put(&mut cluster.client(0), "k", "If-None-Match: *", "v");
+    for node in [1, 2] {
+        cluster.signal(node, Signal::CONT);
+    }
+    let problem = failed.json();
+    assert_eq!(failed.status, 504, "{problem}");
+    let reasons: Vec<_> = problem["failed"].as_array().unwrap().iter().collect();
+    // A key's write may have been forwarded to one of them.
+    assert!(!reasons.is_empty(), "{problem}");
+    assert!(reasons.iter().all(|failure| failure["reason"] == "timeout"), "{problem}");
+    assert_eq!(problem["pending"], serde_json::json!([]), "{problem}");
 }

@@ -210,3 +210,24 @@ fn a_request_has_one_authorization() {
     }
     assert_eq!(ask(&mut node.client(), "GET", "/v0/entity?id=k", one).status, 404);
 }
+
+#[test]
+fn a_refused_head_of_a_write_says_that_nothing_was_done() {
+    let node = Node::start(&[]);
+    for (target, headers) in [
+        ("id=k", "Authorization: Bearer a\r\nAuthorization: Bearer a\r\n"),
+        ("id=k", "Host: localhost\r\n"),
+        ("id=k", "Origin: null\r\nOrigin: null\r\n"),
+        ("id=k#fragment", ""),
+        ("id=k", "Content-Range: bytes 0-0/2\r\n"),
+        ("id=k&ack=99999999999999999999", ""),
+    ] {
+        let mut client = node.client();
+        let head = format!("PUT /v0/entity?{target} HTTP/1.1\r\nHost: localhost\r\n{headers}");
+        client.send(format!("{head}Content-Length: 0\r\n\r\n"));
+        let refused = client.response();
+        let problem = refused.json();
+        assert_eq!((refused.status / 100, &problem["outcome"]), (4, &"none".into()), "{problem}");
+    }
+    assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
+}

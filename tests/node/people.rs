@@ -771,6 +771,9 @@ fn conditions_are_said_on_the_command_line_too() {
 
     assert_eq!(done(&node, &["add", "n", "40"]), b"40\n");
     assert_eq!(done(&node, &["add", "n", "-42"]), b"-2\n");
+    assert_eq!(done(&node, &["add", "n", "0", "--ack", "1", "--from", "1"]), b"-2\n");
+    let refused_quorum = refused(&node, 2, &["add", "n", "0", "--ack", "2"]);
+    assert!(refused_quorum.contains("ack=2 must not exceed from=1"), "{refused_quorum}");
     let sum = json(&done(&node, &["add", "n", "0", "--json"]));
     assert_eq!((&sum["sum"], sum["version"].as_str()), (&(-2).into(), Some(&*version("n"))));
     done(&node, &["put", "x", "12a"]);

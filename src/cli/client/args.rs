@@ -207,6 +207,9 @@ pub(crate) struct AddArgs {
     pub(crate) escaped: bool,
 
     #[command(flatten)]
+    pub(crate) votes: VoteArgs,
+
+    #[command(flatten)]
     pub(crate) life: TtlArgs,
 
     #[command(flatten)]

@@ -147,8 +147,9 @@ fn keys_of(args: &KeyArgs) -> Result<Vec<Vec<u8>>, CommandFailure> {
 /// Adds to a number.
 pub(crate) fn add(args: &AddArgs) -> Result<(), CommandFailure> {
     let key = key_bytes(&args.key, args.escaped)?;
-    let (number, receipt, ttl) = (args.number, args.receipt.query(), args.life.query());
-    let target = format!("/v0/entity?id={}&add={number}{receipt}{ttl}", percent(&key));
+    let (number, votes) = (args.number, args.votes.query());
+    let (receipt, ttl) = (args.receipt.query(), args.life.query());
+    let target = format!("/v0/entity?id={}&add={number}{votes}{receipt}{ttl}", percent(&key));
     let headers = idempotency_header(&args.known)?;
     let (head, body) = EntityClient::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
     if head.status != 200 {

@@ -95,7 +95,8 @@ fn identify(
     right: &mut Principal,
 ) -> Result<Option<bool>, Problem> {
     let RequestHead { head, route, kind, page, begun } = *asked;
-    let conditional = screen::admit(&service.names, watch, head, route, kind)?;
+    let conditional = screen::admit(&service.names, watch, head, route, kind)
+        .map_err(|problem| not_begun(kind, problem))?;
     if page.asks() {
         return Ok(None);
     }

@@ -503,21 +503,25 @@ pub(crate) fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Parses a number of plain digits; one that overflows counts as the maximum, too large for any
-/// cluster.
+/// Parses a number of plain digits.
 #[inline]
 fn digits(name: &str, value: RawValue<'_>) -> Result<Option<u32>, Problem> {
     value.map(|value| number(name, value)).transpose()
 }
 
 fn number(name: &str, value: &str) -> Result<u32, Problem> {
-    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
-        let shown: String = value.chars().take(100).collect();
-        return Err(malformed_parameter(
-            name,
-            value,
-            format!("{name}={shown:?} is not a decimal number"),
-        ));
+    let is_decimal = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse() {
+        Ok(number) if is_decimal => Ok(number),
+        _ => Err(not_a_count(name, value, is_decimal)),
     }
-    Ok(value.parse().unwrap_or(u32::MAX))
+}
+
+#[cold]
+fn not_a_count(name: &str, value: &str, is_decimal: bool) -> Problem {
+    let shown: String = value.chars().take(100).collect();
+    if is_decimal {
+        return bad_parameter(format!("{name}={shown} must not exceed {}", u8::MAX));
+    }
+    malformed_parameter(name, value, format!("{name}={shown:?} is not a decimal number"))
 }

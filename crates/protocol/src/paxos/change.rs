@@ -293,11 +293,15 @@ impl ChangeWork {
         self.failures().any(|error| error == ReplicaError::HigherBallot)
     }
 
-    /// Returns the part of each replica, for the error report.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
+    /// Returns the part of each replica, for the error report. `is_over` is true if the deadline is
+    /// over: a replica whose reply is outstanding has been waited for. A queued write has asked
+    /// none.
+    pub(crate) fn parts(&self, is_over: bool) -> Vec<(NodeId, ReplicaOutcome)> {
+        let has_waited = is_over && !matches!(self.stage, ChangeStage::Queued);
+        let outstanding = if has_waited { ReplicaOutcome::Silent } else { ReplicaOutcome::Pending };
         let part = |vote: &ChangeVote| match vote.state {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
-                ReplicaOutcome::Pending
+                outstanding
             }
             ChangeState::Promised | ChangeState::ReceiverPromised | ChangeState::Stored => {
                 ReplicaOutcome::Done

@@ -589,7 +589,7 @@ impl Changes {
         let failed = RequestFailure {
             failure,
             acked,
-            parts: change.parts(),
+            parts: change.parts(cx.now.mono >= slot.deadline),
             since: slot.deadline.saturating_sub(cx.core.config.deadline_micros),
             quorum,
             is_write: !matches!(change.asker, ChangeRequester::Reader(_)),
