@@ -4,17 +4,18 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kit::ports;
+use kit::process::Process;
 use kit::raw::{Client, Response};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use crate::process::{Node, kvorum, run, wait_until};
+use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
 
 /// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.
 const COMMON_ARGS: usize = 4;
@@ -171,14 +172,17 @@ impl Cluster {
         self.addresses[node]
     }
 
-    /// Starts a node, which must be refused; returns its output.
+    /// Starts a node, which must end by itself with an error; returns its log.
     pub(crate) fn refused(&self, node: usize) -> String {
         let (at, data) = (self.addresses[node].to_string(), self.data(node));
-        let mut args = vec!["serve", "--listen", &at, "--data", data.to_str().unwrap()];
-        args.extend(self.args.iter().map(String::as_str));
-        let output = run(&args);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let mut command = kvorum();
+        command.args(["serve", "--listen", &at, "--data"]).arg(data).args(&self.args);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = Process::start(&mut command).unwrap();
+        let ended = process.wait_within(PATIENCE).unwrap();
+        let code = ended.unwrap_or_else(|| panic!("n{node} goes on")).code();
+        let said = process.read_stderr().unwrap();
+        assert_eq!(code, Some(1), "{said}");
         said
     }
 

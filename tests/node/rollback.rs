@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, key};
-use crate::process::wait_until;
+use crate::process::{run, wait_until};
 
 const KEYS: usize = 60;
 
@@ -184,4 +184,50 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     let got = cluster.client(0).get(&key(1));
     assert_eq!((got.status, got.body()), (200, b"twin".to_vec()));
     cluster.signal(2, Signal::CONT);
+}
+
+/// A new directory accepts nothing up to the time when it was made plus `--max-clock-skew`, unless
+/// it is the first of its node's name. The round begins before that time.
+#[test]
+fn a_copy_from_the_beginning_of_a_cluster_brings_no_purged_deletion_back() {
+    let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s", "--deadline", "1s"]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        until(201, || client.put(&format!("{}&ack=3&from=3", key(number)), b"old").status);
+    }
+    cluster.stop(2);
+    let aside = tempfile::tempdir().unwrap();
+    copy(&cluster.data(2), aside.path());
+    cluster.up(2);
+    cluster.settled();
+    for number in 0..KEYS {
+        until(202, || client.delete(&key(number)).status);
+    }
+    let url = format!("http://{}", cluster.address(0));
+    wait_until("a round that proves", || {
+        let done = run(&["repair", "--full", "--wait", "--json", "--url", &url]);
+        let round: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        round["proven"] == true
+    });
+    for node in 0..3 {
+        let url = format!("http://{}", cluster.address(node));
+        assert!(run(&["compact", "--wait", "--url", &url]).status.success());
+    }
+    cluster.stop(2);
+    let data = cluster.data(2);
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(aside.path(), &data).unwrap();
+    let said = cluster.refused(2);
+    assert!(said.contains("what it held was moved to"), "{said}");
+    cluster.up(2);
+    cluster.settled();
+    for node in 0..3 {
+        let mut client = cluster.client(node);
+        for number in 0..KEYS {
+            let target = format!("{}&ack=3&from=3", key(number));
+            wait_until("an answer", || ![503, 504].contains(&client.get(&target).status));
+            assert_eq!(client.get(&target).status, 404, "key {number} through n{node}");
+        }
+    }
 }
