@@ -1,17 +1,16 @@
 //! HTTP answers of a node that waits to join a cluster: it is alive, and not ready.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
 
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::rt::Executor;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::Builder;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
@@ -22,14 +21,8 @@ use crate::transport::Stream;
 /// Time limit of a connection: for a client's request with its body, and for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Time for the requests under way when the time limit is over.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
-
 /// Maximum size of a request's head, in bytes: the minimum that hyper permits.
 const HEAD_BYTES: usize = 8192;
-
-/// Maximum number of concurrent requests of an HTTP/2 connection: only health checks are expected.
-const MAX_STREAMS: u32 = 8;
 
 /// The connections to be answered.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +33,8 @@ pub(crate) enum Waiting<'a> {
     ForTls,
 }
 
-/// Answers the requests of a connection, of HTTP/1 or HTTP/2.
+/// Answers one request, of HTTP/1: another server for HTTP/2 would add two hundredths to the
+/// program, and a client that speaks TLS is told in the handshake that there is none.
 pub(crate) async fn converse(stream: Stream, waiting: Waiting<'_>) {
     let service = service_fn(|request: Request<Incoming>| {
         let response = waiting.answer(request.method(), request.uri().path());
@@ -48,30 +42,17 @@ pub(crate) async fn converse(stream: Stream, waiting: Waiting<'_>) {
         spawn_local(discard(request.into_body()));
         async { Ok::<_, Infallible>(response) }
     });
-    let mut builder = Builder::new(LocalExecutor);
-    builder.http1().keep_alive(false).max_buf_size(HEAD_BYTES);
-    builder.http2().max_concurrent_streams(MAX_STREAMS).max_header_list_size(HEAD_BYTES as u32);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
     // A client that breaks off or is slow gets no answer.
-    if timeout(PATIENCE, connection.as_mut()).await.is_err() {
-        connection.as_mut().graceful_shutdown();
-        let _ = timeout(LAST_ANSWERS, connection).await;
-    }
+    let _ = timeout(PATIENCE, connection).await;
 }
 
 /// Reads a body to its end.
 async fn discard(mut body: Incoming) {
     while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
-}
-
-/// Runs the tasks of HTTP/2 streams on the thread that serves their connection.
-#[derive(Clone, Copy)]
-struct LocalExecutor;
-
-impl<F: Future + 'static> Executor<F> for LocalExecutor {
-    fn execute(&self, future: F) {
-        spawn_local(async move { drop(future.await) });
-    }
 }
 
 impl Waiting<'_> {

@@ -174,7 +174,7 @@ async fn answer_client(stream: TcpStream, tls: Option<Arc<Tls>>, asked: Rc<str>)
     let Some(tls) = tls else {
         return waiting::converse(stream.into(), Waiting::ForPlace(&asked)).await;
     };
-    match timeout(HANDSHAKE, tls.accept(stream)).await {
+    match timeout(HANDSHAKE, tls.accept_http1(stream)).await {
         Ok(Ok(AcceptedStream::Client(stream))) => {
             waiting::converse(stream, Waiting::ForPlace(&asked)).await;
         }

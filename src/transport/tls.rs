@@ -258,6 +258,24 @@ impl Tls {
 
     /// Accepts a connection, and completes its TLS handshake if it speaks TLS.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<AcceptedStream> {
+        self.accept_by(stream, |served| Arc::clone(&served.clients)).await
+    }
+
+    /// As [`Tls::accept`], for a node that does not speak HTTP/2 yet.
+    pub(crate) async fn accept_http1(&self, stream: TcpStream) -> io::Result<AcceptedStream> {
+        let http1 = |served: &ServedConfig| {
+            let mut config = ServerConfig::clone(&served.clients);
+            config.alpn_protocols.retain(|name| name != HTTP2);
+            Arc::new(config)
+        };
+        self.accept_by(stream, http1).await
+    }
+
+    async fn accept_by(
+        &self,
+        stream: TcpStream,
+        clients: impl FnOnce(&ServedConfig) -> Arc<ServerConfig>,
+    ) -> io::Result<AcceptedStream> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -269,14 +287,14 @@ impl Tls {
         let served = self.served.load_full();
         let is_peer =
             start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == PEER));
-        let config = if is_peer { &served.peers } else { &served.clients };
+        let config = if is_peer { Arc::clone(&served.peers) } else { clients(&served) };
         let bound = |session: &mut ServerConnection| {
             // The peer connections bound their messages themselves.
             if !is_peer {
                 session.set_buffer_limit(Some(MAX_UNSENT));
             }
         };
-        let stream = start.into_stream_with(Arc::clone(config), bound).await?;
+        let stream = start.into_stream_with(config, bound).await?;
         let stream = Stream::secured(stream.into());
         Ok(if is_peer { AcceptedStream::Peer(stream) } else { AcceptedStream::Client(stream) })
     }

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
+use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
 /// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.
 const COMMON_ARGS: usize = 4;

@@ -1,15 +1,12 @@
-//! HTTP answers of a node that waits for a place in a cluster: health checks and clients reach it
-//! in all ways in which they reach a member.
+//! HTTP answers of a node that waits for a place in a cluster.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 
 use kit::raw::{Client, Response};
-use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use crate::http2::client::Http2;
 use crate::process::{kvorum, wait_until};
 use crate::tls::Certs;
 
@@ -52,14 +49,19 @@ fn text(answer: &Response) -> String {
 }
 
 #[test]
-fn health_checks_are_answered_over_both_versions_of_http() {
+fn health_checks_are_answered() {
     let certs = Certs::new();
     for args in [vec![], certs.serve()] {
         let node = Waiting::start(&args);
-        let is_tls = !args.is_empty();
-        let client = || match is_tls {
-            false => Client::connect(node.address),
-            true => Client::secured(node.address, &certs.client(None, &["http/1.1"])).unwrap(),
+        // A client that prefers HTTP/2 is told in the handshake that there is none yet.
+        let config = certs.client(None, &["h2", "http/1.1"]);
+        let client = || match args.is_empty() {
+            true => Client::connect(node.address),
+            false => {
+                let mut client = Client::secured(node.address, &config).unwrap();
+                assert_eq!(client.tls().alpn_protocol(), Some(&b"http/1.1"[..]));
+                client
+            }
         };
         assert_eq!(client().get("/healthz").status, 200);
         let ready = client().get("/readyz");
@@ -67,17 +69,6 @@ fn health_checks_are_answered_over_both_versions_of_http() {
         assert!(text(&ready).contains(NOBODY), "{ready:?}");
         let refused = client().request("POST", "/healthz", b"x");
         assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD")));
-        let client = match is_tls {
-            false => Http2::connect(node.address),
-            true => Http2::secured(node.address, &certs.client(None, &["h2", "http/1.1"])),
-        };
-        for _ in 0..2 {
-            assert_eq!(client.get("/healthz").status, 200);
-            assert_eq!(client.get("/readyz").status, 503);
-        }
-        let refused = client.put("/v0/entity?id=k", &vec![b'v'; 1 << 20]);
-        assert_eq!(refused.status, 503);
-        assert!(refused.json()["type"].as_str().unwrap().ends_with("joining"), "{refused:?}");
     }
 }
 
@@ -87,7 +78,7 @@ fn a_refusal_reaches_a_client_that_still_sends_its_value() {
     let value = vec![b'v'; 5 << 20];
     for args in [vec![], certs.serve()] {
         let node = Waiting::start(&args);
-        let config: std::sync::Arc<ClientConfig> = certs.client(None, &["http/1.1"]);
+        let config = certs.client(None, &["http/1.1"]);
         for _ in 0..4 {
             let mut client = match args.is_empty() {
                 true => Client::connect(node.address),
