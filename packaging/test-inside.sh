@@ -183,17 +183,19 @@ with_a_full_var() {
     forget
     umount /var && rm -rf /var.kept
     step 'the data directory is full: the package is installed, and the node says what is missing'
-    install -d -o kvorum -m 700 "$data"
-    mount -t tmpfs -o size=64m,mode=700,uid="$(id -u kvorum)" tmpfs "$data"
-    fills "$data/ballast"
+    mkdir -p /mnt/small "$data"
+    mount -t tmpfs -o size=64m tmpfs /mnt/small
+    install -d -o kvorum -m 700 /mnt/small/data
+    mount --bind /mnt/small/data "$data"
+    fills /mnt/small/ballast
     dpkg_says -i "$deb" || fail 'the installation fails with the node'
     says 'its node did not start'
     grep -q 'No space left on device' /run/node.log || fail 'the cause is not named'
-    rm "$data/ballast"
+    rm /mnt/small/ballast
     systemctl start kvorum.service || fail 'it does not start once there is space'
     kvorum put greeting hello
     systemctl stop kvorum.service
-    umount "$data"
+    umount "$data" /mnt/small
     forget
 }
 

@@ -183,7 +183,8 @@ serves_on_an_empty_root() {
     node chroot "$root" "${run[@]}" serve --listen 127.0.0.1:0 --data /data
     chroot "$root" "${run[@]}" put --url "$url" greeting hello ||
         fail "it does not serve: $(cat "$work/log")"
-    [ "$(chroot "$root" "${run[@]}" get --url "$url" greeting)" = hello ] || fail 'it does not serve'
+    [ "$(chroot "$root" "${run[@]}" get --url "$url" greeting)" = hello ] ||
+        fail 'it does not serve what was stored'
     chroot "$root" "${run[@]}" status --url "$url"
     kill "$pid"
     poll 20 gone "$pid"
@@ -234,7 +235,7 @@ test_rpm() {
         fail 'the data directory is missing, or not for the user kvorum alone'
     chroot "$root" kvorum --version >/dev/null
     node chroot "$root" kvorum serve --listen 127.0.0.1:0 --data /var/lib/kvorum
-    chroot "$root" kvorum-bench load --url "$url" -d 1s -R 100 >"$work/said" 2>&1 ||
+    chroot "$root" kvorum-bench load -d 1s -R 100 "$url/v0/entity?id={key}" >"$work/said" 2>&1 ||
         fail "kvorum-bench of the package: $(cat "$work/said")"
     kill "$pid"
     poll 20 gone "$pid"

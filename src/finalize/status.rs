@@ -43,10 +43,10 @@ pub(crate) struct Finalized {
     pub(crate) unchanged: Vec<String>,
 }
 
-/// The answer of one node to a raise of its store.
+/// The answer of one node that was asked to raise the format of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Raised {
-    /// The store's format.
+    /// The store's format now, at least the one asked for.
     pub(crate) store_format: u32,
 }
 

@@ -64,7 +64,8 @@ pub(crate) struct Upload<'a> {
     received: u64,
     /// Time spent waiting for memory.
     without_room: Duration,
-    /// Number of copies of the value that exist at a time, once it was received.
+    /// Number of copies of the received value that are in memory at once, and for which memory is
+    /// reserved.
     copies: usize,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Config {
     pub(crate) members: Members,
     /// Secret by which the cluster's nodes authenticate each other.
     pub(crate) secret: Option<Secret>,
-    /// Files from which secrets are reread, including a second accepted secret.
+    /// Files from which the cluster's secret, a second accepted one and the admin token are reread.
     pub(crate) secret_files: SecretFiles,
     /// Files of the node's certificates; `None` = the node serves in clear text.
     pub(crate) tls: Option<TlsFiles>,

@@ -223,11 +223,11 @@ impl Cluster {
 
     /// Waits until every node is authoritative.
     pub(crate) fn settled(&self) {
-        self.settled_but(usize::MAX);
+        self.wait_until_settled_except(usize::MAX);
     }
 
     /// Waits until every node except `other` is authoritative.
-    pub(crate) fn settled_but(&self, other: usize) {
+    pub(crate) fn wait_until_settled_except(&self, other: usize) {
         for node in (0..self.nodes.len()).filter(|node| *node != other) {
             wait_until("being a member", || self.status(node)["membership"] == "member");
         }

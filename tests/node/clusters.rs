@@ -143,7 +143,7 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
     }
     assert!(!sees(&g, 0, "n1"));
     g.up(2);
-    g.settled_but(1);
+    g.wait_until_settled_except(1);
     g.has(0..KEYS, b"of g");
     refuses(&g.stop_for_its_log(1), &ids);
     g.put_back(1, own);

@@ -1,4 +1,5 @@
-//! The table of the HTTP contract, row by row.
+//! The HTTP contract of one node: values and their versions, limits, refused requests, encoded
+//! keys, health and metrics.
 
 use crate::process::Node;
 

@@ -1,5 +1,5 @@
-//! More clients than client slots: peers, probes and operators are admitted, idle clients are
-//! closed to free slots, and a client that finds no slot gets 503.
+//! More clients than client slots: peers, probes and operators are admitted, connections of idle
+//! clients are closed for their slots, and a client that finds no slot gets 503.
 
 use kit::raw::Client;
 

@@ -98,7 +98,7 @@ fn import_cycles_are_small() {
 }
 
 #[test]
-fn no_two_things_share_a_name() {
+fn no_two_files_or_types_of_a_crate_share_a_name() {
     none(&names::check(&files()));
 }
 

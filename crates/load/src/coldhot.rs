@@ -99,7 +99,7 @@ struct MeasuredRun {
 /// State shared by the runs.
 struct ColdHotContext<'a> {
     args: &'a ColdHotArgs,
-    ground: ServerUnderTest<'a>,
+    server: ServerUnderTest<'a>,
     preparation: Preparation,
     kept: SeriesWriter,
     /// The data files that were last dropped from the page cache.
@@ -135,8 +135,8 @@ pub fn run(
     let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
     let kept = SeriesWriter::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
     let keeping = args.series.start_config(Some(command), false);
-    let ground = ServerUnderTest::new(known, put.endpoints(), keeping, Arc::clone(stop));
-    let mut rehearsed = ColdHotContext { args, ground, preparation, kept, dropped: None };
+    let server = ServerUnderTest::new(known, put.endpoints(), keeping, Arc::clone(stop));
+    let mut rehearsed = ColdHotContext { args, server, preparation, kept, dropped: None };
     rehearsed.say(&format!(
         "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",
         "run", "requests/s", "answers/s", "p50", "p99", "p99.9", "max", "CPU/request"
@@ -179,11 +179,11 @@ impl ColdHotContext<'_> {
         let ask =
             TrialParams { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
         let bar = progress(&format!("{role}: fill, rehearsal"), Some(duration));
-        self.ground.stop();
-        let note = self.ground.ready(Some(&self.preparation))?;
+        self.server.stop();
+        let note = self.server.ready(Some(&self.preparation))?;
         self.note(note);
-        workload.rehearse(&ask, self.ground.stop_flag())?;
-        let note = self.ground.idle()?;
+        workload.rehearse(&ask, self.server.stop_flag())?;
+        let note = self.server.idle()?;
         self.note(note);
         if cold {
             self.cool_down()?;
@@ -192,7 +192,7 @@ impl ColdHotContext<'_> {
         let bar = progress(&format!("{role}: measured"), Some(duration));
         let ask = TrialParams { profile: &self.args.series.profile, ..ask };
         let dir = self.kept.next_dir(role, ask.rate);
-        let figures = run_trial(&mut self.ground, workload, &ask, &self.kept.dir().join(&dir))?;
+        let figures = run_trial(&mut self.server, workload, &ask, &self.kept.dir().join(&dir))?;
         bar.finish_and_clear();
         if let Some(died) = &figures.died {
             return Err(Error::Asked(format!("in {role} the server died: {died}")));
@@ -211,13 +211,13 @@ impl ColdHotContext<'_> {
 
     /// Restarts the server on the same data, which are dropped from the page cache in between.
     fn cool_down(&mut self) -> Result<(), Error> {
-        let data = self.ground.stop();
+        let data = self.server.stop();
         if let Some(data) = &data {
             let path = data.path();
             self.dropped = Some(data.drop_from_page_cache().map_err(Error::write(&path))?);
         }
-        self.ground.start(data)?;
-        let note = self.ground.idle()?;
+        self.server.start(data)?;
+        let note = self.server.idle()?;
         self.note(note);
         Ok(())
     }
@@ -244,7 +244,7 @@ impl ColdHotContext<'_> {
                  page cache gave up; the CPU, the kernel and the client are not cold"
             ));
         }
-        if self.ground.in_memory() {
+        if self.server.in_memory() {
             self.say("note: the data lie in memory, where no page cache is dropped: --fresh DIR");
         }
         if self.args.repeats == 1 {

@@ -10,7 +10,7 @@
 
 use crate::keys::mix;
 
-/// Number of random bytes in the pool, besides as many as a value is long. A power of two.
+/// Number of offsets in the pool, a power of two. The pool is longer by the length of a value.
 const POOL: usize = 64 << 10;
 
 /// Length in bytes of the hash at the front of a value.

@@ -186,7 +186,7 @@ impl Nodes {
         if ended == SupervisionEnd::GaveUp && is_member && !self.is_complete {
             return Err(DevError::GaveUp(plan::name(number)));
         }
-        // A member that gave up is tried again at the next start.
+        // A member whose keeper gave up is tried again at the next start.
         if ended != SupervisionEnd::GaveUp || !is_member {
             self.plan.borrow_mut().remove(number);
             self.save();

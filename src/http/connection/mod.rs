@@ -559,7 +559,7 @@ impl ConnectionState {
     }
 
     /// Notes that the kernel takes no more; `unacknowledged` asks it how many bytes it holds.
-    fn saw_full(&self, unacknowledged: impl FnOnce() -> Option<u64>) {
+    fn saw_full_socket(&self, unacknowledged: impl FnOnce() -> Option<u64>) {
         if self.write_blocked.get().is_none() {
             self.write_blocked.set(Some(self.now.get()));
             self.acknowledged.set(None);

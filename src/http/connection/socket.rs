@@ -112,7 +112,7 @@ impl Socket {
         match result {
             Poll::Ready(Ok(bytes)) => self.watch.saw_write(*bytes),
             Poll::Ready(Err(_)) => self.watch.saw_end(),
-            Poll::Pending => self.watch.saw_full(|| unacknowledged(self.stream.socket())),
+            Poll::Pending => self.watch.saw_full_socket(|| unacknowledged(self.stream.socket())),
         }
     }
 }
@@ -159,7 +159,7 @@ impl AsyncWrite for Socket {
         match &flushed {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => self.watch.saw_end(),
-            Poll::Pending => self.watch.saw_full(|| unacknowledged(self.stream.socket())),
+            Poll::Pending => self.watch.saw_full_socket(|| unacknowledged(self.stream.socket())),
         }
         flushed
     }

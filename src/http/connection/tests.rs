@@ -62,12 +62,12 @@ fn a_reader_without_progress_is_given_up_and_one_with_progress_is_not() {
     let (now, watch) = watch();
     watch.request_begins();
     watch.request_ends(true);
-    watch.saw_full(|| None);
+    watch.saw_full_socket(|| None);
     pass(&now, WRITE_TICKS - 1);
-    watch.saw_full(|| None);
+    watch.saw_full_socket(|| None);
     assert!(!watch.sweep());
     watch.saw_write(1);
-    watch.saw_full(|| None);
+    watch.saw_full_socket(|| None);
     pass(&now, WRITE_TICKS - 1);
     assert!(!watch.sweep());
     pass(&now, 1);
@@ -87,7 +87,7 @@ fn a_reader_is_judged_by_what_it_acknowledged() {
         for _ in 0..LOOK_TICKS {
             pass(&now, 1);
             given_up |= watch.sweep();
-            watch.saw_full(|| Some(held));
+            watch.saw_full_socket(|| Some(held));
         }
         held -= bytes;
         given_up
@@ -145,6 +145,6 @@ fn a_connection_with_an_open_request_is_not_idle() {
     assert_eq!(watch.idle_ticks(), None, "more of it is to come");
     drop(open);
     assert_eq!(watch.idle_ticks(), Some(EVICTED_TICKS));
-    watch.saw_full(|| None);
+    watch.saw_full_socket(|| None);
     assert_eq!(watch.idle_ticks(), None, "it is being sent");
 }

@@ -68,7 +68,7 @@ pub(super) fn find(text: &str) -> Vec<Output> {
     for (number, raw) in text.lines().enumerate() {
         let line = raw.trim();
         let has = |has: fn(&Output, &str) -> bool| outputs.last().is_some_and(|it| has(it, line));
-        let is_next = if open { has(Output::already_has) } else { opens(line) };
+        let is_next = if open { has(Output::is_ended_by) } else { opens(line) };
         if begins(line) || is_next {
             let mut before = std::mem::take(&mut before);
             if let Some(last) = outputs.last_mut().filter(|last| open && !last.is_output()) {
@@ -153,7 +153,7 @@ impl Output {
 
     /// Returns true for a line that occurs once in an output, and has occurred in this output
     /// already. Such a line begins the next output.
-    fn already_has(&self, line: &str) -> bool {
+    fn is_ended_by(&self, line: &str) -> bool {
         let mut next = Self::default();
         next.read(line);
         next.threads.is_some() && self.figures() > 0

@@ -54,7 +54,7 @@ pub(super) struct Search<'a> {
     known: &'a ServerProfile,
     kept: &'a mut SeriesWriter,
     workload: &'a Workload,
-    ground: ServerUnderTest<'a>,
+    server: ServerUnderTest<'a>,
     preparation: Option<Preparation>,
     stop: &'a AtomicBool,
     label: String,
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
             known,
             kept,
             workload,
-            ground: ServerUnderTest::new(known, workload.endpoints(), keeping, Arc::clone(stop)),
+            server: ServerUnderTest::new(known, workload.endpoints(), keeping, Arc::clone(stop)),
             preparation: args.series.preparation(args.prepare.as_ref(), known)?,
             stop,
             label,
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
     /// Runs one trial on a ready server, then stores the result and prints it.
     fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<FinishedTrial, Error> {
         let waiting = progress(&format!("{} getting ready", role_name(role)), None);
-        if let Some(note) = self.ground.ready(self.preparation.as_ref())? {
+        if let Some(note) = self.server.ready(self.preparation.as_ref())? {
             self.say(&format!("      note: {note}"));
         }
         waiting.finish_and_clear();
@@ -197,7 +197,7 @@ impl<'a> Search<'a> {
         let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
         let bar = progress(&format!("{name}: {said}"), Some(ask.warmup + ask.duration));
         let path = self.kept.dir().join(&dir);
-        let figures = run(&mut self.ground, self.workload, &ask, &path)?;
+        let figures = run(&mut self.server, self.workload, &ask, &path)?;
         bar.finish_and_clear();
         let classified =
             rate.filter(|_| !figures.interrupted).map(|_| classify(&self.slo, &figures));
@@ -358,7 +358,7 @@ impl<'a> Search<'a> {
         for warning in warnings.iter().filter(|warning| warning.code == OTHERS) {
             self.say(&format!("WARNING {}", warning.text));
         }
-        if self.ground.in_memory() {
+        if self.server.in_memory() {
             self.say("note: the data lie in memory, where nothing waits for a disk: --fresh DIR");
         }
         let limit = limit.unwrap_or(Limit { what: "", why: String::new() });

@@ -1,7 +1,7 @@
 //! The server under test: its process, its resource usage and its metrics.
 //!
 //! ```text
-//!   command.rs         'kvorum serve --data {data}' as words; a flag set for a sweep
+//!   command.rs         splits 'kvorum serve --data {data}' into words; sets a flag for a sweep
 //!   process.rs         the process: start, wait until it listens, stop; never outlives its owner
 //!   data.rs            the directory behind {data}, fresh for each start
 //!   snapshot.rs        CPU, memory, disk of a process and its descendants: /proc

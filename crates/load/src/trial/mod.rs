@@ -99,16 +99,16 @@ pub(crate) struct TrialParams<'a> {
 
 /// Runs the trial on a prepared server, and stores it in `dir`.
 pub(crate) fn run(
-    ground: &mut ServerUnderTest<'_>,
+    server: &mut ServerUnderTest<'_>,
     workload: &Workload,
     ask: &TrialParams<'_>,
     dir: &Path,
 ) -> Result<TrialFigures, Error> {
-    warm_up(ground, workload, ask)?;
-    let before = ground.look();
-    let sent = workload.send(ask, dir, ground.known(), ground.stop_flag());
-    let (servers, metrics) = ground.used_since(&before);
-    let died = ground.died();
+    warm_up(server, workload, ask)?;
+    let before = server.look();
+    let sent = workload.send(ask, dir, server.known(), server.stop_flag());
+    let (servers, metrics) = server.used_since(&before);
+    let died = server.died();
     match sent {
         Ok(outcome) => Ok(TrialFigures { servers, metrics, died, ..workload.figures(&outcome) }),
         Err(Error::Load(_)) if died.is_some() => Ok(TrialFigures { died, ..workload.nothing() }),
@@ -119,14 +119,14 @@ pub(crate) fn run(
 /// Warms the server up by a run of its own, whose unanswered requests are not part of the trial. A
 /// server that has just started may fail its first requests at a rate that it can sustain later.
 fn warm_up(
-    ground: &ServerUnderTest<'_>,
+    server: &ServerUnderTest<'_>,
     workload: &Workload,
     ask: &TrialParams<'_>,
 ) -> Result<(), Error> {
     if ask.warmup.is_zero() {
         return Ok(());
     }
-    match workload.rehearse(&TrialParams { duration: ask.warmup, ..*ask }, ground.stop_flag()) {
+    match workload.rehearse(&TrialParams { duration: ask.warmup, ..*ask }, server.stop_flag()) {
         // If the server died during the warm-up, the trial will fail.
         Ok(()) | Err(Error::Load(_)) => Ok(()),
         Err(error) => Err(error),

@@ -74,7 +74,8 @@ impl TrialFigures {
         (!self.intended.is_empty()).then(|| self.value(what))
     }
 
-    /// Returns the client's own delay at the same share of the samples, in milliseconds.
+    /// Returns the same quantile, mean or maximum of the client's own delays, in milliseconds; 0
+    /// for errors, which are no time.
     pub(crate) fn lateness(&self, what: Quantity) -> f64 {
         match what {
             Quantity::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,

@@ -154,8 +154,8 @@ pub(crate) fn recover(
             continue;
         }
         let segment = Segment::read(disk, id)?;
-        // Rewriting and syncing come before the replay: a flush during the replay must not put
-        // records into a table that the log may still lose.
+        // Rewriting and syncing come before the replay. Otherwise a flush during the replay could
+        // put records into a table while the log may still lose those records.
         if recorded.is_none() {
             segment.rewrite()?;
         }

@@ -1,18 +1,19 @@
-//! The former disks of this node, and how far the records of each are made up for.
+//! The former disks of this node: the greatest claim about each, and whether a rebuild has made up
+//! for it.
 //!
 //! A peer that remembers another disk of this node *claims* it when the two connect
 //! ([`Claim`](super::logs::Claim)): that disk may have acknowledged writes that the present one
 //! lacks. So this node is rebuilt: it takes the records of all other nodes. Afterwards the same
-//! claim and the peer's earlier claims of that disk say nothing any more: the peer's older state
-//! has gone into the state that the rebuild took.
+//! claim needs no second rebuild, and neither do the peer's earlier claims of that disk: what the
+//! peer held at an earlier claim had gone into the records that the rebuild took.
 //!
-//! An older copy of a peer's directory makes such an earlier claim. Without this memory it would
-//! have a healthy node rebuilt together with the peer, and of two nodes that are rebuilt at once
-//! neither can restore its memory of idempotency keys.
+//! A peer makes such an earlier claim if its directory was replaced by an older copy. Without this
+//! memory the claim would have a healthy node rebuilt together with the peer, and of two nodes that
+//! are rebuilt at once neither can restore its memory of idempotency keys.
 //!
 //! Invariant: an entry is *settled* only once a rebuild is complete that began after its claim. A
-//! former disk that is put back into service boots again, and a disk's boots have rising ids: a
-//! claim about that boot is beyond the entry.
+//! former disk that is put back into service boots again, and a disk's boots have rising ids. So a
+//! claim about that boot is greater than the entry, and this node is rebuilt again.
 
 use super::disk_ids::{BootId, Incarnation, LogPosition};
 use super::logs::{Claim, Reported};

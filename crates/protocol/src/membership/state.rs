@@ -126,7 +126,7 @@ impl Membership {
         self.doubted.store(false, Ordering::Release);
     }
 
-    /// Notes a loss: any version acknowledged up to this time may be gone.
+    /// Notes a loss: any acknowledged write with a version time up to `until` may be gone.
     pub fn mark_lost(&self, until: u64) {
         self.lost_before.fetch_max(until, Ordering::Relaxed);
         self.promised_before.fetch_max(until, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Membership {
         self.settling.store(soon, Ordering::Relaxed);
     }
 
-    /// True if asking this node again is worthwhile.
+    /// True if the state will be settled soon, so that asking this node again is worthwhile.
     pub fn is_settling(&self) -> bool {
         self.settling.load(Ordering::Relaxed)
     }

@@ -57,9 +57,8 @@ pub enum Detail {
 /// A node's report of the records in a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// The sum over the records with the default number of copies, for each bucket of which the
-    /// node is a replica; and a sum for each other number of copies that some record of a bucket
-    /// has.
+    /// For each bucket of which the node is a replica: the sum over its records with the default
+    /// number of copies, and a sum for each other number of copies that some record of it has.
     pub sums: Vec<Sum>,
     /// Keys in order, each with the outline of its newest record.
     pub outlines: Vec<(Bytes, RecordOutline)>,

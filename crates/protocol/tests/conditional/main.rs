@@ -194,10 +194,10 @@ fn more_rules_that_are_missed() {
     let displaced = Rules { keep_displaced: false, ..RULES };
     let back = Rules { no_way_back: false, ..RULES };
     let with_put = || vec![(Op::Append(1), 2), (Op::Append(2), 2), (Op::Put(9), 1), (Op::Get, 1)];
-    let not_rebuilt = Rules { rebuilt_first: false, ..RULES };
+    let not_rebuilt = Rules { rebuilt_before_promising: false, ..RULES };
     let no_room = Rules { room_to_go_on: false, ..RULES };
     let unseen = Rules { rebuilt_before_going_on: false, ..RULES };
-    let unknown = Rules { loss_known_first: false, ..RULES };
+    let unknown = Rules { loss_known_before_storing: false, ..RULES };
     let newer = Rules { newer_is_not_held: false, ..RULES };
     let sources = Rules { sources_promise: false, ..RULES };
     let worlds = [

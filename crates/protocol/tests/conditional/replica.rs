@@ -80,7 +80,7 @@ impl Replica {
 
     /// Handles a coordinator's request for a promise.
     pub(crate) fn prepare(&mut self, ballot: u8, rules: &Rules) -> Reply {
-        if !self.authoritative && rules.rebuilt_first {
+        if !self.authoritative && rules.rebuilt_before_promising {
             return Reply::Unknown;
         }
         if ballot <= self.promise {
@@ -95,7 +95,7 @@ impl Replica {
         if ask == Ask::GoesOn && !self.authoritative && rules.rebuilt_before_going_on {
             return Reply::Unknown;
         }
-        if self.floor.is_some() && rules.loss_known_first {
+        if self.floor.is_some() && rules.loss_known_before_storing {
             return Reply::Unknown;
         }
         if record.ballot < self.promise && (rules.repair_obeys_promise || ask != Ask::Repair) {

@@ -22,10 +22,10 @@ pub(crate) struct Rules {
     /// A replica that lost its disk promises nothing below what it may have promised before.
     pub(crate) promise_outlives_disk: bool,
     /// A replica that is being rebuilt promises nothing.
-    pub(crate) rebuilt_first: bool,
+    pub(crate) rebuilt_before_promising: bool,
     /// A replica that does not know yet which records it may have lost stores no conditional
     /// record.
-    pub(crate) loss_known_first: bool,
+    pub(crate) loss_known_before_storing: bool,
     /// A source first promises the ballot that the replica being rebuilt has promised, and then
     /// streams its record.
     pub(crate) sources_promise: bool,
@@ -57,8 +57,8 @@ pub(crate) const RULES: Rules = Rules {
     repair_obeys_promise: true,
     promise_outlives_restart: true,
     promise_outlives_disk: true,
-    rebuilt_first: true,
-    loss_known_first: true,
+    rebuilt_before_promising: true,
+    loss_known_before_storing: true,
     sources_promise: true,
     sent_is_not_held: true,
     members_take_what_is_chosen: true,

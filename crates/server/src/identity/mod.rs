@@ -190,7 +190,7 @@ pub enum OwnRecords {
     MembershipState {
         /// The state that is stored.
         state: MembershipState,
-        /// Writes before this version time may be lost: see [`Identity::lost_before`].
+        /// Writes up to this version time may be lost: see [`Identity::lost_before`].
         lost_before: u64,
         /// The change count of the node's own missed-write marks in the same batch.
         changes: u64,

@@ -55,7 +55,7 @@ impl World {
         let round = self.plan.deadline_micros + self.plan.deadline_micros / 10;
         let walls = self.machines.iter().map(|machine| machine.wall.wall(self.now));
         let lately = |(at, _): &&(u64, u64)| at + 2 * round >= self.now;
-        let set = self.clocks_set.iter().rev().take_while(lately).map(|(_, wall)| *wall);
+        let set = self.clock_changes.iter().rev().take_while(lately).map(|(_, wall)| *wall);
         walls.chain(set).min().unwrap_or(0).saturating_sub(round) / 1000
     }
 
@@ -65,7 +65,7 @@ impl World {
         let before = wall.wall(self.now);
         wall.set(self.now, offset);
         let after = wall.wall(self.now);
-        self.clocks_set.extend([(self.now, before), (self.now, after)]);
+        self.clock_changes.extend([(self.now, before), (self.now, after)]);
         self.ledger.note_clock_set_back(after / 1000);
     }
 

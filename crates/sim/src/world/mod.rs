@@ -215,7 +215,7 @@ pub(crate) struct World {
     drops: Random,
     /// Times at which a wall clock was set, each with a time that the clock showed just before or
     /// just after.
-    clocks_set: Vec<(u64, u64)>,
+    clock_changes: Vec<(u64, u64)>,
     /// True while clients send requests.
     clients_run: bool,
     pub(crate) faults: u64,
@@ -264,7 +264,7 @@ impl World {
             wanted: Vec::new(),
             changes: Random::new(plan.seed ^ 0xc0_4c11),
             drops: Random::new(plan.seed ^ 0xd70_7a5c),
-            clocks_set: Vec::new(),
+            clock_changes: Vec::new(),
             clients_run: true,
             faults: 0,
             random,

@@ -58,7 +58,7 @@ fn streams_are_slow_if_hardly_anything_moves() {
 #[test]
 fn while_the_socket_is_full_the_connection_is_judged() {
     let (now, connection, streams) = streams(3);
-    connection.saw_full(|| None);
+    connection.saw_full_socket(|| None);
     for _ in 0..WRITE_TICKS - 1 {
         pass(&now, 1);
         assert!(swept(&streams) == 0 && !connection.sweep());
@@ -67,7 +67,7 @@ fn while_the_socket_is_full_the_connection_is_judged() {
     connection.saw_write(1);
     pass(&now, WRITE_TICKS - 1);
     assert_eq!(swept(&streams), 0, "a window begins when the socket takes something");
-    connection.saw_full(|| None);
+    connection.saw_full_socket(|| None);
     pass(&now, WRITE_TICKS);
     assert!(connection.sweep() && connection.broken.get());
     assert_eq!(swept(&streams), 0);
@@ -83,7 +83,7 @@ fn an_answer_is_unread_by_the_connections_clock() {
     };
     assert_eq!(unread(&now, UNREAD_TICKS - 1), [false, false]);
     assert_eq!(unread(&now, 1), [true, false], "only a long one has memory of its own");
-    connection.saw_full(|| None);
+    connection.saw_full_socket(|| None);
     assert_eq!(unread(&now, UNREAD_TICKS - 1), [false, false]);
     assert_eq!(unread(&now, 1), [true, false]);
 }

@@ -83,11 +83,12 @@ fn fill_up(
         )));
     }
     check(&node, &ledger, ProcessState::Same)?;
-    survives_restart_or_says_why(launch, node, &ledger, make_room, statuses)
+    accepts_writes_again_and_survives_a_kill(launch, node, &ledger, make_room, statuses)
 }
 
-/// Makes space under the running node. Afterwards kills the node once more.
-fn survives_restart_or_says_why(
+/// Makes space under the running node, and waits until it accepts a write. Then kills it under
+/// writes, restarts it and checks it. Returns the time from the space until the accepted write.
+fn accepts_writes_again_and_survives_a_kill(
     launch: &Launch,
     node: Node,
     ledger: &Arc<Ledger>,

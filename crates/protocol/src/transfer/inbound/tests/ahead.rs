@@ -1,6 +1,6 @@
-//! Tests with sources that hold future records (from a clock that is ahead). No node accepts such a
-//! record before its time, and until then the record hides an earlier record that its holder may
-//! have acknowledged.
+//! Tests with sources that hold future records (from a clock that is ahead). No other node accepts
+//! such a record before its time. Until then it hides, on the source, an earlier record that the
+//! source may have acknowledged.
 
 use super::*;
 use crate::transfer::LOOK_AGAIN_MICROS;
