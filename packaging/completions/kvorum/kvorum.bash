@@ -352,12 +352,20 @@ _kvorum() {
             return 0
             ;;
         kvorum__subcmd__add)
-            opts="-h --escaped --ttl --idempotency-key --receipt --url --token-file --ca-file --client-cert --client-key --timeout --json --help"
+            opts="-h --escaped --ack --from --ttl --idempotency-key --receipt --url --token-file --ca-file --client-cert --client-key --timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --ack)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --ttl)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

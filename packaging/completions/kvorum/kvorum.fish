@@ -150,6 +150,8 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l receipt -d 'Print 
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l escaped -d 'Keys are escaped as `scan` prints them: \\n, \\t, \\\\, \\xNN'
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l ack -d 'Number of replicas that must answer, 1..from [default: a majority of from]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l from -d 'Number of replicas of the key, 1..nodes [default: the cluster\'s --replicas]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l ttl -d 'Time to live, in s, m, h or d, as in 90s or 30d, up to the node\'s --max-ttl; after it the value counts as deleted [default: put: the value never expires; add: the value\'s expiry stays]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l idempotency-key -d 'Word of 1 to 64 bytes, a new one for each write: a write that is sent again within a day with the same word is done once; another write of the same key with this word is refused' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l url -d 'URL of any node of the cluster' -r
