@@ -13,6 +13,8 @@
 # archives need the commit's time, from git or as SOURCE_DATE_EPOCH. CARGO names another cargo
 # (default: cargo), CARGO_TARGET_DIR another build directory, HELM another helm (default: helm).
 set -euo pipefail
+# The modes of files in the packages come from it.
+umask 022
 cd "$(dirname "$0")/.."
 
 cargo=${CARGO:-cargo}
@@ -81,7 +83,7 @@ needs_of() {
 
 # Keeps paths of this machine out of the programs.
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
-export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$registry=/registry"
+export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$registry=/registry -ffile-prefix-map=$built=/target"
 remapped() {
     echo "build.rustflags = ['--remap-path-prefix=$root=/kvorum'," \
         "'--remap-path-prefix=$registry=/registry']"
