@@ -251,14 +251,22 @@ impl JoinAttempt<'_> {
                 }
                 Ok(JoinReply::Waits(members, because)) => {
                     let known = "it knows that this node asks to join";
-                    self.log_result(&url, because.as_deref().unwrap_or(known));
+                    let what = because.as_deref().unwrap_or(known);
+                    if self.is_news(&url, what) {
+                        tracing::info!(url, "{what}");
+                    }
                     let others = members.into_iter().filter(|member| *member != self.asker.url);
                     self.targets.extend(others);
                 }
                 Err(AskFailure::Refused(why)) => {
                     return Err(ServeError::Refused { url, why });
                 }
-                Err(error) => self.log_result(&url, &error.to_string()),
+                Err(error) => {
+                    let what = error.to_string();
+                    if self.is_news(&url, &what) {
+                        tracing::warn!(url, "{what}");
+                    }
+                }
             }
         }
         Ok(None)
@@ -274,11 +282,9 @@ impl JoinAttempt<'_> {
         due
     }
 
-    /// Logs the result of asking a node, unless the node's last result was the same.
-    fn log_result(&mut self, url: &str, what: &str) {
+    /// Notes the result of asking a node. Returns true unless the node's last result was the same.
+    fn is_news(&mut self, url: &str, what: &str) -> bool {
         let before = self.said.insert(url.to_owned(), what.to_owned());
-        if before.as_deref() != Some(what) {
-            tracing::info!(url, "{what}");
-        }
+        before.as_deref() != Some(what)
     }
 }

@@ -21,6 +21,13 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     if nodes < usize::from(replicas) {
         warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
     }
+    if planned.replicas < base.replicas {
+        let (is, was) = (planned.replicas, base.replicas);
+        warnings.push(format!(
+            "values that were written without from= have {is} copies from then on, not {was}: a \
+             read that names a larger from= may not find them"
+        ));
+    }
     let unused = planned.council.iter().filter(|seat| !after.contains(seat.node)).count();
     if unused > 0 {
         warnings.push(format!("{unused} members of the council leave the cluster"));

@@ -365,7 +365,7 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
         wait_until("its being named", || {
             let status = text(&cluster_command(&cluster, 0, &["status"]).stdout);
             let url = format!("http://{}", cluster.address(0));
-            let abort = format!("kvorum cluster abort --url {url}, and plan again with");
+            let abort = format!("kvorum cluster abort --url {url}, and plan again: ");
             status.lines().any(|line| line.contains(late) && line.contains(&abort))
         });
         let asked = cluster_command(&cluster, 0, &["abort", "--json"]);

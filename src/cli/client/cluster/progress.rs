@@ -199,8 +199,8 @@ pub(super) fn holdups_text(
     };
     if !down.is_empty() && *stage != LayoutStage::ReadNew {
         text += &format!(
-            "; if one is gone for good: kvorum cluster abort{flags}, and plan again with \
-             --remove-dead"
+            "; if one is gone for good: kvorum cluster abort{flags}, and plan again: with \
+             --remove-dead for a member, without a node that was to join"
         );
     }
     if *stage == LayoutStage::ReadOld {

@@ -76,6 +76,12 @@ pub enum PlanError {
          it once it is removed"
     )]
     NameStays(String),
+    /// Another node of the plan has the URL.
+    #[error(
+        "nodes {0:?} and {1:?} have the same URL, {2}: start each with an address of its own \
+         (--listen, --advertise)"
+    )]
+    SameUrl(String, String, String),
     /// The URL is longer than the limit.
     #[error("the URL of node {0:?} has more than {MAX_URL} bytes")]
     LongUrl(String),
@@ -220,6 +226,10 @@ impl Layout {
             }
             if joins_twice || self.named(name).is_some() {
                 return Err(PlanError::IsMember(name.clone()));
+            }
+            if let Some((_, other)) = members.iter().find(|(_, other)| other.url == joiner.url) {
+                let (other, url) = (other.member.name.clone(), joiner.url.clone());
+                return Err(PlanError::SameUrl(other, name.clone(), url));
             }
             if joiner.url.len() > MAX_URL {
                 return Err(PlanError::LongUrl(name.clone()));

@@ -162,6 +162,10 @@ fn an_impossible_plan_is_refused_with_its_reason() {
     let long = Joiner { url: "u".repeat(256), ..joiner("d") };
     let long = PlanChange { add: vec![long], ..PlanChange::default() };
     assert_eq!(refused(long), PlanError::LongUrl("d".to_owned()));
+    let twin = Joiner { url: joiner("d").url, ..joiner("e") };
+    let url = twin.url.clone();
+    let twins = PlanChange { add: vec![joiner("d"), twin], ..PlanChange::default() };
+    assert_eq!(refused(twins), PlanError::SameUrl("d".to_owned(), "e".to_owned(), url));
     let full = Layout { next_id: u32::from(u16::MAX), ..layout.clone() };
     let add = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
     assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
