@@ -27,7 +27,6 @@ stage=$root/target/package
 dist=$root/target/dist
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 machine=$(uname -m)
-musl=$machine-unknown-linux-musl
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
 
@@ -70,7 +69,7 @@ needs_of() {
         static | image)
             [ "$1" = static ] || need buildah apt-get install buildah
             need musl-gcc apt-get install musl-tools
-            need_library "$musl"
+            need_library "$machine-unknown-linux-musl"
             ;;
         static-aarch64)
             need cargo-zigbuild pip install cargo-zigbuild ziglang

@@ -80,11 +80,15 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(1);
     const LONG: Duration = Duration::from_secs(60);
 
+    fn on_one_thread(test: impl Future<Output = ()>) {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_time().build_local(LocalOptions::default());
+        runtime.unwrap().block_on(test);
+    }
+
     #[test]
     fn a_slow_lookup_is_kept_while_another_name_of_the_peer_is_tried() {
-        let runtime =
-            Builder::new_current_thread().enable_time().build_local(LocalOptions::default());
-        runtime.unwrap().block_on(async {
+        on_one_thread(async {
             let lookups = Lookups::default();
             let (answer, answered) = oneshot::channel();
             let slow = async move |_| Ok(vec![answered.await.unwrap()]);
@@ -101,9 +105,7 @@ mod tests {
 
     #[test]
     fn a_peer_keeps_two_unfinished_lookups_at_most() {
-        let runtime =
-            Builder::new_current_thread().enable_time().build_local(LocalOptions::default());
-        runtime.unwrap().block_on(async {
+        on_one_thread(async {
             let lookups = Lookups::default();
             let begun = Rc::new(Cell::new(0));
             for name in ["a:1", "b:1", "c:1", "b:1", "c:1"] {

@@ -3,15 +3,16 @@
 //! and the metadata quorum.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
+use kit::process::Process;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::members::{c_joins, json, node, peers, start, tells};
 use crate::peers::{SECRET, good_b, shake, upgraded};
-use crate::process::{Node, kvorum, run, wait_until};
+use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
 
 /// URL of node c in the layouts of these tests.
 const C: &str = "http://127.0.0.1:3";
@@ -34,31 +35,24 @@ fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str
     command
 }
 
-/// A process that is killed at the end of the test.
-struct Waiting(Child);
+/// A node that asks to join.
+struct Waiting(Process);
 
 impl Waiting {
     fn start(mut command: Command) -> Self {
         let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self(pipes.spawn().unwrap())
+        Self(Process::start(pipes).unwrap())
     }
 
     /// Stops the process as an operator does; returns its stdout and its log.
     fn stop(mut self) -> (String, String) {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-        let status = self.0.wait().unwrap();
-        let (mut out, mut log) = (String::new(), String::new());
-        self.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        self.0.signal(Signal::TERM).unwrap();
+        let status = self.0.wait_within(PATIENCE).unwrap().expect("it ends");
+        let mut out = String::new();
+        self.0.take_stdout().unwrap().read_to_string(&mut out).unwrap();
+        let log = self.0.read_stderr().unwrap();
         assert!(status.success(), "{status}: {log}");
         (out, log)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -201,7 +195,7 @@ fn nobody_reachable_is_said_once_and_tried_on() {
     let node = node();
     let of = format!("http://127.0.0.1:1,{}", url(&node));
     let mut waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
-    let mut log = BufReader::new(waiting.0.stderr.take().unwrap());
+    let mut log = BufReader::new(waiting.0.take_stderr().unwrap());
     let (mut lines, mut line) = (String::new(), String::new());
     while !lines.contains("it knows that this node asks to join") {
         line.clear();
@@ -211,7 +205,7 @@ fn nobody_reachable_is_said_once_and_tried_on() {
     // A member lists a node until some seconds after the node's last request. The node asks once a
     // second, so it stays on the list.
     wait_until("it asks on", || asking(&node) == ["c"]);
-    kill_process(Pid::from_child(&waiting.0), Signal::TERM).unwrap();
+    waiting.0.signal(Signal::TERM).unwrap();
     log.read_to_string(&mut lines).unwrap();
     let refusals = lines.lines().filter(|line| line.contains("url=\"http://127.0.0.1:1\"")).count();
     assert_eq!(refusals, 1, "{lines}");

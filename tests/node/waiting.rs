@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
+use kit::process::Process;
 use kit::raw::{Client, Response};
 use tempfile::TempDir;
 
@@ -13,9 +14,9 @@ use crate::tls::Certs;
 /// A URL at which no cluster answers.
 const NOBODY: &str = "http://127.0.0.1:9";
 
-/// A waiting node, killed when dropped.
+/// A waiting node.
 struct Waiting {
-    process: Child,
+    _process: Process,
     address: SocketAddr,
     _data: TempDir,
 }
@@ -28,19 +29,12 @@ impl Waiting {
         command.args(args).arg("--data").arg(data.path().join("data"));
         command.env("KVORUM_CLUSTER_SECRET", "a secret of this test");
         let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = pipes.spawn().unwrap();
+        let mut process = Process::start(pipes).unwrap();
         let mut greeting = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut greeting).unwrap();
+        BufReader::new(process.take_stdout().unwrap()).read_line(&mut greeting).unwrap();
         let (_, url) = greeting.split_once("://").unwrap_or_else(|| panic!("{greeting}"));
         let address = url.split_whitespace().next().unwrap().parse().unwrap();
-        Self { process, address, _data: data }
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        Self { _process: process, address, _data: data }
     }
 }
 

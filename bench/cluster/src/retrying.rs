@@ -29,7 +29,7 @@ pub(crate) struct Requests {
     pub(crate) rate: u64,
 }
 
-/// What the clients met.
+/// The results of the clients: answers, times, and requests that failed.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Time of each answer since the start.

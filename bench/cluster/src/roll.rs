@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bench_table::{Spread, Table};
+use kit::workload::prober::percentile;
 
 use crate::Bench;
 use crate::fleet::{Kind, SyncSetting};
@@ -29,18 +30,21 @@ const AROUND: Duration = Duration::from_secs(2);
 /// Pause after each restart.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The figures of a roll, in the order of the table.
-const FIGURES: [&str; 9] = [
-    "answered",
-    "retried",
-    "failed",
-    "p50_ms",
-    "p99_ms",
-    "p99.9_ms",
-    "slowest_ms",
-    "longest_gap_ms",
-    "longest_restart_ms",
+/// The figures of a roll: each with its name in the raw figures, and its column in the table.
+const FIGURES: [(&str, &str); 9] = [
+    ("answered", "answered"),
+    ("retried", "made once more"),
+    ("failed", "failed after that"),
+    ("p50_ms", "p50 ms"),
+    ("p99_ms", "p99 ms"),
+    ("p99.9_ms", "p99.9 ms"),
+    ("slowest_ms", "slowest ms"),
+    ("longest_gap_ms", "longest time without any answer, ms"),
+    ("longest_restart_ms", "longest restart, ms"),
 ];
+
+/// Place of the p99 among the figures.
+const P99: usize = 4;
 
 /// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -57,29 +61,18 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for repeat in 0..bench.scale.repeats {
         for (kind, columns) in kinds.iter().zip(&mut columns) {
             let figures = figures(&once(bench, *kind)?);
-            for ((name, value), column) in FIGURES.iter().zip(figures).zip(columns) {
+            for (((name, _), value), column) in FIGURES.iter().zip(figures).zip(columns) {
                 bench.report.figure(SECTION, &kind.to_string(), repeat, name, value);
                 column.push(value);
             }
         }
     }
-    let mut table = Table::new(&[
-        "",
-        "p99, × etcd",
-        "answered",
-        "made once more",
-        "failed after that",
-        "p50 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "slowest ms",
-        "longest time without any answer, ms",
-        "longest restart, ms",
-    ]);
-    let p99 = 4;
+    let mut heads = vec!["", "p99, × etcd"];
+    heads.extend(FIGURES.map(|(_, head)| head));
+    let mut table = Table::new(&heads);
     let etcd = kinds.iter().position(|kind| *kind == Kind::Etcd);
     for (kind, own) in kinds.iter().zip(&columns) {
-        let ratios = |etcd: usize| own[p99].iter().zip(&columns[etcd][p99]).map(|(a, b)| a / b);
+        let ratios = |etcd: usize| own[P99].iter().zip(&columns[etcd][P99]).map(|(a, b)| a / b);
         let ratios = etcd.map(|etcd| ratios(etcd).collect::<Vec<_>>()).unwrap_or_default();
         let mut row = vec![Some(kind.to_string()), shown(&ratios)];
         row.extend(own.iter().map(|column| shown(column)));
@@ -124,20 +117,15 @@ fn once(bench: &mut Bench, kind: Kind) -> Result<Roll, String> {
 /// Returns the figures of a roll, in the order of [`FIGURES`].
 fn figures(roll: &Roll) -> [f64; FIGURES.len()] {
     let Roll { met, longest_restart } = roll;
-    let mut took = met.took.clone();
-    took.sort_unstable();
-    let at = |share: f64| {
-        let index = (took.len() as f64 * share) as usize;
-        took.get(index.min(took.len().saturating_sub(1))).map_or(f64::NAN, milliseconds)
-    };
+    let at = |percent| milliseconds(&percentile(met.took.clone(), percent));
     [
         met.answered.len() as f64,
         met.retried as f64,
         met.failed as f64,
-        at(0.5),
-        at(0.99),
-        at(0.999),
-        at(1.0),
+        at(50.0),
+        at(99.0),
+        at(99.9),
+        at(100.0),
         milliseconds(&met.longest_gap()),
         milliseconds(longest_restart),
     ]

@@ -71,8 +71,8 @@ pub(super) async fn admit<'a>(
     let action = match action {
         Ok(action) => action,
         Err(problem) => {
-            let stays = !watch.is_reserve();
-            return Admission { right, is_entitled, stays, action: Err(problem) };
+            let (stays, action) = (!watch.is_reserve(), Err(not_begun(asked.kind, problem)));
+            return Admission { right, is_entitled, stays, action };
         }
     };
     if watch.has_slot() {
@@ -95,13 +95,11 @@ fn identify(
     right: &mut Principal,
 ) -> Result<Option<bool>, Problem> {
     let RequestHead { head, route, kind, page, begun } = *asked;
-    let conditional = screen::admit(&service.names, watch, head, route, kind)
-        .map_err(|problem| not_begun(kind, problem))?;
+    let conditional = screen::admit(&service.names, watch, head, route, kind)?;
     if page.asks() {
         return Ok(None);
     }
-    *right = access::admit(service, watch, head, (route, page.is_elsewhere()), begun)
-        .map_err(|problem| not_begun(kind, problem))?;
+    *right = access::admit(service, watch, head, (route, page.is_elsewhere()), begun)?;
     Ok(Some(conditional))
 }
 
@@ -115,13 +113,11 @@ fn parse<'a>(
     let RequestHead { head, route, kind, .. } = *asked;
     let limits =
         ParamLimits { replication: service.replication(), max_ttl: service.limits().max_ttl };
-    let action = RequestAction::of(head, route, kind, conditional, limits).and_then(|action| {
-        if let Principal::Token(known) = right {
-            access::covers(service, &known.known.token, action.keys())?;
-        }
-        Ok(action)
-    });
-    action.map_err(|problem| not_begun(kind, problem))
+    let action = RequestAction::of(head, route, kind, conditional, limits)?;
+    if let Principal::Token(known) = right {
+        access::covers(service, &known.known.token, action.keys())?;
+    }
+    Ok(action)
 }
 
 /// Checks that this node serves data, and that no quota refuses the write.

@@ -510,17 +510,13 @@ fn digits(name: &str, value: RawValue<'_>) -> Result<Option<u32>, Problem> {
 }
 
 fn number(name: &str, value: &str) -> Result<u32, Problem> {
-    let is_decimal = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    match value.parse() {
-        Ok(number) if is_decimal => Ok(number),
-        _ => Err(not_a_count(name, value, is_decimal)),
-    }
+    parse_digits(value).ok_or_else(|| not_a_count(name, value))
 }
 
 #[cold]
-fn not_a_count(name: &str, value: &str, is_decimal: bool) -> Problem {
+fn not_a_count(name: &str, value: &str) -> Problem {
     let shown: String = value.chars().take(100).collect();
-    if is_decimal {
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         return bad_parameter(format!("{name}={shown} must not exceed {}", u8::MAX));
     }
     malformed_parameter(name, value, format!("{name}={shown:?} is not a decimal number"))

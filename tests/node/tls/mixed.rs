@@ -2,8 +2,9 @@
 //! changes from plaintext to TLS while it serves.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use kit::process::Process;
 use kit::raw::Client;
 use serde_json::Value;
 
@@ -15,16 +16,6 @@ use crate::process::{Node, kvorum, run, wait_until};
 
 /// A URL that a node advertises, where nobody listens.
 const ELSEWHERE: &str = "http://10.0.0.4:8080";
-
-/// A process that is killed at the end of the test.
-struct Waiting(Child);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Returns the command of node d, which asks to join.
 fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Command {
@@ -58,8 +49,8 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
 
     let node = certs.node(&own);
     let mut asks = d_asks(&certs, data.path(), &url(&node), &["--advertise", ELSEWHERE]);
-    let mut asking = Waiting(asks.spawn().unwrap());
-    let mut log = BufReader::new(asking.0.stderr.take().unwrap());
+    let mut asking = Process::start(&mut asks).unwrap();
+    let mut log = BufReader::new(asking.take_stderr().unwrap());
     let mut said = String::new();
     wait_until("its end", || {
         assert!(!said.contains("it knows that this node asks"), "it is taken: {said}");
@@ -70,7 +61,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
 
     let node = certs.node(&[&own[..], &["--insecure"]].concat());
     let mut asks = d_asks(&certs, data.path(), &url(&node), &["--advertise", ELSEWHERE]);
-    let asking = Waiting(asks.spawn().unwrap());
+    let asking = Process::start(&mut asks).unwrap();
     let said = warned(&certs, &url(&node));
     assert!(said.contains(&format!("reached in clear: d at {ELSEWHERE}. ")), "{said}");
     assert!(said.contains("--tls-cert"), "{said}");
@@ -81,7 +72,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     let of = format!("http://{}", node.address);
     let tls = certs.serve();
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
-    let _asking = Waiting(d_asks(&certs, data.path(), &of, &tls).spawn().unwrap());
+    let _asking = Process::start(&mut d_asks(&certs, data.path(), &of, &tls)).unwrap();
     let said = warned(&certs, &of);
     assert!(said.contains(&format!("reached in clear: a at {of}. ")), "{said}");
 }

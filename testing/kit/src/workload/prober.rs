@@ -114,7 +114,8 @@ impl ProbeFigures {
     }
 }
 
-fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
+/// Returns a percentile of these times, 0 to 100; zero if there are none.
+pub fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.sort_unstable();
     let place = (times.len() as f64 * percent / 100.0) as usize;
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
