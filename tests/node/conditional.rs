@@ -417,9 +417,10 @@ fn an_addition_with_a_body_is_refused() {
     assert_eq!(chunked(client, "0\r\n\r\n").body(), b"3", "an empty one is none");
 }
 
+/// The script `conditional.txt` has the exact parts. Here a busy machine may find the links down.
 #[test]
-fn a_replica_that_hangs_until_the_deadline_is_said_to_have_timed_out() {
-    let cluster = Cluster::start(3, &["--deadline", "1s"]);
+fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
+    let cluster = Cluster::start(3, &["--deadline", "1s", "--loops", "1"]);
     cluster.settled();
     for node in [1, 2] {
         cluster.signal(node, Signal::STOP);
@@ -430,9 +431,12 @@ fn a_replica_that_hangs_until_the_deadline_is_said_to_have_timed_out() {
     }
     let problem = failed.json();
     assert_eq!(failed.status, 504, "{problem}");
-    let reasons: Vec<_> = problem["failed"].as_array().unwrap().iter().collect();
-    // A key's write may have been forwarded to one of them.
-    assert!(!reasons.is_empty(), "{problem}");
-    assert!(reasons.iter().all(|failure| failure["reason"] == "timeout"), "{problem}");
     assert_eq!(problem["pending"], serde_json::json!([]), "{problem}");
+    let failures = problem["failed"].as_array().unwrap();
+    // A key's write may have been forwarded to one of them.
+    assert!(!failures.is_empty(), "{problem}");
+    for failure in failures {
+        let reason = failure["reason"].as_str().unwrap();
+        assert!(["timeout", "unreachable"].contains(&reason), "{problem}");
+    }
 }
