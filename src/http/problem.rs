@@ -635,8 +635,12 @@ fn described(named: &[(String, ReplicaOutcome)], is_stored: bool, took: Duration
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         (!names.is_empty()).then(|| format!("{what}: {shown}{more}"))
     });
-    let reported: Vec<_> = reported.collect();
-    format!("{}; after {}", reported.join("; "), shown(took))
+    let mut reported = reported.collect::<Vec<_>>().join("; ");
+    if reported.is_empty() {
+        // A read that begins anew waits before it asks replicas again.
+        reported.push_str("no replica was asked since the request began anew");
+    }
+    format!("{reported}; after {}", shown(took))
 }
 
 fn shown(took: Duration) -> String {
@@ -718,6 +722,13 @@ mod tests {
         let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), ReplicaOutcome::Silent)).collect();
         let reported = described(&named, false, Duration::from_secs(1));
         assert_eq!(reported, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
+    }
+
+    #[test]
+    fn a_sentence_says_that_no_replica_was_asked_last() {
+        let named = [("n0".to_owned(), ReplicaOutcome::Unasked)];
+        let reported = described(&named, false, Duration::from_secs(1));
+        assert_eq!(reported, "no replica was asked since the request began anew; after 1000 ms");
     }
 
     #[test]

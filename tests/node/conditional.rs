@@ -440,3 +440,27 @@ fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
         assert!(["timeout", "unreachable"].contains(&reason), "{problem}");
     }
 }
+
+/// A replica promises at its start to accept no ballot from before, also not of the record that it
+/// missed. Reads from more replicas than the default need the record at that replica.
+#[test]
+fn reads_from_more_replicas_than_the_default_find_what_a_restarted_replica_missed() {
+    const KEYS: usize = 20;
+    let mut cluster = Cluster::start(5, &[]);
+    cluster.settled();
+    cluster.kill(4);
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        assert_eq!(put(&mut client, &format!("k{number}"), ABSENT, "one").status, 201);
+    }
+    cluster.up(4);
+    cluster.settled();
+    for number in 0..KEYS {
+        let mut client = cluster.client(number % 5);
+        let got = client.get(&format!("/v0/entity?id=k{number}&ack=3&from=5"));
+        assert_eq!((got.status, got.body()), (200, b"one".to_vec()), "k{number}");
+        // Without `from`, a write goes on from the value that the read completed.
+        let changed = put(&mut client, &format!("k{number}"), &is(&tag(&got)), "two");
+        assert_eq!(changed.status, 201, "k{number}");
+    }
+}

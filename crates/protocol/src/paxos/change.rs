@@ -55,8 +55,9 @@ pub(crate) struct HeldLock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ChangeRequester {
     Client(ClientId),
-    /// A read that found a record which too few replicas hold.
-    Reader(ReadRequester),
+    /// A read that found a record which too few replicas hold; `None` = a read that goes on by
+    /// itself.
+    Reader(Option<ReadRequester>),
     /// Another node, by the id of its request.
     Peer(OpId),
 }

@@ -304,7 +304,8 @@ impl ChangeRequester {
     pub(super) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
         match self {
             Self::Client(client) => cx.out.push(Effect::Answer { client, answer }),
-            Self::Reader(reader) => reader.answer(cx, answer),
+            Self::Reader(Some(reader)) => reader.answer(cx, answer),
+            Self::Reader(None) => {}
             Self::Peer(op @ OpId::Peer { placement, .. }) => {
                 let is_of_before = placement != cx.core.view.id().placement;
                 let reply = match answer {

@@ -66,14 +66,16 @@ const FUTURE_RECORD_DETAIL: &str = "a record of this key with a timestamp ahead 
 /// node.
 pub(crate) const LONG_RECORD_DELAY_MICROS: u64 = 200_000;
 
-/// A read whose newest record can't be brought to a majority under the record's own ballot. It
-/// continues as a conditional write, which brings the record to a majority under a new ballot.
+/// A read whose newest record can't be brought to enough replicas under the record's own ballot. A
+/// conditional write brings the record to a majority of the default replicas under a new ballot.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) deadline: u64,
     pub(crate) key: Bytes,
     pub(crate) asked: AskedQuorum,
-    pub(crate) reader: ReadRequester,
+    /// The requester, which the conditional write answers; `None` = the read goes on by itself, and
+    /// finds the record under its new ballot.
+    pub(crate) reader: Option<ReadRequester>,
 }
 
 /// All reads of one event loop.
@@ -87,7 +89,7 @@ pub(crate) struct Reads {
     begun: u64,
     /// The number of repairs under way that no client waits for.
     background: usize,
-    /// The reads that continue as conditional writes, once the event is handled.
+    /// The conditional writes that complete records, begun once the event is handled.
     pub(crate) to_complete: Vec<Completion>,
 }
 
@@ -252,7 +254,9 @@ impl Reads {
 
     /// Handles a read whose newest record can't be brought to enough replicas, because a replica
     /// has promised a higher ballot. A record of that ballot will probably come soon; if not, the
-    /// promise blocks this record for ever.
+    /// promise blocks this record for ever, and a conditional write completes it. That write
+    /// answers a read from a majority of the default replicas. Any other read begins anew, because
+    /// the write shows nothing of the replicas that only this read asks.
     fn handle_outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
@@ -262,12 +266,23 @@ impl Reads {
         let read = self.slots.work(id);
         let reader = read.reader;
         read.outbid += 1;
-        if (read.outbid > 1 || is_moving) && is_majority {
+        let is_blocked = read.outbid > 1 || is_moving;
+        // The pauses between completions double, so that one completion does not outbid the one
+        // before it.
+        let is_due = is_blocked && read.outbid.is_power_of_two();
+        if is_blocked && is_majority {
             let Slot { deadline, key, quorums, .. } = self.end(id);
+            let reader = Some(reader);
             self.to_complete.push(Completion { deadline, key, asked: quorums.asked, reader });
-        } else {
-            self.begin_anew_later(cx, id);
+            return;
         }
+        let slot = self.slots.get(id);
+        if is_due && Tally::of(cx, slot).newest().is_some_and(|newest| newest.ballot() > 0) {
+            let (deadline, key) = (slot.deadline, slot.key.clone());
+            let asked = AskedQuorum::default();
+            self.to_complete.push(Completion { deadline, key, asked, reader: None });
+        }
+        self.begin_anew_later(cx, id);
     }
 
     /// Forgets all reports, and begins again later. Replies to earlier requests are then stale.
