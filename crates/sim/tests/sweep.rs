@@ -149,6 +149,15 @@ fn a_founder_still_founds_after_a_reverted_join() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
+/// The disk of the founder is lost right after the first of two other nodes has heard the
+/// cluster's id. The second node, from which the founder has heard that it has none, gets the id
+/// later, and the first refuses the founder, which has taken data together with the second.
+#[test]
+fn a_founder_with_a_new_disk_gets_an_id_that_a_peer_got_after_it_was_asked() {
+    let report = run(&Plan::from_seed(7_100_000));
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
 #[test]
 fn a_seed_repeats_every_event() {
     let mut plan = short(3);

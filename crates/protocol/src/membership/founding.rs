@@ -24,8 +24,8 @@ use crate::event::FailureKind;
 use crate::membership::cluster_id::ClusterId;
 use crate::message::{Class, NodeId, Reply, Request};
 
-/// Maximum number of peers asked in one tick, except by the founder: in a large cluster every node
-/// asks every other once.
+/// Maximum number of peers asked in one tick, except by a founder that asks for the first time: in a
+/// large cluster every node asks every other.
 const ASKED_AT_ONCE: usize = 8;
 
 /// The lowest version time of a client record: a node's own records are numbered from 1 on.
@@ -46,7 +46,7 @@ pub(crate) struct Founding {
 struct PeerAnswers {
     /// The cluster id that each peer reported last; `None` = the peer has none.
     clusters: BTreeMap<NodeId, Option<ClusterId>>,
-    /// Peers that answered this founder that they have no id.
+    /// Peers whose last answer to this founder was that they have no id.
     without: BTreeSet<NodeId>,
 }
 
@@ -66,32 +66,40 @@ impl Founding {
         }
     }
 
-    /// Asks the peers that have reported no id for their cluster's id, a few at a time.
+    /// Asks the peers that have reported no id for their cluster's id, a few at a time. A founder
+    /// asks all peers at once, and asks those that have none again: they may get an id from a peer
+    /// that the founder can't reach.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, disk_check: &DiskCheck) {
         let cx = tasks.context().clone();
         note_shared_data(&cx);
         self.asked.retain(|_, task| tasks.is_under_way(*task));
         let founds = is_founder(&cx);
-        let mut peers = {
+        let (first, mut again) = {
             let told = self.told.borrow();
             let is_due = |peer: &NodeId| {
                 told.clusters.get(peer) == Some(&None)
                     && disk_check.has_seen(*peer)
                     && !self.asked.contains_key(peer)
-                    && !(founds && told.without.contains(peer))
             };
-            cx.others().into_iter().filter(is_due).collect::<Vec<_>>()
+            let is_first = |peer: &NodeId| founds && !told.without.contains(peer);
+            let due = cx.others().into_iter().filter(is_due);
+            due.partition::<Vec<_>, _>(is_first)
         };
-        if !founds {
-            let at = self.last.map_or(0, |last| peers.partition_point(|peer| *peer <= last));
-            peers.rotate_left(at);
-            peers.truncate(ASKED_AT_ONCE);
-        }
-        for peer in peers {
-            let ask = ask(cx.clone(), peer, Rc::clone(&self.told));
-            self.asked.insert(peer, tasks.spawn("cluster id", ask));
+        let at = self.last.map_or(0, |last| again.partition_point(|peer| *peer <= last));
+        again.rotate_left(at);
+        again.truncate(ASKED_AT_ONCE);
+        for peer in again {
             self.last = Some(peer);
+            self.ask(tasks, &cx, peer);
         }
+        for peer in first {
+            self.ask(tasks, &cx, peer);
+        }
+    }
+
+    fn ask(&mut self, tasks: &mut Tasks, cx: &Context, peer: NodeId) {
+        let ask = ask(cx.clone(), peer, Rc::clone(&self.told));
+        self.asked.insert(peer, tasks.spawn("cluster id", ask));
     }
 
     /// Handles the end of storing the id; retries it if it failed.
@@ -120,6 +128,7 @@ impl PeerAnswers {
         match result {
             Ok(Reply::ClusterId(Some(id))) => {
                 self.clusters.insert(peer, Some(*id));
+                self.without.remove(&peer);
                 compare(cx, peer, *id);
             }
             Ok(Reply::ClusterId(None)) if is_founder(cx) => {

@@ -136,7 +136,13 @@ impl World {
         PlanChange { council, ..PlanChange::default() }
     }
 
+    /// Draws a metadata quorum, without nodes whose disks are about to be replaced if there are
+    /// others: a quorum of one such node loses all its votes.
     pub(super) fn draw_councillors(&mut self, mut names: Vec<String>) -> Vec<String> {
+        let is_rotten = |name: &String| self.machines.iter().any(|m| m.rotten && m.name == *name);
+        if !names.iter().all(is_rotten) {
+            names.retain(|name| !is_rotten(name));
+        }
         let size = *self.changes.pick(&[1, 3, 3, 5]);
         while names.len() > size || names.len().is_multiple_of(2) {
             let gone = self.changes.index(names.len());
