@@ -78,6 +78,7 @@ use routes::Route;
 pub(crate) use service::Service;
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
+pub(crate) use upload::beginning_bytes;
 
 use crate::counters::{RequestKind, clocks};
 use crate::http::connection::ConnectionState;

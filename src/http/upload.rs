@@ -15,7 +15,7 @@ use server::link::MessageReservation;
 use super::access::Principal;
 use super::problem::Problem;
 use super::service::Service;
-use crate::counters::budget::MemoryReservation;
+use crate::counters::budget::{Budget, MemoryReservation};
 use crate::http::connection::ConnectionState;
 use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
@@ -24,8 +24,19 @@ use crate::settings::memory::{LONG_RECORD, longest_wait};
 /// gets its answer and a closed connection.
 const SKIP_BYTES: u64 = 64 * 1024;
 
-/// Initial reservation for a body of unknown length; doubled as it arrives.
-const STEP_BYTES: usize = 64 * 1024;
+/// Reservation for the beginning of a body of unknown length. A longer body counts as `--max-value`
+/// bytes long.
+const BEGINNING: usize = 64 * 1024;
+
+/// Maximum number of copies of a value for which an upload reserves memory.
+const MAX_COPIES: usize = 2;
+
+/// Returns the budget for the beginnings of uploads of unknown length, in bytes: all of the memory
+/// for bodies, except what one of these uploads needs to go on. The budget of one beginning is the
+/// least.
+pub(crate) fn beginning_bytes(bodies: usize, max_value: usize) -> usize {
+    bodies.saturating_sub(MAX_COPIES * max_value).max(MAX_COPIES * BEGINNING)
+}
 
 const SLOWER: &str = "this slow upload was aborted to free memory for waiting requests";
 
@@ -143,7 +154,7 @@ impl<'a> Upload<'a> {
         &mut self,
         service: &Service,
     ) -> Result<Value, Problem> {
-        self.copies = 2;
+        self.copies = MAX_COPIES;
         self.receive(service).await
     }
 
@@ -158,27 +169,43 @@ impl<'a> Upload<'a> {
         }
         if self.rest == UnreadPart::Nothing {
             let long = first.len() > LONG_RECORD;
-            let held = if long { Some(self.room(limits, first.len()).await?) } else { None };
+            let held = if long {
+                Some(self.room(limits, &limits.bodies, first.len()).await?)
+            } else {
+                None
+            };
             return Ok(Value::Whole(first, held));
         }
         // While the upload waits for memory nothing more is read, and the client waits too. A known
-        // length is reserved at once: uploads that each hold a part and wait for the rest would
-        // deadlock.
-        let mut room = self.body.size_hint().exact().map_or(STEP_BYTES, |left| left as usize);
-        room += first.len();
-        let mut held = self.room(limits, room).await?;
+        // length is reserved at once. Of an unknown length, the beginning is reserved first, and
+        // then all that a value may have: uploads that each hold a part and wait for the next part
+        // would deadlock.
+        let known = self.body.size_hint().exact().map(|left| first.len() + left as usize);
+        let is_short = known.is_none() && first.len() < BEGINNING.min(max);
+        let mut beginning = match is_short {
+            true => Some(self.room(limits, &limits.beginnings, BEGINNING).await?),
+            false => None,
+        };
+        let mut room = known.unwrap_or(if is_short { BEGINNING.min(max) } else { max });
+        let mut held = self.room(limits, &limits.bodies, room).await?;
         self.watch.holds(held.bytes() / self.copies);
-        let mut gathered = Vec::with_capacity(room);
+        let mut gathered = Vec::with_capacity(if is_short { room } else { known.unwrap_or(0) });
         let mut piece = first;
         loop {
-            while room < gathered.len() + piece.len() {
-                held.merge(self.room(limits, room).await?);
+            let len = gathered.len() + piece.len();
+            if room < len {
+                held.merge(self.room(limits, &limits.bodies, max - room).await?);
+                drop(beginning.take());
                 self.watch.holds(held.bytes() / self.copies);
-                room *= 2;
-                gathered.reserve_exact(room - gathered.len());
+                room = max;
+            }
+            if gathered.capacity() < len {
+                let capacity = (2 * gathered.capacity()).clamp(len, room);
+                gathered.reserve_exact(capacity - gathered.len());
             }
             gathered.extend_from_slice(&piece);
             let Some(next) = self.piece().await? else {
+                held.shrink(gathered.capacity() * self.copies);
                 return Ok(Value::Gathered { bytes: gathered, held });
             };
             if gathered.len() + next.len() > max {
@@ -190,15 +217,20 @@ impl<'a> Upload<'a> {
 
     /// Reserves memory for `bytes` of the value. All waits together last no longer than a request
     /// may wait.
-    async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<MemoryReservation, Problem> {
+    async fn room(
+        &mut self,
+        limits: &Limits,
+        budget: &Budget,
+        bytes: usize,
+    ) -> Result<MemoryReservation, Problem> {
         let bytes = bytes * self.copies;
-        if let Some(held) = limits.bodies.take(bytes) {
+        if let Some(held) = budget.take(bytes) {
             return Ok(held);
         }
         let begun = Instant::now();
         let most = longest_wait(limits.deadline);
         let patience = most.saturating_sub(self.without_room);
-        let held = limits.bodies.wait(bytes, patience).await;
+        let held = budget.wait(bytes, patience).await;
         self.without_room += begun.elapsed();
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
@@ -312,4 +344,19 @@ impl<'a> Upload<'a> {
 fn cut_off(why: &str) -> Problem {
     let detail = format!("the body was cut off, or is malformed ({why}): nothing was stored");
     Problem::bad_request(detail).undone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_of_unknown_length_leave_memory_for_one_of_them_to_go_on() {
+        const MIB: usize = 1 << 20;
+        for (bodies, max_value) in [(16 * MIB, MIB), (2 * MIB, MIB), (MIB, 1), (MIB, MIB / 4)] {
+            let left = bodies - beginning_bytes(bodies, max_value).min(bodies);
+            let rest = MAX_COPIES * max_value.saturating_sub(BEGINNING);
+            assert!(left >= rest, "{bodies} and {max_value}: {left} of {rest}");
+        }
+    }
 }

@@ -10,6 +10,9 @@ use crate::settings::units::Ttl;
 pub(crate) struct Limits {
     /// Budget for long values received from clients, in bytes.
     pub(crate) bodies: Budget,
+    /// Budget for the beginnings of uploads of unknown length, in bytes, within `bodies`. What is
+    /// left of `bodies` lets at least one of these uploads go on.
+    pub(crate) beginnings: Budget,
     /// Budget for open snapshot streams.
     pub(crate) streams: Budget,
     /// Budget for concurrent requests for the whole cluster's status.

@@ -224,7 +224,7 @@ impl EventLoop {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
         let all = || watches.iter().chain(streams.iter());
-        let wanted = node.limits.bodies.wanted();
+        let wanted = node.limits.bodies.wanted() + node.limits.beginnings.wanted();
         if wanted > 0 {
             let slow = all().filter_map(|watch| Some((watch.slow_pace()?, watch)));
             let mut slow: Vec<_> = slow.collect();

@@ -171,6 +171,10 @@ fn start_node(
         .map_err(ServeError::ReadThread)?;
     let limits = Limits {
         bodies: Budget::new(config.memory.body_bytes as usize),
+        beginnings: Budget::new(http::beginning_bytes(
+            config.memory.body_bytes as usize,
+            config.max_value,
+        )),
         streams: Budget::new(http::MAX_STREAMS),
         looks: Budget::new(http::MAX_CONCURRENT_STATUS),
         connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),

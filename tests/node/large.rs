@@ -56,6 +56,44 @@ fn many_large_writes_at_once_are_all_done() {
     }
 }
 
+/// An upload that announces no length holds memory for its beginning only, until all that a value may
+/// have is free.
+#[test]
+fn uploads_of_unknown_length_wait_for_each_other_and_are_all_done() {
+    const LEN: usize = 300_000;
+    let node = Node::start(&["--memory", "64MiB", "--deadline", "30s"]);
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let mut client = node.client();
+            scope.spawn(move || {
+                // A conditional write has memory for two copies of its value.
+                let condition = if number % 3 == 0 { "If-None-Match: *\r\n" } else { "" };
+                client.send(format!(
+                    "PUT {} HTTP/1.1\r\nHost: localhost\r\n{condition}\
+                     Transfer-Encoding: chunked\r\n\r\n",
+                    key(number)
+                ));
+                for chunk in value(number, LEN).chunks(40_000) {
+                    client.send(
+                        [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat(),
+                    );
+                }
+                client.send("0\r\n\r\n");
+                let put = client.response();
+                assert_eq!(put.status, 201, "{:?}", String::from_utf8_lossy(&put.body()));
+            });
+        }
+    });
+    let mut client = node.client();
+    for number in 0..12 {
+        let got = client.get(&key(number));
+        assert!(got.status == 200 && got.body() == value(number, LEN), "{}", got.status);
+    }
+    wait_until("all memory's being free", || {
+        metric(&mut client, "kvorum_request_body_bytes") == 0.0
+    });
+}
+
 /// A write that waited in vain is refused before any of it is sent to replicas.
 #[test]
 fn large_writes_that_find_no_room_are_refused_as_not_done() {
