@@ -223,7 +223,7 @@ build_image() {
     image copy --quiet --chown 10001:10001 "$container" "$at/own" /var/lib
     image config --user 10001:10001 --entrypoint '["/usr/bin/kvorum"]' --cmd serve --port 8080 \
         --env KVORUM_LISTEN=0.0.0.0:8080 --env KVORUM_DATA=/var/lib/kvorum --stop-signal SIGTERM \
-        --volume /var/lib/kvorum --healthcheck 'CMD /usr/bin/kvorum status' \
+        --volume /var/lib/kvorum --healthcheck 'CMD /usr/bin/kvorum status --ready' \
         --healthcheck-interval 10s --healthcheck-timeout 5s --healthcheck-start-period 30s \
         --label org.opencontainers.image.version="$version" "$container"
     rm -f "$dist/kvorum-$version-image.tar"

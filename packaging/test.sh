@@ -203,7 +203,7 @@ test_image() {
     set_to '"Entrypoint":["/usr/bin/kvorum"]'
     tar -C "$work/archive" -xf "$archive"
     cat "$work"/archive/*.json | tr -d ' \n' >"$work/settings"
-    set_to '"Healthcheck":{"Test":["CMD","/usr/bin/kvorum","status"]'
+    set_to '"Healthcheck":{"Test":["CMD","/usr/bin/kvorum","status","--ready"]'
     find "$work/archive" -name '*.tar' ! -type l -exec tar -C "$root" -xpf {} \;
     [ "$(stat -c '%u %a' "$root/var" "$root/var/lib/kvorum" | paste -sd,)" = '0 755,10001 700' ] ||
         fail 'directories of the image belong to somebody else'

@@ -166,8 +166,8 @@ settings! {
          with 503";
 
     memtable: Size, "KVORUM_MEMTABLE", "SIZE", computed "1/16 of --memory",
-        "Size of a memtable, at least 1MiB; --memory holds four of them. Larger ones mean fewer, \
-         bigger flushes and a longer recovery";
+        "Size of a memtable, 1MiB to 1/6 of --memory, which holds four of them. Larger ones mean \
+         fewer, bigger flushes and a longer recovery";
 
     connections: UpTo<1_000_000>, "KVORUM_CONNECTIONS", "N",
         computed "1/8 of --memory at 24KiB each, 36KiB with TLS, minus 64",

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use crate::process::{Node, PATIENCE, kvorum, wait_until};
+use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
 
 /// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.
 const COMMON_ARGS: usize = 4;
@@ -317,6 +317,50 @@ fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
     refused(&alone, 1, (2, 3));
     assert_eq!(client.get(&format!("{}&ack=1", key(2))).body(), b"new");
     assert!(begun.elapsed() < Duration::from_secs(60), "a refused connection is no time-out");
+}
+
+/// A read from more replicas than the write named needs the record on the write's replicas, and
+/// counts these only.
+#[test]
+fn a_read_from_more_replicas_than_the_write_counts_those_of_the_write() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..20 {
+        assert_eq!(client.put(&key(number), b"v").status, 201);
+    }
+    wait_until("all copies", || {
+        (0..4).map(|node| cluster.local(node).len()).sum::<usize>() == 20 * 3
+    });
+    cluster.kill(3);
+    let mut refusals = 0;
+    for number in 0..20 {
+        let got = client.get(&format!("{}&ack=3&from=4", key(number)));
+        if got.status == 200 {
+            continue;
+        }
+        assert_eq!((got.status, votes(&got)), (504, (2, 3, 3)));
+        let detail = got.json()["detail"].as_str().unwrap().to_owned();
+        let why = "the record found belongs to 3 replicas, of which 3 must hold it";
+        assert!(detail.starts_with(why), "{detail}");
+        refusals += 1;
+    }
+    assert!((1..20).contains(&refusals), "n3 has some of the keys: {refusals}");
+}
+
+#[test]
+fn a_node_is_ready_while_another_is_down() {
+    let mut cluster = Cluster::start(2, &[]);
+    cluster.settled();
+    cluster.kill(1);
+    let url = format!("http://{}", cluster.address(0));
+    assert_eq!(run(&["status", "--url", &url]).status.code(), Some(1), "n1 is down");
+    let ready = run(&["status", "--ready", "--url", &url]);
+    assert_eq!((ready.status.code(), ready.stdout), (Some(0), b"ready\n".to_vec()));
+    let ready = run(&["status", "--ready", "--json", "--url", &url]);
+    assert_eq!(ready.stdout, b"{\"ready\":true,\"state\":\"ready\"}\n");
+    let gone = format!("http://{}", cluster.address(1));
+    assert_eq!(run(&["status", "--ready", "--url", &gone]).status.code(), Some(2));
 }
 
 #[test]

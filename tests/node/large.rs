@@ -56,8 +56,8 @@ fn many_large_writes_at_once_are_all_done() {
     }
 }
 
-/// An upload that announces no length holds memory for its beginning only, until all that a value may
-/// have is free.
+/// An upload that announces no length holds memory for its beginning only, until all that a value
+/// may have is free.
 #[test]
 fn uploads_of_unknown_length_wait_for_each_other_and_are_all_done() {
     const LEN: usize = 300_000;

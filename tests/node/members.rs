@@ -164,6 +164,9 @@ fn a_removed_node_serves_nothing_and_says_why() {
             assert!(text.lines().any(others), "{text}");
             assert!(text.contains("a was removed from the cluster: it serves no requests, and"));
             assert!(text.contains("ask one of them (--url)"), "{text}");
+            let ready = run(&["status", "--ready", "--url", &url]);
+            assert_eq!(ready.status.code(), Some(1));
+            assert!(ready.stdout.starts_with(b"removed: "));
             assert!(!text.contains("left the cluster") && !text.contains("down"), "{text}");
         }
         for target in ["/v0/cluster", "/metrics", "/admin/layout", "/admin/repair", "/healthz"] {

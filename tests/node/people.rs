@@ -774,6 +774,13 @@ fn conditions_are_said_on_the_command_line_too() {
     assert_eq!(done(&node, &["add", "n", "0", "--ack", "1", "--from", "1"]), b"-2\n");
     let refused_quorum = refused(&node, 2, &["add", "n", "0", "--ack", "2"]);
     assert!(refused_quorum.contains("ack=2 must not exceed from=1"), "{refused_quorum}");
+    for (args, why) in [
+        (&["add", "n", "1.5"][..], "\"1.5\" is not a decimal number of 64 bits, such as 12 or -3"),
+        (&["get", "n", "--ack", "most"], "\"most\" is not a number of replicas, such as 2"),
+    ] {
+        let output = run_at(&url(&node), args, b"");
+        assert!(output.status.code() == Some(2) && said(&output).contains(why), "{output:?}");
+    }
     let sum = json(&done(&node, &["add", "n", "0", "--json"]));
     assert_eq!((&sum["sum"], sum["version"].as_str()), (&(-2).into(), Some(&*version("n"))));
     done(&node, &["put", "x", "12a"]);

@@ -2462,7 +2462,7 @@ _kvorum() {
             return 0
             ;;
         kvorum__subcmd__status)
-            opts="-h --watch --url --token-file --ca-file --client-cert --client-key --timeout --json --help"
+            opts="-h --watch --ready --url --token-file --ca-file --client-cert --client-key --timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -77,7 +77,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l stream-rate -d '
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l loops -d 'Event loops (threads that serve connections), 1..256 [default: one per available CPU]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l read-threads -d 'Threads for reads that wait for the disk, 1..256 [default: 8]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l queue -d 'Maximum number of reads waiting for a read thread, 1..1000000; further ones are answered with 503 [default: 1024]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l memtable -d 'Size of a memtable, at least 1MiB; --memory holds four of them. Larger ones mean fewer, bigger flushes and a longer recovery [default: 1/16 of --memory]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l memtable -d 'Size of a memtable, 1MiB to 1/6 of --memory, which holds four of them. Larger ones mean fewer, bigger flushes and a longer recovery [default: 1/16 of --memory]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l connections -d 'Maximum number of client connections, 1..1000000, and at most half of the open-file limit; idle connections are closed to make room [default: 1/8 of --memory at 24KiB each, 36KiB with TLS, minus 64]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l log -d 'Log level: off, error, warn, info, debug or trace, optionally per module as in "info,lsm=debug" [default: info]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l log-format -d 'Log format: text, or json with one object per line [default: text]' -r
@@ -186,6 +186,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l client-cert -d 
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l watch -d 'Refresh every second, until Ctrl-C'
+complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l ready -d 'Ask only whether this node itself serves, whatever the other nodes do: exit code 0 or 1, as for a container\'s health check'
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l url -d 'URL of any node of the cluster' -r

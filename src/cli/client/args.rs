@@ -62,11 +62,11 @@ impl ConnectionArgs {
 #[derive(Debug, Args)]
 pub(crate) struct VoteArgs {
     /// Number of replicas that must answer, 1..from [default: a majority of from]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) ack: Option<u32>,
 
     /// Number of replicas of the key, 1..nodes [default: the cluster's --replicas]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) from: Option<u32>,
 }
 
@@ -199,7 +199,7 @@ pub(crate) struct AddArgs {
     pub(crate) key: OsString,
 
     /// Number to add, decimal, as in 1 or -20
-    #[arg(allow_hyphen_values = true, default_value_t = 1)]
+    #[arg(allow_hyphen_values = true, default_value_t = 1, value_parser = addend)]
     pub(crate) number: i64,
 
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
@@ -281,6 +281,11 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) watch: bool,
 
+    /// Ask only whether this node itself serves, whatever the other nodes do: exit code 0 or 1, as
+    /// for a container's health check
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) ready: bool,
+
     #[command(flatten)]
     pub(crate) ask: ConnectionArgs,
 }
@@ -296,6 +301,18 @@ pub(super) enum ArgError {
     Requests(String),
     #[error("the rate must not be 0")]
     NoBytes,
+    #[error("{0:?} is not a decimal number of 64 bits, such as 12 or -3")]
+    Addend(String),
+    #[error("{0:?} is not a number of replicas, such as 2")]
+    Count(String),
+}
+
+fn addend(text: &str) -> Result<i64, ArgError> {
+    protocol::decimal(text.as_bytes()).ok_or_else(|| ArgError::Addend(text.to_owned()))
+}
+
+fn count(text: &str) -> Result<u32, ArgError> {
+    text.parse().map_err(|_| ArgError::Count(text.to_owned()))
 }
 
 fn waiting_time(text: &str) -> Result<Time, ArgError> {

@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use rustix::termios::tcgetwinsize;
+use serde_json::json;
 
 use super::connection::{ClientConnection, malformed};
 use super::repair::last_round;
 use super::{
-    CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, print, print_to_reader, token_of,
-    unreachable_node,
+    CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, connect, print, print_to_reader,
+    token_of, unreachable_node,
 };
 use crate::operations::status::{
     ClockDiffers, Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status,
@@ -53,8 +54,11 @@ pub(super) const NOT_ASKED: &str = "not asked";
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// Shows the state of every node.
+/// Shows the state of every node, or whether the asked node serves.
 pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
+    if args.ready {
+        return readiness(&args.ask);
+    }
     let url = &args.ask.url;
     let token = token_of(args.ask.token_file.as_deref())?;
     let show = |body: &[u8], cluster: &Cluster| match args.ask.json {
@@ -83,6 +87,21 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
         }
         thread::sleep(PERIOD);
     }
+}
+
+/// Shows whether the asked node serves (`/readyz`).
+fn readiness(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
+    let mut connection = connect(ask)?;
+    let answer = connection.request("GET", "/readyz", None, |_| {});
+    let answer = answer.and_then(|head| Ok((head.status, connection.body(&head)?)));
+    let (status, body) = answer.map_err(|error| unreachable_node(ask, &error))?;
+    let (is_ready, text) = (status == 200, String::from_utf8_lossy(&body));
+    let text = text.trim_end();
+    match ask.json {
+        true => print(&format!("{}\n", json!({ "ready": is_ready, "state": text })))?,
+        false => print(&format!("{text}\n"))?,
+    }
+    if is_ready { Ok(()) } else { Err(CommandFailure::No) }
 }
 
 /// Reason why the cluster can't be seen.
@@ -496,8 +515,6 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::operations::status::Unreached;
     use crate::operations::status::tests::status;

@@ -125,6 +125,9 @@ pub(crate) const PLAN: [&str; 6] =
 /// Parameters of a plan's application.
 pub(crate) const APPLY: [&str; 1] = ["plan"];
 
+/// Greatest number of replicas of a key.
+const MAX_COPIES: u32 = u8::MAX as u32;
+
 /// Default duration of a recording, in seconds.
 const DEFAULT_SECONDS: u32 = 20;
 
@@ -420,7 +423,8 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
              at a time"
         )));
     }
-    let seconds = u64::from(digits("seconds", seconds)?.unwrap_or(DEFAULT_SECONDS));
+    let most = *profile::SECONDS.end() as u32;
+    let seconds = u64::from(digits("seconds", seconds, most)?.unwrap_or(DEFAULT_SECONDS));
     if !profile::SECONDS.contains(&seconds) {
         let (least, most) = (profile::SECONDS.start(), profile::SECONDS.end());
         return Err(bad_parameter(format!("seconds={seconds} is out of range {least}..{most}")));
@@ -491,8 +495,8 @@ fn effective_quorum(
     from: RawValue<'_>,
     on: Replication,
 ) -> Result<(AskedQuorum, Quorum), Problem> {
-    let ack = digits("ack", ack)?;
-    let from = digits("from", from)?;
+    let ack = digits("ack", ack, MAX_COPIES)?;
+    let from = digits("from", from, MAX_COPIES)?;
     let quorum = quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)?;
     let asked = AskedQuorum { ack: ack.map(|_| quorum.ack), from: from.map(|_| quorum.from) };
     Ok((asked, quorum))
@@ -503,21 +507,22 @@ pub(crate) fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Parses a number of plain digits.
+/// Parses a number of plain digits. `most` is the greatest allowed number, for the message about a
+/// number of more than 32 bits; the caller checks the range.
 #[inline]
-fn digits(name: &str, value: RawValue<'_>) -> Result<Option<u32>, Problem> {
-    value.map(|value| number(name, value)).transpose()
+fn digits(name: &str, value: RawValue<'_>, most: u32) -> Result<Option<u32>, Problem> {
+    value.map(|value| number(name, value, most)).transpose()
 }
 
-fn number(name: &str, value: &str) -> Result<u32, Problem> {
-    parse_digits(value).ok_or_else(|| not_a_count(name, value))
+fn number(name: &str, value: &str, most: u32) -> Result<u32, Problem> {
+    parse_digits(value).ok_or_else(|| not_a_count(name, value, most))
 }
 
 #[cold]
-fn not_a_count(name: &str, value: &str) -> Problem {
+fn not_a_count(name: &str, value: &str, most: u32) -> Problem {
     let shown: String = value.chars().take(100).collect();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        return bad_parameter(format!("{name}={shown} must not exceed {}", u8::MAX));
+        return bad_parameter(format!("{name}={shown} must not exceed {most}"));
     }
     malformed_parameter(name, value, format!("{name}={shown:?} is not a decimal number"))
 }

@@ -174,7 +174,7 @@ pub(in crate::http) fn entities(
         ));
     }
     let values = said.values.is_none() || flag("values", said.values)?;
-    let limit = digits("limit", said.limit)?;
+    let limit = digits("limit", said.limit, MAX_LIMIT)?;
     if let Some(limit) = limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {
         return Err(bad_parameter(format!("limit={limit} is out of range 1..{MAX_LIMIT}")));
     }

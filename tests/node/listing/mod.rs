@@ -289,6 +289,7 @@ fn a_bare_request_gets_chunks_and_no_parameters_of_the_others() {
     for (query, named) in [
         ("limit=0", "limit=0 is out of range 1..10000"),
         ("limit=10001", "limit=10001 is out of range 1..10000"),
+        ("limit=99999999999", "limit=99999999999 must not exceed 10000"),
         ("limit=x", "limit=\"x\" is not a decimal number"),
         ("values=no", "values=\"no\" is not a boolean"),
         ("prefix=", "\"prefix\" is empty"),

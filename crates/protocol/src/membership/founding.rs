@@ -24,8 +24,8 @@ use crate::event::FailureKind;
 use crate::membership::cluster_id::ClusterId;
 use crate::message::{Class, NodeId, Reply, Request};
 
-/// Maximum number of peers asked in one tick, except by a founder that asks for the first time: in a
-/// large cluster every node asks every other.
+/// Maximum number of peers asked in one tick, except by a founder that asks for the first time: in
+/// a large cluster every node asks every other.
 const ASKED_AT_ONCE: usize = 8;
 
 /// The lowest version time of a client record: a node's own records are numbered from 1 on.

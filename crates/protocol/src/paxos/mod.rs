@@ -194,9 +194,9 @@ impl Changes {
         slot.work.votes = votes_of(&cx.core.replicas);
     }
 
-    /// Completes a record that a read found at too few replicas, and that can't reach more under its
-    /// own ballot because a higher ballot was promised. The record is stored under a new ballot, as
-    /// by a conditional write whose condition is false.
+    /// Completes a record that a read found at too few replicas, and that can't reach more under
+    /// its own ballot because a higher ballot was promised. The record is stored under a new
+    /// ballot, as by a conditional write whose condition is false.
     pub(crate) fn complete(&mut self, cx: &mut RequestCx<'_>, completion: Completion) {
         let Completion { deadline, key, asked, reader } = completion;
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);

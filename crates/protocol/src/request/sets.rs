@@ -121,6 +121,15 @@ impl Quorums {
         PerSet { read: self.read.from, other: self.other.from }
     }
 
+    /// Returns the quorums among the first `copies` replicas of each set.
+    pub(crate) fn within(&self, copies: PerSet) -> Self {
+        let of = |Quorum { ack, from }, copies: u8| Quorum {
+            ack: copies.min(ack),
+            from: copies.min(from),
+        };
+        Self { read: of(self.read, copies.read), other: of(self.other, copies.other), ..*self }
+    }
+
     /// True if each quorum is a majority of the default number of copies.
     pub(crate) fn is_majority_of_defaults(&self, view: &View) -> bool {
         let is = |quorum: Quorum, topology: &Topology| {

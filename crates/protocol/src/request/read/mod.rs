@@ -39,10 +39,10 @@ use super::slots::{Hedges, Slot, SlotKind, Slots, Work};
 use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailure, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
-use crate::request::quorum::AskedQuorum;
+use crate::request::quorum::{AskedQuorum, Quorum};
 use read_votes::{Read, ReadRequester, ReadStage, ReadState, ReadVote};
 use record::Record;
-use tally::{ReadStep, Tally, to_repair};
+use tally::{ReadStep, Shortfall, Tally, to_repair};
 
 /// The number of reads of which one asks all replicas. That read keeps latencies known, and finds
 /// differences that a quorum of the usual replicas would not show.
@@ -450,7 +450,10 @@ impl Reads {
     fn fail_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
-        let (acked, quorum) = slot.quorums.short_of(read.acked());
+        let Shortfall { acked, quorum, is_limited } = Tally::of(cx, slot).shortfall();
+        let Quorum { ack, from } = quorum;
+        let limit =
+            || format!("the record found belongs to {from} replicas, of which {ack} must hold it");
         let failed = RequestFailure {
             failure: read.failure(),
             acked,
@@ -459,7 +462,7 @@ impl Reads {
             quorum,
             is_write: false,
             unknown: false,
-            detail: slot.detail.clone(),
+            detail: slot.detail.clone().or_else(|| is_limited.then(limit)),
         };
         let reader = read.reader;
         self.end(id);

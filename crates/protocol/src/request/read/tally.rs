@@ -7,6 +7,7 @@ use crate::clock::Now;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::FailureKind;
 use crate::request::outstanding::{ReplicaError, VoteIndex};
+use crate::request::quorum::Quorum;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
@@ -29,6 +30,15 @@ pub(super) enum ReadStep {
     /// Answer with the newest record, if there is one.
     Answer(Option<Record>),
     Fail,
+}
+
+/// The numbers of a failed read.
+pub(super) struct Shortfall {
+    pub(super) acked: u8,
+    pub(super) quorum: Quorum,
+    /// True if the record that was found belongs to fewer replicas than the read asks, so that the
+    /// quorum is one of these replicas.
+    pub(super) is_limited: bool,
 }
 
 /// A snapshot of a read's votes, for one decision.
@@ -138,6 +148,29 @@ impl<'a> Tally<'a> {
         } else {
             ReadStep::Fail
         }
+    }
+
+    /// Returns the newest record once enough replicas have reported theirs, although too few
+    /// replicas may hold it; `None` = too few have reported, or none reported a record.
+    fn found(self) -> Option<&'a Record> {
+        let is_found = self.count_settled() >= usize::from(self.slot.quorums.read.ack);
+        self.slot.work.newest().or_else(|| self.newest().filter(|_| is_found))
+    }
+
+    /// Returns the numbers for a client whose read failed. If a record was found, the replicas that
+    /// hold it are counted, among those that it belongs to.
+    pub(super) fn shortfall(self) -> Shortfall {
+        let Slot { quorums, work: read, .. } = self.slot;
+        let Some(newest) = self.found() else {
+            let (acked, quorum) = quorums.short_of(read.acked());
+            return Shortfall { acked, quorum, is_limited: false };
+        };
+        let copies = self.slot.copies_of(newest);
+        let limited = quorums.within(copies);
+        let holds = read.votes.iter().filter(|vote| vote.holds(newest));
+        let held = holds.fold(PerSet::default(), |sum, vote| sum + vote.place.within(copies));
+        let (acked, quorum) = limited.short_of(held);
+        Shortfall { acked, quorum, is_limited: limited != *quorums }
     }
 
     /// True if a replica reported a future record, which hides the replica's other records.
