@@ -228,10 +228,10 @@ impl Changes {
         let newest = newest.map(|(newest, _)| newest);
         let rank = newest.as_ref().map(|newest| newest.rank());
         let seal = cx.core.shared.repair.proofs.seal();
-        // A read that goes on by itself needs the record under the new ballot, although a majority
-        // may hold it: that read asks for more replicas.
-        let reader_goes_on = matches!(self.slots.work(id).asker, ChangeRequester::Reader(None));
-        let is_settled = !(reader_goes_on && newest.is_some())
+        // A read that begins anew needs the record under the new ballot, although a majority may
+        // hold it: that read asks for more replicas.
+        let reader_begins_anew = matches!(self.slots.work(id).asker, ChangeRequester::Reader(None));
+        let is_settled = !(reader_begins_anew && newest.is_some())
             && self.is_settled(id, newest.as_ref(), state.steps());
         match newest {
             newest if !state.found_expired() && is_settled => {

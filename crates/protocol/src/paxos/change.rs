@@ -55,8 +55,8 @@ pub(crate) struct HeldLock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ChangeRequester {
     Client(ClientId),
-    /// A read that found a record which too few replicas hold; `None` = a read that goes on by
-    /// itself.
+    /// A read that found a record which too few replicas hold; `None` = the read begins anew, and
+    /// is not answered by this write.
     Reader(Option<ReadRequester>),
     /// Another node, by the id of its request.
     Peer(OpId),

@@ -73,8 +73,8 @@ pub(crate) struct Completion {
     pub(crate) deadline: u64,
     pub(crate) key: Bytes,
     pub(crate) asked: AskedQuorum,
-    /// The requester, which the conditional write answers; `None` = the read goes on by itself, and
-    /// finds the record under its new ballot.
+    /// The requester, which the conditional write answers; `None` = the read begins anew, and finds
+    /// the record under its new ballot.
     pub(crate) reader: Option<ReadRequester>,
 }
 
