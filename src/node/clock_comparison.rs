@@ -2,7 +2,7 @@
 //! with those of the nodes that it can reach.
 //!
 //! Other nodes refuse versions of a clock that is ahead, and on this node such a version would hide
-//! every later write of its key until its time comes: see [`protocol::Clock::compared`].
+//! every later write of its key until its time comes: see [`protocol::Clock::note_comparison`].
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -169,19 +169,7 @@ fn start_node(
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)
         .map_err(ServeError::ReadThread)?;
-    let limits = Limits {
-        bodies: Budget::new(config.memory.body_bytes as usize),
-        beginnings: Budget::new(http::beginning_bytes(
-            config.memory.body_bytes as usize,
-            config.max_value,
-        )),
-        streams: Budget::new(http::MAX_STREAMS),
-        looks: Budget::new(http::MAX_CONCURRENT_STATUS),
-        connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),
-        max_value: config.max_value,
-        max_ttl: config.max_ttl,
-        deadline: config.deadline,
-    };
+    let limits = limits(&config);
     let access = Access::new(config.admin_token.clone(), config.open_to);
     Ok(Some(Arc::new(Node {
         started,
@@ -342,6 +330,21 @@ fn wait_for_wall(starting: &StartingNode) {
 /// Returns an unpredictable number, different for each word.
 pub(crate) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
+}
+
+/// Returns the limits on client requests.
+fn limits(config: &Config) -> Limits {
+    let bodies = config.memory.body_bytes as usize;
+    Limits {
+        bodies: Budget::new(bodies),
+        beginnings: Budget::new(http::beginning_bytes(bodies, config.max_value)),
+        streams: Budget::new(http::MAX_STREAMS),
+        looks: Budget::new(http::MAX_CONCURRENT_STATUS),
+        connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),
+        max_value: config.max_value,
+        max_ttl: config.max_ttl,
+        deadline: config.deadline,
+    }
 }
 
 fn start_loops(node: &Arc<Node>, names: &Arc<OwnNames>) -> io::Result<Vec<Handle>> {

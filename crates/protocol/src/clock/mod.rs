@@ -109,10 +109,10 @@ pub struct Clock {
     /// The greatest recent lead of other nodes' clocks over the wall clock, in microseconds.
     lead: AtomicU64,
     /// The latest time that most other nodes accept, in microseconds since 1970, at the zero of the
-    /// monotonic clock ([`Clock::compared`]).
+    /// monotonic clock ([`Clock::note_comparison`]).
     limit_at_zero: AtomicI64,
     /// The time that more than half of the other nodes' clocks have reached, in microseconds since
-    /// 1970, at the zero of the monotonic clock ([`Clock::reached`]).
+    /// 1970, at the zero of the monotonic clock ([`Clock::note_reached`]).
     reached_at_zero: AtomicI64,
     /// The number of other nodes whose clocks the limit was computed from.
     compared_with: AtomicUsize,
@@ -165,7 +165,7 @@ impl Clock {
     /// The clock issues nothing later than the limit: such a version would hide writes of correct
     /// clocks until its time comes. The limit also keeps this clock, which never steps back, usable
     /// as soon as a wrong wall clock is corrected.
-    pub fn compared(&self, limit_at_zero: Option<i64>, others: usize) {
+    pub fn note_comparison(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
         self.compared_with.store(others, Ordering::Relaxed);
     }
@@ -173,7 +173,7 @@ impl Clock {
     /// Notes the time, in microseconds since 1970, that the clocks of more than half of the other
     /// nodes have reached at least when the monotonic clock is at zero. `None` = there is no clock
     /// to compare with. A clock that is behind others learns from it how late it is.
-    pub fn reached(&self, reached_at_zero: Option<i64>) {
+    pub fn note_reached(&self, reached_at_zero: Option<i64>) {
         self.reached_at_zero.store(reached_at_zero.unwrap_or(NOTHING_REACHED), Ordering::Relaxed);
     }
 

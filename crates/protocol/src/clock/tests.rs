@@ -19,9 +19,9 @@ fn the_latest_time_ignores_a_wall_clock_set_back_and_follows_most_other_clocks()
     let clock = Clock::start(7, behind.wall, Clock::time_of(WALL));
     assert_eq!(clock.latest(9, behind, 0), WALL + 9, "known from before the start");
     assert_eq!(running(WALL, 0).latest(7, behind, 0), WALL + 7, "set back after the start");
-    clock.compared(Some((others + 5) as i64), 1);
+    clock.note_comparison(Some((others + 5) as i64), 1);
     assert_eq!(clock.latest(0, at(WALL), 5), WALL, "one other may be wrong");
-    clock.compared(Some((others + 5) as i64), 2);
+    clock.note_comparison(Some((others + 5) as i64), 2);
     let accepted = clock.cap_to_accepted(others + 6, behind);
     assert_eq!((clock.latest(0, behind, 5), accepted), (others, others + 5));
     assert!(clock.merge(Clock::time_of(WALL + 2), at(WALL), u64::MAX));
@@ -47,7 +47,7 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
             clock.mark_durable(bound, 0);
         }
     };
-    clock.compared(Some(limit), 2);
+    clock.note_comparison(Some(limit), 2);
     assert!(clock.issue(time(7_000_000, WALL + 250_000)).is_ok());
     let near = time(7_000_000, WALL + 260_000);
     assert_eq!(clock.issue(near), Err(NotIssued::Ahead), "though its bound would allow it");
@@ -62,11 +62,11 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
     // The bound did not advance either; a start would begin there.
     assert!(clock.stop() == issued.time && clock.bound_to_persist(later).is_some());
     let clock = running(WALL, 0);
-    clock.compared(Some(limit), 2);
+    clock.note_comparison(Some(limit), 2);
     let wanted = clock.bound_to_persist(time(7_600_000, WALL + 300_000_000)).unwrap();
     assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
     // No other clock is left to compare with: this clock is as good as any.
-    clock.compared(None, 0);
+    clock.note_comparison(None, 0);
     bound(&clock, wrong);
     assert_eq!(clock.issue(wrong).unwrap().time, (WALL + 300_000_000) << 12);
 }
@@ -77,7 +77,7 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
     let clock = running(WALL, (WALL + 900_000) << 12);
     let time = |shows: u64| clock.expiry_check_time(at(shows), skew);
     assert_eq!(time(WALL), WALL, "it begins at its bound, and that ends nothing");
-    let others = |shows: u64| clock.compared(Some((shows + skew) as i64), 2);
+    let others = |shows: u64| clock.note_comparison(Some((shows + skew) as i64), 2);
     for (own, most, expected) in [
         (WALL, WALL + 400_000, WALL),
         (WALL + 400_000, WALL, WALL),
@@ -89,7 +89,7 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
         others(most);
         assert_eq!(time(own), expected, "{own} {most}");
     }
-    clock.compared(None, 0);
+    clock.note_comparison(None, 0);
     assert_eq!(time(WALL + 700_000), WALL + 700_000, "nobody is left");
 }
 
@@ -101,7 +101,7 @@ fn a_time_that_most_others_refuse_counts_as_ahead_on_a_wrong_clock_too() {
     let wrong = at(WALL + 3_600_000_000);
     let most = WALL as i64 + skew as i64;
     let late = (WALL + 3_600_000_000) << 12;
-    clock.compared(Some(most), 2);
+    clock.note_comparison(Some(most), 2);
     assert!(clock.is_ahead(late, wrong, skew) && !clock.is_ahead(WALL << 12, wrong, skew));
     assert!(!clock.merge(late, wrong, skew) && !clock.merge_ballot(late, wrong, skew));
     assert!(clock.last() <= WALL << 12 && clock.now(wrong) <= Clock::limit(WALL, skew));
@@ -110,7 +110,7 @@ fn a_time_that_most_others_refuse_counts_as_ahead_on_a_wrong_clock_too() {
     let fast = at(WALL + 300_000);
     assert!(!clock.merge((WALL + 700_000) << 12, fast, skew) && clock.issue(fast).is_ok());
     // With two clocks, either may be wrong.
-    clock.compared(Some(most), 1);
+    clock.note_comparison(Some(most), 1);
     assert!(!clock.is_ahead(late, wrong, skew));
     assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
 }
@@ -121,7 +121,7 @@ fn a_clock_that_was_ahead_before_is_not_reported_as_ahead() {
     let ahead = (WALL + 300_000_000) << 12;
     let clock = Clock::start(7, WALL, ahead);
     clock.mark_durable(ahead + (1_000_000 << 12), 0);
-    clock.compared(Some(WALL as i64 + 500_000), 2);
+    clock.note_comparison(Some(WALL as i64 + 500_000), 2);
     let was_ahead = NotIssued::WasAhead { seconds: 300 };
     for wall in [WALL, WALL - 60_000_000, WALL + 500_000] {
         assert_eq!(clock.issue(at(wall)), Err(was_ahead), "{wall}");
@@ -353,11 +353,11 @@ fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
     assert_eq!(clock.ttl_base_time(at(WALL + 400_001)), WALL + 400_001);
     // With other clocks to compare with, times that this node has issued count as far as most
     // of those clocks accept them.
-    clock.compared(Some((WALL + skew) as i64), 2);
+    clock.note_comparison(Some((WALL + skew) as i64), 2);
     assert_eq!(clock.ttl_base_time(at(WALL)), WALL + skew);
     let set_back = running(WALL, 0);
     set_back.issue(at(WALL)).unwrap();
-    set_back.compared(Some((WALL + skew) as i64), 2);
+    set_back.note_comparison(Some((WALL + skew) as i64), 2);
     assert_eq!(set_back.ttl_base_time(at(WALL - year)), WALL, "no value expires early");
 }
 
@@ -366,13 +366,13 @@ fn a_clock_that_is_behind_adds_times_to_live_to_the_time_that_most_others_have_r
     let (skew, minute) = (500_000, 60_000_000);
     let clock = running(WALL - minute, 0);
     let now = |shows: u64, mono: u64| Now { wall: shows, mono };
-    clock.compared(Some((WALL + skew) as i64), 2);
-    clock.reached(Some(WALL as i64 - 3));
+    clock.note_comparison(Some((WALL + skew) as i64), 2);
+    clock.note_reached(Some(WALL as i64 - 3));
     assert_eq!(clock.ttl_base_time(now(WALL - minute, 0)), WALL - 3);
     assert_eq!(clock.ttl_base_time(now(WALL - minute + 9, 9)), WALL + 6, "they go on");
     assert_eq!(clock.ttl_base_time(now(WALL + 10, 9)), WALL + 10, "this one is not behind");
-    clock.compared(None, 0);
-    clock.reached(None);
+    clock.note_comparison(None, 0);
+    clock.note_reached(None);
     assert_eq!(clock.ttl_base_time(now(WALL - minute, 9)), WALL - minute, "nobody is left");
 }
 

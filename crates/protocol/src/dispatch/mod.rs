@@ -217,7 +217,7 @@ impl Protocol {
         Writes::writes_alone(&self.core, key, record, asked)
     }
 
-    /// Begins a write that needs no other node. [`Protocol::wrote_alone`] ends it.
+    /// Begins a write that needs no other node. [`Protocol::end_alone`] ends it.
     pub fn write_alone(
         &mut self,
         now: Now,
@@ -237,9 +237,9 @@ impl Protocol {
 
     /// Completes a write that needs no other node and that the store has stored. Returns the
     /// client's answer; `None` = a later view, or a slot that the write has by now, leaves the
-    /// decision to [`Protocol::wrote_alone`]. Reads no clock: most writes of a single node end
+    /// decision to [`Protocol::end_alone`]. Reads no clock: most writes of a single node end
     /// here.
-    pub fn stored_alone(&mut self, id: AloneId) -> Option<(ClientId, Answer)> {
+    pub fn complete_alone(&mut self, id: AloneId) -> Option<(ClientId, Answer)> {
         if self.core.view.epoch != self.core.shared.membership.views.epoch() {
             return None;
         }
@@ -250,7 +250,7 @@ impl Protocol {
     /// Handles the store's result for a write that needs no other node. If the store failed, the
     /// write continues as an ordinary write, which counts as possibly stored if the store's log was
     /// written. Returns the client's answer, if the result decides it.
-    pub fn wrote_alone(
+    pub fn end_alone(
         &mut self,
         now: Now,
         id: AloneId,

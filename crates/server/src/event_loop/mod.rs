@@ -127,18 +127,18 @@ impl Loop {
             ((key, record, Via::Replica), |passing| WritePurpose::Alone(id, passing));
         if let Err(error) = self.add(driver, record, None, false, purpose) {
             // The protocol writes the record again as an ordinary write, which reports the error.
-            self.wrote_alone(driver, now, id, Err(write_error(&error)));
+            self.end_alone(driver, now, id, Err(write_error(&error)));
         }
     }
 
-    fn wrote_alone<D: Driver>(
+    fn end_alone<D: Driver>(
         &mut self,
         driver: &mut D,
         now: Now,
         id: AloneId,
         result: Result<(), StoreError>,
     ) {
-        let answered = self.protocol.wrote_alone(now, id, result, &mut self.effects);
+        let answered = self.protocol.end_alone(now, id, result, &mut self.effects);
         if let Some((client, answer)) = answered {
             driver.answer(client, answer);
         }
@@ -185,13 +185,13 @@ impl Loop {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
                 if outcome.is_ok()
-                    && let Some((client, answer)) = self.protocol.stored_alone(id)
+                    && let Some((client, answer)) = self.protocol.complete_alone(id)
                 {
                     return driver.answer(client, answer);
                 }
                 let now = driver.now();
                 let result = outcome.as_ref().copied().map_err(write_error);
-                self.wrote_alone(driver, now, id, result);
+                self.end_alone(driver, now, id, result);
             }
             WritePurpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::HintStored { hint: id, kept: outcome.is_ok() });

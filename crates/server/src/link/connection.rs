@@ -79,7 +79,7 @@ impl<R> Drop for Connection<R> {
 impl<R: MessageReservation> Connection<R> {
     /// Creates the connection after both nodes have proved their identity. A dialed connection
     /// begins with a ping, so that clocks are compared before anything is answered: see
-    /// [`Clock::compared`](protocol::Clock::compared).
+    /// [`Clock::note_comparison`](protocol::Clock::note_comparison).
     pub fn new(table: &Arc<PeerTable>, seen: &PeerSeen, way: Direction, now: Now) -> Self {
         let mut this = Self {
             table: Arc::clone(table),

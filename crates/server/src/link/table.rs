@@ -251,8 +251,8 @@ impl PeerTable {
         earliest.sort_unstable();
         let limit = limits.get(limits.len() / 2).copied();
         let reached = earliest.get(earliest.len().saturating_sub(1) / 2).copied();
-        self.shared.clock.compared(limit, limits.len());
-        self.shared.clock.reached(reached);
+        self.shared.clock.note_comparison(limit, limits.len());
+        self.shared.clock.note_reached(reached);
     }
 
     /// Returns the lead of a node's wall clock over this node's, in microseconds, within half of

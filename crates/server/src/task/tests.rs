@@ -342,7 +342,7 @@ fn idempotency_keys_age_by_what_most_other_clocks_show() {
     let fields = lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 0 });
     let entry = lsm::Record::new(b"k", &fields, b"");
     let mut may_go = |limit: Option<u64>| {
-        stage.shared.clock.compared(limit.map(|limit| (limit - stage.mono) as i64), 2);
+        stage.shared.clock.note_comparison(limit.map(|limit| (limit - stage.mono) as i64), 2);
         task.handle(&mut stage, TaskEvent::Node(BackgroundEvent::Tick));
         stage.engine.purge_rule().may_purge(lsm::Space::Idempotency, entry.view())
     };
