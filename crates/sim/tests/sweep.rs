@@ -149,6 +149,16 @@ fn a_founder_still_founds_after_a_reverted_join() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
+/// One replica alone holds 37 steps of a key, because the other refuses them: its disk is full, and
+/// clocks differ. Two of these steps were pushed out of the record's history before a majority had
+/// noted them, and were done again when their clients sent them again.
+#[test]
+#[ignore = "nightly: a long seed"]
+fn no_step_leaves_a_record_before_a_majority_has_noted_it() {
+    let report = run(&Plan::from_seed(7_300_089));
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
 /// The disk of the founder is lost right after the first of two other nodes has heard the
 /// cluster's id. The second node, from which the founder has heard that it has none, gets the id
 /// later, and the first refuses the founder, which has taken data together with the second.

@@ -34,7 +34,7 @@ use crate::request::outstanding::{Delivery, Outstanding, VoteIndex};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::CLOCK_BEHIND_DETAIL;
-use record::{OpHistory, Record, Version, is_earlier_step};
+use record::{MAX_OPERATIONS, OpHistory, Record, Version, is_earlier_step};
 
 /// The detail when the outcome is unknown although a majority answered, because of too many later
 /// writes.
@@ -159,46 +159,20 @@ impl Changes {
             family = absent;
             state.continue_under(absent);
         }
-        match self.slots.work(id).earlier_try_outcome(family, state.steps(), watermark) {
-            EarlierTryOutcome::Known => {}
-            EarlierTryOutcome::Unknown(why) => match self.combine_recollections(id) {
-                Recollection::Done(done, by) => {
-                    return self.answer_change(cx, id, done, by, None);
-                }
-                Recollection::Never => {}
-                Recollection::Reused if self.slots.work(id).is_only_repeated() => {
-                    let by = ReplicaSet::default();
-                    return self.answer_change(cx, id, Done::Reused, by, None);
-                }
-                Recollection::Open => {
-                    self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
-                    return self.recall(cx, id);
-                }
-                // A replica whose promise was outbid may determine the outcome on a later try.
-                Recollection::Unclear if self.slots.work(id).is_outbid() => {
-                    return self.try_change_later(cx, id);
-                }
-                Recollection::Unclear if self.slots.work(id).is_only_repeated() => {
-                    let by = ReplicaSet::default();
-                    return self.answer_change(cx, id, Done::Forgotten, by, None);
-                }
-                Recollection::Reused | Recollection::Unclear => {
-                    self.slots.get_mut(id).detail = Some(why.to_owned());
-                    return self.fail_change(cx, id, FailureKind::TooFew);
-                }
-            },
-            EarlierTryOutcome::Again(record, then) => {
-                let then = then.fenced(record.view().last_step().map(|(_, last)| last), ballot);
-                let family = record.version();
-                let record = record.with_ballot(&key, family, ballot);
-                return self.store_for_change(cx, id, record, then);
-            }
+        if !self.settles_earlier_try(cx, id, (ballot, watermark), (family, state.steps())) {
+            return;
         }
         let change = self.slots.work(id);
-        if matches!(change.asker, ChangeRequester::Reader(_)) {
+        let is_reader = matches!(change.asker, ChangeRequester::Reader(_));
+        if is_reader {
             change.found = newest.clone();
         }
-        let (then, is_changed) = self.apply_round(id, &mut state, ballot);
+        let is_noted = has_ended || self.is_held(id, newest.as_ref());
+        let room = MAX_OPERATIONS - if is_noted { 0 } else { state.steps().operations.len() };
+        if let Some(newest) = newest.as_ref().filter(|_| room == 0 && !is_reader) {
+            return self.store_newest_first(cx, id, newest.with_ballot(&key, family, ballot));
+        }
+        let (then, is_changed) = self.apply_round(id, &mut state, ballot, room);
         if is_changed {
             let record = state.record(&key, ballot);
             return self.store_round(cx, id, record, then);
@@ -212,6 +186,63 @@ impl Changes {
         self.split_off_late(id);
         let newest = newest.map(|newest| (newest, has_ended));
         self.answer_unchanged(cx, id, ballot, (newest, state), then);
+    }
+
+    /// Settles the outcome of the write's earlier tries. Returns true if the write was not done, or
+    /// if the newest record shows it; otherwise the write has another step to do first, or ends
+    /// here. `family` is the base version of the newest record, `steps` its operations.
+    fn settles_earlier_try(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        (ballot, watermark): (u64, u64),
+        (family, steps): (Version, &OpHistory),
+    ) -> bool {
+        match self.slots.work(id).earlier_try_outcome(family, steps, watermark) {
+            EarlierTryOutcome::Known => return true,
+            EarlierTryOutcome::Unknown(why) => match self.combine_recollections(id) {
+                Recollection::Done(done, by) => self.answer_change(cx, id, done, by, None),
+                Recollection::Never => return true,
+                Recollection::Reused if self.slots.work(id).is_only_repeated() => {
+                    self.answer_change(cx, id, Done::Reused, ReplicaSet::default(), None);
+                }
+                Recollection::Open => {
+                    self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
+                    self.recall(cx, id);
+                }
+                // A replica whose promise was outbid may determine the outcome on a later try.
+                Recollection::Unclear if self.slots.work(id).is_outbid() => {
+                    self.try_change_later(cx, id);
+                }
+                Recollection::Unclear if self.slots.work(id).is_only_repeated() => {
+                    self.answer_change(cx, id, Done::Forgotten, ReplicaSet::default(), None);
+                }
+                Recollection::Reused | Recollection::Unclear => {
+                    self.slots.get_mut(id).detail = Some(why.to_owned());
+                    self.fail_change(cx, id, FailureKind::TooFew);
+                }
+            },
+            EarlierTryOutcome::Again(record, then) => {
+                let then = then.fenced(record.view().last_step().map(|(_, last)| last), ballot);
+                let family = record.version();
+                let record = record.with_ballot(&self.slots.get(id).key, family, ballot);
+                self.store_for_change(cx, id, record, Some(then));
+            }
+        }
+        false
+    }
+
+    /// Has a majority store the newest record, under this write's ballot, before the write adds its
+    /// operation. Too few replicas hold that record, and its history is full: the write would push
+    /// out an operation that a majority has not noted. A majority that never noted an operation
+    /// proves that the operation was never done ([`Changes::combine_recollections`]), so the
+    /// operation would be done twice if its client sent it again.
+    fn store_newest_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, newest: Record) {
+        if cx.core.is_ahead(cx.now, &newest) {
+            self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
+            return self.fail_change(cx, id, FailureKind::Busy);
+        }
+        self.store_for_change(cx, id, newest, None);
     }
 
     /// Answers a round that changes nothing, once the newest record is certain to stay the newest.
@@ -276,7 +307,7 @@ impl Changes {
                     None => state.record(&key, ballot),
                 };
                 let then = then.fenced(state.steps().last(), record.ballot());
-                self.store_for_change(cx, id, record, then);
+                self.store_for_change(cx, id, record, Some(then));
             }
         }
     }
@@ -314,7 +345,7 @@ impl Changes {
         let absent = kept.record.version();
         let wall = cx.core.expiry_check_time(cx.now);
         let mut state = KeyState::of(Some(&kept.record), absent, wall);
-        let (then, is_changed) = self.apply_round(id, &mut state, kept.ballot);
+        let (then, is_changed) = self.apply_round(id, &mut state, kept.ballot, MAX_OPERATIONS);
         if !is_changed {
             self.dissolve_batch(id);
             return false;
@@ -379,13 +410,20 @@ impl Changes {
         self.hedges.at(cx.now.mono + LATE_MICROS, id);
     }
 
-    /// Applies a write's operation and those of its followers, to be stored under a ballot. Returns
-    /// the outcome of the write's own operation, and whether any operation changes the state.
-    fn apply_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
+    /// Applies a write's operation and those of its followers, `room` in all at most, to be stored
+    /// under a ballot. Returns the outcome of the write's own operation, and whether any operation
+    /// changes the state.
+    fn apply_round(
+        &mut self,
+        id: SlotId,
+        state: &mut KeyState,
+        ballot: u64,
+        room: usize,
+    ) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.work(id);
         let then = state.apply(change.id, &change.conditional);
-        let followers = self.take_followers(id);
+        let followers = self.take_followers(id, room.saturating_sub(1));
         for follower in &followers {
             let change = self.slots.work(*follower);
             change.stage = ChangeStage::Batched(state.apply(change.id, &change.conditional));
@@ -411,7 +449,7 @@ impl Changes {
                 change.note_try(&record, then);
             }
         }
-        self.store_for_change(cx, id, record, then);
+        self.store_for_change(cx, id, record, Some(then));
     }
 
     /// Answers the followers of a completed round.
@@ -445,16 +483,21 @@ impl Changes {
     /// brought it there. Such a replica does not count for the majority, because a read of that
     /// many copies does not ask it.
     fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &OpHistory) -> bool {
+        let is_held = self.is_held(id, newest);
+        let change = self.slots.work(id);
+        is_held && (change.tried.is_none() || steps.has(change.id))
+    }
+
+    /// True if a majority of the replicas that the newest record belongs to hold it.
+    fn is_held(&self, id: SlotId, newest: Option<&Record>) -> bool {
         let slot = self.slots.get(id);
         let (ack, rank) = (slot.ack(), newest.map(Record::rank));
         let copies = newest.map_or(slot.quorums.from(), |newest| slot.copies_of(newest));
-        let change = self.slots.work(id);
-        let holders = change.votes.iter().filter(|vote| vote.holds(rank));
+        let holders = slot.work.votes.iter().filter(|vote| vote.holds(rank));
         let holds =
             holders.fold(PerSet::default(), |count, vote| count + vote.place.within(copies));
         // If no replica of the read set holds a record, the other set need not hold one.
-        let is_held = holds.suffices(ack) || newest.is_none() && holds.read >= ack.read;
-        is_held && (change.tried.is_none() || steps.has(change.id))
+        holds.suffices(ack) || newest.is_none() && holds.read >= ack.read
     }
 
     /// Returns the newest reported record, or the vote that reported it if this node lacks its

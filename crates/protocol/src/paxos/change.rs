@@ -81,8 +81,9 @@ pub(crate) enum ChangeStage {
     /// Replicas are asked to promise `ballot`. `watermark` is this node's watermark at that time:
     /// once the watermark rises, the promises are void.
     Preparing { ballot: u64, watermark: u64 },
-    /// Replicas are asked to store this record; `then` is the answer afterwards.
-    Storing { record: Record, then: Done },
+    /// Replicas are asked to store this record; `then` is the answer afterwards. `None` = this is
+    /// the newest record, whose operations a majority must note before the write adds its own.
+    Storing { record: Record, then: Option<Done> },
     /// The key's leader was asked to do the write.
     Forwarded,
     /// The leader refused because its view is later. This node is about to enter that view too.

@@ -185,8 +185,9 @@ impl Changes {
         Some(first)
     }
 
-    /// Takes writes of the same key out of the queue, to be done in the round of the write `id`.
-    pub(crate) fn take_followers(&mut self, id: SlotId) -> Vec<SlotId> {
+    /// Takes writes of the same key out of the queue, `most` at most, to be done in the round of the
+    /// write `id`.
+    pub(crate) fn take_followers(&mut self, id: SlotId, most: usize) -> Vec<SlotId> {
         let (slots, mut followers) = (&self.slots, Vec::new());
         let first = slots.get(id);
         let Some(HeldLock { lock, .. }) = first.work.held else { return followers };
@@ -198,7 +199,9 @@ impl Changes {
             other.key == first.key && other.quorums == first.quorums && other.work.is_fresh()
         };
         let mut place = 0;
-        while place < queue.len().min(FOLLOWER_SEARCH_LIMIT) && followers.len() < MAX_FOLLOWERS {
+        while place < queue.len().min(FOLLOWER_SEARCH_LIMIT)
+            && followers.len() < most.min(MAX_FOLLOWERS)
+        {
             if may_follow(slots.get(queue[place])) {
                 followers.extend(queue.remove(place));
             } else {

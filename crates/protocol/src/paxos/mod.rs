@@ -476,7 +476,8 @@ impl Changes {
                 ChangeStage::Preparing { ballot, watermark } => {
                     self.promised(cx, id, (ballot, watermark));
                 }
-                ChangeStage::Storing { record, then } => {
+                ChangeStage::Storing { then: None, .. } => self.try_change(cx, id),
+                ChangeStage::Storing { record, then: Some(then) } => {
                     let by = change.replicas(|vote| vote.state == ChangeState::Stored);
                     if record.ballot() > 0 {
                         self.keep(cx.core, id, record.clone(), record.ballot());
@@ -506,7 +507,13 @@ impl Changes {
         }
     }
 
-    fn store_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
+    fn store_for_change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        record: Record,
+        then: Option<Done>,
+    ) {
         self.slots.work(id).stage = ChangeStage::Storing { record, then };
         self.ask_all_of_change(cx, id);
     }
