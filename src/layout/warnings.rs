@@ -32,7 +32,8 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     if unused > 0 {
         warnings.push(format!("{unused} members of the council leave the cluster"));
     }
-    warnings.extend(tolerates_less(base.council.len(), planned.council.len()));
+    let is_only_copy = planned.replicas == 1;
+    warnings.extend(tolerates_less(base.council.len(), planned.council.len(), is_only_copy));
     warnings.extend(lost_but_up(node, planned));
     warnings.extend(not_asked_to_join(base, planned));
     let lost = text(before(planned).filter(|node| node.is_lost));
@@ -42,8 +43,9 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     warnings
 }
 
-/// Warns that the new metadata quorum tolerates fewer failures.
-fn tolerates_less(was: usize, is: usize) -> Option<String> {
+/// Warns that the new metadata quorum tolerates fewer failures. `is_only_copy` is true if each key
+/// has one copy, so that a failure also concerns keys.
+fn tolerates_less(was: usize, is: usize, is_only_copy: bool) -> Option<String> {
     let may_fail = |nodes: usize| nodes - (nodes / 2 + 1);
     (is < was).then(|| {
         let fail = match (is, may_fail(is)) {
@@ -51,9 +53,10 @@ fn tolerates_less(was: usize, is: usize) -> Option<String> {
             (_, 0) => "if one of them fails".to_owned(),
             (_, some) => format!("if more than {some} of them fail"),
         };
+        let keys = if is_only_copy { "" } else { " (keys are read and written as before)" };
         format!(
             "the council shrinks from {was} nodes to {is}: {fail}, members, tokens and quotas \
-             can't be changed until enough of them are back (keys are read and written as before)"
+             can't be changed until enough of them are back{keys}"
         )
     })
 }

@@ -499,7 +499,7 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
         );
     }
     let why = match reason {
-        ForgottenReason::LostDisk => "its disk is new",
+        ForgottenReason::LostDisk => "its disk is new, or its directory a copy",
         ForgottenReason::Moved => "keys moved to it",
         ForgottenReason::Other(_) => "it says so",
     };
@@ -660,7 +660,7 @@ mod tests {
         let text = table(&cluster(vec![row.clone()]), None, "");
         let note = text.lines().last().unwrap();
         assert!(note.starts_with("a may not know of writes with an idempotency key, for another"));
-        assert!(note.contains(": its disk is new, and"), "{note}");
+        assert!(note.contains(": its disk is new, or its directory a copy, and"), "{note}");
         // While the node is rebuilt, it will still recover the keys.
         row.status.as_mut().unwrap().membership = Membership::Rebuilding;
         let text = table(&cluster(vec![row]), None, "");

@@ -91,6 +91,20 @@ pub enum PlanError {
          already"
     )]
     Nothing,
+    /// The change has no effect, although the metadata quorum is smaller than the nodes allow:
+    /// others can't be seated while they are down.
+    #[error(
+        "nothing changes: the council ({}) is smaller than it could be, and can't grow before more \
+         nodes are up. Not up: {}. Start them, then plan again",
+        council.join(", "),
+        down.join(", ")
+    )]
+    SmallCouncil {
+        /// Names of the nodes in the metadata quorum.
+        council: Vec<String>,
+        /// Names of the nodes that are down.
+        down: Vec<String>,
+    },
     /// Fewer nodes than copies would be left.
     #[error(
         "{left} nodes would be left, fewer than replicas {replicas}: remove fewer, or plan fewer \
@@ -155,7 +169,7 @@ impl Layout {
         let nodes = if same { before.clone() } else { self.nodes_after(&members, replicas)? };
         let council = self.council_after(change, &nodes, &voter_of)?;
         if same && council == self.council && nodes == self.nodes {
-            return Err(PlanError::Nothing);
+            return Err(self.without_effect(change, &voter_of));
         }
         check_council(&council, &nodes, &voter_of)?;
         for node in &mut before {
@@ -268,6 +282,27 @@ impl Layout {
             named.iter().map(|name| seated(find(name)?)).collect::<Result<Vec<_>, _>>()?;
         seats.sort_by_key(|seat| seat.node);
         Ok(seats)
+    }
+}
+
+impl Layout {
+    /// Returns the error for a change without effect.
+    fn without_effect(
+        &self,
+        change: &PlanChange,
+        voter_of: impl Fn(&str) -> Option<VoterId>,
+    ) -> PlanError {
+        let held: Vec<NodeId> = self.council.iter().map(|seat| seat.node).collect();
+        let largest = councillors(&self.nodes, &held, |_| true, |_| true);
+        let names = |is_wanted: &dyn Fn(&Node) -> bool| -> Vec<String> {
+            let wanted = self.nodes.iter().filter(|node| is_wanted(node));
+            wanted.map(|node| node.member.name.clone()).collect()
+        };
+        let down = names(&|node| voter_of(&node.member.name).is_none());
+        if change.council.is_some() || down.is_empty() || largest.len() <= held.len() {
+            return PlanError::Nothing;
+        }
+        PlanError::SmallCouncil { council: names(&|node| held.contains(&node.id)), down }
     }
 }
 

@@ -131,6 +131,18 @@ fn an_aborted_change_gives_the_joiners_seats_to_staying_nodes() {
 }
 
 #[test]
+fn a_plan_says_who_is_down_when_the_council_cannot_grow() {
+    let mut layout = first(&["a", "b", "c"], 3);
+    layout.council = vec![Seat { node: NodeId(2), voter: Some(VoterId(5)) }];
+    let seen = |up: &'static [&str]| move |name: &str| up.contains(&name).then_some(VoterId(5));
+    let refused = layout.planned(&PlanChange::default(), seen(&["a", "c"])).unwrap_err();
+    let (council, down) = (names(&["c"]), names(&["b"]));
+    assert_eq!(refused, PlanError::SmallCouncil { council, down });
+    let grown = layout.planned(&PlanChange::default(), seen(&["a", "b", "c"])).unwrap();
+    assert_eq!(grown.council.len(), 3);
+}
+
+#[test]
 fn an_impossible_plan_is_refused_with_its_reason() {
     let layout = first(&["a", "b", "c"], 3);
     let refused = |change: PlanChange| planned(&layout, &change).unwrap_err();
