@@ -185,8 +185,8 @@ impl Changes {
         Some(first)
     }
 
-    /// Takes writes of the same key out of the queue, `most` at most, to be done in the round of the
-    /// write `id`.
+    /// Takes writes of the same key out of the queue, `most` at most, to be done in the round of
+    /// the write `id`.
     pub(crate) fn take_followers(&mut self, id: SlotId, most: usize) -> Vec<SlotId> {
         let (slots, mut followers) = (&self.slots, Vec::new());
         let first = slots.get(id);
