@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use rustix::termios::tcgetwinsize;
-use serde_json::json;
 
 use super::connection::{ClientConnection, malformed};
 use super::repair::last_round;
@@ -89,6 +88,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
     }
 }
 
+/// The output of `--ready --json`.
+#[derive(serde::Serialize)]
+struct Readiness<'a> {
+    ready: bool,
+    /// The text of `/readyz`.
+    state: &'a str,
+}
+
 /// Shows whether the asked node serves (`/readyz`).
 fn readiness(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     let mut connection = connect(ask)?;
@@ -98,7 +105,11 @@ fn readiness(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     let (is_ready, text) = (status == 200, String::from_utf8_lossy(&body));
     let text = text.trim_end();
     match ask.json {
-        true => print(&format!("{}\n", json!({ "ready": is_ready, "state": text })))?,
+        true => {
+            let shown = Readiness { ready: is_ready, state: text };
+            let json = serde_json::to_string(&shown).expect("texts always serialize");
+            print(&(json + "\n"))?;
+        }
         false => print(&format!("{text}\n"))?,
     }
     if is_ready { Ok(()) } else { Err(CommandFailure::No) }
@@ -515,6 +526,8 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::operations::status::Unreached;
     use crate::operations::status::tests::status;
