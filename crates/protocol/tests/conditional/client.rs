@@ -52,6 +52,13 @@ pub(crate) enum Phase {
     Ready,
     Preparing {
         got: BTreeMap<u8, (Record, Option<Record>)>,
+        /// The replicas that have noted this operation.
+        noted_by: BTreeSet<u8>,
+    },
+    /// A majority is to store the newest record before the operation is appended to it.
+    StoringFirst {
+        record: Record,
+        stored: BTreeSet<u8>,
     },
     /// `fate`: the accept completes an earlier try of this client, whose base version a plain write
     /// has ended.
@@ -123,9 +130,9 @@ impl Client {
             Op::Append(_) | Op::Extend { .. } => {
                 if let Some(record) = self.kept.take() {
                     let ballot = record.ballot + 1;
-                    return self.append_to(record, ballot, Ask::GoesOn);
+                    return self.append_to(record, ballot, Ask::GoesOn, rules);
                 }
-                self.phase = Phase::Preparing { got: BTreeMap::new() };
+                self.phase = Phase::Preparing { got: BTreeMap::new(), noted_by: BTreeSet::new() };
                 Message::Prepare(self.ballot(rules))
             }
             Op::Put(value) => {
@@ -175,10 +182,13 @@ impl Client {
     }
 
     fn prepared(&mut self, from: u8, reply: Reply, rules: &Rules) -> Step {
-        let Phase::Preparing { got } = &mut self.phase else { return Step::Wait };
+        let Phase::Preparing { got, noted_by } = &mut self.phase else { return Step::Wait };
         match reply {
-            Reply::Promise { record, below } => {
+            Reply::Promise { record, below, noted } => {
                 got.insert(from, (record, below));
+                if noted.contains(&id_of(&self.op)) {
+                    noted_by.insert(from);
+                }
                 if got.len() < MAJORITY { Step::Wait } else { self.promised(rules) }
             }
             Reply::Outbid => self.refused(),
@@ -188,6 +198,16 @@ impl Client {
 
     fn accepted(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
         let op = self.op.clone();
+        if let Phase::StoringFirst { record, stored } = &mut self.phase {
+            return match reply {
+                Reply::Stored if sent == record => {
+                    stored.insert(from);
+                    if stored.len() < MAJORITY { Step::Wait } else { self.refused() }
+                }
+                Reply::Outbid | Reply::Newer { .. } if sent == record => self.refused(),
+                _ => Step::Wait,
+            };
+        }
         let Phase::Accepting { record, stored, closed, fate } = &mut self.phase else {
             return Step::Wait;
         };
@@ -295,7 +315,7 @@ impl Client {
 
     /// Handles the promises of a majority.
     fn promised(&mut self, rules: &Rules) -> Step {
-        let Phase::Preparing { got } = &self.phase else { unreachable!() };
+        let Phase::Preparing { got, noted_by } = &self.phase else { unreachable!() };
         let id = id_of(&self.op);
         let records = got.values().map(|(record, _)| record);
         let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
@@ -304,6 +324,13 @@ impl Client {
             // ballot.
             let record = Record { ballot: self.ballot(rules), ..newest };
             return self.accept(record, false);
+        }
+        if rules.short_history && self.tried.is_some() && !noted_by.is_empty() {
+            // A replica may have stored the earlier try. Only a majority shows that it was chosen,
+            // and only a majority that did not store it shows that it was not: the client never
+            // gets an answer.
+            self.phase = Phase::Done;
+            return Step::Wait;
         }
         let tried = self.tried.clone();
         if let Some(tried) = tried.as_ref().filter(|tried| tried.family > newest.family)
@@ -338,14 +365,24 @@ impl Client {
             }
             return self.accept(record, false);
         }
-        Step::Send(self.append_to(newest, self.ballot(rules), Ask::Promised))
+        let holders = got.values().filter(|(record, _)| record.rank() == newest.rank()).count();
+        let is_full = rules.short_history && !newest.ids.is_empty();
+        if is_full && holders < MAJORITY && rules.noted_before_forgotten {
+            let record = Record { ballot: self.ballot(rules), ..newest };
+            self.phase = Phase::StoringFirst { record: record.clone(), stored: BTreeSet::new() };
+            return Step::Send(Message::Accept { record, ask: Ask::Promised });
+        }
+        Step::Send(self.append_to(newest, self.ballot(rules), Ask::Promised, rules))
     }
 
     /// Makes the next record, with the operation appended.
-    fn append_to(&mut self, mut record: Record, ballot: u8, ask: Ask) -> Message {
+    fn append_to(&mut self, mut record: Record, ballot: u8, ask: Ask, rules: &Rules) -> Message {
         let id = id_of(&self.op);
         record.ballot = ballot;
         record.value.push(id);
+        if rules.short_history {
+            record.ids.clear();
+        }
         record.ids.push(id);
         self.tried = Some(record.clone());
         self.accepting(record, false, ask)

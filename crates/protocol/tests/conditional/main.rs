@@ -32,6 +32,9 @@ fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
 
+/// The protocol with short histories.
+const SHORT: Rules = Rules { short_history: true, ..RULES };
+
 /// True if the first `most` states of a world are linearizable.
 fn is_linearizable(name: &str, world: World, most: usize) -> bool {
     let (is_broken, seen) = look(world, most, LINEARIZABLE);
@@ -74,6 +77,7 @@ fn with_all_rules_every_order_is_linearizable() {
             "the same, its end unknown",
             world(unknown, and(appends(2), (Op::Put(9), 1)), Fault::Nothing),
         ),
+        ("two appends, a get, short histories", world(SHORT, again(), Fault::Nothing)),
         ("a put, two that find it expired or not", calm(expired())),
         ("the same, a restart", world(RULES, expired(), Fault::Restart)),
         ("two appends, a lost disk", world(RULES, appends(2), Fault::Wipe)),
@@ -125,6 +129,11 @@ fn calm(ops: Vec<(Op, u8)>) -> World {
     world(RULES, ops, Fault::Nothing)
 }
 
+/// Returns an append of two tries, another append, and a read that shows what was done twice.
+fn again() -> Vec<(Op, u8)> {
+    vec![(Op::Append(1), 2), (Op::Append(2), 2), (Op::Get, 1)]
+}
+
 #[test]
 fn all_clients_can_come_to_their_end() {
     assert!(look(calm(appends(2)), 400_000, ANSWERED).0);
@@ -153,6 +162,15 @@ fn a_rule_of_expiries_that_is_left_out_is_missed() {
     let name = "that a value has expired is not stored";
     let world = world(ended, expired(), Fault::Nothing);
     assert!(!is_linearizable(name, world, 20_000_000), "{name}: not found");
+}
+
+#[test]
+#[ignore = "nightly: it is found after 2,400,000 states"]
+fn a_rule_of_histories_that_is_left_out_is_missed() {
+    let unnoted = Rules { noted_before_forgotten: false, ..SHORT };
+    let name = "an operation leaves a history unnoted";
+    assert!(!is_linearizable(name, world(unnoted, again(), Fault::Nothing), 20_000_000), "{name}");
+    assert!(is_linearizable("with all rules", world(SHORT, again(), Fault::Nothing), 5_000_000));
 }
 
 /// The first append is held by replica 0 alone; the other two replicas have promised a higher

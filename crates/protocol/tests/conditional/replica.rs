@@ -13,7 +13,7 @@ pub(crate) struct Record {
     pub(crate) ballot: u8,
     /// The value that was put, then the appended ids: the whole history since the put.
     pub(crate) value: Vec<u8>,
-    /// Ids of the conditional operations in the record.
+    /// Ids of the conditional operations in the record's history.
     pub(crate) ids: Vec<u8>,
 }
 
@@ -42,16 +42,19 @@ pub(crate) struct Replica {
     pub(crate) authoritative: bool,
     /// The replicas that have streamed their records to this one, if it lacks records.
     pub(crate) sent_by: BTreeSet<u8>,
+    /// The operations that the replica has noted, if histories are short.
+    pub(crate) noted: BTreeSet<u8>,
 }
 
 /// The answer of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The replica accepts no record of a lower ballot any more. The answer carries its record and
-    /// the displaced one.
+    /// The replica accepts no record of a lower ballot any more. The answer carries its record, the
+    /// displaced one, and the operations that the replica has noted.
     Promise {
         record: Record,
         below: Option<Record>,
+        noted: BTreeSet<u8>,
     },
     /// The replica has promised a higher ballot.
     Outbid,
@@ -75,6 +78,7 @@ impl Replica {
             floor: None,
             authoritative: true,
             sent_by: BTreeSet::new(),
+            noted: BTreeSet::new(),
         }
     }
 
@@ -87,7 +91,8 @@ impl Replica {
             return Reply::Outbid;
         }
         self.promise = ballot;
-        Reply::Promise { record: self.record.clone(), below: self.below.clone() }
+        let noted = self.noted.clone();
+        Reply::Promise { record: self.record.clone(), below: self.below.clone(), noted }
     }
 
     /// Handles a conditional record.
@@ -130,6 +135,9 @@ impl Replica {
     pub(crate) fn store(&mut self, record: &Record, rules: &Rules) {
         if rules.keep_displaced && self.record.family < record.family && self.record.ballot > 0 {
             self.below = Some(self.record.clone());
+        }
+        if rules.short_history {
+            self.noted.extend(&record.ids);
         }
         self.record = record.clone();
     }

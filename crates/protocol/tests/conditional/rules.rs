@@ -46,6 +46,14 @@ pub(crate) struct Rules {
     /// A coordinator that finds the value expired, and changes nothing, stores the absence before
     /// it answers.
     pub(crate) end_is_stored: bool,
+    /// A record names its last operation only, as the code's records name the last eight, and a
+    /// replica notes each operation of the records that it stores. A coordinator whose earlier try
+    /// the newest record does not name asks the replicas that have promised. (Not a rule, but the
+    /// way of the code; the worlds without it have records that name all operations.)
+    pub(crate) short_history: bool,
+    /// A coordinator that would push an operation out of a record's history has a majority store
+    /// that record first, unless a majority holds it.
+    pub(crate) noted_before_forgotten: bool,
 }
 
 /// The protocol with all rules.
@@ -66,4 +74,6 @@ pub(crate) const RULES: Rules = Rules {
     room_to_go_on: true,
     rebuilt_before_going_on: true,
     end_is_stored: true,
+    short_history: false,
+    noted_before_forgotten: true,
 };
