@@ -66,7 +66,7 @@ pub(super) fn admit(
 }
 
 /// Refuses requests meant for another node or sent by a foreign page. Most requests of a connection
-/// have the authority of the previous one, and no page: these are admitted at once.
+/// have the authority of the previous one, and are not sent by a page: these are admitted at once.
 fn admit_origin(
     names: &OwnNames,
     watch: &ConnectionState,

@@ -170,7 +170,7 @@ fn the_root_leads_people_to_the_dashboard_and_tools_to_what_there_is() {
 }
 
 #[test]
-fn unknown_paths_are_404_but_where_that_means_an_absent_key() {
+fn unknown_paths_are_404_except_where_404_means_an_absent_key() {
     let node = Node::start(&[]);
     let client = &mut node.client();
     for path in ["/favicon.ico", "/robots.txt", "/metrics/", "/v1/entity?id=k", "/ui/none", "/v00"]

@@ -1,4 +1,5 @@
-//! The same phases in RocksDB's `db_bench`, built for release: see `bench/engine/rocksdb`.
+//! The phases of this benchmark ([`Phase`]) in RocksDB's `db_bench`, built for release: see
+//! `bench/engine/rocksdb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

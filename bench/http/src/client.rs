@@ -144,8 +144,8 @@ pub(crate) fn wrk(server: &Server, method: Method, keys: u64, seconds: u64) -> R
     let cpu = server.cpu();
     let text = output(command)?;
     let cpu = server.cpu() - cpu;
-    let (requests, elapsed) =
-        wrk_requests(&text).ok_or_else(|| format!("wrk printed no figures:\n{text}"))?;
+    let (requests, elapsed) = wrk_requests_and_seconds(&text)
+        .ok_or_else(|| format!("wrk printed no figures:\n{text}"))?;
     Ok(Run {
         rate: requests / elapsed,
         server_micros: cpu * 1e6 / requests,
@@ -157,7 +157,7 @@ pub(crate) fn wrk(server: &Server, method: Method, keys: u64, seconds: u64) -> R
 
 /// Parses the number of requests and the seconds from a line like `  53081 requests in 3.00s,
 /// 5.20MB read`.
-pub(crate) fn wrk_requests(text: &str) -> Option<(f64, f64)> {
+pub(crate) fn wrk_requests_and_seconds(text: &str) -> Option<(f64, f64)> {
     let line = text.lines().find(|line| line.contains(" requests in "))?;
     let (requests, rest) = line.trim().split_once(" requests in ")?;
     let time = rest.split(',').next()?;
@@ -310,7 +310,7 @@ pub(crate) fn settle(server: &Server) {
 
 #[cfg(test)]
 mod tests {
-    use super::{wrk_failures, wrk_requests};
+    use super::{wrk_failures, wrk_requests_and_seconds};
 
     #[test]
     fn wrk_is_read_as_it_prints() {
@@ -318,9 +318,10 @@ mod tests {
                     53081 requests in 3.00s, 5.20MB read\n  \
                     Socket errors: connect 0, read 3, write 0, timeout 4\n  \
                     Non-2xx or 3xx responses: 10\nRequests/sec:  52936.16\n";
-        assert_eq!(wrk_requests(text), Some((53081.0, 3.0)));
+        assert_eq!(wrk_requests_and_seconds(text), Some((53081.0, 3.0)));
         assert_eq!(wrk_failures(text), 17);
-        assert_eq!(wrk_requests("  7 requests in 1.50m, 1KB read"), Some((7.0, 90.0)));
-        assert_eq!(wrk_requests("unable to connect"), None);
+        let last = wrk_requests_and_seconds("  7 requests in 1.50m, 1KB read");
+        assert_eq!(last, Some((7.0, 90.0)));
+        assert_eq!(wrk_requests_and_seconds("unable to connect"), None);
     }
 }

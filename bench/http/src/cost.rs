@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use bench_table::Table;
 
 use crate::Bench;
-use crate::client::{self, Method, VALUE_LEN, wrk_command, wrk_requests};
+use crate::client::{self, Method, VALUE_LEN, wrk_command, wrk_requests_and_seconds};
 use crate::layers;
 use crate::process::{Server, find};
 use crate::rivals::{Rival, SyncSetting};
@@ -98,7 +98,7 @@ fn counted(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<
     perf.args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", &server.pid().to_string()]);
     perf.arg("-o").arg(log).arg("--").arg(wrk.get_program()).args(wrk.get_args());
     let text = client::output(perf)?;
-    let (requests, _) = wrk_requests(&text).ok_or("wrk printed no figures")?;
+    let (requests, _) = wrk_requests_and_seconds(&text).ok_or("wrk printed no figures")?;
     let counts = fs::read_to_string(log).map_err(|error| error.to_string())?;
     let calls: f64 = counts
         .lines()
@@ -114,7 +114,7 @@ fn listed(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<S
     let strace = strace(server, log)?;
     let text = client::output(wrk);
     stop(strace)?;
-    let (requests, _) = wrk_requests(&text?).ok_or("wrk printed no figures")?;
+    let (requests, _) = wrk_requests_and_seconds(&text?).ok_or("wrk printed no figures")?;
     let counts = fs::read_to_string(log).map_err(|error| error.to_string())?;
     // The columns are: % time, seconds, usecs/call, calls, [errors,] name.
     let mut calls: Vec<(f64, &str)> = counts

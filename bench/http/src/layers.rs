@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::client::{self, Method, wrk_command, wrk_requests};
+use crate::client::{self, Method, wrk_command, wrk_requests_and_seconds};
 use crate::process::{Server, find};
 
 /// Samples per second.
@@ -39,7 +39,7 @@ pub(crate) fn measure(
     let cpu = server.cpu();
     let text = client::output(record)?;
     let cpu = server.cpu() - cpu;
-    let (requests, _) = wrk_requests(&text).ok_or("wrk printed no figures")?;
+    let (requests, _) = wrk_requests_and_seconds(&text).ok_or("wrk printed no figures")?;
     let mut report = Command::new(find("perf", "linux-perf")?);
     report.args(["report", "--stdio", "--no-children", "-F", "overhead,sym", "-t", ";", "-i"]);
     report.arg(&data);

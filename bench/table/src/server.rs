@@ -1,4 +1,4 @@
-//! A measured server: a process of its own, which is stopped while others are measured.
+//! A measured server: a process of its own, which is suspended while others are measured.
 
 use std::fs;
 use std::io;
@@ -53,7 +53,7 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf, String> {
 impl Server {
     /// Starts a server, and waits until it listens. The server's output goes to `log`.
     ///
-    /// The kernel kills the server when this program ends, even while the server is stopped, so
+    /// The kernel kills the server when this program ends, even while the server is suspended, so
     /// that a Ctrl-C leaves nothing behind.
     pub fn start(command: Command, address: SocketAddr, log: &Path) -> Result<Self, String> {
         let line = argv(&command);
@@ -125,7 +125,7 @@ impl Server {
         self.process.resident().unwrap_or_default().1
     }
 
-    /// Stops the process while others are measured.
+    /// Suspends the process (SIGSTOP) while others are measured.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }

@@ -16,14 +16,15 @@ const COUNTS: [usize; 2] = [1_000, 5_000];
 /// Memory budget, an eighth of which is for connections: enough slots for all of them.
 const MEMORY: &str = "1500MiB";
 
-/// Lengths in bytes of the values that are read before the connections are idle. 0 = no requests.
+/// Lengths in bytes of the values that are written and read before the connections are idle. 0 =
+/// only GETs of absent keys.
 const VALUES: [usize; 3] = [0, 64, 16 << 10];
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(
         "## Idle connections\n\nResident memory of a node (`/proc/PID/status`) for each connection \
          that is kept, KiB: what it grew by, at most. Each is used twice in six seconds: for GETs \
-         of keys that there are not, or for GETs and PUTs of values of so many bytes.",
+         of absent keys, or for GETs and PUTs of values of the given length.",
     );
     let mut table = Table::new(&["", "clear", "TLS", "TLS takes more"]);
     for connections in COUNTS {
@@ -48,7 +49,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures the memory per connection, in KiB, while all connections are open and idle.
+/// Measures the growth of the node's resident memory per connection, in KiB: the most that is seen
+/// while each connection is used twice.
 fn grown(
     bench: &mut Bench,
     connections: usize,

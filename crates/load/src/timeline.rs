@@ -7,8 +7,9 @@
 //! ```
 //!
 //! An answer counts in the second in which it arrives. Latencies are from the intended start,
-//! except those in the last two columns. A server's metrics are raw values, summed over their
-//! labels, so that counters only grow.
+//! except `written_p99_ms`, from the write of the request. `late_p99_ms` is the client's own delay
+//! before that write. A server's metrics are raw values, summed over their labels, so that counters
+//! only grow.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -340,7 +340,7 @@ impl Recorder {
             return None;
         }
         lower_priority();
-        self.count_living();
+        self.add_live_allocations();
         let names = &self.names;
         let name_of = |thread| {
             names.get(&thread).map_or(format!("thread {thread}"), |(name, _)| name.clone())
@@ -432,7 +432,8 @@ impl Recorder {
         }
     }
 
-    fn count_living(&mut self) {
+    /// Adds the sampled allocations that are still live to their stacks.
+    fn add_live_allocations(&mut self) {
         for (address, (number, weight, count)) in std::mem::take(&mut self.alive) {
             if live::contains(address) {
                 self.stacks.add(number, weight, count, 0);

@@ -84,7 +84,7 @@ pub struct SlotId(pub u64);
 /// The owner of an operation on the store. The event with the result carries the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
-    /// This node's vote in a slot.
+    /// This node's own replica does its part in a request that this node coordinates.
     Slot(SlotId),
     /// A request of another node.
     Peer {

@@ -30,7 +30,7 @@ pub use histories::ContendedTally;
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
 pub use scale::{
-    Growth, ProtocolInstances, Scale, Traffic, measure, measure_growth, protocol_instances,
+    Growth, ProtocolInstances, Scale, Traffic, measure, measure_join_traffic, protocol_instances,
 };
 
 use world::World;

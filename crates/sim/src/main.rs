@@ -188,7 +188,7 @@ fn scale(sizes: &[usize], seed: u64) {
 }
 
 fn growth(nodes: usize, joiners: usize, loops: usize, seed: u64) {
-    let grown = sim::measure_growth(nodes, joiners, loops, seed);
+    let grown = sim::measure_join_traffic(nodes, joiners, loops, seed);
     println!(
         "| nodes | | seconds | messages a node and second | bytes a node and second |\n\
          |---|---|---|---|---|"

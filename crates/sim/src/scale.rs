@@ -78,14 +78,14 @@ pub struct Growth {
 
 /// Runs a cluster of `nodes` nodes with `loops` loops each, without faults, clients or repair
 /// rounds. `joiners` nodes join the cluster.
-pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> Growth {
+pub fn measure_join_traffic(nodes: usize, joiners: usize, loops: usize, seed: u64) -> Growth {
     let mut plan = Plan::from_seed(seed);
     (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, loops, 3);
     (plan.clients, plan.contenders, plan.faults, plan.founded) = (0, 0, Vec::new(), true);
     (plan.skew_micros, plan.clock_micros, plan.rounds) = (0, 1, RoundConfig::NONE);
     (plan.change_micros, plan.moves, plan.members) = (NEVER, 1000, 1000);
     plan.disk_micros = (50, 200);
-    World::new(plan).measure_growth(joiners, SECONDS * 1_000_000)
+    World::new(plan).measure_join_traffic(joiners, SECONDS * 1_000_000)
 }
 
 /// The protocol's data structures for one node of a cluster. The topology is shared here, and

@@ -142,7 +142,7 @@ pub(crate) struct ConnectionState {
     brought: Cell<u64>,
     is_upload_aborted: Cell<bool>,
     /// True if the answer is a long one, which has memory of its own.
-    long_answer: Cell<bool>,
+    is_answer_long: Cell<bool>,
     /// True if the client may still be sending input that nobody will read.
     unread: Cell<bool>,
     is_given_up: Cell<bool>,
@@ -240,7 +240,7 @@ impl ConnectionState {
             holds_since: Cell::new(0),
             brought: Cell::new(0),
             is_upload_aborted: Cell::new(false),
-            long_answer: Cell::new(false),
+            is_answer_long: Cell::new(false),
             unread: Cell::new(true),
             is_given_up: Cell::new(false),
             broken: Cell::new(false),
@@ -375,7 +375,7 @@ impl ConnectionState {
 
     /// Notes whether the current answer is a long one.
     pub(crate) fn note_long_answer(&self, long: bool) {
-        self.long_answer.set(long);
+        self.is_answer_long.set(long);
     }
 
     /// True if a long answer holds memory, and its client does not read.
@@ -386,7 +386,7 @@ impl ConnectionState {
             None => blocked >= UNREAD_TICKS,
             Some(parent) => parent.is_unread(),
         };
-        self.long_answer.get() && is_unread && !self.is_given_up.get()
+        self.is_answer_long.get() && is_unread && !self.is_given_up.get()
     }
 
     /// Aborts the connection in the middle of its answer, in favor of waiting requests. Of HTTP/2,

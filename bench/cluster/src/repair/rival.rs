@@ -7,10 +7,10 @@
 //!              ─▶ load without repairs ─▶ load during full repairs
 //! ```
 //!
-//! Kvorum's node has lost its newest records. Cassandra's node was stopped while the others took
+//! Kvorum's node has lost its newest records. Cassandra's node was suspended while the others took
 //! the writes, without hints. The duration of a repair is the nodes' own figure, without the start
 //! of `kvorum repair`, or of a JVM for `nodetool`. The cluster that is not being measured is
-//! stopped.
+//! suspended.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -25,7 +25,7 @@ const MAX_BODY: u64 = 16 << 20;
 /// Longest line of a request head, in bytes.
 const MAX_LINE: u64 = 64 << 10;
 
-/// A server that answers so many requests a second and no more.
+/// A server that answers a given number of requests a second, and no more.
 #[derive(Parser)]
 struct Args {
     /// Where to listen.
@@ -38,7 +38,7 @@ struct Args {
     /// Status of the answers.
     #[arg(long, default_value = "200 OK")]
     status: String,
-    /// End with exit code 1 after so many answers.
+    /// End with exit code 1 after this number of answers.
     #[arg(long)]
     die_after: Option<u64>,
 }

@@ -22,7 +22,8 @@ impl Record {
         Self { time, on_absent: false, ballot: 0, value: value.to_vec() }
     }
 
-    /// Returns a tombstone above everything proven, and below everything written since.
+    /// Returns a tombstone that outranks all records up to the watermark, and no record written
+    /// later.
     pub(crate) fn tombstone_of(watermark: u8) -> Self {
         Self { on_absent: true, ..Self::plain(watermark, &[]) }
     }

@@ -1,8 +1,9 @@
-//! Expiring values: their time to live, and the clocks that may evaluate it.
+//! Expiring values: their time to live, and the bounds of the clock time by which a node decides,
+//! for an operation, whether a value has expired.
 //!
 //! ```text
 //!  earliest    the time of the wall clock that is furthest behind, minus the duration of a request
-//!  evaluation  of an operation, by some node's wall clock: between `earliest` and `latest`
+//!  evaluation  the time by which a node's wall clock decides for an operation: between the two
 //!  latest      the latest time that any node's wall clock has shown so far
 //! ```
 

@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Runs for `micros`, then until `joiners` nodes have joined, then for `micros` again.
-    pub(crate) fn measure_growth(mut self, joiners: usize, micros: u64) -> Growth {
+    pub(crate) fn measure_join_traffic(mut self, joiners: usize, micros: u64) -> Growth {
         let nodes = self.nodes.len();
         // By then all nodes have seen one another.
         self.run_until(self.now + 2 * micros);

@@ -1,5 +1,5 @@
-//! Plain statements: write the data to repair, run clients at a fixed rate during a repair, and
-//! read the nodes' history of repairs.
+//! Statements without a condition: write the data that will be repaired, run clients at a fixed
+//! rate, with and without repairs, and read the nodes' history of repairs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

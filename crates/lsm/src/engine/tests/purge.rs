@@ -224,18 +224,18 @@ proptest! {
                     engine = open(&disk, &options);
                 }
             }
-            check_purged(&engine, &model, &rule);
+            check_only_purgeable_is_gone(&engine, &model, &rule);
         }
         flush_all(&engine);
         engine.compact_all().unwrap();
-        check_purged(&engine, &model, &rule);
+        check_only_purgeable_is_gone(&engine, &model, &rule);
         let goes = |record: &&Record| PurgeRule::is_purgeable_at(record.view(), rule.watermark());
         let stay = model.len() - model.values().filter(goes).count();
         prop_assert_eq!(entries(&engine), stay as u64, "all that may go is gone");
     }
 }
 
-fn check_purged(engine: &Engine, model: &Model, rule: &PurgeRule) {
+fn check_only_purgeable_is_gone(engine: &Engine, model: &Model, rule: &PurgeRule) {
     for (key, expected) in model {
         let watermark = rule.watermark();
         match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {

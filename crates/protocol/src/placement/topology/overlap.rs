@@ -2,12 +2,13 @@
 //! zones alone, and a search for a partition whose overlap exceeds a number.
 //!
 //! The node order of a partition has the first node of each zone, then the second of each, and so
-//! on (`ranking.rs`). So the first `from` nodes of the order are `full` nodes of every zone (or all
-//! nodes of a smaller zone), and one more node of each of `rest` zones:
+//! on (`ranking.rs`). Records with `from` replicas are on the first `from` nodes of that order:
+//! `full` nodes of every zone (or all nodes of a smaller zone), and one more node of each of `rest`
+//! zones:
 //!
 //! ```text
 //!   zone x:  a b c      from = 4:  one node of each zone (full = 1), one more of x or y (rest = 1)
-//!   zone y:  d e                   so at most three of {b, c, e}, and at most two of {d, e}
+//!   zone y:  d e                   so replicas are at most three of {b, c, e}, two of {d, e}
 //!   zone z:  f
 //! ```
 //!

@@ -36,8 +36,8 @@ pub(super) enum ReadStep {
 pub(super) struct Shortfall {
     pub(super) acked: u8,
     pub(super) quorum: Quorum,
-    /// True if the record that was found belongs to fewer replicas than the read asks, so that the
-    /// quorum is one of these replicas.
+    /// True if the record that was found belongs to fewer replicas than the read asks. Then
+    /// `quorum` counts only the replicas that the record belongs to.
     pub(super) is_limited: bool,
 }
 

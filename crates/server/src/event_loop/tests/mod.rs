@@ -154,7 +154,8 @@ fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here(
     let mut own = stage.event_loop();
     let [old, new] = [20, 10].map(|age| value(b"k", age, 1));
     own.handle(&mut stage, write(1, b"k", old.clone()));
-    // Without this record, the table holds nothing newer than the write below.
+    // Makes the table hold a record newer than write 3 below. Otherwise nothing in the table could
+    // outrank that write.
     own.handle(&mut stage, write(2, b"later", value(b"later", 1, 1)));
     stage.write(&mut own);
     stage.engine.rotate_all();

@@ -70,11 +70,11 @@ fn a_long_request_waits_for_memory_and_short_ones_overtake_it() {
 }
 
 #[test]
-fn a_fetched_record_goes_where_room_was_set_aside_or_nowhere() {
+fn a_fetched_record_goes_where_memory_was_reserved_or_nowhere() {
     let mut ends = pair();
     let long = Reply::Found { record: record(1, 300_000), authoritative: true };
-    for (id, set_aside) in [(1, None), (2, Some(200_000)), (3, Some(8 + 300_000))] {
-        ends[0].driver.set_aside = set_aside;
+    for (id, reserved) in [(1, None), (2, Some(200_000)), (3, Some(8 + 300_000))] {
+        ends[0].driver.reply_reservation = reserved;
         ends[1].respond(id, long.clone());
         let [events, _] = carry(&mut ends);
         let expected = if id == 3 { long.clone() } else { Reply::Busy };

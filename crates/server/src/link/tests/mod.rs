@@ -87,13 +87,14 @@ impl MessageReservation for Held {
 struct Driver {
     now: Now,
     free: usize,
-    /// Memory reserved for replies.
-    set_aside: Option<usize>,
+    /// Memory reserved for the next long reply, in bytes.
+    reply_reservation: Option<usize>,
 }
 
 impl Driver {
     fn new() -> Self {
-        Self { now: Now { mono: 1_000_000, wall: WALL }, free: usize::MAX, set_aside: None }
+        let now = Now { mono: 1_000_000, wall: WALL };
+        Self { now, free: usize::MAX, reply_reservation: None }
     }
 }
 
@@ -109,7 +110,7 @@ impl Host for Driver {
     }
 
     fn take_reply_reservation(&mut self, _peer: NodeId, _id: u64) -> Option<Held> {
-        self.set_aside.take().map(Held)
+        self.reply_reservation.take().map(Held)
     }
 }
 
