@@ -81,8 +81,9 @@ fn the_walk_through_works_as_the_manual_says() {
         String::from_utf8(output.stdout).unwrap()
     };
     // Waits until the nodes have found each other, as they have before a reader types a command.
-    wait_until("a cluster", || {
-        kvorum().args(["status", "--url", &urls[0]]).output().unwrap().status.success()
+    wait_until("a cluster of members", || {
+        let status = kvorum().args(["status", "--url", &urls[0]]).output().unwrap();
+        status.status.success() && !String::from_utf8(status.stdout).unwrap().contains("joining")
     });
     let mut sizes = Vec::new();
     for Step { command, printed } in steps() {
