@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use sim::{Fault, Plan, run};
+use sim::{Fault, Plan, Report, run};
 
 /// Returns the number of seeds of one run, which take half a second each. `KVORUM_SEEDS=N` adds N.
 fn seeds() -> u64 {
@@ -29,13 +29,27 @@ fn random_plans_with_faults_violate_no_guarantee() {
             if seed >= seeds() {
                 return;
             }
-            let report = run(&short(seed));
-            assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+            let report = check(&short(seed));
             assert!(report.tally.reads > 0, "seed {seed} asked something");
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(go_through))));
+}
+
+/// Runs a plan, in which nothing must go wrong.
+fn check(plan: &Plan) -> Report {
+    let report = run(plan);
+    assert!(report.wrong.is_empty(), "seed {}: {:#?}", plan.seed, report.wrong);
+    report
+}
+
+/// Returns the plan of a seed with many changes of members and moves of keys.
+fn with_members(seed: u64) -> Plan {
+    let mut plan = Plan::from_seed(seed);
+    plan.members = 700;
+    plan.set_frequent_moves(true);
+    plan
 }
 
 /// Nodes lose their disks while they are about to leave, and joining nodes receive proofs; a node
@@ -44,11 +58,7 @@ fn random_plans_with_faults_violate_no_guarantee() {
 #[ignore = "nightly: four long seeds"]
 fn membership_changes_with_lost_nodes_complete() {
     for seed in [48, 140, 154, 444] {
-        let mut plan = Plan::from_seed(seed);
-        plan.members = 700;
-        plan.set_frequent_moves(true);
-        let report = run(&plan);
-        assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+        let report = check(&with_members(seed));
         assert!(report.joined > 0, "seed {seed}");
     }
 }
@@ -58,19 +68,14 @@ fn membership_changes_with_lost_nodes_complete() {
 #[test]
 #[ignore = "nightly: a long seed"]
 fn an_older_copy_whose_clock_was_ahead_serves_after_a_restart() {
-    let report = run(&Plan::from_seed(350_034));
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&Plan::from_seed(350_034));
 }
 
 /// A bit flips in the only copy of a value. A repair round gives up the block with the bit, and a
 /// read finds no value before the disk is replaced.
 #[test]
 fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
-    let mut plan = Plan::from_seed(940_000);
-    plan.members = 700;
-    plan.set_frequent_moves(true);
-    let report = run(&plan);
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&with_members(940_000));
 }
 
 /// A disk was destroyed for good while a layout was decided whose metadata quorum of two includes
@@ -78,8 +83,7 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
 #[test]
 #[ignore = "nightly: a long seed"]
 fn a_wanted_layout_keeps_a_majority_of_its_council() {
-    let report = run(&Plan::from_seed(300_155));
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&Plan::from_seed(300_155));
 }
 
 /// Seed 30245: a node with a full disk holds one of a record's two copies, and a round brings the
@@ -89,11 +93,7 @@ fn a_wanted_layout_keeps_a_majority_of_its_council() {
 #[ignore = "nightly: two long seeds"]
 fn extra_holders_and_down_council_members_do_not_count() {
     for seed in [30_245, 30_013] {
-        let mut plan = Plan::from_seed(seed);
-        plan.members = 700;
-        plan.set_frequent_moves(true);
-        let report = run(&plan);
-        assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+        check(&with_members(seed));
     }
 }
 
@@ -102,19 +102,14 @@ fn extra_holders_and_down_council_members_do_not_count() {
 #[test]
 #[ignore = "nightly: a long seed"]
 fn a_rebuilt_council_member_keeps_its_seat() {
-    let report = run(&Plan::from_seed(130_026));
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&Plan::from_seed(130_026));
 }
 
 /// A round fences writes up to a time that is ahead of all wall clocks. Meanwhile a value is read
 /// whose expiry is below the fence but still ahead of the wall clocks.
 #[test]
 fn a_watermark_ahead_of_the_clocks_expires_no_value() {
-    let mut plan = Plan::from_seed(151_048);
-    plan.members = 700;
-    plan.set_frequent_moves(true);
-    let report = run(&plan);
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&with_members(151_048));
 }
 
 /// One of the two nodes that hold a record is lost. The clock of the other node was five minutes
@@ -122,22 +117,14 @@ fn a_watermark_ahead_of_the_clocks_expires_no_value() {
 /// leaves.
 #[test]
 fn a_record_hidden_by_a_future_record_survives_a_removed_node() {
-    let mut plan = Plan::from_seed(161_047);
-    plan.members = 700;
-    plan.set_frequent_moves(true);
-    let report = run(&plan);
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&with_members(161_047));
 }
 
 /// A node was removed, loses its disk, and starts by its old settings. All nodes of those settings
 /// refuse it or are down; the node must not acknowledge writes alone.
 #[test]
 fn a_removed_node_that_lost_its_disk_acknowledges_nothing() {
-    let mut plan = Plan::from_seed(410_163);
-    plan.members = 700;
-    plan.set_frequent_moves(true);
-    let report = run(&plan);
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&with_members(410_163));
 }
 
 /// A node whose name sorts before all others joins, and the change is reverted before the cluster
@@ -145,18 +132,16 @@ fn a_removed_node_that_lost_its_disk_acknowledges_nothing() {
 /// message reaches it.
 #[test]
 fn a_founder_still_founds_after_a_reverted_join() {
-    let report = run(&Plan::from_seed(20_066));
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&Plan::from_seed(20_066));
 }
 
-/// One replica alone holds 37 steps of a key, because the other refuses them: its disk is full, and
-/// clocks differ. Two of these steps were pushed out of the record's history before a majority had
-/// noted them, and were done again when their clients sent them again.
+/// A key has two replicas. One of them stores 37 conditional writes of the key that the other
+/// refuses, because its disk is full and the clocks differ. The record then names only the last
+/// eight of them, and clients send two of the earlier ones again.
 #[test]
 #[ignore = "nightly: a long seed"]
 fn no_step_leaves_a_record_before_a_majority_has_noted_it() {
-    let report = run(&Plan::from_seed(7_300_089));
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&Plan::from_seed(7_300_089));
 }
 
 /// The disk of the founder is lost right after the first of two other nodes has heard the
@@ -164,8 +149,7 @@ fn no_step_leaves_a_record_before_a_majority_has_noted_it() {
 /// later, and the first refuses the founder, which has taken data together with the second.
 #[test]
 fn a_founder_with_a_new_disk_gets_an_id_that_a_peer_got_after_it_was_asked() {
-    let report = run(&Plan::from_seed(7_100_000));
-    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    check(&Plan::from_seed(7_100_000));
 }
 
 #[test]

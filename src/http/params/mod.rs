@@ -126,7 +126,7 @@ pub(crate) const PLAN: [&str; 6] =
 pub(crate) const APPLY: [&str; 1] = ["plan"];
 
 /// Greatest number of replicas of a key.
-const MAX_COPIES: u32 = u8::MAX as u32;
+const MAX_REPLICAS: u32 = u8::MAX as u32;
 
 /// Default duration of a recording, in seconds.
 const DEFAULT_SECONDS: u32 = 20;
@@ -495,8 +495,8 @@ fn effective_quorum(
     from: RawValue<'_>,
     on: Replication,
 ) -> Result<(AskedQuorum, Quorum), Problem> {
-    let ack = digits("ack", ack, MAX_COPIES)?;
-    let from = digits("from", from, MAX_COPIES)?;
+    let ack = digits("ack", ack, MAX_REPLICAS)?;
+    let from = digits("from", from, MAX_REPLICAS)?;
     let quorum = quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)?;
     let asked = AskedQuorum { ack: ack.map(|_| quorum.ack), from: from.map(|_| quorum.from) };
     Ok((asked, quorum))

@@ -88,18 +88,11 @@ impl Founding {
         let at = self.last.map_or(0, |last| again.partition_point(|peer| *peer <= last));
         again.rotate_left(at);
         again.truncate(ASKED_AT_ONCE);
-        for peer in again {
+        for peer in first.into_iter().chain(again) {
+            let ask = ask(cx.clone(), peer, Rc::clone(&self.told));
+            self.asked.insert(peer, tasks.spawn("cluster id", ask));
             self.last = Some(peer);
-            self.ask(tasks, &cx, peer);
         }
-        for peer in first {
-            self.ask(tasks, &cx, peer);
-        }
-    }
-
-    fn ask(&mut self, tasks: &mut Tasks, cx: &Context, peer: NodeId) {
-        let ask = ask(cx.clone(), peer, Rc::clone(&self.told));
-        self.asked.insert(peer, tasks.spawn("cluster id", ask));
     }
 
     /// Handles the end of storing the id; retries it if it failed.
