@@ -189,7 +189,7 @@ impl<'a> Upload<'a> {
         let mut room = known.unwrap_or(if is_short { BEGINNING.min(max) } else { max });
         let mut held = self.room(limits, &limits.bodies, room).await?;
         self.watch.holds(held.bytes() / self.copies);
-        let mut gathered = Vec::with_capacity(if is_short { room } else { known.unwrap_or(0) });
+        let mut gathered = Vec::with_capacity(known.unwrap_or(0));
         let mut piece = first;
         loop {
             let len = gathered.len() + piece.len();
