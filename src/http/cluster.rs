@@ -191,7 +191,8 @@ impl Rows {
         seen.hints += peer.hints;
         seen.reached_by += usize::from(peer.up);
         if !peer.up && seen.unreached_by.as_ref().is_none_or(|first| *node < *first.node) {
-            seen.unreached_by = Some(Unreached { node: node.to_owned(), url: peer.url });
+            let Peer { url, error, .. } = peer;
+            seen.unreached_by = Some(Unreached { node: node.to_owned(), url, error });
         }
         let measured = (is_wrong, peer.rtt_us, peer.clock_skew_us);
         let measured = Some(measured).filter(|(_, rtt, _)| *rtt > 0);

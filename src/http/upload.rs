@@ -50,8 +50,7 @@ enum UnreadPart {
     Coming,
     /// The body is complete.
     Nothing,
-    /// The body can't be read further: the client broke off, or the upload was aborted in favor of
-    /// others.
+    /// The client broke off.
     Lost,
 }
 
@@ -309,10 +308,8 @@ impl<'a> Upload<'a> {
                 polled.map(Ok)
             })
             .await;
-            let Ok(frame) = frame else {
-                self.rest = UnreadPart::Lost;
-                return Err(Problem::overload(SLOWER).undone());
-            };
+            // The client may still be sending: the rest is discarded, as of each refused body.
+            let Ok(frame) = frame else { return Err(Problem::overload(SLOWER).undone()) };
             match frame {
                 Some(Ok(frame)) => {
                     self.rest = UnreadPart::of(&self.body);

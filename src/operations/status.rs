@@ -75,6 +75,9 @@ pub(crate) struct Unreached {
     pub(crate) node: String,
     /// URL at which the node looks for the other node.
     pub(crate) url: String,
+    /// The reason why the node's last attempt to connect failed; missing = none has failed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
 }
 
 /// The status of a node, as the node itself reports it.
@@ -207,6 +210,10 @@ pub(crate) struct Peer {
     pub(crate) incarnation: String,
     /// True if this node has a connection to the peer, which is kept even when idle.
     pub(crate) up: bool,
+    /// The reason why the last attempt to connect to the peer failed; missing = it succeeded, or is
+    /// still under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
     /// Round-trip time of the last answer, in microseconds; 0 = no answer yet.
     pub(crate) rtt_us: u64,
     /// Microseconds by which the peer's clock is ahead of this node's, within half of `rtt_us`.

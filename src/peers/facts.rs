@@ -10,6 +10,7 @@ use protocol::{Incarnation, NodeId};
 use server::link::{PeerTable, Seen};
 
 use super::complaints::Complaints;
+use super::dial::DialError;
 use crate::counters::budget::Budget;
 use crate::counters::clocks;
 use crate::settings::members::authority_of;
@@ -25,6 +26,8 @@ pub(crate) struct PeerFacts {
     /// because all nodes may have moved to other addresses at once.
     listed: HashMap<String, String>,
     layout_urls: Mutex<LayoutUrls>,
+    /// The reasons why the last attempts to connect to nodes failed.
+    dial_errors: Mutex<HashMap<NodeId, String>>,
 }
 
 /// Listed nodes for which the layout's URL is in use: a plan may have told of an address that the
@@ -47,6 +50,7 @@ impl PeerFacts {
             complaints: Complaints::default(),
             listed,
             layout_urls: Mutex::default(),
+            dial_errors: Mutex::default(),
         }
     }
 
@@ -112,9 +116,21 @@ impl PeerFacts {
         }
     }
 
+    /// Returns the reason why the last attempt to connect to a node failed, if it did.
+    pub(crate) fn dial_error(&self, node: NodeId) -> Option<String> {
+        self.dial_errors.lock().get(&node).cloned()
+    }
+
     /// Notes whether dialing a node at `url` succeeded. A URL that led to the node is kept. After a
     /// failure the other one is next: that of the layout, or the listed one.
-    pub(super) fn note_dialed(&self, node: NodeId, url: &str, is_connected: bool) {
+    pub(super) fn note_dialed(&self, node: NodeId, url: &str, failure: Option<&DialError>) {
+        let mut dial_errors = self.dial_errors.lock();
+        match failure {
+            Some(error) => dial_errors.insert(node, error.to_string()),
+            None => dial_errors.remove(&node),
+        };
+        drop(dial_errors);
+        let is_connected = failure.is_none();
         let Some(listed) = self.listed.get(&self.name(node)) else { return };
         let is_listed = listed == url;
         let mut layout_urls = self.layout_urls.lock();

@@ -90,7 +90,7 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     let Some(entry) = peers.entry(peer) else { return };
     let url = facts.next_url(peer);
     let dialed = dial::dial(facts, peer, &url, kind, &entry.lookups).await;
-    facts.note_dialed(peer, &url, dialed.is_ok());
+    facts.note_dialed(peer, &url, dialed.as_ref().err());
     let connected = match dialed {
         Ok(connected) => connected,
         Err(error) => {

@@ -298,6 +298,45 @@ fn replaced_disks_take_the_id_of_their_cluster() {
     cluster.has(0..KEYS, b"kept");
 }
 
+/// A disk is replaced while the cluster has no id yet, and then takes data with a node that its
+/// former one had not met: two nodes refuse each other. `status` names the directory to empty.
+#[test]
+fn a_disk_replaced_before_the_cluster_has_an_id_is_named_with_the_remedy() {
+    let mut cluster = Cluster::made(3, &[]);
+    let met = |cluster: &Cluster, node, name| {
+        wait_until("a connection", || sees(cluster, node, name));
+    };
+    cluster.up(0);
+    cluster.up(2);
+    met(&cluster, 2, "n0");
+    assert_eq!(cluster.client(0).put(&key(0), b"first").status, 201);
+    cluster.kill(0);
+    cluster.kill(2);
+    cluster.wipe(0);
+    cluster.up(0);
+    cluster.up(1);
+    met(&cluster, 0, "n1");
+    assert_eq!(cluster.client(0).put(&key(1), b"second").status, 201);
+    // A node notes in its next tick, a fraction of a second later, that it shares data with others.
+    let uptime = || cluster.status(0)["uptime_s"].as_u64().unwrap();
+    let put_at = uptime();
+    wait_until("the next ticks", || uptime() >= put_at + 2);
+    cluster.up(2);
+    met(&cluster, 2, "n1");
+    let url = format!("http://{}", cluster.address(1));
+    let told = || String::from_utf8(run(&["status", "--url", &url]).stdout).unwrap();
+    let remedy = "then start n0 with an empty directory once more, but keep the directory of n2";
+    wait_until("the remedy", || told().contains(remedy));
+    assert!(!told().contains("start all nodes of the list once"), "{}", told());
+    cluster.kill(0);
+    cluster.wipe(0);
+    cluster.up(0);
+    id(&cluster);
+    cluster.settled();
+    cluster.has(0..1, b"first");
+    cluster.has(1..2, b"second");
+}
+
 #[test]
 fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
     for (round, signal) in

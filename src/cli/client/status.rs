@@ -294,7 +294,11 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
         return Some(format!("{name} {does} {asked} at {url}: {error}{others}"));
     }
     let other = row.unreached_by.as_ref()?;
-    Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
+    let why = other.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+    Some(format!(
+        "{} has no connection to {name}: it looks for it at {}{why}",
+        other.node, other.url
+    ))
 }
 
 /// Returns true if a node is up, and serves reads and writes.
@@ -331,7 +335,7 @@ pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
                  directory: deletions and compactions need room as well"
             ));
         }
-        if is_new(status) {
+        if is_new(status) && row.unreached_by.is_none() {
             problems.push(format!(
                 "{name} waits for the other nodes of a new cluster: start all nodes of the list \
                  once. Until then, some requests fail"
@@ -563,10 +567,13 @@ mod tests {
         let half = Row { reached_by: 1, ..down("b") };
         let text = table(&cluster(vec![row("a"), half]), None, "");
         assert!(text.ends_with("(os error 111); 1 other node is connected to it\n"), "{text}");
-        let by = Unreached { node: "c".to_owned(), url: "http://old:1".to_owned() };
-        let elsewhere = Row { unreached_by: Some(by), ..row("b") };
-        let text = table(&cluster(vec![row("a"), elsewhere]), None, "");
+        let mut by = Unreached { node: "c".into(), url: "http://old:1".into(), error: None };
+        let elsewhere = |by| Row { unreached_by: Some(by), ..row("b") };
+        let text = table(&cluster(vec![row("a"), elsewhere(by.clone())]), None, "");
         assert!(text.ends_with("c has no connection to b: it looks for it at http://old:1\n"));
+        by.error = Some("b belongs to another cluster".to_owned());
+        let text = table(&cluster(vec![row("a"), elsewhere(by)]), None, "");
+        assert!(text.ends_with("at http://old:1: b belongs to another cluster\n"), "{text}");
     }
 
     #[test]

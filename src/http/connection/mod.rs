@@ -320,6 +320,7 @@ impl ConnectionState {
 
     /// Notes that a request's head is complete.
     pub(crate) fn request_begins(&self) {
+        self.is_upload_aborted.set(false);
         self.phase.set(Phase::Busy);
     }
 
@@ -346,7 +347,6 @@ impl ConnectionState {
         if self.holds.replace(bytes) == 0 {
             self.holds_since.set(self.now.get());
             self.brought.set(0);
-            self.is_upload_aborted.set(false);
         }
     }
 

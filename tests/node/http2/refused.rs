@@ -86,3 +86,42 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
     assert_eq!((reset.stream, reset.reason()), (3, Reason::NO_ERROR));
     assert_eq!(node.client().get("/healthz").status, 200);
 }
+
+#[test]
+fn an_upload_aborted_for_waiting_requests_is_answered_and_its_stream_is_not_reset() {
+    const LONG: usize = 1 << 20;
+    let node = Node::start(&["--memory", "64MiB", "--deadline", "10s"]);
+    let mut raw = Raw::connect(node.address, &[]);
+    let length = LONG.to_string();
+    let uploads = [1, 3, 5, 7];
+    for stream in uploads {
+        let block = [
+            head("PUT", &format!("/v0/entity?id={stream}")),
+            literals(&[("content-length", &length)]),
+        ]
+        .concat();
+        raw.send(&frame(HEADERS, END_HEADERS, stream, &block));
+        raw.send(&frame(DATA, 0, stream, b"slow"));
+    }
+    wait_until("taking the memory", || {
+        metric(&node, "kvorum_request_body_bytes") >= 2 * LONG as u64
+    });
+    // This upload waits for memory, so the node aborts a slow one.
+    assert_eq!(node.client().put("/v0/entity?id=k", &vec![7; LONG]).status, 201);
+    let aborted = raw.until(HEADERS).stream;
+    assert!(uploads.contains(&aborted), "{aborted}");
+    raw.send(&request(9, "GET", "/healthz"));
+    let mut body = Vec::new();
+    loop {
+        let came = raw.next().unwrap();
+        assert_ne!(came.kind, RESET, "stream {}", came.stream);
+        if came.kind == DATA && came.stream == aborted {
+            body.extend_from_slice(&came.payload);
+        }
+        if came.kind == HEADERS && came.stream == 9 {
+            break;
+        }
+    }
+    let body = String::from_utf8(body).unwrap();
+    assert!(body.contains("this slow upload was aborted"), "{body}");
+}

@@ -1,6 +1,6 @@
 //! Reasons why two nodes refuse each other, in words for people.
 
-use super::{HandshakeIdentity, Hello};
+use super::{Claim, HandshakeIdentity, Hello};
 use crate::placement::topology::difference;
 use crate::placement::view::View;
 
@@ -155,7 +155,30 @@ fn other_cluster_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hell
         "{what}. They exchange nothing, and each keeps its data. Either one of the two listens at \
          an address that the other cluster lists: correct --listen, --advertise or --cluster, and \
          give each cluster a secret of its own. Or one has the data directory of another cluster: \
-         put its own one back, or start it with an empty one"
+         put its own one back, or start it with an empty one{}",
+        early_disk_text(ours, theirs)
+    )
+}
+
+/// Returns the third possible cause, and its remedy, for two nodes of which at least one has no
+/// cluster id: the disk of one of them was replaced before all nodes of the list had run at once.
+/// The other one knows its former disk.
+fn early_disk_text(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
+    let Some(theirs) = theirs.filter(|hello| hello.cluster.zip(ours.cluster.id()).is_none()) else {
+        return String::new();
+    };
+    let knows_former = |claim: Option<Claim>, disk| claim.is_some_and(|it| it.incarnation != disk);
+    let is_own = knows_former(theirs.knows_you, ours.logs.own_incarnation());
+    let is_theirs = knows_former(ours.logs.claim(theirs.node), theirs.incarnation);
+    let (replaced, other) = match (is_own, is_theirs) {
+        (true, false) => (ours.own_name(), theirs.name.as_str()),
+        (false, true) => (theirs.name.as_str(), ours.own_name()),
+        _ => return String::new(),
+    };
+    format!(
+        ". Or the disk of {replaced} was replaced before all nodes of the new cluster had run at \
+         once: then start {replaced} with an empty directory once more, but keep the directory of \
+         {other}, which may have the only copy of a write"
     )
 }
 

@@ -132,6 +132,12 @@ fn a_table_of_cluster_ids_decides_who_joins_and_who_is_refused() {
                         assert!(!are_one, "{what}: {refused}");
                         assert_eq!(refused.reason, Reason::Cluster, "{what}");
                         assert!(refused.text.contains("exchange nothing"), "{refused}");
+                        let named = refused.text.contains("start b with an empty directory once");
+                        let named_by_first = refused.text.contains("start a with an empty");
+                        let one_knows = [a.knows, b.knows].into_iter().filter(|it| *it == Another);
+                        let is_one = one_knows.count() == 1;
+                        assert_eq!(named, is_one && a.knows == Another, "{what}: {refused}");
+                        assert_eq!(named_by_first, is_one && b.knows == Another, "{what}");
                     }
                 }
             }
