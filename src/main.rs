@@ -26,6 +26,8 @@ use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 
+use clap::error::ErrorKind;
+
 use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair_clock, variables};
 use crate::operations::stderr;
 use crate::runtime::allocator::{self, ALLOCATES, Allocator};
@@ -96,15 +98,23 @@ fn abort_on_panic() {
     }));
 }
 
-/// Reports an invalid command line, with a hint if the command has moved to `kvorum-bench`.
+/// Reports an invalid command line, with a hint if the command has moved to `kvorum-bench`. An
+/// error of `kvorum serve` is one line, as each line of a node's log.
 fn report_usage_error(error: &clap::Error) -> ExitCode {
     let first = env::args_os().nth(1);
+    let is_serve = first.as_deref().is_some_and(|first| first == "serve");
+    if error.kind() == ErrorKind::InvalidUtf8
+        && let Some(what) = variables::non_utf8_input()
+    {
+        stderr::say(format_args!("kvorum: {what} is not UTF-8"));
+        return ExitCode::from(USAGE);
+    }
     match first.as_deref().and_then(OsStr::to_str).and_then(bench::bench_command_hint) {
         Some(line) => {
             stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
         }
-        None if error.use_stderr() && stderr::format() == LogFormat::Json => {
+        None if error.use_stderr() && (is_serve || stderr::format() == LogFormat::Json) => {
             stderr::say(format_args!("kvorum: {}", in_one_line(error)));
             ExitCode::from(USAGE)
         }

@@ -86,6 +86,20 @@ pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
+/// Describes the first argument, or else variable of a setting, that is not UTF-8.
+pub(crate) fn non_utf8_input() -> Option<String> {
+    let argument = env::args_os().skip(1).find(|word| word.to_str().is_none());
+    let argument = argument.map(|word| format!("the argument {:?}", word.to_string_lossy()));
+    argument.or_else(|| {
+        let is_wrong = |(name, value): &(OsString, OsString)| {
+            let name = name.to_str();
+            name.is_some_and(|name| name.starts_with(PREFIX)) && value.to_str().is_none()
+        };
+        let (name, value) = env::vars_os().find(is_wrong)?;
+        Some(format!("the variable {} ({:?})", name.display(), value.to_string_lossy()))
+    })
+}
+
 /// Returns the command with all set variables ignored and their arguments optional.
 fn without_variables(command: Command) -> Command {
     let keep = |arg: Arg| {

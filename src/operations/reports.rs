@@ -26,7 +26,6 @@ use crate::operations::status::{ForgottenKeys, ForgottenReason, Membership, Peer
 use crate::operations::{metrics, usage};
 use crate::quotas::status::{QuotaList, QuotaStatus};
 use crate::repair::status::Repair;
-use crate::settings::config::Config;
 use crate::tokens::status::{NewToken, TokenList, TokenMade, TokenStatus};
 use crate::{history, joining, quotas, tokens};
 
@@ -306,7 +305,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         keys: stats.keys,
         disk_bytes: usage::disk_bytes(node, &stats),
         memory_bytes: usage::resident_bytes(),
-        settings: settings(&node.config),
+        settings: settings(node),
         partitions_to_repair: node.shared.transfer.missed.partitions(node.shared.own),
         forgotten_idempotency_keys: forgotten_keys(node),
         lacks_vote: access::has_begun(node) && node.shared.membership.layouts.lacks_vote(),
@@ -330,8 +329,10 @@ fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
     Some(ForgottenKeys { until_ms: until_micros.div_ceil(1000), reason })
 }
 
-/// Returns the settings that affect performance, by the names of their flags.
-fn settings(config: &Config) -> BTreeMap<String, Value> {
+/// Returns the settings that affect performance, by the names of their flags. The number of
+/// replicas is the one in force, which a plan may have changed.
+fn settings(node: &Node) -> BTreeMap<String, Value> {
+    let config = &node.config;
     let sync = match config.sync {
         lsm::SyncMode::Always => "always".to_owned(),
         lsm::SyncMode::Interval(interval) => format!("interval {interval:?}"),
@@ -340,7 +341,7 @@ fn settings(config: &Config) -> BTreeMap<String, Value> {
     let memory = &config.memory;
     let all = [
         ("sync", sync.into()),
-        ("replicas", config.replicas.into()),
+        ("replicas", node.shared.membership.layouts.active_layout().replicas.into()),
         ("loops", config.loops.into()),
         ("read-threads", config.read_threads.into()),
         ("queue", config.queue.into()),

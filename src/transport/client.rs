@@ -14,7 +14,7 @@ use rustls::{
 };
 
 use super::files::{FileError, TlsError, certificates, private_key, read, refuse_ca, roots};
-use super::tls::provider;
+use super::tls::{DOES_NOT_SPEAK_TLS, provider};
 
 /// Which certificates a command trusts, and which one it shows.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -138,9 +138,7 @@ impl Certificates {
                 "its certificate is not for {host}: ask it by a name that it is for, or make one \
                  for that name"
             ),
-            rustls::Error::InvalidMessage(_) => {
-                "it does not speak TLS: use http:// instead of https://".to_owned()
-            }
+            rustls::Error::InvalidMessage(_) => DOES_NOT_SPEAK_TLS.to_owned(),
             other => format!("no TLS connection: {other}"),
         };
         io::Error::new(error.kind(), words)

@@ -351,9 +351,22 @@ impl ServedConfig {
 pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream> {
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
-    let stream = CONNECTOR.connect(name, Bounded::new(stream)).await?;
-    Ok(Stream::secured(stream.into()))
+    let stream = CONNECTOR.connect(name, Bounded::new(stream)).await;
+    Ok(Stream::secured(stream.map_err(name_plaintext)?.into()))
 }
+
+/// Returns the error of a handshake, in words if the other end does not speak TLS.
+fn name_plaintext(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if matches!(cause, Some(rustls::Error::InvalidMessage(_))) {
+        return io::Error::new(error.kind(), DOES_NOT_SPEAK_TLS);
+    }
+    error
+}
+
+/// The error of a TLS handshake with an end that speaks plaintext.
+pub(super) const DOES_NOT_SPEAK_TLS: &str =
+    "it does not speak TLS: use http:// instead of https://";
 
 static CONNECTOR: LazyLock<TlsConnector> = LazyLock::new(|| {
     let builder = ClientConfig::builder_with_provider(provider());

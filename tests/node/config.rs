@@ -1,6 +1,8 @@
 //! Flags, variables and file: their precedence, and each error message.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -55,6 +57,8 @@ fn errors_are_one_line_that_names_what_is_wrong() {
     }
     for (args, named) in [
         (&["--memory", "1MiB"][..], "--memory 1MiB"),
+        (&["--memory", "64MB"], "--memory"),
+        (&["--nonsense"], "--nonsense"),
         (&["--max-value", "1GiB"], "--max-value 1GiB"),
         (&["--memtable", "1GiB"], "--memtable 1GiB"),
         (&["--memory", "64GiB", "--memtable", "2GiB"], "--memtable 2GiB"),
@@ -76,6 +80,16 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(named) && said.lines().count() == 1, "{said}");
+    }
+    let bytes = OsStr::from_bytes(b"/data/\xff");
+    let mut by_flag = kvorum();
+    by_flag.args(["serve", "--name"]).arg(bytes);
+    let mut by_variable = kvorum();
+    by_variable.arg("serve").env("KVORUM_NAME", bytes);
+    for (mut command, named) in [(by_flag, "argument"), (by_variable, "KVORUM_NAME")] {
+        let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        assert!(said.contains(named) && said.ends_with("is not UTF-8\n"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
     }
     let output = run(&["serve", "--listen", "host:8080"]);
     let said = String::from_utf8(output.stderr).unwrap();

@@ -136,6 +136,7 @@ fn keys_move_there_and_back_under_load_and_no_request_fails() {
         assert_eq!(moved(&cluster, 2, &["--weight", "n0=1"]), 9);
         clients.go_on();
         assert_eq!(moved(&cluster, 0, &["--replicas", "2"]), 13);
+        assert_eq!(cluster.status(1)["settings"]["replicas"], 2);
         clients.go_on();
         assert_eq!(moved(&cluster, 3, &["--replicas", "3", "--weight", "n1=2"]), 17);
         clients.go_on();
