@@ -50,9 +50,9 @@ const PAGE_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 /// long enough to restart a node.
 pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
 
-/// The reason why a node pulls the history.
+/// The purpose of a walk over the other replicas' history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HistoryReason {
+pub(crate) enum WalkPurpose {
     /// Partitions move to the node, or will have fewer replicas.
     Move,
     /// The node has lost its memory up to this version time.
@@ -64,13 +64,13 @@ pub(crate) enum HistoryReason {
 pub(crate) struct History {
     under_way: Option<HistoryUnderWay>,
     /// The purpose of a walk that has ended since this field was last read.
-    ended: Rc<Cell<Option<HistoryReason>>>,
+    ended: Rc<Cell<Option<WalkPurpose>>>,
 }
 
 #[derive(Debug)]
 struct HistoryUnderWay {
     walk: TaskId,
-    purpose: HistoryReason,
+    purpose: WalkPurpose,
     sources: Vec<NodeId>,
 }
 
@@ -78,7 +78,7 @@ struct HistoryUnderWay {
 struct HistoryWalk {
     context: Context,
     pace: Rc<Pace>,
-    purpose: HistoryReason,
+    purpose: WalkPurpose,
     /// The queried sources, and this node itself.
     reporters: BTreeMap<NodeId, Reporter>,
     /// True if every source reported all that it ever knew.
@@ -99,7 +99,7 @@ impl History {
     pub(crate) fn start(
         &mut self,
         tasks: &mut Tasks,
-        purpose: HistoryReason,
+        purpose: WalkPurpose,
         sources: &[NodeId],
         pace: &Rc<Pace>,
     ) {
@@ -125,14 +125,14 @@ impl History {
     }
 
     /// Returns the purpose of a walk that has ended since the last call.
-    pub(crate) fn take_ended(&mut self) -> Option<HistoryReason> {
+    pub(crate) fn take_ended(&mut self) -> Option<WalkPurpose> {
         let ended = self.ended.take()?;
         self.under_way = None;
         Some(ended)
     }
 }
 
-impl HistoryReason {
+impl WalkPurpose {
     fn is_rebuild(self) -> bool {
         matches!(self, Self::Rebuild(_))
     }
@@ -184,7 +184,7 @@ impl Reporter {
 }
 
 impl HistoryWalk {
-    fn new(context: &Context, pace: &Rc<Pace>, purpose: HistoryReason, sources: &[NodeId]) -> Self {
+    fn new(context: &Context, pace: &Rc<Pace>, purpose: WalkPurpose, sources: &[NodeId]) -> Self {
         let nodes = sources.iter().copied().chain([context.shared().own]);
         Self {
             context: context.clone(),
@@ -195,7 +195,7 @@ impl HistoryWalk {
         }
     }
 
-    async fn run(mut self, ended: Rc<Cell<Option<HistoryReason>>>) {
+    async fn run(mut self, ended: Rc<Cell<Option<WalkPurpose>>>) {
         while !self.reporters.values().all(Reporter::is_over) {
             self.fetch_due().await;
             let remembered = self.look_at_traces();
@@ -259,10 +259,8 @@ impl HistoryWalk {
         let (context, view) = (self.context.clone(), self.context.view());
         let own = context.shared().own;
         let until = match self.purpose {
-            HistoryReason::Move => {
-                OwnTraces::Seal(context.shared().membership.layouts.pull_fence())
-            }
-            HistoryReason::Rebuild(_) => OwnTraces::Lost,
+            WalkPurpose::Move => OwnTraces::Seal(context.shared().membership.layouts.pull_fence()),
+            WalkPurpose::Rebuild(_) => OwnTraces::Lost,
         };
         let (mut remembered, mut before) = (Vec::new(), Vec::new());
         while let Some(traces) = self.next() {
@@ -305,11 +303,11 @@ impl HistoryWalk {
             }
         }
         match self.purpose {
-            HistoryReason::Rebuild(lost) if forgets.is_empty() => {
+            WalkPurpose::Rebuild(lost) if forgets.is_empty() => {
                 shared.membership.state.set_idempotency_recovered_until(lost)
             }
-            HistoryReason::Rebuild(_) => {}
-            HistoryReason::Move => {
+            WalkPurpose::Rebuild(_) => {}
+            WalkPurpose::Move => {
                 if !forgets.is_empty() {
                     let is_of = |partition| forgets.binary_search(&partition).is_ok();
                     shared
@@ -328,7 +326,7 @@ impl HistoryWalk {
 async fn fetch(
     context: &Context,
     pace: &Pace,
-    purpose: HistoryReason,
+    purpose: WalkPurpose,
     (node, reporter): (NodeId, &mut Reporter),
     max_bytes: u32,
 ) -> (NodeId, Result<bool, PageFailure>) {

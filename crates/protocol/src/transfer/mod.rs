@@ -40,7 +40,7 @@ use crate::transfer::missed::Mark;
 pub(crate) use hints::Hints;
 #[cfg(test)]
 pub(crate) use idempotency_history::PATIENCE_MICROS;
-use idempotency_history::{History, HistoryReason};
+use idempotency_history::{History, WalkPurpose};
 pub(crate) use inbound::Inbound;
 pub(crate) use marks::Marks;
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{History, HistoryReason, Rebalance, Rebuild, may_gain_records, sources};
+use super::{History, Rebalance, Rebuild, WalkPurpose, may_gain_records, sources};
 use crate::background::task::{Context, Tasks};
 use crate::membership::disk_check::{DiskCheck, lacks_since};
 use crate::membership::layouts::PullStep;
@@ -57,8 +57,8 @@ impl Inbound {
         }
         match self.history.take_ended() {
             None => {}
-            Some(HistoryReason::Rebuild(_)) => disk_check.store_state(&cx, MembershipState::Member),
-            Some(HistoryReason::Move) => cx.store_layouts(),
+            Some(WalkPurpose::Rebuild(_)) => disk_check.store_state(&cx, MembershipState::Member),
+            Some(WalkPurpose::Move) => cx.store_layouts(),
         }
     }
 
@@ -113,7 +113,7 @@ impl Inbound {
         let view = cx.view();
         let others = view.topology.ids().filter(|node| *node != own && !is_lost(node));
         let sources: Vec<NodeId> = others.collect();
-        self.history.start(tasks, HistoryReason::Rebuild(lost), &sources, &self.rebalance.pace);
+        self.history.start(tasks, WalkPurpose::Rebuild(lost), &sources, &self.rebalance.pace);
     }
 
     /// Handles a change of placement. A receiver pulls records that were written long ago. If the
@@ -163,7 +163,7 @@ impl Inbound {
                 shared.membership.moves.set_sources_pulled(sources.len() - left, sources.len());
                 if left == 0 {
                     let pace = &self.rebalance.pace;
-                    self.history.start(tasks, HistoryReason::Move, &sources, pace);
+                    self.history.start(tasks, WalkPurpose::Move, &sources, pace);
                 } else {
                     self.rebalance.start(tasks, &self.rebuild.left_ahead);
                 }
