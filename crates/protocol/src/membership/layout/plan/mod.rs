@@ -21,7 +21,7 @@ pub struct Joiner {
 }
 
 /// A requested change of the membership. A name repeated in a list of removals or in the metadata
-/// quorum counts once, the last of repeated weights counts, and adding a name twice is an error.
+/// quorum counts once; adding a name twice is an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlanChange {
     /// The nodes that join.
@@ -46,6 +46,27 @@ impl PlanChange {
         let moved = self.urls.iter().find(|(id, _)| *id == node.id);
         moved.map_or(&node.url, |(_, url)| url).clone()
     }
+
+    fn leaves(&self, name: &String) -> bool {
+        self.remove.contains(name) || self.remove_lost.contains(name)
+    }
+
+    /// Refuses a node that is removed in two ways, has two weights, or is removed and has a weight.
+    fn check_contradictions(&self) -> Result<(), PlanError> {
+        let error = |name: &String, what| Err(PlanError::Contradiction(name.clone(), what));
+        if let Some(name) = self.remove.iter().find(|name| self.remove_lost.contains(name)) {
+            return error(name, "is removed both with its data and as lost");
+        }
+        for (name, weight) in &self.weights {
+            if self.leaves(name) {
+                return error(name, "is removed and gets a weight");
+            }
+            if self.weights.iter().any(|(other, second)| other == name && second != weight) {
+                return error(name, "gets two weights");
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An error in planning a change. Nothing was done.
@@ -63,6 +84,9 @@ pub enum PlanError {
     /// No node has this name.
     #[error("node {0:?} is not a member: names are those of `kvorum cluster status`")]
     Unknown(String),
+    /// Two parts of the change contradict each other.
+    #[error("node {0:?} {1}: name the node once")]
+    Contradiction(String, &'static str),
     /// A member has this name already.
     #[error(
         "node {0:?} is a member already: give the new node another name, or remove the other first"
@@ -220,12 +244,12 @@ impl Layout {
                 return Err(PlanError::Unknown(name.clone()));
             }
         }
-        let leaves =
-            |name: &String| change.remove.contains(name) || change.remove_lost.contains(name);
+        change.check_contradictions()?;
+        let leaves = |name: &String| change.leaves(name);
         let stay = self.nodes.iter().filter(|node| !leaves(&node.member.name));
         let stays = |node: &Node| {
             let mut member = node.member.clone();
-            let other = change.weights.iter().rev().find(|(name, _)| *name == member.name);
+            let other = change.weights.iter().find(|(name, _)| *name == member.name);
             member.weight = other.map_or(member.weight, |(_, weight)| *weight);
             (node.id, Joiner { member, url: change.url_of(node), disk: node.first_disk })
         };

@@ -178,6 +178,19 @@ fn an_impossible_plan_is_refused_with_its_reason() {
     let url = twin.url.clone();
     let twins = PlanChange { add: vec![joiner("d"), twin], ..PlanChange::default() };
     assert_eq!(refused(twins), PlanError::SameUrl("d".to_owned(), "e".to_owned(), url));
+    let a = |weight| ("a".to_owned(), weight);
+    let both = PlanChange { remove_lost: names(&["a"]), ..fewer.clone() };
+    let weighed = PlanChange { weights: vec![a(2)], ..fewer };
+    let weighed_twice = PlanChange { weights: vec![a(2), a(3)], ..PlanChange::default() };
+    for change in [both, weighed, weighed_twice] {
+        let refused = refused(change);
+        assert!(
+            matches!(refused, PlanError::Contradiction(ref name, _) if name == "a"),
+            "{refused}"
+        );
+    }
+    let same_twice = PlanChange { weights: vec![a(2), a(2)], ..PlanChange::default() };
+    assert!(planned(&layout, &same_twice).is_ok());
     let full = Layout { next_id: u32::from(u16::MAX), ..layout.clone() };
     let add = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
     assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
