@@ -1,4 +1,5 @@
-//! Tells the program which commit it was built from, and packs its relocations where it can.
+//! Tells the program which commit it was built from, and packs the relocations of a static program
+//! for x86-64.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Compaction of the whole store on request: `/admin/compact`, and its JSON.
+//! Compaction of the whole store on request: `/admin/compact`, and the JSON of its answers.
 
 pub(crate) mod routes;
 pub(crate) mod status;

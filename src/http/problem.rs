@@ -302,9 +302,9 @@ impl Problem {
     pub(crate) fn content_coding(coding: &[u8]) -> Self {
         let shown: String = String::from_utf8_lossy(coding).chars().take(100).collect();
         let detail = format!(
-            "Content-Encoding: {shown:?} is not supported, because a GET could not tell it again: \
-             send the value without it. Encoded bytes may be stored as they are, by clients that \
-             know so"
+            "Content-Encoding: {shown:?} is not supported, because it is not stored, and a reader \
+             could not know that the value is encoded: send the value without this header, and \
+             inform its readers by other means if its bytes are encoded"
         );
         Self::new(Type::ContentCoding, detail).undone()
     }

@@ -73,7 +73,7 @@ pub(crate) struct Upload<'a> {
     /// Bytes received so far.
     received: u64,
     /// Time spent waiting for memory.
-    without_room: Duration,
+    memory_wait_so_far: Duration,
     /// Number of copies of the received value that are in memory at once, and for which memory is
     /// reserved.
     copies: usize,
@@ -126,7 +126,7 @@ impl<'a> Upload<'a> {
             rest,
             waited: false,
             received: 0,
-            without_room: Duration::ZERO,
+            memory_wait_so_far: Duration::ZERO,
             copies: 1,
         }
     }
@@ -228,9 +228,9 @@ impl<'a> Upload<'a> {
         }
         let begun = Instant::now();
         let most = longest_wait(limits.deadline);
-        let patience = most.saturating_sub(self.without_room);
+        let patience = most.saturating_sub(self.memory_wait_so_far);
         let held = budget.wait(bytes, patience).await;
-        self.without_room += begun.elapsed();
+        self.memory_wait_so_far += begun.elapsed();
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
 
@@ -252,7 +252,7 @@ impl<'a> Upload<'a> {
 
     /// Returns the time spent waiting for memory.
     pub(crate) fn memory_wait(&self) -> Duration {
-        self.without_room
+        self.memory_wait_so_far
     }
 
     /// True if the body is not complete.

@@ -5,6 +5,8 @@
 //!  ask ── message: JoinRequest, with proof ──▶ routes ─▶ answers ─▶ joiners: listed for plans
 //!      ◀── message: JoinAnswer, with proof ───
 //! ```
+//!
+//! A proof shows that its sender knows the cluster's secret. Without a secret there are no proofs.
 
 pub(crate) mod answers;
 pub(crate) mod ask;

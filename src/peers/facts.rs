@@ -1,4 +1,5 @@
-//! Facts about the other nodes, shared by all loops of a node.
+//! What all loops of a node share about the other nodes: their links, their URLs, the reasons why
+//! connections failed, and the memory for their long requests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

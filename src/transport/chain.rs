@@ -185,7 +185,7 @@ impl Chain {
                 continue;
             }
             let which = link.which.clone();
-            match (signed_by(own, signer, now), link.signs_nothing) {
+            match (verify_signed_by(own, signer, now), link.signs_nothing) {
                 (Ok(()), None) => return Ok(()),
                 (_, Some(why)) => refused = Some(ChainDefect::SignsNothing { which, why }),
                 (Err(why), None) => refused = Some(ChainDefect::Unsigned { which, why }),
@@ -241,7 +241,7 @@ fn is_needed(cert: &CertificateDer<'_>, certs: &[CertificateDer<'_>]) -> bool {
 }
 
 /// Checks that a certificate signed another one, and that its constraints allow that.
-fn signed_by(
+fn verify_signed_by(
     own: &CertificateDer<'_>,
     signer: &CertificateDer<'_>,
     now: u64,

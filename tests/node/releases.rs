@@ -46,10 +46,10 @@ const KEYS: usize = VALUES + 6 + FULL;
 const FULL: usize = 4;
 const FULL_VALUE: [u8; 1024] = [b'q'; 1024];
 
-/// A fact about the fixture that its release decided when it wrote it.
+/// Facts about a fixture that only the release that wrote the fixture can tell.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Expected {
-    /// For the lone node and for the cluster.
+    /// The answers of the lone node and those of the cluster.
     of: BTreeMap<String, Told>,
     /// The length of each file of each directory.
     lengths: BTreeMap<String, BTreeMap<String, u64>>,

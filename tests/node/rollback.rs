@@ -72,7 +72,7 @@ fn until(status: u16, mut write: impl FnMut() -> u16) {
 }
 
 /// Waits until n0 has answered correctly for all keys.
-fn all_right(cluster: &Cluster) {
+fn wait_until_all_right(cluster: &Cluster) {
     wait_until("answers for all keys", || right(cluster, 0) == 3 * KEYS);
 }
 
@@ -118,7 +118,7 @@ fn an_older_copy_of_a_directory_is_not_authoritative_until_all_others_were_heard
     assert_eq!(some_right(&cluster, 0, KEYS / 4), 0, "n2 alone is not two of three");
     cluster.signal(1, Signal::CONT);
     cluster.settled();
-    all_right(&cluster);
+    wait_until_all_right(&cluster);
     wait_until("all copies", || cluster.local(0).len() == 2 * KEYS);
     cluster.stop(0);
     cluster.up(0);
@@ -143,7 +143,7 @@ fn a_file_system_that_was_put_back_is_noticed_by_what_the_others_were_told() {
         right(&cluster, node);
     }
     cluster.settled();
-    all_right(&cluster);
+    wait_until_all_right(&cluster);
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl Cassandra {
 struct Ports {
     peers: u16,
     clients: u16,
-    /// Port of the first node that `nodetool` uses.
+    /// Port for `nodetool`, on the first node only.
     jmx: u16,
 }
 

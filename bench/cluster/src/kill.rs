@@ -31,6 +31,7 @@ const HINTS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Delivery of the hints.
 struct Hints {
+    /// Number of hints that waited just before the node was started again.
     most: u64,
     /// Time from when the node listens again until no hint was left.
     took: Option<Duration>,

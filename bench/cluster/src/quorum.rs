@@ -41,8 +41,8 @@ struct Run {
 }
 
 const ONE_GET: &str = "GET, one node";
-const ONE_ALWAYS: &str = "PUT always, one node";
-const ONE_INTERVAL: &str = "PUT interval, one node";
+const ONE_PUT_ALWAYS: &str = "PUT always, one node";
+const ONE_PUT_INTERVAL: &str = "PUT interval, one node";
 const ETCD_GET: &str = "GET, etcd";
 const ETCD_PUT: &str = "PUT, etcd";
 
@@ -62,16 +62,23 @@ const ROWS: [Line; 10] = [
         ETCD_GET,
     ),
     (ETCD_GET, Kind::Etcd, false, true, ONE_GET, ETCD_GET),
-    (ONE_ALWAYS, Kind::One(SyncSetting::Always), true, true, ONE_ALWAYS, ETCD_PUT),
-    ("PUT always, three nodes", Kind::Three(SyncSetting::Always), true, true, ONE_ALWAYS, ETCD_PUT),
-    (ETCD_PUT, Kind::Etcd, true, true, ONE_ALWAYS, ETCD_PUT),
-    (ONE_INTERVAL, Kind::One(SyncSetting::Interval), true, true, ONE_INTERVAL, ETCD_PUT),
+    (ONE_PUT_ALWAYS, Kind::One(SyncSetting::Always), true, true, ONE_PUT_ALWAYS, ETCD_PUT),
+    (
+        "PUT always, three nodes",
+        Kind::Three(SyncSetting::Always),
+        true,
+        true,
+        ONE_PUT_ALWAYS,
+        ETCD_PUT,
+    ),
+    (ETCD_PUT, Kind::Etcd, true, true, ONE_PUT_ALWAYS, ETCD_PUT),
+    (ONE_PUT_INTERVAL, Kind::One(SyncSetting::Interval), true, true, ONE_PUT_INTERVAL, ETCD_PUT),
     (
         "PUT interval, three nodes",
         Kind::Three(SyncSetting::Interval),
         true,
         true,
-        ONE_INTERVAL,
+        ONE_PUT_INTERVAL,
         ETCD_PUT,
     ),
 ];

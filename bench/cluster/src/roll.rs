@@ -89,7 +89,7 @@ fn shown(values: &[f64]) -> Option<String> {
 /// The results of one roll.
 struct Roll {
     met: Tally,
-    /// Longest time from a node's signal until the node accepts a write.
+    /// Longest time from a node's SIGTERM until the node, started again, accepts a write.
     longest_restart: Duration,
 }
 

@@ -24,7 +24,7 @@ pub(crate) const REOPEN: &str = "seconds to reopen";
 /// as there are keys: 1 − e⁻².
 const LIVE_SHARE: f64 = 0.864_665;
 
-/// The figures of an engine in a row, repeat by repeat.
+/// The figures of an engine for one row of the table, one for each repeat.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     pub(crate) engine: Engine,

@@ -59,11 +59,11 @@ pub struct ColdHotArgs {
     #[command(flatten)]
     pub(crate) series: SeriesArgs,
 
-    /// Requests a second of the runs that write; k, M, G
+    /// Requests a second of the runs that write, with k, M or G
     #[arg(long, value_name = "RATE")]
     pub(crate) put_rate: Count,
 
-    /// Requests a second of the runs that read; k, M, G
+    /// Requests a second of the runs that read, with k, M or G
     #[arg(long, value_name = "RATE")]
     pub(crate) get_rate: Count,
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  start ─▶ samplers on ─▶ drain the ring repeatedly ─▶ samplers off ─▶ symbolize ─▶ done
 //!
-//!  another recording is in progress:  `start` fails with its requester and its end (`Busy`)
+//!  another recording is in progress:  `start` fails with `Busy`: that one's requester and end
 //!  the `Recording` is dropped:        samplers off, no result
 //! ```
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]

@@ -94,7 +94,7 @@ impl BoundedClock {
         let clock = Arc::new(Clock::start(origin, wall, persisted));
         let bounded = Self { clock, state: Mutex::new(State { version, failed: None }) };
         if let Some((bound, batch)) = bounded.next_bound(Now { mono: 0, wall }) {
-            store.commit(batch).map_err(in_store)?;
+            store.commit(batch).map_err(bound_error)?;
             bounded.bound_stored(bound, 0, Ok(()));
         }
         Ok(bounded)
@@ -177,12 +177,12 @@ fn bound_batch(version: Version, bound: u64) -> Batch {
     batch
 }
 
-fn in_store(source: lsm::Error) -> StartError {
+fn bound_error(source: lsm::Error) -> StartError {
     StartError::Store { what: "the clock's bound", source }
 }
 
 fn bound_record(engine: &Engine) -> Result<Option<Record>, StartError> {
-    engine.read(Space::Node, BOUND_KEY).map_err(in_store)
+    engine.read(Space::Node, BOUND_KEY).map_err(bound_error)
 }
 
 fn decode_bound(record: &Record) -> Result<u64, StartError> {
@@ -205,7 +205,7 @@ pub(crate) fn lower_bound<S: Store>(store: &S, bound: u64) -> Result<(), StartEr
     let Some(record) = bound_record(store.engine())? else { return Ok(()) };
     let mut version = record.view().version();
     version.time += 1;
-    store.commit(bound_batch(version, bound)).map_err(in_store)
+    store.commit(bound_batch(version, bound)).map_err(bound_error)
 }
 
 #[cfg(test)]

@@ -170,8 +170,8 @@ pub struct Plan {
     pub members: u64,
     /// Maximum number of nodes that may join during the run.
     pub joiners: usize,
-    /// Of the changes drawn while the reads of a move have not switched yet, those per thousand
-    /// that revert the move. The others have no effect.
+    /// Number per thousand of the changes drawn during a move, before its reads switch, that revert
+    /// the move. The others have no effect.
     pub aborts: u64,
     /// Changes per thousand that create or revoke a token, whether keys move or not.
     pub tokens: u64,

@@ -81,7 +81,7 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
 /// A disk was destroyed for good while a layout was decided whose metadata quorum of two includes
 /// that node. No simulated operator forces a layout, so the run could not heal.
 #[test]
-#[ignore = "nightly: a long seed"]
+#[ignore = "nightly: a long run"]
 fn a_wanted_layout_keeps_a_majority_of_its_council() {
     check(&Plan::from_seed(300_155));
 }
@@ -90,17 +90,18 @@ fn a_wanted_layout_keeps_a_majority_of_its_council() {
 /// record to a node that is not a replica; a read must still find the record. Seed 30013: a node
 /// that is down, and has lost its disk, would become the only member of the metadata quorum.
 #[test]
-#[ignore = "nightly: two long seeds"]
+#[ignore = "nightly: two long runs"]
 fn extra_holders_and_down_council_members_do_not_count() {
     for seed in [30_245, 30_013] {
         check(&with_members(seed));
     }
 }
 
-/// A node is restored to an earlier copy, becomes the only member of the metadata quorum during its
-/// rebuild, and restarts; then a node that was down returns with outdated knowledge.
+/// A node is restored to an earlier copy, becomes the only member of the council (the metadata
+/// quorum) during its rebuild, and restarts; then a node that was down returns with outdated
+/// knowledge.
 #[test]
-#[ignore = "nightly: a long seed"]
+#[ignore = "nightly: a long run"]
 fn a_rebuilt_council_member_keeps_its_seat() {
     check(&Plan::from_seed(130_026));
 }

@@ -33,7 +33,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_needs_command" -f -a "compare" 
 complete -c kvorum-bench -n "__fish_kvorum_bench_needs_command" -f -a "import" -d 'Convert outputs of wrk2 and wrk, or pages that quote them, into run directories'
 complete -c kvorum-bench -n "__fish_kvorum_bench_needs_command" -f -a "report" -d 'Write a self-contained HTML report about runs and series'
 complete -c kvorum-bench -n "__fish_kvorum_bench_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000; k, M, G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000, with k, M or G' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s t -l threads -d 'Threads, 1..256, at most as many as connections [default: 2, or 1 for one connection]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s s -l script -d 'Lua script, as wrk and wrk2 take it: setup, init, request, response, delay, done' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s H -l header -d 'Header for every request, "Name: value"; can be given several times' -r
@@ -43,7 +43,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l targe
 spread\t'The URLs share the load'"
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l mix -d 'Makes requests with keys and values here, without a script: methods and their percentages, as in put=50,get=45,delete=5; together 100 [default: get=100 if any of the following is given]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l keys -d 'Which keys: "seq", one after the other; "scattered", each once in an order far from sorted; "uniform"; "zipf", few of them often (theta 0.99); "latest:N", puts in sequence, and others among the last N put [default: uniform]' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l key-count -d 'How many different keys, 1 or more; k, M, G [default: 200k]' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l key-count -d 'How many different keys, 1 or more, with k, M or G [default: 200k]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l key-len -d 'Bytes of each key, up to 1024: "k" and its number with zeros before it [default: 16]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l value-len -d 'Bytes of each value put, up to 16 MiB; what is in it follows from --seed and the key [default: 64]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l seed -d 'Seed of all that is random here: keys, values, mix, arrivals' -r
@@ -51,7 +51,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l ca-fi
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l client-cert -d 'Certificate to show to https:// servers that ask for one, in PEM' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l client-key -d 'Private key of --client-cert, in PEM' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s d -l duration -d 'How long to send. s unless it says ms, m or h; up to 24h' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s R -l rate -d 'Requests a second over all connections, sent by plan whatever the server does; k, M, G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s R -l rate -d 'Requests a second over all connections, sent by plan whatever the server does, with k, M or G' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l warmup -d 'Sends for this long before anything is counted' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l arrival -d 'How requests lie in time: "even", as wrk2; "poisson", as from many independent users' -r -f -a "even\t'At even distances'
 poisson\t'At random times, as a Poisson process'"
@@ -71,7 +71,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l json 
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l strict -d 'Exit code 3 if there is a warning'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s v -l version -d 'Print the version'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000; k, M, G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000, with k, M or G' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s t -l threads -d 'Threads, 1..256, at most as many as connections [default: 2, or 1 for one connection]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s s -l script -d 'Lua script, as wrk and wrk2 take it: setup, init, request, response, delay, done' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s H -l header -d 'Header for every request, "Name: value"; can be given several times' -r
@@ -81,7 +81,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l tar
 spread\t'The URLs share the load'"
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l mix -d 'Makes requests with keys and values here, without a script: methods and their percentages, as in put=50,get=45,delete=5; together 100 [default: get=100 if any of the following is given]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l keys -d 'Which keys: "seq", one after the other; "scattered", each once in an order far from sorted; "uniform"; "zipf", few of them often (theta 0.99); "latest:N", puts in sequence, and others among the last N put [default: uniform]' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l key-count -d 'How many different keys, 1 or more; k, M, G [default: 200k]' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l key-count -d 'How many different keys, 1 or more, with k, M or G [default: 200k]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l key-len -d 'Bytes of each key, up to 1024: "k" and its number with zeros before it [default: 16]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l value-len -d 'Bytes of each value put, up to 16 MiB; what is in it follows from --seed and the key [default: 64]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l seed -d 'Seed of all that is random here: keys, values, mix, arrivals' -r
@@ -98,8 +98,8 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l out
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l slo -d 'What a trial must meet: pNN, mean and max below a time in us, ms or s, errors below a percentage. Latency counts from the intended start; without a term for errors, errors<0.1% is added' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s d -l duration -d 'How long a trial is; the first are half as long. s unless it says ms, m or h' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l warmup -d 'Sends for this long before each trial; nothing of it is counted' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l from -d 'Lowest rate, 1 request a second or more; k, M, G [default: a hundredth of --to, or of what a closed loop brings]' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l to -d 'Highest rate, requests a second, up to 10M; k, M, G: no trial sends more, and there is no closed loop, which would [default: twice what a closed loop brings]' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l from -d 'Lowest rate, 1 request a second or more, with k, M or G [default: a hundredth of --to, or of what a closed loop brings]' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l to -d 'Highest rate, requests a second, up to 10M, with k, M or G: no trial sends more, and there is no closed loop, which would [default: twice what a closed loop brings]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l precision -d 'How far the rate that passes and the one that fails may be apart, 0.5%..100%' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l repeats -d 'Trials at each of these two, of which a majority must agree, 1..9' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l also -d 'Search also with these requests in place of the first: a mix, as in get=100, or a script\'s file. Can be given several times' -r
@@ -109,7 +109,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l ver
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l json -d 'Print series.json in the end instead of the summary'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l restart -d 'Start the server of --server anew for each trial'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000; k, M, G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000, with k, M or G' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s t -l threads -d 'Threads, 1..256, at most as many as connections [default: 2, or 1 for one connection]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s s -l script -d 'Lua script, as wrk and wrk2 take it: setup, init, request, response, delay, done' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s H -l header -d 'Header for every request, "Name: value"; can be given several times' -r
@@ -119,7 +119,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l ta
 spread\t'The URLs share the load'"
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l mix -d 'Makes requests with keys and values here, without a script: methods and their percentages, as in put=50,get=45,delete=5; together 100 [default: get=100 if any of the following is given]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l keys -d 'Which keys: "seq", one after the other; "scattered", each once in an order far from sorted; "uniform"; "zipf", few of them often (theta 0.99); "latest:N", puts in sequence, and others among the last N put [default: uniform]' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l key-count -d 'How many different keys, 1 or more; k, M, G [default: 200k]' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l key-count -d 'How many different keys, 1 or more, with k, M or G [default: 200k]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l key-len -d 'Bytes of each key, up to 1024: "k" and its number with zeros before it [default: 16]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l value-len -d 'Bytes of each value put, up to 16 MiB; what is in it follows from --seed and the key [default: 64]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l seed -d 'Seed of all that is random here: keys, values, mix, arrivals' -r
@@ -133,8 +133,8 @@ alloc\t'Bytes that were allocated'
 lock\t'Time waited for locks and queues'
 wall\t'Time, running or not'"
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l out -d 'Where the series is kept: an empty directory, or one to be made [default: named after the time, in the current one]' -r -F
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l put-rate -d 'Requests a second of the runs that write; k, M, G' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l get-rate -d 'Requests a second of the runs that read; k, M, G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l put-rate -d 'Requests a second of the runs that write, with k, M or G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l get-rate -d 'Requests a second of the runs that read, with k, M or G' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l put-script -d 'Script of the runs that write, in place of keys and values made here' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l get-script -d 'Script of the runs that read' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l prepare -d 'What each store holds before: "keys", every key of --key-count once; FILE.lua:N, N requests of a script' -r

@@ -19,7 +19,7 @@ pub(crate) struct Events {
     /// True once the node stops.
     stopping: Rc<Cell<bool>>,
     events: mpsc::Receiver<Bytes>,
-    /// Token by which the stream was requested; `None` = requested by another right.
+    /// Token by which the stream was requested; `None` = admitted without a token of the layout.
     token: Option<Rc<CachedToken>>,
     _held: MemoryReservation,
     _open: Open,

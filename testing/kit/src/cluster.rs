@@ -234,8 +234,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks oracle C (all replicas hold the same) where every node holds every key: waits until
-    /// all nodes hold the same records. Reads the keys that still differ after `by_itself` from all
+    /// Checks that all replicas become equal where every node holds every key: waits until all
+    /// nodes hold the same records. Reads the keys that still differ after `by_itself` from all
     /// replicas, which must make them equal.
     pub fn wait_until_equal(&self, by_itself: Duration) -> Result<Agreement, Failure> {
         let begun = Instant::now();
@@ -263,7 +263,7 @@ impl Cluster {
         }
     }
 
-    /// Checks now that all nodes hold the same records (oracle C). Returns the number of keys.
+    /// Checks now that all nodes hold the same records. Returns the number of keys.
     pub fn check_equal(&self) -> Result<usize, Failure> {
         let nodes = 0..self.nodes.len();
         let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
@@ -293,7 +293,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks oracle A (no acknowledged write is lost) and oracle F (no value is invented):
+    /// Checks that no acknowledged write is lost and that no value is invented:
     /// compares the answers of every node, as a coordinator with the default quorum, by range and
     /// by key, with the ledger. Two reads may differ, because a write with an unknown outcome may
     /// still arrive as a hint.

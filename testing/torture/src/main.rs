@@ -33,7 +33,7 @@ struct Args {
     /// Sizes and times as in `cargo test`
     #[arg(long)]
     quick: bool,
-    /// What chance begins with
+    /// The seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// A directory for the curves of the row overload, as CSV and SVG
@@ -61,7 +61,7 @@ enum Row {
     Powercut,
     /// Row 9: a full disk (root)
     Diskfull,
-    /// Row 10: EIO (strace; root for the real one)
+    /// Row 10: failing writes and syncs (injected by strace; root for a real EIO)
     Fsync,
     /// Row 12: too few file descriptors
     Fds,
@@ -89,7 +89,8 @@ enum Row {
     Finalize,
     /// A node killed and back
     Killed,
-    /// How lives begin and end: young directories, stops and kills in a row, full, gone
+    /// Starts and ends of a process: new directories, stops and kills in a row, a full disk, a
+    /// removed directory
     Lives,
     /// Ranges while nodes are killed
     Scans,
@@ -101,7 +102,8 @@ enum Row {
     Clocks,
     /// Row 23: a clock that is off by a day, also from the start (libfaketime)
     Wrongclock,
-    /// Quorums of every size on shared keys: what overlaps is told and comes after (libfaketime)
+    /// Quorums of every size on shared keys: if two overlap, the later one answers no older version
+    /// (libfaketime)
     Mixed,
     /// Row 24: a power cut at all replicas (root, loop devices)
     Blackout,
@@ -113,10 +115,10 @@ enum Row {
     Repair,
     /// Row 28: deletes that a node misses for longer than hints are kept (root for a cut link)
     Purge,
-    /// Row 28: what befalls nodes while a round proves that deletes are everywhere (root for a full
-    /// disk, libfaketime for a clock)
+    /// Row 28: faults of nodes during repair rounds (root for a full disk, libfaketime for a wrong
+    /// clock)
     Strikes,
-    /// Row 28: nodes that are struck between two steps of such a round (strace)
+    /// Row 28: faults of nodes between two steps of a repair round (strace)
     Between,
     /// Rows 15 to 18, 20, 22, 23 and 30: histories of keys with conditional writes (root,
     /// libfaketime for the clocks)
@@ -137,7 +139,7 @@ enum Row {
     Fuzz,
     /// Row 33: 2,000 slow clients
     Slow,
-    /// Clients that read slowly but steadily, and such as stop
+    /// Clients that read slowly but steadily, and clients that stop reading
     Steady,
     /// Idle clients that take all places while nodes come and go
     Crowd,

@@ -111,9 +111,10 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     }
 }
 
-/// Runs each command of the tour as written, while a client sends requests.
+/// Runs the commands of `docs/guide/tour.md` that add and remove nodes, as written, while a client
+/// sends requests.
 #[test]
-fn the_tour_of_the_guide() {
+fn the_tour_adds_and_removes_nodes() {
     let dev = Dev::start(1, &FLAGS);
     for number in 0..KEYS {
         assert_eq!(dev.client(0).put(&key(number), b"value").status, 201);

@@ -21,7 +21,7 @@ pub struct RequestArgs {
     #[arg(value_name = "SCRIPT ARGS", last = true)]
     pub args: Vec<String>,
 
-    /// Connections to keep open, over all threads, 1..20000; k, M, G
+    /// Connections to keep open, over all threads, 1..20000, with k, M or G
     #[arg(short, long, value_name = "N", default_value = "10")]
     pub connections: Count,
 
@@ -64,7 +64,7 @@ pub struct RequestArgs {
     #[arg(long, value_name = "ORDER", conflicts_with = "script")]
     pub keys: Option<String>,
 
-    /// How many different keys, 1 or more; k, M, G [default: 200k]
+    /// How many different keys, 1 or more, with k, M or G [default: 200k]
     #[arg(long, value_name = "N", conflicts_with = "script")]
     pub key_count: Option<Count>,
 
@@ -119,7 +119,7 @@ pub struct LoadArgs {
     #[arg(short, long, value_name = "TIME", default_value = "10s")]
     pub duration: Time,
 
-    /// Requests a second over all connections, sent by plan whatever the server does; k, M, G
+    /// Requests a second over all connections, sent by plan whatever the server does, with k, M or G
     #[arg(short = 'R', long, value_name = "RATE", conflicts_with = "closed")]
     pub rate: Option<Rate>,
 

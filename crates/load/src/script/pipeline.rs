@@ -1,5 +1,5 @@
-//! Counts the requests in the string that `request()` returns. As in wrk, only the first string is
-//! counted.
+//! Counts the requests in a string that the script's `request()` returns. As in wrk, only the
+//! string of the first call is counted.
 
 /// Maximum number of headers of one request. A script with more is mistaken.
 const MAX_HEADERS: usize = 256;

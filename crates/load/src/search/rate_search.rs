@@ -455,7 +455,7 @@ fn describe(
     text
 }
 
-/// Returns the figures in a row of `curve.csv`. Unknown figures are empty.
+/// Returns the figures for one row of `curve.csv`. Unknown figures are empty.
 fn cells(figures: &TrialFigures) -> String {
     let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
     let at = |quantile| figures.known(Quantity::Quantile(quantile)).map(|ms| format!("{ms:.4}"));

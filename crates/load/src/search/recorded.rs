@@ -1,4 +1,4 @@
-//! Commands that compare the recordings of two trials.
+//! Shell commands, printed at the end of a search, that compare the profiles of two trials.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

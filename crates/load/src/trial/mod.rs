@@ -2,7 +2,8 @@
 //! server, and stores the results on disk.
 //!
 //! ```text
-//!   server_under_test.rs  the server: started or already running, prepared, idle; observed
+//!   server_under_test.rs  the server: its start, unless it runs already; its preparation; the wait
+//!                         until it is idle; its observation during the trial
 //!   workload.rs           the requests
 //!   prepare.rs            the data written before the trial
 //!   trial_figures.rs      the results, as used by verdicts and limits

@@ -98,8 +98,8 @@ impl TrialFigures {
         self.written.mean() / MS
     }
 
-    /// Returns the number of CPUs that neither the servers on this machine nor the client used, if
-    /// known.
+    /// Returns the number of CPUs that processes other than the client and the servers on this
+    /// machine used, if known.
     pub(crate) fn others_cpus(&self) -> Option<f64> {
         let machine = self.servers.first()?.machine_cpus;
         let servers: f64 = self.servers.iter().map(|usage| usage.cpu_s / usage.seconds).sum();

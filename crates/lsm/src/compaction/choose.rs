@@ -130,7 +130,7 @@ fn choose_purge(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
 
 /// Estimated share of its input that a compaction of these tables would drop. If nothing below
 /// overlaps them, they are rewritten in place; otherwise they go one level deeper, where each
-/// purged record is assumed to hide another one.
+/// purged record is assumed to hide another one, which is dropped too.
 fn purged_part(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShape<'_>]) -> f64 {
     let sum = |sum: (u64, u64), table: &TableShape<'_>| {
         (sum.0.saturating_add(table.purgeable), sum.1.saturating_add(table.entries))

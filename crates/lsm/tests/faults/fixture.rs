@@ -30,7 +30,7 @@ fn options() -> Options {
 }
 
 /// The flushed batches, and the record with every field, which is flushed too.
-fn first_life() -> (Vec<Vec<Write>>, Fields<'static>) {
+fn flushed_writes() -> (Vec<Vec<Write>>, Fields<'static>) {
     let mut hint = Write::put(b"hint", 3, b"for another".to_vec());
     hint.space = Space::Hints;
     let mut counter = Write::put(b"counter", 2, b"41".to_vec());
@@ -48,7 +48,7 @@ fn first_life() -> (Vec<Vec<Write>>, Fields<'static>) {
 }
 
 /// The batches that stay in the log.
-fn second_life() -> Vec<Vec<Write>> {
+fn logged_writes() -> Vec<Vec<Write>> {
     let mut counter = Write::put(b"counter", 2, b"42".to_vec());
     counter.ballot = 10;
     vec![
@@ -59,9 +59,9 @@ fn second_life() -> Vec<Vec<Write>> {
 }
 
 fn expected() -> Model {
-    let (first, fields) = first_life();
+    let (first, fields) = flushed_writes();
     let mut model = Model::default();
-    for writes in first.iter().chain(&second_life()) {
+    for writes in first.iter().chain(&logged_writes()) {
         model.apply(writes);
     }
     let record = Record::new(b"full", &fields, b"with every field");
@@ -93,11 +93,11 @@ fn all_fields() -> Fields<'static> {
 fn make() -> MemDisk {
     let disk = MemDisk::new();
     let db = open(&disk, &options()).unwrap();
-    let (first, full) = first_life();
+    let (first, full) = flushed_writes();
     first.iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
     write_full(&db, &full);
     db.flush().unwrap();
-    second_life().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
+    logged_writes().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
     disk.fail(Fault::forever(Op::Create, 28).suffix(".sst"));
     db.close().unwrap();
     disk.clear_faults();

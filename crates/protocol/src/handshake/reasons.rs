@@ -27,11 +27,11 @@ pub enum Reason {
     Namesake,
     /// The other side is this node.
     Itself,
-    /// A later process with the other side's disk is known.
+    /// This node knows a later process with the other side's disk.
     Outlived,
     /// The other side knows a later process with this node's disk.
     Fenced,
-    /// A process with another disk is connected as the other side's node.
+    /// This node is connected to a process that has another disk and runs as the other side's node.
     Taken,
     /// The other side is connected to a process that has another disk and runs as this node.
     Replaced,

@@ -44,9 +44,10 @@ pub(crate) struct Founding {
 /// Answers of peers about their cluster.
 #[derive(Debug, Default)]
 struct PeerAnswers {
-    /// The cluster id that each peer reported last; `None` = the peer has none.
+    /// The cluster id that each peer reported last, in a handshake or when asked; `None` = the peer
+    /// has none.
     clusters: BTreeMap<NodeId, Option<ClusterId>>,
-    /// Peers whose last answer to this founder was that they have no id.
+    /// Peers that had no id when this founder last asked them. Handshakes do not count.
     without: BTreeSet<NodeId>,
 }
 

@@ -177,8 +177,8 @@ impl Changes {
             let record = state.record(&key, ballot);
             return self.store_round(cx, id, record, then);
         }
-        // The leader that received the write may still find the condition true, because the leader
-        // does not learn of this answer.
+        // The other leader, to which the write was forwarded before, does not learn of this answer,
+        // and may still find the condition true.
         if self.slots.work(id).elsewhere && !matches!(then, Done::Changed { .. }) {
             self.slots.get_mut(id).detail = Some(OTHER_LEADER_SILENT.to_owned());
             return self.fail_change(cx, id, FailureKind::TooFew);

@@ -12,8 +12,8 @@
 //!      └─ of another placement ──▶ Superseded; the request may have been carried out
 //! ```
 //!
-//! The second check makes every reply that counts under a view precede this node's change to
-//! another placement, however long store and disk take.
+//! Because of the second check, a node sends each reply that counts under a view before it changes
+//! to another placement, however long store and disk take.
 
 use std::collections::VecDeque;
 

@@ -126,7 +126,7 @@ impl HintLedger {
     }
 }
 
-/// Subtracts down to 0 at most; returns the amount subtracted.
+/// Subtracts, but not below 0; returns the amount subtracted.
 fn subtract(count: &AtomicU64, by: u64) -> u64 {
     let less = |held: u64| Some(held.saturating_sub(by));
     let held = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

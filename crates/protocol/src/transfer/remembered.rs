@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_its_traces_keeps_what_may_have_been_chosen_with_them() {
+    fn a_node_that_lost_its_traces_counts_as_a_holder_of_each() {
         let own = NodeId(1);
         let lost = Recollections { own, until: OwnTraces::Lost, ..recollections(&BEFORE, 1) };
         let remember = |traces: &[(u16, Remembered)]| {

@@ -95,8 +95,8 @@ pub(crate) struct Client {
     pub(crate) refused: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
-    /// True if this client's coordinator does another client's append next.
-    pub(crate) has_heir: bool,
+    /// True if this client's coordinator keeps the record, for another client's append.
+    pub(crate) keeps_record: bool,
     /// The record, stored by a majority, from which the next append continues.
     pub(crate) kept: Option<Record>,
 }
@@ -113,7 +113,7 @@ pub(crate) enum Step {
 impl Client {
     pub(crate) fn new(number: u8, op: Op) -> Self {
         let (phase, tried, kept) = (Phase::Ready, None, None);
-        Self { number, op, phase, tries: 0, refused: false, tried, has_heir: false, kept }
+        Self { number, op, phase, tries: 0, refused: false, tried, keeps_record: false, kept }
     }
 
     /// Returns the ballot. Two clients may have the same ballot; a replica then promises it to only
@@ -221,7 +221,7 @@ impl Client {
                     return Step::Wait;
                 }
                 let value = told(record, &op);
-                self.kept = self.has_heir.then(|| record.clone());
+                self.kept = self.keeps_record.then(|| record.clone());
                 self.answer(value)
             }
             Reply::Newer { below } if *fate => {

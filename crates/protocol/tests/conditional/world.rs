@@ -230,7 +230,7 @@ impl Model for World {
     fn init_states(&self) -> Vec<State> {
         let client = |(n, (op, _)): (usize, &(Op, u8))| Client::new(n as u8, op.clone());
         let mut clients: Vec<Client> = self.ops.iter().enumerate().map(client).collect();
-        clients[0].has_heir = self.goes_on;
+        clients[0].keeps_record = self.goes_on;
         let state = State {
             replicas: std::array::from_fn(|_| Replica::new()),
             clients,

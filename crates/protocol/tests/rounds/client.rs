@@ -1,4 +1,4 @@
-//! Clients and their coordinators, with one operation each.
+//! Clients and their coordinators, with one operation each, in the model of repair rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,7 @@
-//! The rules of the protocol. A test leaves out each rule, to show the failure that it prevents.
+//! The rules of the protocol of repair rounds. A test leaves out each rule, to show the failure
+//! that it prevents.
 
-/// The behavior of nodes, coordinators and rounds.
+/// The behavior of nodes, coordinators and repair rounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     /// A repair fence (`seal`) is durable before its node answers the round.
@@ -24,7 +25,7 @@ pub(crate) struct Rules {
     pub(crate) later_round_ends_earlier: bool,
     /// If two rounds have fenced some nodes each, the round whose driver has the greater id backs
     /// off.
-    pub(crate) later_lets_go: bool,
+    pub(crate) greater_id_backs_off: bool,
     /// A node that missed a commit adopts the proof before the node is compared.
     pub(crate) lagging_takes_over: bool,
     /// A record that may be purged is not compared, nor brought to a node without it.
@@ -101,7 +102,7 @@ pub(crate) const RULES: Rules = Rules {
     refused_read_takes_ballot: true,
     all_take_part: true,
     later_round_ends_earlier: true,
-    later_lets_go: true,
+    greater_id_backs_off: true,
     lagging_takes_over: true,
     sums_skip_purgeable: true,
     exchange_brings_newest: true,

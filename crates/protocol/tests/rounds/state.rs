@@ -1,5 +1,5 @@
-//! The state of the model: one key on three replicas, clients and rounds, and the effect of each
-//! event.
+//! The state of the model: one key on three replicas, clients and repair rounds, and the effect of
+//! each event.
 
 use std::collections::BTreeSet;
 

@@ -28,7 +28,7 @@ impl World {
                 }
                 let driver = state.rounds[number].id.1;
                 let held_by = state.held_by(*to, number);
-                held_by.is_none_or(|held_by| rules.later_lets_go && held_by.id.1 < driver)
+                held_by.is_none_or(|held_by| rules.greater_id_backs_off && held_by.id.1 < driver)
             }
             Action::Round(n) => {
                 let round = &state.rounds[*n];

@@ -11,7 +11,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 /// that a left-out rule would prevent.
 pub(crate) const MOST_STATES: usize = 2_000_000;
 
-/// The maximum number of steps of a trace that proves that a rule is needed.
+/// The maximum number of steps of a path that proves that a rule is needed.
 const MOST_STEPS: usize = 20;
 
 /// A model that can be searched.
@@ -30,7 +30,7 @@ pub(crate) trait Searched:
 pub(crate) struct Seen {
     /// The first violated property, and the number of steps to the violation.
     pub(crate) broken: Option<(&'static str, usize)>,
-    /// True if some trace reaches the end.
+    /// True if each `sometimes` property of the world, such as its end, holds on some path.
     pub(crate) has_ended: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     seen
 }
 
-/// Follows random traces to their ends, until any property is violated or, if `only` is given, that
+/// Follows random paths to their ends, until any property is violated or, if `only` is given, that
 /// property.
 pub(crate) fn walk<M: Searched>(
     name: &str,
@@ -68,7 +68,7 @@ pub(crate) fn walk<M: Searched>(
     seen
 }
 
-/// True if some trace reaches the end among a world's first states.
+/// True if some path reaches the end among a world's first states.
 pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     let may = world.properties().into_iter().filter(|may| !may.expectation.discovery_is_failure());
     let until = HasDiscoveries::AllOf(may.map(|may| may.name).collect());
@@ -82,7 +82,7 @@ pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
 /// returns the least number.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
-    // The first trace found need not be the shortest.
+    // The first path found need not be the shortest.
     loop {
         let until = HasDiscoveries::AnyOf([property].into());
         let most = found.as_ref().map_or(MOST_STEPS, |path| path.clone().into_actions().len() - 1);
@@ -111,7 +111,7 @@ impl Seen {
     }
 }
 
-/// Returns the length of a trace; prints it if `MODEL_TRACES` is set.
+/// Returns the length of a path; prints it if `MODEL_TRACES` is set.
 fn shown<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
     let actions = path.clone().into_actions();
     if env::var("MODEL_TRACES").is_ok() {

@@ -65,7 +65,7 @@ fn of_one_version_the_hint_with_the_greatest_ballot_stays() {
 }
 
 #[test]
-fn hints_for_who_has_left_go_with_the_next_start() {
+fn hints_for_nodes_that_left_are_removed_at_the_next_start() {
     let stage = TestNode::of(&["a", "b", "bb", "c"]);
     let nodes = [1, 2, 3].map(NodeId);
     for (n, key) in [b"k", b"l", b"m", b"n"].into_iter().enumerate() {

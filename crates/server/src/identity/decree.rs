@@ -14,7 +14,7 @@ use protocol::layout::{DecreeError, Layout, VoterId};
 use protocol::{ClusterId, MembershipState, NodeId};
 
 use super::marker::Directory;
-use super::{LIVES, format, in_store, layouts, newest, read, unreadable};
+use super::{LIVES, format, identity_error, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -34,13 +34,13 @@ impl SurvivingDirectory {
         let Some((kept, _)) = read(engine)? else {
             return Err(another("it belongs to no node of a cluster yet"));
         };
-        let stored = engine.read(Space::Node, layouts::KEY).map_err(in_store)?;
+        let stored = engine.read(Space::Node, layouts::KEY).map_err(identity_error)?;
         let Some(stored) = stored else {
             return Err(another("it is of a release before layouts: start the node once"));
         };
         let record = LayoutsRecord::decode(&stored.value());
         let record = record.map_err(|why| unreadable("the cluster's layout", why))?;
-        let lives = engine.read(Space::Node, LIVES).map_err(in_store)?;
+        let lives = engine.read(Space::Node, LIVES).map_err(identity_error)?;
         let lives = lives.map(|lives| format::decode_lives(&lives.value())).transpose();
         let marker = lives
             .map_err(|why| unreadable("the record of the node's earlier starts (lives)", why))?;
@@ -107,8 +107,8 @@ impl SurvivingDirectory {
         let origin = protocol::origin_of(&self.name);
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();
-        batch.put(Space::Node, layouts::KEY, version, &record).map_err(in_store)?;
+        batch.put(Space::Node, layouts::KEY, version, &record).map_err(identity_error)?;
         batch.make_durable();
-        store.commit(batch).map_err(in_store)
+        store.commit(batch).map_err(identity_error)
     }
 }

@@ -24,7 +24,7 @@ const PROOF_FORMAT: u8 = 1;
 const FORMER_FORMAT: u8 = 1;
 
 /// Format of a version time record.
-const TIME_FORMAT: u8 = 1;
+const VERSION_TIME_FORMAT: u8 = 1;
 
 const NAMED: u8 = 1;
 
@@ -138,11 +138,11 @@ pub(super) fn decode_former(bytes: &[u8]) -> Result<FormerDisks, Unreadable> {
 }
 
 pub(super) fn encode_time(time: u64) -> Vec<u8> {
-    std::iter::once(TIME_FORMAT).chain(time.to_le_bytes()).collect()
+    std::iter::once(VERSION_TIME_FORMAT).chain(time.to_le_bytes()).collect()
 }
 
 pub(super) fn decode_time(bytes: &[u8]) -> Result<u64, Unreadable> {
-    check_format(bytes, TIME_FORMAT)?;
+    check_format(bytes, VERSION_TIME_FORMAT)?;
     let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     bytes[1..].try_into().map(u64::from_le_bytes).map_err(|_| damaged())
 }

@@ -16,7 +16,7 @@ use protocol::{
 };
 
 use super::format::{self, StoredIdentity};
-use super::{KEY, PROOF, data_without_identity, in_store, layouts, newest, read, unreadable};
+use super::{KEY, PROOF, data_without_identity, identity_error, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -73,9 +73,9 @@ impl Candidate {
         let bytes = [new.incarnation.0, new.voter.0].map(u64::to_le_bytes);
         let version = Version { time: newest(engine)? + 1, origin: 0 };
         let mut batch = Batch::new();
-        batch.put(Space::Node, CANDIDATE, version, bytes.as_flattened()).map_err(in_store)?;
+        batch.put(Space::Node, CANDIDATE, version, bytes.as_flattened()).map_err(identity_error)?;
         batch.make_durable();
-        store.commit(batch).map_err(in_store)?;
+        store.commit(batch).map_err(identity_error)?;
         Ok(Some(new))
     }
 
@@ -116,10 +116,10 @@ impl Candidate {
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();
         for (key, value) in [(KEY, &kept.encode()), (PROOF, &proof), (layouts::KEY, &record)] {
-            batch.put(Space::Node, key, version, value).map_err(in_store)?;
+            batch.put(Space::Node, key, version, value).map_err(identity_error)?;
         }
         batch.make_durable();
-        store.commit(batch).map_err(in_store)
+        store.commit(batch).map_err(identity_error)
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn is_candidate(engine: &Engine) -> Result<bool, StartError> {
 }
 
 fn stored(engine: &Engine) -> Result<Option<Candidate>, StartError> {
-    let Some(record) = engine.read(Space::Node, CANDIDATE).map_err(in_store)? else {
+    let Some(record) = engine.read(Space::Node, CANDIDATE).map_err(identity_error)? else {
         return Ok(None);
     };
     let value = record.value();

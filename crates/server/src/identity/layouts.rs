@@ -4,7 +4,7 @@ use lsm::{Batch, Engine, PurgeRule, Space};
 use protocol::layout::{Layout, Voter};
 use protocol::{EncodedLayouts, Layouts, Logs, MembershipState, NodeId, Shared};
 
-use super::{Identity, NodeSettings, OwnRecords, in_store, unreadable};
+use super::{Identity, NodeSettings, OwnRecords, identity_error, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -22,7 +22,7 @@ impl Identity {
         state: MembershipState,
     ) -> Result<Layouts, StartError> {
         let first = named.first_layout();
-        let stored = store.engine().read(Space::Node, KEY).map_err(in_store)?;
+        let stored = store.engine().read(Space::Node, KEY).map_err(identity_error)?;
         let layouts = match &stored {
             Some(record) => Layouts::decode(&record.value(), first)
                 .map_err(|why| unreadable("the cluster's layout", why))?,
@@ -40,7 +40,7 @@ impl Identity {
         if stored.is_none_or(|stored| stored.value() != record) {
             let mut batch = self.lock().batch(&[(KEY, &record)]);
             batch.make_durable();
-            store.commit(batch).map_err(in_store)?;
+            store.commit(batch).map_err(identity_error)?;
         }
         Ok(layouts)
     }
@@ -59,14 +59,14 @@ impl Identity {
 /// Returns the layouts record for a copied directory, without its votes: votes cast after the copy
 /// was made are missing from it.
 pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
-    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let stored = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
     without.map_err(|why| unreadable("the cluster's layout", why))
 }
 
 /// Returns the node id and layout stored in a directory, if that layout is in force.
 pub(super) fn layout_in_force(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
-    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let stored = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let Some(record) = stored else { return Ok(None) };
     let rules = Layouts::overriding_layout(&record.value());
     rules.map_err(|why| unreadable("the cluster's layout", why))
@@ -79,7 +79,7 @@ pub(super) fn of_single_node(
     engine: &Engine,
     named: NodeSettings<'_>,
 ) -> Result<Option<(Vec<u8>, Layout)>, StartError> {
-    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let stored = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let Some(record) = stored else { return Ok(None) };
     let changed = Layouts::of_single_node(&record.value(), &named.first_layout())
         .map_err(|why| unreadable("the cluster's layout", why))?;

@@ -267,7 +267,7 @@ pub(crate) fn mark_records_lost<S: Store>(store: &S, lost_before: u64) -> Result
     let mut batch = Batch::new();
     let put = batch.put(Space::Node, KEY, version, &kept.encode());
     let written = put.and_then(|()| store.commit(batch));
-    written.map_err(in_store)
+    written.map_err(identity_error)
 }
 
 /// Stores what the opening of an identity has changed, durably.
@@ -291,7 +291,7 @@ fn store_opened<S: Store>(
     }
     let mut batch = state.batch(&records);
     batch.make_durable();
-    store.commit(batch).map_err(in_store)
+    store.commit(batch).map_err(identity_error)
 }
 
 impl Identity {
@@ -604,7 +604,7 @@ impl Identity {
         for node in view.ids() {
             let name = shared.name_of(node);
             let key = [MISSED_MARKS, name.as_bytes()].concat();
-            let stored = engine.read(Space::Node, &key).map_err(in_store)?;
+            let stored = engine.read(Space::Node, &key).map_err(identity_error)?;
             if let Some(record) = stored {
                 let found = shared.transfer.missed.load(node, &record.value());
                 found
@@ -734,11 +734,11 @@ fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
 
 /// Returns a message if a directory has data and no identity.
 fn data_without_identity(engine: &Engine) -> Result<Option<&'static str>, StartError> {
-    let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
+    let used = engine.read(Space::Node, BOUND_KEY).map_err(identity_error)?.is_some();
     Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
 }
 
-fn in_store(source: lsm::Error) -> StartError {
+fn identity_error(source: lsm::Error) -> StartError {
     StartError::Store { what: "the node's identity", source }
 }
 

@@ -7,14 +7,14 @@ use protocol::{FormerDisks, Incarnation, Proof};
 
 use super::format::{self, StoredIdentity};
 use super::{
-    FIRST, FORMER_DISKS, KEY, PEER, PEERS_END, PROOF, PeerRecord, RECOVERED_WORDS, in_store,
+    FIRST, FORMER_DISKS, KEY, PEER, PEERS_END, PROOF, PeerRecord, RECOVERED_WORDS, identity_error,
     unreadable,
 };
 use crate::start_error::StartError;
 
 /// Reads the directory's identity and the version of its record.
 pub(super) fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError> {
-    let record = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let record = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let Some(record) = record else { return Ok(None) };
     let kept = StoredIdentity::decode(&record.value());
     let kept = kept.map_err(|why| unreadable("the node's identity", why))?;
@@ -23,7 +23,7 @@ pub(super) fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>,
 
 /// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
 pub(super) fn idempotency_recovered_until(engine: &Engine) -> Result<u64, StartError> {
-    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
+    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(identity_error)?;
     let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
     let what = "what the node has learned anew of idempotency keys (recovered-words)";
     stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
@@ -31,14 +31,14 @@ pub(super) fn idempotency_recovered_until(engine: &Engine) -> Result<u64, StartE
 
 /// Reads the former disks of this node.
 pub(super) fn former_disks(engine: &Engine) -> Result<FormerDisks, StartError> {
-    let stored = engine.read(Space::Node, FORMER_DISKS).map_err(in_store)?;
+    let stored = engine.read(Space::Node, FORMER_DISKS).map_err(identity_error)?;
     let stored = stored.map(|record| format::decode_former(&record.value())).transpose();
     let what = "the former disks of the node (former-disks)";
     stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
 }
 
 pub(super) fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
-    let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
+    let stored = engine.read(Space::Node, PROOF).map_err(identity_error)?;
     let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
     proof.map_err(|why| unreadable("the repair seal and watermark (proof)", why))
 }
@@ -47,13 +47,13 @@ pub(super) fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
 pub(super) fn peers(engine: &Engine) -> Result<BTreeMap<String, PeerRecord>, StartError> {
     let mut peers = BTreeMap::new();
     let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
-    while let Some((key, record)) = scan.next().map_err(in_store)? {
+    while let Some((key, record)) = scan.next().map_err(identity_error)? {
         let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
         let claim = format::decode_peer(record.value()).map_err(|why| {
             unreadable(format!("persisted state of node {}", name.escape_debug()), why)
         })?;
         let first = engine.read(Space::Node, &[FIRST, name.as_bytes()].concat());
-        let first = first.map_err(in_store)?.and_then(|record| {
+        let first = first.map_err(identity_error)?.and_then(|record| {
             let value = record.value();
             let number = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             number.and_then(Incarnation::of_number)
@@ -67,7 +67,7 @@ pub(super) fn peers(engine: &Engine) -> Result<BTreeMap<String, PeerRecord>, Sta
 pub(super) fn newest(engine: &Engine) -> Result<u64, StartError> {
     let mut newest = 0;
     let mut scan = engine.snapshot().scan(Space::Node, &[], None);
-    while let Some((_, record)) = scan.next().map_err(in_store)? {
+    while let Some((_, record)) = scan.next().map_err(identity_error)? {
         newest = newest.max(record.version().time);
     }
     Ok(newest)

@@ -169,8 +169,8 @@ pub(crate) struct Ledger {
     next: u64,
     /// The last repair proof.
     proven: ProvenState,
-    /// Default numbers of copies of a key: the initial one, and one for each switch of reads to
-    /// other replicas.
+    /// The default number of copies of a key: at first, and since each switch of reads to other
+    /// replicas.
     defaults: Vec<u8>,
     /// Number of placement changes: moves that began, ended or were cancelled.
     placements: u64,

@@ -271,7 +271,7 @@ impl World {
     }
 
     /// Returns the number of completed moves of keys.
-    pub(super) fn moves_ended(&self) -> u64 {
+    pub(super) fn completed_moves(&self) -> u64 {
         let is_settled =
             |began: u64| self.layouts.values().any(|layout| layout.placement_epoch > began);
         let reads_new = self.layouts.values().filter(|layout| layout.stage == Stage::ReadNew);

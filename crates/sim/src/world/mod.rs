@@ -193,7 +193,7 @@ pub(crate) struct World {
     answers: BTreeMap<u64, ClientOutcome>,
     /// Topology in the nodes' initial settings.
     first: Topology,
-    /// Topology for reads of the latest layout in use on any node.
+    /// Topology by which nodes read under the latest layout in use on any node.
     topology: Topology,
     /// Identity of that layout's placement.
     placement: u64,
@@ -350,7 +350,7 @@ impl World {
             contended: self.ledger.histories.tally,
             faults: self.faults,
             changes: self.layouts.len().saturating_sub(1) as u64,
-            moves: self.moves_ended(),
+            moves: self.completed_moves(),
             joined: self.joined_count() as u64,
             left: self.left_count() as u64,
             micros: self.now,

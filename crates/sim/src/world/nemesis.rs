@@ -89,12 +89,12 @@ impl World {
     fn begin_fault(&mut self, fault: Fault, node: usize) {
         match fault {
             Fault::Kill => self.crash(node, ProcessEnd::Kill),
-            Fault::PowerCut => self.crash(node, self.power_cut()),
+            Fault::PowerCut => self.crash(node, self.power_cut_or_kill()),
             Fault::PowerCutAll => {
                 let all = self.nemesis.random.permille(500);
                 for node in self.nodes.clone() {
                     if all || self.nemesis.random.permille(500) {
-                        self.crash(node, self.power_cut());
+                        self.crash(node, self.power_cut_or_kill());
                     }
                 }
             }
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// Returns a power cut if every write is synced before it is acknowledged, otherwise a kill.
-    fn power_cut(&self) -> ProcessEnd {
+    fn power_cut_or_kill(&self) -> ProcessEnd {
         if self.plan.sync == SyncMode::Always { ProcessEnd::PowerCut } else { ProcessEnd::Kill }
     }
 

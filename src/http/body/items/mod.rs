@@ -106,7 +106,8 @@ pub(crate) struct Items {
     /// Cursor that the body ends with.
     next: Option<String>,
     has_ended: bool,
-    /// Token by which the range is read, checked before each item; `None` = read by another right.
+    /// Token by which the range is read, checked before each item; `None` = admitted without a
+    /// token of the layout.
     token: Option<Rc<CachedToken>>,
     _open: Open,
 }

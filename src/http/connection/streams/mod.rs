@@ -107,7 +107,7 @@ pub(super) struct Parent {
     moved: Cell<u64>,
     /// Tick at which anything last moved on the stream.
     stirred: Cell<u32>,
-    /// Waker for the time when no piece is owed any more.
+    /// Waker of a task that waits until all pieces of the answer are in that write buffer.
     waiting: RefCell<Option<Waker>>,
     /// The rest of a body that the answer did not wait for.
     unread: RefCell<Option<Incoming>>,

@@ -26,7 +26,8 @@ pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     }
 }
 
-/// Reads everything by range and by key. Both must agree, and satisfy oracles A and F.
+/// Reads everything by range and by key. Both must agree, lack no acknowledged write, and contain
+/// no value that was never written.
 pub fn check(node: &Node, ledger: &Ledger, process: ProcessState) -> Result<Tally, Failure> {
     let found = read_all(node)?;
     check_gets(node, ledger, &found)?;

@@ -1,7 +1,7 @@
 //! The row `converge` of docs/results/reliability.md: a replica misses writes because its disk is
 //! full, because it is overloaded, or because it is suspended. Afterwards each replica must get its
-//! missed writes (oracle C) without a read, whichever node coordinated them, and until then
-//! `/v0/status` must report that some are missing.
+//! missed writes without a read, whichever node coordinated them, and until then `/v0/status` must
+//! report that some are missing.
 
 use std::collections::BTreeMap;
 use std::fmt;

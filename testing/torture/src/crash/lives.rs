@@ -1,8 +1,8 @@
-//! The row `lives` of docs/results/reliability.md: starts and ends of a node's process. Processes
-//! of young directories are killed repeatedly; nodes are stopped and killed under load; a node is
-//! stopped on a full disk, and started on a disk that accepts no writes; a directory is copied,
-//! moved or removed while its node runs. Files of ended processes must not accumulate, and no
-//! acknowledged write may be lost.
+//! The row `lives` of docs/results/reliability.md: starts and ends of a node's process. The first
+//! processes of new directories are killed soon after they start; nodes are stopped and killed
+//! under load; a node is stopped on a full disk, and started on a disk that accepts no writes; a
+//! directory is copied, moved or removed while its node runs. Files of ended processes must not
+//! accumulate, and no acknowledged write may be lost.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::Setup;
 /// The default sync mode, with the default sizes of memtables and segments, which are large.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];
 
-/// Latest kill of a young directory's process, in milliseconds.
+/// Latest kill of a process of a new directory after its start, in milliseconds.
 const YOUNG_MS: u64 = 120;
 
 /// Longest run of a process under load.
@@ -54,7 +54,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{young}; {stopped}; {killed}; {gone}; {copied}; {mounted}"))
 }
 
-/// Kills processes of young directories.
+/// Kills the first processes of new directories.
 fn young(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let (mut kills, mut acknowledged) = (0, 0);

@@ -255,15 +255,15 @@ fn open(data: &Path) -> Result<Db, Failure> {
     Db::open(disk, Options::default()).map_err(|error| failed(&error))
 }
 
-fn in_store(error: lsm::Error) -> Failure {
+fn engine_failure(error: lsm::Error) -> Failure {
     Failure::Environment(error.to_string())
 }
 
 /// Returns the stage in a round of a copied directory. Recovers the copy in this process.
 pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
     let db = open(copy)?;
-    let found = db.get(Space::Node, b"proof").map_err(in_store)?;
-    db.close().map_err(in_store)?;
+    let found = db.get(Space::Node, b"proof").map_err(engine_failure)?;
+    db.close().map_err(engine_failure)?;
     let bytes = found.map(|record| record.value().to_vec()).unwrap_or_default();
     let times: Vec<u64> = bytes
         .get(ROUNDS_AT..)
@@ -284,16 +284,16 @@ pub(crate) fn forget_hints(data: &Path) -> Result<u64, Failure> {
     let db = open(data)?;
     let mut scan = db.scan(Space::Hints, &[], None);
     let (mut batch, mut hints) = (Batch::new(), 0);
-    while let Some((key, record)) = scan.next().map_err(in_store)? {
+    while let Some((key, record)) = scan.next().map_err(engine_failure)? {
         if record.kind() == lsm::Kind::Value {
-            batch.delete(Space::Hints, key, record.version()).map_err(in_store)?;
+            batch.delete(Space::Hints, key, record.version()).map_err(engine_failure)?;
             hints += 1;
         }
     }
     drop(scan);
     if hints > 0 {
-        db.write_batch(batch).map_err(in_store)?;
+        db.write_batch(batch).map_err(engine_failure)?;
     }
-    db.close().map_err(in_store)?;
+    db.close().map_err(engine_failure)?;
     Ok(hints)
 }

@@ -24,13 +24,13 @@ const MAX_TRIALS: usize = 60;
 
 /// Divisor of the ceiling for the default of `--from`. A server that fails at that rate has no
 /// useful rate.
-const FROM_PART: u64 = 100;
+const DEFAULT_FROM_DIVISOR: u64 = 100;
 
 /// Divisor of `--to` for the first rate without a ceiling, three doublings below `--to`.
-const BEGIN_PART: u64 = 8;
+const FIRST_RATE_DIVISOR: u64 = 8;
 
 /// Factor on the ceiling for the default of `--to`. An open loop can't pass far above a closed one.
-const TO_TIMES: u64 = 2;
+const DEFAULT_TO_FACTOR: u64 = 2;
 
 /// Gaps of fewer bisections than this are bisected by trials of full length.
 const NEAR: i32 = 2;
@@ -161,7 +161,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
     if let Some(high) = high.filter(|high| above(high)).as_ref().filter(unsettled) {
         return again(high);
     }
-    let begin = history.ceiling.map_or(to / BEGIN_PART, |ceiling| ceiling / 2);
+    let begin = history.ceiling.map_or(to / FIRST_RATE_DIVISOR, |ceiling| ceiling / 2);
     let bracket = |rate| SearchStep::Try { rate, role: Role::Bracket, full: false };
     match (low, high) {
         (None, None) => return bracket(begin.clamp(from, to)),
@@ -214,8 +214,9 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
 /// Returns the lowest and highest rate of the search, or `None` until the ceiling is measured,
 /// unless `--to` is given.
 pub(crate) fn range(bounds: &Bounds, ceiling: Option<u64>) -> Option<(u64, u64)> {
-    let to = bounds.to.or(ceiling.map(|ceiling| ceiling * TO_TIMES))?.max(1);
-    let from = bounds.from.unwrap_or((ceiling.unwrap_or(to) / FROM_PART).clamp(1, to));
+    let to = bounds.to.or(ceiling.map(|ceiling| ceiling * DEFAULT_TO_FACTOR))?.max(1);
+    let default_from = (ceiling.unwrap_or(to) / DEFAULT_FROM_DIVISOR).clamp(1, to);
+    let from = bounds.from.unwrap_or(default_from);
     // If a given bound and a default bound contradict each other, the given one wins.
     Some((from, to.max(from)))
 }

@@ -1,4 +1,5 @@
-//! The format of a store: opened within a range, raised durably, never written before.
+//! The format of a store: a release opens formats within its range, a raise is durable, and nothing
+//! is written in a format before the raise to it is durable.
 
 use super::*;
 use crate::disk::{Fault, Op};

@@ -50,7 +50,7 @@ impl HashWeight {
         f64::from(self.0) / f64::from(Self::of(weight).0)
     }
 
-    /// Returns the cost of a hash score.
+    /// Returns a node's cost in the ranking: its hash score `draw` divided by this weight.
     pub(super) fn cost(self, draw: u64) -> u64 {
         cost(draw, self.per_weight())
     }

@@ -207,8 +207,8 @@ impl Ledger {
         keys.iter().filter(|(_, attempts)| was(attempts)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Checks oracles A and F over all keys. After a check of a new process, the found values count
-    /// as acknowledged.
+    /// Checks that no acknowledged write of any key is lost, and that no value is invented. After a
+    /// check of a new process, the found values count as acknowledged.
     pub fn check(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -242,9 +242,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks oracles P and F after all unsynced writes were lost at `cut`. The remaining writes
-    /// must be a prefix of the acknowledged ones, and the lost writes must have been acknowledged
-    /// at most `most` before the cut.
+    /// Checks what is left after all unsynced writes were lost at `cut`. No value may be invented,
+    /// the remaining writes must be a prefix of the acknowledged ones, and the lost writes must
+    /// have been acknowledged at most `most` before the cut.
     pub fn check_prefix(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
