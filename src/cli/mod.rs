@@ -20,6 +20,7 @@ use std::sync::LazyLock;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lsm::STORE_FORMATS;
 use protocol::handshake::VERSIONS;
+use protocol::{Member, TopologyError};
 
 use crate::settings::list::{ClockSkew, ServeArgs};
 
@@ -179,7 +180,7 @@ pub(crate) enum DevCommand {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DevAddArgs {
     /// The node's zone: replicas of a key are placed in different ones first
-    #[arg(long, value_name = "ZONE")]
+    #[arg(long, value_name = "ZONE", value_parser = parse_zone)]
     pub(crate) zone: Option<String>,
 
     /// The node's weight, 1..1000: a node of weight 2 holds twice as many keys [default: 1]
@@ -189,6 +190,11 @@ pub(crate) struct DevAddArgs {
 
     #[command(flatten)]
     pub(crate) running: DevRunning,
+}
+
+fn parse_zone(zone: &str) -> Result<String, TopologyError> {
+    Member { name: "n".to_owned(), zone: zone.to_owned(), weight: 1 }.check()?;
+    Ok(zone.to_owned())
 }
 
 /// Everything after `dev remove`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use protocol::NodeId;
 use protocol::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen, Reason};
+use serde_json::Value;
 use server::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,6 +22,15 @@ use crate::transport::{self, Stream};
 /// Time limit for a TCP connection, and for the lookup of a name. A node that is up accepts within
 /// a round trip, and the requests that wait for the connection have little more time than this.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
+
+/// Time limit for the rest of an answer that refuses the upgrade.
+const DETAIL_TIME: Duration = Duration::from_millis(250);
+
+/// Maximum length of such an answer, in bytes.
+const PROBLEM_MAX: usize = 4096;
+
+/// Number of characters of such a refusal that are shown: the other end is not authenticated.
+const DETAIL_CHARS: usize = 400;
 
 /// A connection to a node that has authenticated.
 pub(super) struct Connected {
@@ -39,6 +49,13 @@ pub(crate) enum DialError {
     Io(#[from] io::Error),
     #[error("{0}")]
     NoPeer(#[from] NotPeer),
+    #[error("unexpected response {line:?} instead of HTTP/1.1 101: {detail:?}")]
+    Declined {
+        /// The status line.
+        line: String,
+        /// The reason that the answer gives.
+        detail: String,
+    },
     #[error("{0}")]
     Refused(HandshakeRefused),
 }
@@ -64,9 +81,11 @@ impl DialError {
                     _ => tracing::error!(peer = name, at, "peer refused: {text}"),
                 });
             }
-            Self::NoPeer(_) => facts.complaints.log_unless_recent(peer, "no peer", || {
-                tracing::error!(peer = name, at, "cannot connect to a peer: {self}");
-            }),
+            Self::NoPeer(_) | Self::Declined { .. } => {
+                facts.complaints.log_unless_recent(peer, "no peer", || {
+                    tracing::error!(peer = name, at, "cannot connect to a peer: {self}");
+                })
+            }
             Self::Late(_) | Self::Io(_) => {
                 facts.complaints.log_unless_recent(peer, "unreachable", || {
                     tracing::info!(peer = name, at, "cannot reach a peer: {self}");
@@ -123,9 +142,30 @@ async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialEr
         if stream.read_buf(&mut input).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        if let Some(rest) = answer.receive(&input)? {
-            return Ok(rest);
+        match answer.receive(&input) {
+            Ok(Some(rest)) => return Ok(rest),
+            Ok(None) => input.clear(),
+            Err(no_peer) => {
+                return Err(match timeout(DETAIL_TIME, problem_detail(stream, input)).await {
+                    Ok(Some(detail)) => DialError::Declined { line: no_peer.0, detail },
+                    _ => no_peer.into(),
+                });
+            }
         }
-        input.clear();
+    }
+}
+
+/// Returns the `detail` of a problem document, as a node sends with an error, or `None`. `input` is
+/// the part of the answer with the end of its header.
+async fn problem_detail(stream: &mut Stream, mut input: Vec<u8>) -> Option<String> {
+    loop {
+        let end = input.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
+        if let Ok(Value::Object(problem)) = serde_json::from_slice(&input[end..]) {
+            let detail = problem.get("detail")?.as_str()?;
+            return Some(detail.chars().take(DETAIL_CHARS).collect());
+        }
+        if input.len() >= PROBLEM_MAX || stream.read_buf(&mut input).await.ok()? == 0 {
+            return None;
+        }
     }
 }

@@ -121,6 +121,12 @@ fn an_argument_or_variable_that_is_not_utf_8_is_named() {
     }
 }
 
+#[test]
+fn dev_add_refuses_an_invalid_zone_at_once() {
+    let said = run(&["dev", "add", "--zone", "a b"]).stderr;
+    assert!(String::from_utf8(said).unwrap().contains("\"a b\" is not a valid name"));
+}
+
 /// Runs a node whose settings are refused; returns its output, which is one line of JSON.
 fn refused_as_json(mut command: Command) -> String {
     let output = command.output().unwrap();

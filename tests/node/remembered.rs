@@ -219,3 +219,26 @@ fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
     }
     is_told(&mut cluster.client(0), &firsts);
 }
+
+/// A majority did the write while the third replica was down, and the key has since forgotten the
+/// write. A repeat that asks for all three replicas is answered as the first time.
+#[test]
+fn a_repeat_that_asks_for_more_replicas_than_did_the_write_is_answered_as_the_first_time() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    cluster.kill(2);
+    let first = answer(&add(&mut cluster.client(0), 1, "first"));
+    assert_eq!((first.0, &first.1[..]), (200, &b"5"[..]));
+    for number in 0..12 {
+        let added = add(&mut cluster.client(0), 1, &format!("other-{number}"));
+        assert_eq!(added.status, 200, "{}", text(&added.body()));
+    }
+    cluster.up(2);
+    cluster.settled();
+    for node in [0, 1, 2] {
+        for more in ["", "&ack=2", "&ack=3", "&ack=3"] {
+            let again = add_with(&mut cluster.client(node), 1, "first", more);
+            assert_eq!(answer(&again), first, "{node} {more}: {}", text(&again.body()));
+        }
+    }
+}

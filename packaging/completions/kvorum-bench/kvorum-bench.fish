@@ -51,7 +51,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l ca-fi
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l client-cert -d 'Certificate to show to https:// servers that ask for one, in PEM' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l client-key -d 'Private key of --client-cert, in PEM' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s d -l duration -d 'How long to send. s unless it says ms, m or h; up to 24h' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s R -l rate -d 'Requests a second over all connections, sent by plan whatever the server does, with k, M or G' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s R -l rate -d 'Requests a second over all connections, with k, M or G, sent by plan whatever the server does' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l warmup -d 'Sends for this long before anything is counted' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l arrival -d 'How requests lie in time: "even", as wrk2; "poisson", as from many independent users' -r -f -a "even\t'At even distances'
 poisson\t'At random times, as a Poisson process'"

@@ -2,8 +2,10 @@
 //! changes from plaintext to TLS while it serves.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
+use kit::ports;
 use kit::process::Process;
 use kit::raw::Client;
 use serde_json::Value;
@@ -130,4 +132,28 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
             });
         }
     }
+}
+
+/// A list that gives a node with TLS an `http://` URL: `status` says what the node answered, which
+/// names the fix.
+#[test]
+fn a_connection_in_clear_to_a_node_with_tls_fails_with_the_reason() {
+    let certs = Certs::new();
+    write(&certs.path("secret"), "a secret of this test");
+    let [a, c] = ports::addresses(2).try_into().unwrap();
+    let secret = ["--cluster-secret-file".to_owned(), certs.text("secret")];
+    let start = |at: SocketAddr, list: String, more: &[String]| {
+        let own = [&["--cluster".to_owned(), list][..], &secret, more].concat();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        Node::start_at(&at.to_string(), kvorum(), tempfile::tempdir().unwrap(), &own)
+    };
+    let _a = start(a, format!("a=http://{a},c=http://{c}"), &[]);
+    let _c = start(c, format!("a=http://{a},c=https://{c}"), &certs.serve());
+    let (at, ca) = (format!("https://{c}"), certs.text("ca.pem"));
+    wait_until("the reason", || {
+        let told = run(&["status", "--url", &at, "--ca-file", &ca]).stdout;
+        let told = String::from_utf8_lossy(&told);
+        let line = told.lines().find(|line| line.starts_with("a has no connection to c"));
+        line.is_some_and(|line| line.contains("this port speaks TLS"))
+    });
 }

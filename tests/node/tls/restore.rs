@@ -3,7 +3,8 @@
 //! certificate.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use super::Certs;
 use crate::process::{Node, kvorum};
@@ -14,6 +15,18 @@ fn script() -> &'static str {
     let (_, marked) = manual.split_once("tests/node/tls/restore.rs runs it").unwrap();
     let (_, block) = marked.split_once("```sh\n").unwrap();
     block.split_once("\n```").unwrap().0
+}
+
+/// Runs the script in a directory with a file of items, `FILE`.
+fn run_script(at: &Path, url: &str, set: &[(&str, &str)]) -> Output {
+    let mut shell = Command::new("sh");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KVORUM_") {
+            shell.env_remove(name);
+        }
+    }
+    shell.args(["-c", script()]).current_dir(at).env("KVORUM_URL", url);
+    shell.envs(set.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Saves a node's items, deletes them, runs the script, and asserts that the items are back.
@@ -34,18 +47,26 @@ fn restores(url: &str, set: &[(&str, &str)]) {
     fs::write(at.path().join("FILE"), &held).unwrap();
     command(&["del", "--escaped", "k", "a/b c", r"\xff", "lease"]);
     assert_eq!(command(&["scan"]), b"");
-    let mut shell = Command::new("sh");
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("KVORUM_") {
-            shell.env_remove(name);
-        }
-    }
-    shell.args(["-c", script()]).current_dir(at.path()).env("KVORUM_URL", url);
-    let output = shell.envs(set.iter().copied()).stdin(Stdio::null()).output().unwrap();
+    let output = run_script(at.path(), url, set);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(command(&["scan"]), b"a/b c\t\nk\tv\nlease\theld\n\\xff\tother\n");
     let restored = String::from_utf8(command(&["scan", "--json"])).unwrap();
     assert_eq!(restored.matches("\"expires_ms\":1").count(), 1, "{restored}");
+}
+
+/// Asserts that the script names an item that the node refuses, and writes the others.
+fn refuses_one(node: &Node) {
+    let at = tempfile::tempdir().unwrap();
+    let items = [
+        r#"{"key":"lease","value":"held","expires_ms":99999999999999}"#,
+        r#"{"key":"k","value":"v"}"#,
+    ];
+    fs::write(at.path().join("FILE"), items.join("\n")).unwrap();
+    let output = run_script(at.path(), &format!("http://{}", node.address), &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("b'lease' is not written: 400") && said.contains("ttl"), "{said}");
+    assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
 #[test]
@@ -56,6 +77,7 @@ fn the_manuals_script_restores_what_was_saved() {
     }
     let node = Node::start(&[]);
     restores(&format!("http://{}", node.address), &[]);
+    refuses_one(&Node::start(&["--max-ttl", "1m"]));
     let certs = Certs::new();
     certs.make(&["client"]);
     let token = "0123456789abcdef0123456789abcdef";

@@ -119,7 +119,8 @@ pub struct LoadArgs {
     #[arg(short, long, value_name = "TIME", default_value = "10s")]
     pub duration: Time,
 
-    /// Requests a second over all connections, sent by plan whatever the server does, with k, M or G
+    /// Requests a second over all connections, with k, M or G, sent by plan whatever the server
+    /// does
     #[arg(short = 'R', long, value_name = "RATE", conflicts_with = "closed")]
     pub rate: Option<Rate>,
 

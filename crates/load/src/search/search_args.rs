@@ -39,13 +39,13 @@ pub struct SearchArgs {
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) warmup: Time,
 
-    /// Lowest rate, 1 request a second or more, with k, M or G [default: a hundredth of --to, or of what a
-    /// closed loop brings]
+    /// Lowest rate, 1 request a second or more, with k, M or G [default: a hundredth of --to, or of
+    /// what a closed loop brings]
     #[arg(long, value_name = "RATE")]
     pub(crate) from: Option<Count>,
 
-    /// Highest rate, requests a second, up to 10M, with k, M or G: no trial sends more, and there is no
-    /// closed loop, which would [default: twice what a closed loop brings]
+    /// Highest rate, requests a second, up to 10M, with k, M or G: no trial sends more, and there
+    /// is no closed loop, which would [default: twice what a closed loop brings]
     #[arg(long, value_name = "RATE")]
     pub(crate) to: Option<Count>,
 

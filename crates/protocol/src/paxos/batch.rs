@@ -68,8 +68,10 @@ enum EarlierTryOutcome {
 
 /// The combined answers of replicas about an earlier try.
 enum Recollection {
-    /// A majority has stored the write, under one ballot.
+    /// As many replicas as the client asked for have stored the write, under one ballot.
     Done(Done, ReplicaSet),
+    /// A majority has stored the write, under one ballot, and the client asked for more replicas.
+    DoneByMajority(Done, ReplicaSet),
     /// No majority has stored the write, or ever will.
     Never,
     /// As `Never`, and a replica has stored another request with the same idempotency key.
@@ -159,7 +161,9 @@ impl Changes {
             family = absent;
             state.continue_under(absent);
         }
-        if !self.settles_earlier_try(cx, id, (ballot, watermark), (family, state.steps())) {
+        let current = newest.as_ref().filter(|_| !has_ended);
+        if !self.settles_earlier_try(cx, id, (ballot, watermark), (family, state.steps()), current)
+        {
             return;
         }
         let change = self.slots.work(id);
@@ -190,18 +194,30 @@ impl Changes {
 
     /// Settles the outcome of the write's earlier tries. Returns true if the write was not done, or
     /// if the newest record shows it; otherwise the write has another step to do first, or ends
-    /// here. `family` is the base version of the newest record, `steps` its operations.
+    /// here. `family` is the base version of the newest record, `steps` its operations; `newest` is
+    /// that record, unless it has ended.
     fn settles_earlier_try(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
         (ballot, watermark): (u64, u64),
         (family, steps): (Version, &OpHistory),
+        newest: Option<&Record>,
     ) -> bool {
         match self.slots.work(id).earlier_try_outcome(family, steps, watermark) {
             EarlierTryOutcome::Known => return true,
             EarlierTryOutcome::Unknown(why) => match self.combine_recollections(id) {
                 Recollection::Done(done, by) => self.answer_change(cx, id, done, by, None),
+                // The replicas that lack the write get the newest record, which follows it. Then a
+                // read of any of as many replicas as the client asked for sees the write.
+                Recollection::DoneByMajority(done, by) => match newest {
+                    Some(newest) if !self.is_held(id, Some(newest)) => {
+                        let key = self.slots.get(id).key.clone();
+                        let newest = newest.with_ballot(&key, family, ballot);
+                        self.store_newest_first(cx, id, newest);
+                    }
+                    _ => self.answer_change(cx, id, done, by, None),
+                },
                 Recollection::Never => return true,
                 Recollection::Reused if self.slots.work(id).is_only_repeated() => {
                     self.answer_change(cx, id, Done::Reused, ReplicaSet::default(), None);
@@ -232,11 +248,12 @@ impl Changes {
         false
     }
 
-    /// Has a majority store the newest record, under this write's ballot, before the write adds its
-    /// operation. Too few replicas hold that record, and its history is full: the write would push
-    /// out an operation that a majority has not noted. A majority that never noted an operation
-    /// proves that the operation was never done ([`Changes::combine_recollections`]), so the
-    /// operation would be done twice if its client sent it again.
+    /// Has as many replicas as the client asked for store the newest record, under this write's
+    /// ballot, before the write goes on. Too few replicas hold that record. If its history is full,
+    /// the write would push out an operation that a majority has not noted. A majority that never
+    /// noted an operation proves that the operation was never done
+    /// ([`Changes::combine_recollections`]), so the operation would be done twice if its client
+    /// sent it again.
     fn store_newest_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, newest: Record) {
         if cx.core.is_ahead(cx.now, &newest) {
             self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
@@ -368,9 +385,14 @@ impl Changes {
                 let says_so =
                     |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(outcome);
                 let same = change.count_votes(says_so);
-                let is_it = ballot > 0 && same.suffices(slot.ack()) && done.fits(adds);
-                let by = || change.replicas(|vote| vote.recalled == Some(outcome));
-                is_it.then(|| Recollection::Done(done, by()))
+                if ballot == 0 || !same.suffices(slot.quorums.majority()) || !done.fits(adds) {
+                    return None;
+                }
+                let by = change.replicas(|vote| vote.recalled == Some(outcome));
+                Some(match same.suffices(slot.ack()) {
+                    true => Recollection::Done(done, by),
+                    false => Recollection::DoneByMajority(done, by),
+                })
             }
             _ => None,
         };

@@ -113,6 +113,11 @@ impl Quorums {
         Self { asked, read: raised(read), other: raised(other) }
     }
 
+    /// Returns the number of replicas that are a majority of each set.
+    pub(crate) fn majority(&self) -> PerSet {
+        PerSet { read: self.read.from / 2 + 1, other: self.other.from / 2 + 1 }
+    }
+
     pub(crate) fn ack(&self) -> PerSet {
         PerSet { read: self.read.ack, other: self.other.ack }
     }

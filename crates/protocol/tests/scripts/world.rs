@@ -423,6 +423,8 @@ impl World {
         });
         let id = id.map(|id| words::number(id, "id")).transpose()?;
         let digest = digest.map_or(Ok(0), |digest| words::number(digest, "digest"))?;
+        let asked = words.next_if_eq(&"quorum").and_then(|_| words.next());
+        let (quorum, _) = self.quorum(asked)?;
         let condition = match (words.next(), words.next()) {
             (Some("if"), Some("exists")) => Condition::Exists,
             (Some("if"), Some("absent")) => Condition::Absent,
@@ -432,7 +434,6 @@ impl World {
             }
             _ => Condition::Any,
         };
-        let (quorum, _) = self.quorum(None)?;
         let conditional = Conditional { condition, change, expiry_ms, digest };
         Ok(Event::Change { client, key, conditional, quorum: quorum.into(), id })
     }
