@@ -382,7 +382,7 @@ fn peers(node: &Node) -> Vec<Peer> {
                 url: node.url_of(id),
                 incarnation: seen.incarnation().map_or(String::new(), |i| format!("{:016x}", i.0)),
                 up: seen.links() > 0,
-                error: node.facts.dial_error(id),
+                error: node.facts.dial_error(id).filter(|_| seen.links() == 0),
                 rtt_us: seen.rtt_micros(),
                 clock_skew_us: node.facts.skew_micros(id),
                 hints,

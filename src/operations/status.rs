@@ -210,8 +210,8 @@ pub(crate) struct Peer {
     pub(crate) incarnation: String,
     /// True if this node has a connection to the peer, which is kept even when idle.
     pub(crate) up: bool,
-    /// The reason why the last attempt to connect to the peer failed; missing = it succeeded, or is
-    /// still under way.
+    /// The reason why the last attempt to connect to the peer failed; missing = there is a
+    /// connection, or none has failed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// Round-trip time of the last answer, in microseconds; 0 = no answer yet.
