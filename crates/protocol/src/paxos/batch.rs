@@ -216,7 +216,12 @@ impl Changes {
                         let newest = newest.with_ballot(&key, family, ballot);
                         self.store_newest_first(cx, id, newest);
                     }
-                    _ => self.answer_change(cx, id, done, by, None),
+                    Some(newest) => {
+                        let rank = Some(newest.rank());
+                        let by = self.slots.work(id).replicas(|vote| vote.holds(rank));
+                        self.answer_change(cx, id, done, by, None);
+                    }
+                    None => self.answer_change(cx, id, done, by, None),
                 },
                 Recollection::Never => return true,
                 Recollection::Reused if self.slots.work(id).is_only_repeated() => {
