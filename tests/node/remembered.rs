@@ -241,4 +241,12 @@ fn a_repeat_that_asks_for_more_replicas_than_did_the_write_is_answered_as_the_fi
             assert_eq!(answer(&again), first, "{node} {more}: {}", text(&again.body()));
         }
     }
+    // A plain deletion follows: its holders are those that the receipt names.
+    assert_eq!(ask(&mut cluster.client(0), "DELETE", "id=n1&ack=3", "", "").status, 202);
+    for node in [0, 1, 2] {
+        let again = add_with(&mut cluster.client(node), 1, "first", "&ack=3&receipt=true");
+        assert_eq!(answer(&again), first, "{node}: {}", text(&again.body()));
+        let receipt = again.header("kvorum-receipt").unwrap();
+        assert!(["\"n0\"", "\"n1\"", "\"n2\""].iter().all(|it| receipt.contains(it)), "{receipt}");
+    }
 }
