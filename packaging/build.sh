@@ -182,6 +182,9 @@ build_rpm() {
     stage_binaries
     rm -rf "$stage/man" && cp -r packaging/man "$stage/"
     gzip -9nr "$stage/man"
+    # cargo-generate-rpm keeps times before SOURCE_DATE_EPOCH, which differ between copies of the
+    # sources.
+    find packaging deploy docs "$stage" -type f -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
     local package
     for package in . crates/kvorum-bench; do
         cargo-generate-rpm -p "$package" -o "$dist/" --auto-req builtin

@@ -77,10 +77,10 @@ grep -q 'is alone' "$said" || fail 'status does not say how it becomes a cluster
 on a "$(block 2)"
 for node in b c; do
     install -d "${root[$node]}/me/secrets/certs"
-    (cd "${root[a]}/me/secrets" && cp --parents secret admin-token "certs/$node.pem" \
-        "certs/$node.key" "${root[$node]}/me/secrets/")
+    (cd "${root[a]}/me/secrets" && cp --parents secret admin-token certs/ca.pem \
+        "certs/$node.pem" "certs/$node.key" "${root[$node]}/me/secrets/")
 done
-for node in "${nodes[@]}"; do on "$node" "$(block 3 | sed "s/NODE/$node/g")"; done
+for node in "${nodes[@]}"; do on "$node" "$(block 3 | sed "s/^NODE=a/NODE=$node/")"; done
 on a 'sudo systemctl restart kvorum'
 for node in b c; do on "$node" "$(block 4)"; done
 client=$(block 5 | head -n 1)\;
@@ -94,4 +94,11 @@ cat "$said"
 on a "$client kvorum get greeting --ack 3 --token-file admin-token"
 [ "$(cat "$said")" = hello ] || fail 'what a stored when it was alone is not there'
 on c 'sudo systemctl reload kvorum'
+on a "$(block 6)"
+on a 'sudo systemctl restart kvorum'
+on a 'systemctl stop kvorum && mv /var/lib/kvorum /lost'
+on a 'install -d -o kvorum -g kvorum -m 700 /var/lib/kvorum && systemctl start kvorum'
+is_back() { on a "$client kvorum get greeting --ack 3 --token-file admin-token || true" && \
+    [ "$(cat "$said")" = hello ]; }
+poll 60 is_back
 for node in "${nodes[@]}"; do on "$node" 'systemctl stop kvorum'; done

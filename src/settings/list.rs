@@ -52,7 +52,7 @@ settings! {
     join: String, "KVORUM_JOIN", "URL,...", computed "none",
         "URLs of nodes of the cluster that this node asks to join, with an empty data directory: \
          it serves nothing until a plan of `kvorum cluster plan --add NAME` was applied. No \
-         effect once it has joined";
+         effect on a directory with data; a node whose disk was replaced returns by it";
 
     name: String, "KVORUM_NAME", "NAME", computed "its URL",
         "Name of a node that joins a cluster or starts alone: 1 to 255 bytes without white space";

@@ -341,6 +341,8 @@ test('the node that serves the page hangs: the page says so, and what it does no
       const why = row(dashboard, name).locator('.membership small');
       await expect(why).toHaveText(/^since \d\d:\d\d:\d\d: reached only through node-1$/);
     }
+    await expect(tile(dashboard, 'keys')).toContainText('as they said last');
+    await expect(dashboard.locator('.role', { hasText: 'member, unknown' })).toHaveCount(2);
   } finally {
     cluster.nodes[0].kill('SIGCONT');
   }

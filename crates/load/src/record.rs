@@ -258,7 +258,7 @@ impl Run {
         let [refused, lost, late, unconnected, answered] =
             [counts.refused, lost, counts.timeouts, counts.connect_errors, counts.answered]
                 .map(|count| count as f64);
-        let share = error_share(refused + late, lost + unconnected, answered);
+        let share = error_share(refused + late, lost, unconnected, answered);
         share.filter(|_| self.is_counted())
     }
 
@@ -358,10 +358,27 @@ pub struct Finding {
 
 /// Returns the share of errors that `compare`, reports and the last line of a run show: the answers
 /// that were neither 2xx nor 3xx or came later than the timeout (`bad`), and the requests without
-/// an answer or a connection (`lost`), divided by all requests sent. A due request that was never
-/// sent does not count as an error; throughput and backlog show it. Returns `None` if nothing was
-/// sent.
-pub fn error_share(bad: f64, lost: f64, answered: f64) -> Option<f64> {
+/// an answer (`lost`), divided by all requests sent. A due request that was never sent does not
+/// count as an error; throughput and backlog show it. Nor does an attempt to connect that failed
+/// (`unconnected`): the request waited, and was sent by a later connection. Returns 1 if nothing
+/// was sent because no connection was made, and `None` if nothing was sent otherwise.
+pub fn error_share(bad: f64, lost: f64, unconnected: f64, answered: f64) -> Option<f64> {
     let sent = answered + lost;
-    (sent > 0.0).then(|| ((bad + lost) / sent).min(1.0))
+    match sent > 0.0 {
+        true => Some(((bad + lost) / sent).min(1.0)),
+        false => (unconnected > 0.0).then_some(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_attempts_to_connect_are_no_failed_requests() {
+        assert_eq!(error_share(0.0, 1.0, 183.0, 2499.0), Some(1.0 / 2500.0));
+        assert_eq!(error_share(25.0, 0.0, 0.0, 100.0), Some(0.25));
+        assert_eq!(error_share(0.0, 0.0, 7.0, 0.0), Some(1.0));
+        assert_eq!(error_share(0.0, 0.0, 0.0, 0.0), None);
+    }
 }

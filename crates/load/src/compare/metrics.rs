@@ -109,8 +109,8 @@ impl Metric {
                 (!all.is_empty()).then(|| all.iter().sum::<f64>() * 1e6 / answered)
             }
             Self::Errors => {
-                let lost = sum("lost")? + sum("connect_errors")?;
-                error_share(sum("refused")? + sum("timeouts")?, lost, sum("answered")?)
+                let (bad, lost) = (sum("refused")? + sum("timeouts")?, sum("lost")?);
+                error_share(bad, lost, sum("connect_errors")?, sum("answered")?)
             }
         }
     }

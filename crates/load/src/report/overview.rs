@@ -120,7 +120,7 @@ pub(crate) fn table(runs: &[RunView<'_>]) -> Markup {
                     th scope="col" { "max" }
                     th scope="col" { "knee" }
                     th scope="col" { "not 2xx/3xx" }
-                    th scope="col" title="not 2xx/3xx, too late, lost or not connected" {
+                    th scope="col" title="not 2xx/3xx, too late or lost" {
                         "errors" }
                     th scope="col" title="of the server's process, in µs" { "CPU/request" }
                     th scope="col" { "warnings" }

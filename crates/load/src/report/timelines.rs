@@ -71,8 +71,10 @@ impl Stack<'_> {
     fn rate(&self) -> Option<Chart> {
         let column = |name: &str| self.timeline.column(name).map(<[f64]>::to_vec);
         let went = [("sent", column("sent"), false), ("answered", column("answered"), true)];
-        let wrong =
-            [("not 2xx/3xx", column("refused"), false), ("errors", self.timeline.errors(), false)];
+        let wrong = [
+            ("not 2xx/3xx", column("refused"), false),
+            ("errors and failed connects", self.timeline.errors(), false),
+        ];
         let some = |values: &Vec<f64>| values.iter().any(|value| *value > 0.0);
         let wrong = wrong.map(|(name, values, filled)| (name, values.filter(some), filled));
         let lines = went.into_iter().chain(wrong).enumerate();

@@ -88,7 +88,7 @@ impl SavedTimeline {
         ends.map(|(row, begin)| begin + lengths.get(row).copied().unwrap_or(1.0)).collect()
     }
 
-    /// Returns the number of failed requests per second: lost, too late, or without a connection.
+    /// Returns the number of errors per second: requests lost or too late, and failed connects.
     pub(crate) fn errors(&self) -> Option<Vec<f64>> {
         let columns = ["lost", "timeouts", "connect_errors"].map(|name| self.column(name));
         let [Some(lost), Some(timeouts), Some(unconnected)] = columns else { return None };

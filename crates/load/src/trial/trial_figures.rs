@@ -17,8 +17,8 @@ pub(crate) struct TrialFigures {
     pub(crate) in_time: u64,
     /// Answers per second within the plan's duration.
     pub(crate) throughput: f64,
-    /// Answers that were neither 2xx nor `304`, requests without an answer on a broken connection,
-    /// and connections that could not be established.
+    /// Answers that were neither 2xx nor `304`, and requests without an answer on a broken
+    /// connection.
     pub(crate) errors: u64,
     /// Description of the redirects among the errors. Empty without redirects.
     pub(crate) redirects: String,

@@ -166,7 +166,7 @@ impl Workload {
             planned: outcome.planned,
             in_time: outcome.tally.in_time,
             throughput: outcome.throughput(),
-            errors: refused + redirects + failed.connect + failed.read + failed.write,
+            errors: refused + redirects + failed.lost(),
             redirects: words,
             intended,
             written,

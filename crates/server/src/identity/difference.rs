@@ -55,9 +55,11 @@ pub(super) fn log_difference(named: NodeSettings<'_>, layout: &Layout) {
         }
     }
     let names = layout.nodes.iter().map(|node| &node.member.name);
-    differs.extend(
-        names.filter(|name| !is_listed(name)).map(|name| format!("node {name} is missing")),
-    );
+    let missing = names.filter(|name| !is_listed(name));
+    // A node that started alone lists no other node, also after its cluster has grown.
+    if listed.len() > 1 {
+        differs.extend(missing.map(|name| format!("node {name} is missing")));
+    }
     if let Some(first) = differs.first() {
         let epoch = layout.epoch;
         tracing::warn!(

@@ -222,8 +222,9 @@ export class MembersPanel {
     say(cells.get("node"), node.name);
     const seen = this.heard?.get(node.name);
     const up = seen !== undefined && seen.now !== null && seen.lost === null;
-    const isTold = this.heard !== undefined;
-    say(badge, up || !isTold ? "member" : "member, not reached");
+    const isUnknown = seen?.lost?.through !== undefined;
+    const isTold = this.heard !== undefined && !isUnknown;
+    say(badge, isUnknown ? "member, unknown" : up || !isTold ? "member" : "member, not reached");
     explain(badge, badge.textContent, false);
     badge.className = `badge ${up ? "good" : isTold ? "bad" : "idle"}`;
     const isSeated = council.includes(node.name);

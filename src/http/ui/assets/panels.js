@@ -123,7 +123,8 @@ export class Tiles {
     const [keys, disk] = [of((now) => now.status.keys), of((now) => now.store.disk_bytes)];
     const last = known.filter((node) => node.lost !== null);
     const { nodes = 1, copies = 1, lost = [] } = history.outlook() ?? {};
-    const up = `${nodes - lost.length} of ${nodes} nodes up`;
+    const isUnknown = [...history.nodes.values()].some((node) => node.lost?.through !== undefined);
+    const up = isUnknown ? "as they said last" : `${nodes - lost.length} of ${nodes} nodes up`;
     if (view.names !== null) {
       this.put("keys", `≈ ${short(keys)}`, last.length > 0 ? "as it said last" : "on this node");
       this.put("disk", bytes(disk), last.length > 0 ? "as it said last" : "");

@@ -133,6 +133,8 @@ export const TERMS = {
   "no round yet": "This node has driven no round since it started.",
   "member": "It belongs to the cluster.",
   "member, not reached": "It belongs to the cluster, and can't be reached.",
+  "member, unknown": "It belongs to the cluster. Nothing is known of it, for the node through which "
+    + "it is reached sends nothing.",
   "asks to join": "It waits for a plan that lets it join.",
 };
 
