@@ -89,7 +89,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
-    print_greeting(&node.config, address, &data);
+    print_greeting(&node.config, address, node.url(), &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
     notify::ready(notify::SERVES);
     let counting = Counting::start(&node).map_err(ServeError::Thread)?;
@@ -357,7 +357,8 @@ pub(crate) const LISTENS: &str = " listening on ";
 /// Part of the line printed to stdout while the node waits to join a cluster.
 pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
-fn print_greeting(config: &Config, address: SocketAddr, data: &str) {
+/// Prints the node's addresses, and commands to try. `own` is the URL at which others reach it.
+fn print_greeting(config: &Config, address: SocketAddr, own: &str, data: &str) {
     if !config.greets {
         return;
     }
@@ -368,7 +369,11 @@ fn print_greeting(config: &Config, address: SocketAddr, data: &str) {
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let url = config.at((near, address.port()).into()).url();
+    // A certificate is for the URL of `--advertise`, and need not be for this machine's addresses.
+    let url = match config.tls.is_some() && own != all {
+        true => own.to_owned(),
+        false => config.at((near, address.port()).into()).url(),
+    };
     // curl does not trust a private CA.
     let (mut curl, mut notes) = ("curl".to_owned(), Vec::new());
     if config.tls.is_some() {

@@ -157,3 +157,16 @@ fn a_connection_in_clear_to_a_node_with_tls_fails_with_the_reason() {
         line.is_some_and(|line| line.contains("this port speaks TLS"))
     });
 }
+
+/// A certificate is for the advertised URL, and may not be for the address that the node listens
+/// on.
+#[test]
+fn the_greeting_of_a_node_with_tls_names_the_advertised_url() {
+    let certs = Certs::new();
+    let at = ports::addresses(1)[0];
+    let own = format!("https://localhost:{}", at.port());
+    let args = [&certs.serve()[..], &["--advertise".to_owned(), own.clone()]].concat();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let node = Node::start_at(&at.to_string(), kvorum(), tempfile::tempdir().unwrap(), &args);
+    assert!(node.greeting.contains(&format!("Dashboard: {own}/ui")), "{}", node.greeting);
+}
