@@ -1,5 +1,6 @@
-//! What all loops of a node share about the other nodes: their links, their URLs, the reasons why
-//! connections failed, and the memory for their long requests.
+//! The state of a node's peer connections that all its event loops share: which links are up, the
+//! URLs of the other nodes, why the last connection to each failed, and the memory budget for long
+//! requests of other nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

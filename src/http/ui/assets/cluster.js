@@ -39,7 +39,7 @@ function seenBy(nodes, name) {
 }
 
 function judge(node) {
-  if (node.lost?.through !== undefined) {
+  if (node.isUnknown) {
     const why = `since ${moment(node.lost.since)}: reached only through ${node.lost.through}`;
     return ["unknown", "idle", why];
   }

@@ -154,6 +154,11 @@ class Node {
     for (const old of this.samples.keys()) if (old <= this.newest - KEPT) this.samples.delete(old);
   }
 
+  /** True if the node's state is unknown: the node through which it is asked sends nothing. */
+  get isUnknown() {
+    return this.lost?.through !== undefined;
+  }
+
   /** Returns true if a second lacks data that should exist. */
   lacks(slot) {
     const isDue = this.lost !== null || slot <= this.newest;

@@ -222,11 +222,11 @@ export class MembersPanel {
     say(cells.get("node"), node.name);
     const seen = this.heard?.get(node.name);
     const up = seen !== undefined && seen.now !== null && seen.lost === null;
-    const isUnknown = seen?.lost?.through !== undefined;
-    const isTold = this.heard !== undefined && !isUnknown;
-    say(badge, isUnknown ? "member, unknown" : up || !isTold ? "member" : "member, not reached");
+    const isUnknown = seen?.isUnknown ?? false;
+    const isAway = this.heard !== undefined && !up && !isUnknown;
+    say(badge, isUnknown ? "member, unknown" : isAway ? "member, not reached" : "member");
     explain(badge, badge.textContent, false);
-    badge.className = `badge ${up ? "good" : isTold ? "bad" : "idle"}`;
+    badge.className = `badge ${up ? "good" : isAway ? "bad" : "idle"}`;
     const isSeated = council.includes(node.name);
     say(seat, isSeated ? "council" : "");
     seat.hidden = !isSeated;

@@ -123,7 +123,7 @@ export class Tiles {
     const [keys, disk] = [of((now) => now.status.keys), of((now) => now.store.disk_bytes)];
     const last = known.filter((node) => node.lost !== null);
     const { nodes = 1, copies = 1, lost = [] } = history.outlook() ?? {};
-    const isUnknown = [...history.nodes.values()].some((node) => node.lost?.through !== undefined);
+    const isUnknown = [...history.nodes.values()].some((node) => node.isUnknown);
     const up = isUnknown ? "as they said last" : `${nodes - lost.length} of ${nodes} nodes up`;
     if (view.names !== null) {
       this.put("keys", `≈ ${short(keys)}`, last.length > 0 ? "as it said last" : "on this node");
