@@ -128,6 +128,7 @@ stage_binaries() {
     gzip -9n <CHANGELOG.md >"$stage/changelog.gz"
     packaging/copyright.py kvorum >"$stage/copyright"
     packaging/copyright.py kvorum-bench >"$stage/copyright-bench"
+    packaging/docs.py "$stage/doc"
     check_size "$stage/kvorum" 15
     check_size "$stage/kvorum-bench" 8
 }
@@ -207,9 +208,9 @@ tarball() {
     packaging/copyright.py kvorum "$target" >"$at/copyright"
     cp -r packaging/man/kvorum "$at/man"
     cp -r packaging/completions/kvorum "$at/completions"
-    cp packaging/kvorum.toml deploy/systemd/kvorum.service \
-        CHANGELOG.md docs/operate/install.md docs/operate/upgrade.md \
-        LICENSE-APACHE LICENSE-MIT "$at/"
+    cp packaging/kvorum.toml deploy/systemd/kvorum.service CHANGELOG.md LICENSE-APACHE LICENSE-MIT \
+        "$at/"
+    packaging/docs.py "$stage/doc" && cp -r "$stage/doc/." "$at/"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         --mode=u=rwX,go=rX -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
 }

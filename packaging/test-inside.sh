@@ -69,6 +69,17 @@ installs() {
         gzip -t "/usr/share/man/man1/$page.1.gz" || fail "man $page"
     done
     bash -n /usr/share/bash-completion/completions/kvorum
+    links_lead_to_files /usr/share/doc/kvorum/docs
+}
+
+# links_lead_to_files DIRECTORY: fails if a page links to a file that is not installed.
+links_lead_to_files() {
+    local page target count=0
+    while IFS=: read -r page target; do
+        [ -e "$(dirname "$page")/$target" ] || fail "$page: the link to $target leads to no file"
+        count=$((count + 1))
+    done < <(grep -roP '\]\(\K(?![a-z]+:|#)[^)#\s]+' "$1")
+    [ "$count" -gt 50 ] || fail "only $count links in $1"
 }
 
 upgrades_and_goes_back() {

@@ -48,6 +48,11 @@ pub(super) enum RecoverError {
     Kept(#[from] StartError),
     #[error("it belongs to node {0}, which is not lost then: name only other nodes")]
     Itself(String),
+    #[error(
+        "node {0} is named by --lost, as gone for good, and by --without-vote, as a node that came \
+         back: name it once"
+    )]
+    Contradiction(String),
     #[error("node {name:?} is not a member: the members are {}", members.join(", "))]
     NoMember { name: String, members: Vec<String> },
     #[error(
@@ -96,6 +101,9 @@ fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
         return Err(RecoverError::Itself(survivor.name().to_owned()));
     }
     let without_vote = ids(&survivor, &args.without_vote)?;
+    if let Some(twice) = lost.iter().find(|node| without_vote.contains(node)) {
+        return Err(RecoverError::Contradiction(name(survivor.layout(), *twice).to_owned()));
+    }
     let voting = voting_members(&survivor, &[&lost[..], &without_vote].concat());
     refuse(survivor.layout(), &voting)?;
     let voter = VoterId(RandomState::new().hash_one("voter").max(1));

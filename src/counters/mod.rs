@@ -111,6 +111,9 @@ pub(crate) struct PeerCounts {
     pub(crate) malformed: Count,
     /// Refused handshakes with other nodes.
     pub(crate) refused: Count,
+    /// Handshakes of incoming connections without a verdict: the other end closed the connection or
+    /// took too long, or too many handshakes ran at once.
+    pub(crate) unfinished: Count,
     /// Connections established with other nodes.
     pub(crate) connected: Count,
 }

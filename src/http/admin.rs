@@ -15,6 +15,9 @@ const FENCED: &str = "fenced: another process serves in this node's place\n";
 
 const REMOVED: &str = "removed: this node is not a member of the cluster any more\n";
 
+const OTHER_CLUSTER: &str = "other cluster: each node that this node lists belongs to another \
+     cluster than the data of this node; kvorum status says what to do\n";
+
 pub(super) fn health() -> Answer {
     Answer::text(StatusCode::OK, "ok\n")
 }
@@ -26,6 +29,7 @@ pub(super) fn ready(reports: &Reports) -> Answer {
         Readiness::Stopping => unavailable("stopping\n".into()),
         Readiness::Fenced => unavailable(FENCED.into()),
         Readiness::Removed => unavailable(REMOVED.into()),
+        Readiness::OtherCluster => unavailable(OTHER_CLUSTER.into()),
         Readiness::Failed(cause) => unavailable(format!("{cause}\n").into()),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use protocol::handshake::Secrets;
+use protocol::handshake::{Reason, Secrets};
 use protocol::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
 use protocol::{
     BackgroundEvent, Clock, ForgettingReason, ForgottenIdempotency, MembershipState, NodeId,
@@ -42,6 +42,8 @@ pub(crate) enum Readiness {
     Fenced,
     /// The node is no longer a member of the cluster.
     Removed,
+    /// Each other member refuses this node, because its data is of another cluster.
+    OtherCluster,
     /// The node accepts no writes, for this reason.
     Failed(String),
 }
@@ -61,8 +63,11 @@ impl Reports {
         if node.shared.membership.state.is_fenced() {
             return Readiness::Fenced;
         }
-        if node.shared.is_removed() {
+        if is_removed(node) {
             return Readiness::Removed;
+        }
+        if is_of_another_cluster(node) {
+            return Readiness::OtherCluster;
         }
         match node.db.health() {
             Err(failed) => Readiness::Failed(failed.to_string()),
@@ -359,7 +364,7 @@ fn membership(node: &Node) -> Membership {
     let membership = &node.shared.membership.state;
     match membership.state() {
         _ if membership.is_fenced() => Membership::Fenced,
-        _ if node.shared.is_removed() => Membership::Removed,
+        _ if is_removed(node) => Membership::Removed,
         MembershipState::Member if !membership.is_authoritative_for_all() => Membership::Starting,
         MembershipState::Member => Membership::Member,
         MembershipState::Joining => Membership::Joining,
@@ -368,9 +373,33 @@ fn membership(node: &Node) -> Membership {
     }
 }
 
+/// Returns true if this node is no longer a member: it knows the layout that lacks it, or it has an
+/// empty directory, and a node of its list refuses it because of that layout.
+fn is_removed(node: &Node) -> bool {
+    let shared = &node.shared;
+    let is_removed = |reason| reason == Some(Reason::Removed);
+    shared.is_removed()
+        || shared.membership.state.state() == MembershipState::Joining
+            && others(node).any(|id| is_removed(node.facts.refusal(id)))
+}
+
+/// Returns true if this node's data is of another cluster than all nodes of its layout: each of
+/// them refuses it for this reason. A single one may be a stranger at a member's address.
+fn is_of_another_cluster(node: &Node) -> bool {
+    let mut others = others(node).peekable();
+    others.peek().is_some() && others.all(|id| node.facts.refusal(id) == Some(Reason::Cluster))
+}
+
+/// Returns the other nodes of the view.
+fn others(node: &Node) -> impl Iterator<Item = NodeId> {
+    let own = node.shared.own;
+    let others: Vec<NodeId> = node.shared.view().ids().filter(|id| *id != own).collect();
+    others.into_iter()
+}
+
 fn peers(node: &Node) -> Vec<Peer> {
     let shared = &node.shared;
-    let mut others: Vec<NodeId> = shared.view().ids().filter(|id| *id != shared.own).collect();
+    let mut others: Vec<NodeId> = others(node).collect();
     others.sort_by_cached_key(|id| shared.name_of(*id));
     others
         .into_iter()

@@ -70,6 +70,12 @@ impl From<Refusal> for DialError {
 }
 
 impl DialError {
+    /// Returns the reason for which one side refused the other; `None` for all other failures.
+    pub(super) fn refusal(&self) -> Option<Reason> {
+        let Self::Refused(refused) = self else { return None };
+        Some(refused.reason)
+    }
+
     /// Logs the error of dialing a peer at a URL, rate-limited.
     pub(super) fn complain(&self, facts: &PeerFacts, counters: &Counters, peer: NodeId, url: &str) {
         let (name, at) = (facts.name(peer), authority_of(url));

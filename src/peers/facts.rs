@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use protocol::handshake::HandshakeRefused;
+use protocol::handshake::{HandshakeRefused, Reason};
 use protocol::layout::VoterId;
 use protocol::{Incarnation, NodeId};
 use server::link::{PeerTable, Seen};
@@ -28,8 +28,17 @@ pub(crate) struct PeerFacts {
     /// because all nodes may have moved to other addresses at once.
     listed: HashMap<String, String>,
     layout_urls: Mutex<LayoutUrls>,
-    /// The reasons why the last attempts to connect to nodes failed.
-    dial_errors: Mutex<HashMap<NodeId, String>>,
+    /// The last attempts to connect to nodes, where they failed.
+    dial_failures: Mutex<HashMap<NodeId, DialFailure>>,
+}
+
+/// A failed attempt to connect to a node.
+struct DialFailure {
+    /// The reason, as the log has it.
+    text: String,
+    /// The reason for which one of the two nodes refused the other; `None` = the attempt failed
+    /// before that.
+    refusal: Option<Reason>,
 }
 
 /// Listed nodes for which the layout's URL is in use: a plan may have told of an address that the
@@ -52,7 +61,7 @@ impl PeerFacts {
             complaints: Complaints::default(),
             listed,
             layout_urls: Mutex::default(),
-            dial_errors: Mutex::default(),
+            dial_failures: Mutex::default(),
         }
     }
 
@@ -120,18 +129,25 @@ impl PeerFacts {
 
     /// Returns the reason why the last attempt to connect to a node failed, if it did.
     pub(crate) fn dial_error(&self, node: NodeId) -> Option<String> {
-        self.dial_errors.lock().get(&node).cloned()
+        self.dial_failures.lock().get(&node).map(|failure| failure.text.clone())
+    }
+
+    /// Returns the reason for which the last attempt to connect to a node was refused by one of the
+    /// two nodes; `None` if it was not refused.
+    pub(crate) fn refusal(&self, node: NodeId) -> Option<Reason> {
+        self.dial_failures.lock().get(&node)?.refusal
     }
 
     /// Notes whether dialing a node at `url` succeeded. A URL that led to the node is kept. After a
     /// failure the other one is next: that of the layout, or the listed one.
     pub(super) fn note_dialed(&self, node: NodeId, url: &str, failure: Option<&DialError>) {
-        let mut dial_errors = self.dial_errors.lock();
+        let mut dial_failures = self.dial_failures.lock();
         match failure {
-            Some(error) => dial_errors.insert(node, error.to_string()),
-            None => dial_errors.remove(&node),
+            Some(error) => dial_failures
+                .insert(node, DialFailure { text: error.to_string(), refusal: error.refusal() }),
+            None => dial_failures.remove(&node),
         };
-        drop(dial_errors);
+        drop(dial_failures);
         let is_connected = failure.is_none();
         let Some(listed) = self.listed.get(&self.name(node)) else { return };
         let is_listed = listed == url;

@@ -42,7 +42,7 @@ pub(crate) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
     if greeting.len() >= MAX_GREETING
         && let Some(oldest) = greeting.pop_front()
     {
-        peers.inner.counters.peers.refused.add(1);
+        peers.inner.counters.peers.unfinished.add(1);
         oldest.abort();
     }
     greeting.push_back(task.abort_handle());
@@ -57,14 +57,14 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     };
     match timeout(HANDSHAKE_TIME, shaking).await {
         Ok(Ok((seen, rest))) => peers.accept(stream, seen, rest),
-        Ok(Err(unmet)) => {
+        Ok(Err(Refusal::Refused(refused))) => {
             peers.inner.counters.peers.refused.add(1);
-            if let Refusal::Refused(refused) = unmet {
-                peers.note_refusal(None, &refused);
-                complain(facts, &stream, &refused);
-            }
+            peers.note_refusal(None, &refused);
+            complain(facts, &stream, &refused);
         }
-        Err(_) => peers.inner.counters.peers.refused.add(1),
+        // Nobody was refused. After a pause of this process, for example, the connections that wait
+        // to be accepted are closed already.
+        Ok(Err(Refusal::Io(_))) | Err(_) => peers.inner.counters.peers.unfinished.add(1),
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     // Handlers must exist before another process can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
-    tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
+    tracing::info!(%address, url = node.url(), data, "serving");
     print_greeting(&node.config, address, node.url(), &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
     notify::ready(notify::SERVES);

@@ -6,6 +6,9 @@ use crate::cluster::Cluster;
 use crate::process::{kvorum_at, run, wait_until};
 use crate::tokens::Files;
 
+/// The series of the peers' clocks in `/metrics`.
+const SKEW: &str = "kvorum_peer_clock_skew_seconds{";
+
 /// Starts a cluster in which the clock of node n0 is wrong by `offset`; `None` = libfaketime is not
 /// installed.
 fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
@@ -54,6 +57,12 @@ fn status_names_the_node_whose_clock_differs_from_most_whichever_is_asked() {
             let skew = wrong["clock_skew_us"].as_i64().unwrap();
             assert!(skew.unsigned_abs() > 3_590_000_000, "{wrong}");
             assert_eq!(skew > 0, side == "ahead of", "{wrong}");
+            let metrics = String::from_utf8(cluster.client(asked).get("/metrics").body());
+            let metrics = metrics.unwrap();
+            let seconds = |line: &str| line.split_once("} ").unwrap().1.parse::<f64>().unwrap();
+            let skews = metrics.lines().filter(|line| line.starts_with(SKEW)).map(seconds);
+            let large = skews.filter(|skew| skew.abs() > 3590.0).count();
+            assert_eq!(large, if asked == 0 { 2 } else { 1 }, "{metrics}");
             for right in [1, 2] {
                 let right = row(&cluster, asked, right);
                 assert_eq!(right["clock_differs"], Value::Null, "{right}");

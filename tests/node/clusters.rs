@@ -145,10 +145,15 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
     g.up(2);
     g.wait_until_settled_except(1);
     g.has(0..KEYS, b"of g");
+    wait_until("not ready", || g.client(1).request("GET", "/readyz", b"").status == 503);
+    let ready = g.client(1).request("GET", "/readyz", b"");
+    assert!(ready.body().starts_with(b"other cluster: each node that"), "{ready:?}");
+    assert_eq!(g.client(0).request("GET", "/readyz", b"").status, 200);
     refuses(&g.stop_for_its_log(1), &ids);
     g.put_back(1, own);
     g.up(1);
     g.settled();
+    assert_eq!(g.client(1).request("GET", "/readyz", b"").status, 200);
     g.has(0..KEYS, b"of g");
     h.up(1);
     h.settled();

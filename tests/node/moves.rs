@@ -245,6 +245,23 @@ fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
 }
 
 #[test]
+fn a_removed_node_that_starts_with_an_empty_directory_and_its_old_list_is_not_ready() {
+    let mut cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    cluster.kill(3);
+    moved(&cluster, 0, &["--remove-dead", "n3"]);
+    drop(cluster.take_data(3));
+    cluster.put_back(3, tempfile::tempdir().unwrap());
+    cluster.up(3);
+    wait_until("its removal is known", || cluster.status(3)["membership"] == "removed");
+    assert_eq!(cluster.client(3).get("/readyz").status, 503);
+    let status = run(&["status", "--url", &format!("http://{}", cluster.address(3))]);
+    let why = text(&status.stdout);
+    assert!(why.contains("n3 was removed from the cluster: it serves no requests"), "{why}");
+    assert_eq!(status.status.code(), Some(1), "{why}");
+}
+
+#[test]
 fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
     let cluster = Cluster::start(4, &["--stream-rate", "64KiB"]);
     cluster.settled();

@@ -160,6 +160,8 @@ fn metric(node: &Node, name: &str) -> u64 {
 
 const REFUSED: &str = "kvorum_peer_handshakes_refused_total";
 
+const UNFINISHED: &str = "kvorum_peer_handshakes_unfinished_total";
+
 #[test]
 fn the_route_is_for_peers_only() {
     let node = node();
@@ -226,7 +228,10 @@ fn strangers_get_nothing() {
     let refused = shake(&mut stream, b(USUAL.clone(), "another secret, long enough")).0;
     assert!(refused.unwrap_err().text.contains("different cluster secrets"));
     assert_eq!(until_closed(&mut stream), b"");
-    wait_until("all of them are counted", || metric(&node, REFUSED) >= 7);
+    let all = || metric(&node, REFUSED) + metric(&node, UNFINISHED);
+    wait_until("all of them are counted", || all() >= 7);
+    // Whoever says nothing is not refused.
+    assert!(metric(&node, UNFINISHED) >= 1 && metric(&node, REFUSED) >= 2);
     assert_eq!(metric(&node, "kvorum_peer_messages_received_total"), 0);
 }
 

@@ -85,6 +85,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
         (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
         (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
         (&["--lost", "n0"], "belongs to node n0, which is not lost then"),
+        (&["--lost", "n1,n2", "--without-vote", "n2"], "node n2 is named by --lost"),
         (&["--lost", "x"], "node \"x\" is not a member: the members are n0, n1, n2"),
     ] {
         let refused = recover(&cluster, 0, args);

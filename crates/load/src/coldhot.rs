@@ -35,8 +35,8 @@ use crate::server::DroppedFiles;
 use crate::trial::series::SeriesWriter;
 use crate::trial::trial_args::SeriesArgs;
 use crate::trial::{
-    Error, Preparation, Prepare, ServerUnderTest, TrialFigures, TrialParams, Workload, program,
-    progress, run as run_trial,
+    Error, Preparation, Prepare, ServerUnderTest, TrialFigures, TrialParams, Workload,
+    print_progress, print_results, program, progress, run as run_trial,
 };
 use crate::warning::RunWarning;
 
@@ -250,11 +250,12 @@ impl ColdHotContext<'_> {
         if self.args.repeats == 1 {
             self.say("note: one run each: a difference may be noise, --repeats 3 shows it");
         }
-        let dir = self.kept.dir().display().to_string();
-        self.say(&format!("\nkept in {dir}; {} report {dir}", program()));
+        let dir = self.kept.dir();
+        let at = dir.display();
+        self.say(&format!("\nkept in {at}; {} report {at}", program()));
         if self.args.series.json {
             let text = serde_json::to_string_pretty(self.kept.series());
-            println!("{}", text.expect("all of it is plain data"));
+            print_results(&text.expect("all of it is plain data"), dir)?;
         }
         Ok(())
     }
@@ -266,11 +267,7 @@ impl ColdHotContext<'_> {
     }
 
     fn say(&self, line: &str) {
-        if self.args.series.json {
-            eprintln!("{line}");
-        } else {
-            println!("{line}");
-        }
+        print_progress(line, self.args.series.json);
     }
 }
 

@@ -181,7 +181,8 @@ impl Outcome {
 
 /// Returns the counts for `run.json`: see [`Outcome::counts`].
 pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
-    let Errors { connect, read, write, timeout } = tally.errors;
+    let Errors { connect, read, write, timeout, refused_timeout, unanswered_timeout } =
+        tally.errors;
     record::Counts {
         planned,
         answered: tally.statuses.all(),
@@ -193,6 +194,8 @@ pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
         read_errors: read,
         write_errors: write,
         timeouts: timeout,
+        refused_timeouts: refused_timeout,
+        unanswered_timeouts: unanswered_timeout,
         wrong_values: tally.wrong_values,
         not_http: tally.garbage.all(),
         reconnects: tally.reconnects,
@@ -267,7 +270,7 @@ impl fmt::Display for Outcome {
             write!(f, " {status}: {count},")?;
         }
         writeln!(f, " unfinished {} of {}", self.tally.unfinished, self.planned)?;
-        let Errors { connect, read, write, timeout } = self.tally.errors;
+        let Errors { connect, read, write, timeout, .. } = self.tally.errors;
         writeln!(f, "errors     connect {connect}, read {read}, write {write}, timeout {timeout}")?;
         let busy: Vec<String> = self.busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
         let rate = self.throughput();

@@ -135,8 +135,14 @@ pub struct Counts {
     pub read_errors: u64,
     /// Requests that could not be written.
     pub write_errors: u64,
-    /// Answers later than the timeout.
+    /// Answers later than the timeout, and requests that had waited longer than it when the run
+    /// ended.
     pub timeouts: u64,
+    /// The part of `timeouts` that `refused` counts too. 0 in imported outputs, which do not give
+    /// it.
+    pub refused_timeouts: u64,
+    /// The part of `timeouts` without an answer. 0 in imported outputs, which do not give it.
+    pub unanswered_timeouts: u64,
     /// Values read that differ from the value written.
     pub wrong_values: u64,
     /// Number of times that something other than HTTP/1.1 arrived. In place of an answer, this is a
@@ -251,15 +257,19 @@ impl Run {
         self.source != "import" || self.counts.answered > 0
     }
 
-    /// Returns the share of failed requests: see [`error_share`]. `None` if unknown.
+    /// Returns the share of failed requests: see [`Failures::share`]. `None` if unknown.
     pub fn error_share(&self) -> Option<f64> {
         let counts = &self.counts;
-        let lost = counts.read_errors + counts.write_errors;
-        let [refused, lost, late, unconnected, answered] =
-            [counts.refused, lost, counts.timeouts, counts.connect_errors, counts.answered]
-                .map(|count| count as f64);
-        let share = error_share(refused + late, lost, unconnected, answered);
-        share.filter(|_| self.is_counted())
+        let failures = Failures {
+            answered: counts.answered as f64,
+            refused: counts.refused as f64,
+            lost: (counts.read_errors + counts.write_errors) as f64,
+            timeouts: counts.timeouts as f64,
+            refused_timeouts: counts.refused_timeouts as f64,
+            unanswered_timeouts: counts.unanswered_timeouts as f64,
+            connect_errors: counts.connect_errors as f64,
+        };
+        failures.share().filter(|_| self.is_counted())
     }
 
     /// Returns the histogram `from` of all methods together.
@@ -356,17 +366,44 @@ pub struct Finding {
     pub warnings: Vec<Warning>,
 }
 
-/// Returns the share of errors that `compare`, reports and the last line of a run show: the answers
-/// that were neither 2xx nor 3xx or came later than the timeout (`bad`), and the requests without
-/// an answer (`lost`), divided by all requests sent. A due request that was never sent does not
-/// count as an error; throughput and backlog show it. Nor does an attempt to connect that failed
-/// (`unconnected`): the request waited, and was sent by a later connection. Returns 1 if nothing
-/// was sent because no connection was made, and `None` if nothing was sent otherwise.
-pub fn error_share(bad: f64, lost: f64, unconnected: f64, answered: f64) -> Option<f64> {
-    let sent = answered + lost;
-    match sent > 0.0 {
-        true => Some(((bad + lost) / sent).min(1.0)),
-        false => (unconnected > 0.0).then_some(1.0),
+/// Counts of a period's answers and failures, from which the share of errors is computed. The
+/// fields are those of [`Counts`], and columns of `timeline.csv`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Failures {
+    /// Answers, as in [`Counts::answered`].
+    pub answered: f64,
+    /// Answers neither 2xx nor 3xx, as in [`Counts::refused`].
+    pub refused: f64,
+    /// Requests whose connection ended before the answer: read and write errors.
+    pub lost: f64,
+    /// Late answers and requests, as in [`Counts::timeouts`].
+    pub timeouts: f64,
+    /// Late refusals, as in [`Counts::refused_timeouts`].
+    pub refused_timeouts: f64,
+    /// Late requests without an answer, as in [`Counts::unanswered_timeouts`].
+    pub unanswered_timeouts: f64,
+    /// Failed attempts to connect, as in [`Counts::connect_errors`].
+    pub connect_errors: f64,
+}
+
+impl Failures {
+    /// Returns the share of errors that `compare`, reports and the last line of a run show: the
+    /// requests that failed, divided by the requests sent. A request failed, and counts once, if
+    /// its answer was neither 2xx nor 3xx or came later than the timeout, if it was lost, or if it
+    /// had waited longer than the timeout when the run ended.
+    ///
+    /// A due request that was never sent does not count as an error; throughput and backlog show
+    /// it. Nor does an attempt to connect that failed: the request waited, and was sent by a later
+    /// connection. Returns 1 if nothing was sent because no connection was made, and `None` if
+    /// nothing was sent otherwise.
+    pub fn share(self) -> Option<f64> {
+        let sent = self.answered + self.lost + self.unanswered_timeouts;
+        let failed = self.refused + self.timeouts - self.refused_timeouts + self.lost;
+        match sent > 0.0 {
+            // Imported outputs do not tell how many requests are counted twice.
+            true => Some((failed / sent).min(1.0)),
+            false => (self.connect_errors > 0.0).then_some(1.0),
+        }
     }
 }
 
@@ -376,9 +413,35 @@ mod tests {
 
     #[test]
     fn failed_attempts_to_connect_are_no_failed_requests() {
-        assert_eq!(error_share(0.0, 1.0, 183.0, 2499.0), Some(1.0 / 2500.0));
-        assert_eq!(error_share(25.0, 0.0, 0.0, 100.0), Some(0.25));
-        assert_eq!(error_share(0.0, 0.0, 7.0, 0.0), Some(1.0));
-        assert_eq!(error_share(0.0, 0.0, 0.0, 0.0), None);
+        let none = Failures::default();
+        let lost = Failures { lost: 1.0, connect_errors: 183.0, answered: 2499.0, ..none };
+        assert_eq!(lost.share(), Some(1.0 / 2500.0));
+        assert_eq!(Failures { refused: 25.0, answered: 100.0, ..none }.share(), Some(0.25));
+        assert_eq!(Failures { connect_errors: 7.0, ..none }.share(), Some(1.0));
+        assert_eq!(none.share(), None);
+    }
+
+    #[test]
+    fn a_refusal_that_came_late_is_one_failed_request() {
+        let both = Failures {
+            answered: 200.0,
+            refused: 50.0,
+            timeouts: 60.0,
+            refused_timeouts: 50.0,
+            ..Failures::default()
+        };
+        assert_eq!(both.share(), Some(0.3));
+    }
+
+    #[test]
+    fn a_request_that_still_waits_at_the_end_is_among_those_sent() {
+        let stalled = Failures {
+            answered: 90.0,
+            timeouts: 10.0,
+            unanswered_timeouts: 10.0,
+            ..Failures::default()
+        };
+        assert_eq!(stalled.share(), Some(0.1));
+        assert_eq!(Failures { answered: 0.0, ..stalled }.share(), Some(1.0));
     }
 }

@@ -95,7 +95,12 @@ impl Statuses {
     /// Returns the number of answers neither 2xx nor 3xx, which wrk2 prints as `Non-2xx or 3xx
     /// responses`.
     pub fn refused(&self) -> u64 {
-        self.all() - self.between(200, 399)
+        (0..).zip(&self.0).filter(|(s, _)| Self::is_refusal(*s)).map(|(_, count)| count).sum()
+    }
+
+    /// Returns true if a status is neither 2xx nor 3xx.
+    pub(crate) fn is_refusal(status: u16) -> bool {
+        !(200..=399).contains(&status)
     }
 
     /// Returns the number of answers of any status.
@@ -118,8 +123,13 @@ pub struct Errors {
     pub read: u64,
     /// Requests that could not be written.
     pub write: u64,
-    /// Answers later than the plan's timeout. The histograms include these too.
+    /// Answers later than the plan's timeout, and requests that had waited longer than it when the
+    /// run ended. The histograms include these too.
     pub timeout: u64,
+    /// The part of `timeout` with an answer that was neither 2xx nor 3xx.
+    pub refused_timeout: u64,
+    /// The part of `timeout` without an answer.
+    pub unanswered_timeout: u64,
 }
 
 impl Errors {
@@ -134,6 +144,8 @@ impl Errors {
         self.read += other.read;
         self.write += other.write;
         self.timeout += other.timeout;
+        self.refused_timeout += other.refused_timeout;
+        self.unanswered_timeout += other.unanswered_timeout;
     }
 }
 

@@ -2,7 +2,8 @@
 //! servers' metrics.
 //!
 //! ```text
-//!  second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,backlog,
+//!  second,length_s,sent,answered,refused,lost,
+//!  timeouts,refused_timeouts,unanswered_timeouts,connect_errors,bytes,backlog,
 //!  p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms, SERVER METRIC …
 //! ```
 //!
@@ -20,8 +21,9 @@ use hdrhistogram::Histogram;
 use crate::control::Interval;
 
 /// Columns before those with the servers' metrics.
-const COLUMNS: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,\
-                       backlog,p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms";
+const COLUMNS: &str = "second,length_s,sent,answered,refused,lost,timeouts,refused_timeouts,\
+                       unanswered_timeouts,connect_errors,bytes,backlog,p50_ms,p90_ms,p99_ms,\
+                       p999_ms,max_ms,written_p99_ms,late_p99_ms";
 
 /// A timeline in progress.
 pub(crate) struct Timeline {
@@ -51,10 +53,12 @@ impl Timeline {
         let errors = &tally.errors;
         write!(
             self.out,
-            "{start_s},{length_s:.3},{},{answered},{refused},{},{},{},{},{backlog}",
+            "{start_s},{length_s:.3},{},{answered},{refused},{},{},{},{},{},{},{backlog}",
             tally.sent,
             errors.lost(),
             errors.timeout,
+            errors.refused_timeout,
+            errors.unanswered_timeout,
             errors.connect,
             tally.bytes,
         )?;
@@ -115,7 +119,7 @@ mod tests {
         assert!(lines[0].ends_with("late_p99_ms,h:1 debt,\"h:1 a,b\"\"c\"\"\""), "{}", lines[0]);
         assert_eq!(
             lines[1],
-            "3,1.000,12,0,0,1,0,0,340,5,2.001,2.001,2.001,2.001,2.001,1.000,,4096,"
+            "3,1.000,12,0,0,1,0,0,0,0,340,5,2.001,2.001,2.001,2.001,2.001,1.000,,4096,"
         );
     }
 }

@@ -22,7 +22,7 @@ use crate::publish::Publisher;
 use crate::request::{Method, RequestBuilder};
 use crate::schedule::{Schedule, Slot, Step, nanos, owned};
 use crate::script::Script;
-use crate::tally::Tally;
+use crate::tally::{Statuses, Tally};
 
 /// Maximum number of nanoseconds by which the kernel may wake this thread late. The kernel's
 /// default of 50 µs would be part of every latency. Exact wake-ups for each slot of a fast plan
@@ -459,7 +459,10 @@ impl<'a> Worker<'a> {
             }
             self.tally.statuses.count(status);
             self.tally.in_time += u64::from(now <= self.schedule.end());
-            self.tally.errors.timeout += u64::from(now - written > self.timeout);
+            if now - written > self.timeout {
+                self.tally.errors.timeout += 1;
+                self.tally.errors.refused_timeout += u64::from(Statuses::is_refusal(status));
+            }
             let wrong = self.plan.verify
                 && (status, made.method) == (200, Method::Get)
                 && !self.maker.is_value(&made, connection.body());
@@ -612,8 +615,10 @@ impl<'a> Worker<'a> {
                 && request.counted
             {
                 let left = u64::from(request.left);
-                let late = now - request.written > self.timeout;
-                self.tally.errors.timeout += if late { left } else { 0 };
+                if now - request.written > self.timeout {
+                    self.tally.errors.timeout += left;
+                    self.tally.errors.unanswered_timeout += left;
+                }
                 self.unfinished(request.made.method, now - request.intended, 1, left);
             }
             if self.plan.pace == Pace::Closed {

@@ -116,6 +116,12 @@ metrics! {
     PEER_HANDSHAKES_REFUSED: Counter "peer_handshakes_refused" []
         "Refused handshakes with other nodes: different secret, topology, cluster or name, or an \
          unknown peer; see the log";
+    PEER_HANDSHAKES_UNFINISHED: Counter "peer_handshakes_unfinished" []
+        "Handshakes of incoming peer connections that ended without a verdict: the other end closed \
+         the connection or took longer than 1 s. They follow a pause or an overload of either side, \
+         or another program connects";
+    PEER_CLOCK_SKEW: Gauge "peer_clock_skew_seconds" ["peer"]
+        "Time by which the peer's clock is ahead of this node's, in seconds; negative = behind";
     PEER_MALFORMED: Counter "peer_malformed" []
         "Peer connections closed because of malformed data: a faulty network card, or another \
          program";

@@ -29,6 +29,7 @@ use crate::tokens::lookup as access;
 use crate::transport::Tls;
 
 const NANOS: f64 = 1e9;
+const MICROS: f64 = 1e6;
 
 /// The first doubling of the latency that gets a bucket of its own, up to 16.384 µs.
 const FIRST_DOUBLING: usize = 4;
@@ -91,16 +92,33 @@ impl MetricsWriter<'_, '_> {
         ConstGauge::new(value as i64).encode(self.begin(metric)?)
     }
 
-    /// Writes a gauge with one label: one number for each value of the label.
+    /// Writes a gauge with one label: one integer for each value of the label.
     fn gauges<L: EncodeLabelValue>(
         &mut self,
         metric: &Metric,
         values: impl Iterator<Item = (L, u64)>,
     ) -> fmt::Result {
+        self.family(metric, values.map(|(label, value)| (label, ConstGauge::new(value as i64))))
+    }
+
+    /// Writes a gauge with one label: one decimal number for each value of the label.
+    fn decimal_gauges<L: EncodeLabelValue>(
+        &mut self,
+        metric: &Metric,
+        values: impl Iterator<Item = (L, f64)>,
+    ) -> fmt::Result {
+        self.family(metric, values.map(|(label, value)| (label, ConstGauge::new(value))))
+    }
+
+    fn family<L: EncodeLabelValue, V: EncodeMetric>(
+        &mut self,
+        metric: &Metric,
+        values: impl Iterator<Item = (L, V)>,
+    ) -> fmt::Result {
         let mut family = self.begin(metric)?;
         for (label, value) in values {
             let labels = [(metric.labels[0], label)];
-            ConstGauge::new(value as i64).encode(family.encode_family(&labels)?)?;
+            value.encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }
@@ -262,7 +280,7 @@ fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
 
 fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     type Of = fn(&PeerCounts) -> &Count;
-    let all: [(&Metric, Of); 10] = [
+    let all: [(&Metric, Of); 11] = [
         (&list::PEER_ENVELOPES_SENT, |peers| &peers.envelopes_sent),
         (&list::PEER_ENVELOPES_RECEIVED, |peers| &peers.envelopes_received),
         (&list::PEER_MESSAGES_SENT, |peers| &peers.messages_sent),
@@ -272,15 +290,18 @@ fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
         (&list::PEER_SEND_CALLS, |peers| &peers.writes),
         (&list::PEER_MALFORMED, |peers| &peers.malformed),
         (&list::PEER_HANDSHAKES_REFUSED, |peers| &peers.refused),
+        (&list::PEER_HANDSHAKES_UNFINISHED, |peers| &peers.unfinished),
         (&list::PEER_CONNECTIONS_OPENED, |peers| &peers.connected),
     ];
     for (metric, of) in all {
         out.counter(metric, sum(node, |counters| of(&counters.peers)))?;
     }
     let view = node.shared.view();
-    let others = view.ids().filter(|id| *id != node.shared.own);
-    let loops = others.map(|id| (node.shared.name_of(id), u64::from(node.facts.seen(id).links())));
-    out.gauges(&list::PEER_CONNECTED_LOOPS, loops)
+    let others = || view.ids().filter(|id| *id != node.shared.own);
+    let loops = |id| (node.shared.name_of(id), u64::from(node.facts.seen(id).links()));
+    out.gauges(&list::PEER_CONNECTED_LOOPS, others().map(loops))?;
+    let skew = |id| (node.shared.name_of(id), node.facts.skew_micros(id) as f64 / MICROS);
+    out.decimal_gauges(&list::PEER_CLOCK_SKEW, others().map(skew))
 }
 
 fn machine(out: &mut MetricsWriter<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {

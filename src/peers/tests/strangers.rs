@@ -46,7 +46,7 @@ fn a_stranger_that_says_nothing_is_closed_on() {
         let (_, b, address) = listening().await;
         let mut stream = upgraded(address).await;
         assert_eq!(until_closed(&mut stream).await, b"");
-        assert_eq!(b.counts().refused.get(), 1);
+        assert_eq!(b.counts().unfinished.get(), 1);
     });
 }
 
@@ -74,7 +74,7 @@ fn many_strangers_do_not_keep_a_peer_out() {
         for _ in 0..80 {
             strangers.push(upgraded(address).await);
         }
-        until("those that came first are broken off", || b.counts().refused.get() >= 16).await;
+        until("those that came first are broken off", || b.counts().unfinished.get() >= 16).await;
         a.connect(B).await;
     });
 }

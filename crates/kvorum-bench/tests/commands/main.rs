@@ -201,7 +201,12 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
 #[test]
 fn ctrl_c_ends_a_series_with_the_runs_so_far() {
     let rates = ["--put-rate", "50", "--get-rate", "50", "--key-count", "10"];
-    for (kind, words) in [("search", &["--from", "50"][..]), ("coldhot", &rates)] {
+    // The last element says whether anybody reads stdout; without a reader, the command ends by
+    // saying where the results are.
+    let (search, coldhot) = (&["--from", "50"][..], &rates[..]);
+    for (kind, words, is_read) in
+        [("search", search, true), ("coldhot", coldhot, true), ("search", search, false)]
+    {
         let home = tempfile::tempdir().unwrap();
         let (out, up) = (home.path().join("out"), home.path().join("up"));
         let address = free_address();
@@ -209,7 +214,9 @@ fn ctrl_c_ends_a_series_with_the_runs_so_far() {
         let mut series = Command::new(env!("CARGO_BIN_EXE_kvorum-bench"));
         series.args([kind, &format!("http://{address}"), "-c2", "-d10m", "--server", &serve]);
         series.args(words).arg("--out").arg(&out);
-        let child = series.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let (reader, stdout) = std::io::pipe().unwrap();
+        let _reader = is_read.then_some(reader);
+        let child = series.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let until = |what: &str, is_so: &dyn Fn() -> bool| {
             let deadline = Instant::now() + DEADLINE;
             while !is_so() {
@@ -223,7 +230,10 @@ fn ctrl_c_ends_a_series_with_the_runs_so_far() {
         until("requests", &|| server.requests() > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let ended = wait(child);
-        assert_eq!(ended.status.code(), Some(130), "{kind}: {ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let code = if is_read { 130 } else { 1 };
+        assert_eq!(ended.status.code(), Some(code), "{kind}: {ended:?}");
+        assert_eq!(said.contains("Broken pipe (os error 32); the results are in"), !is_read);
         let kept: Series =
             serde_json::from_slice(&fs::read(out.join("series.json")).unwrap()).unwrap();
         assert!(kept.interrupted, "{kind}");

@@ -5,7 +5,7 @@
 //! Analysis", 9.5.3). Neighbouring seconds are correlated; neighbouring stretches are much less
 //! correlated.
 
-use crate::record::{Run, error_share};
+use crate::record::{Failures, Run};
 use crate::saved::{LoadedRun, SavedTimeline};
 
 /// Number of stretches of a single run: enough for the test, and each long enough to be
@@ -32,7 +32,7 @@ pub(crate) enum Metric {
     Throughput,
     /// CPU time of the servers per answer.
     ServerCpu,
-    /// Share of failed requests: see [`error_share`].
+    /// Share of failed requests: see [`Failures::share`].
     Errors,
 }
 
@@ -109,8 +109,17 @@ impl Metric {
                 (!all.is_empty()).then(|| all.iter().sum::<f64>() * 1e6 / answered)
             }
             Self::Errors => {
-                let (bad, lost) = (sum("refused")? + sum("timeouts")?, sum("lost")?);
-                error_share(bad, lost, sum("connect_errors")?, sum("answered")?)
+                let failures = Failures {
+                    answered: sum("answered")?,
+                    refused: sum("refused")?,
+                    lost: sum("lost")?,
+                    timeouts: sum("timeouts")?,
+                    // Timelines of earlier programs lack these two columns.
+                    refused_timeouts: sum("refused_timeouts").unwrap_or_default(),
+                    unanswered_timeouts: sum("unanswered_timeouts").unwrap_or_default(),
+                    connect_errors: sum("connect_errors")?,
+                };
+                failures.share()
             }
         }
     }

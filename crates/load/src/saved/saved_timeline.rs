@@ -62,7 +62,16 @@ impl SavedTimeline {
     fn convert_to_per_second(&mut self) {
         let lengths = self.column("length_s").map(<[f64]>::to_vec).unwrap_or_default();
         let length = |row: usize| lengths.get(row).copied().filter(|s| *s > 0.0).unwrap_or(1.0);
-        let counts = ["sent", "answered", "refused", "lost", "timeouts", "connect_errors"];
+        let counts = [
+            "sent",
+            "answered",
+            "refused",
+            "lost",
+            "timeouts",
+            "refused_timeouts",
+            "unanswered_timeouts",
+            "connect_errors",
+        ];
         for column in &mut self.columns {
             if Self::is_counter(&column.name) {
                 column.values = growth(&column.values, length);

@@ -72,7 +72,7 @@ pub fn run(
     let failed = ended.err().filter(|error| !error.is_interrupt());
     // Findings from before an error are still valid.
     if failed.is_none() || !kept.discard_if_empty() {
-        say_all(args, &kept);
+        print_all(args, &kept)?;
     }
     failed.map_or_else(|| Ok(kept.series().clone()), Err)
 }
@@ -83,18 +83,20 @@ fn label(point: &str, workload: &Workload, workloads: usize) -> String {
     [point, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn say_all(args: &SearchArgs, kept: &SeriesWriter) {
-    let series = kept.series();
+/// Prints the results of all searches.
+fn print_all(args: &SearchArgs, kept: &SeriesWriter) -> Result<(), Error> {
+    let (series, dir) = (kept.series(), kept.dir());
     if args.series.json {
         let text = serde_json::to_string_pretty(series).expect("all of it is plain data");
-        println!("{text}");
-        return;
+        return trial::print_results(&text, dir);
     }
+    let mut text = String::new();
     if series.findings.len() > 1 {
-        println!("\n{}", table(&series.findings));
+        text += &format!("\n{}\n", table(&series.findings));
     }
-    let dir = kept.dir().display();
-    println!("\nkept in {dir}; {} report {dir}", trial::program());
+    let at = dir.display();
+    text += &format!("\nkept in {at}; {} report {at}", trial::program());
+    trial::print_results(&text, dir)
 }
 
 /// Formats all findings, one row each.

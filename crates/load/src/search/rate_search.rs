@@ -23,7 +23,8 @@ use crate::ServerProfile;
 use crate::record::{Finding, Trial, Warning};
 use crate::trial::series::SeriesWriter;
 use crate::trial::{
-    Error, Preparation, ServerUnderTest, TrialFigures, TrialParams, Workload, progress, run,
+    Error, Preparation, ServerUnderTest, TrialFigures, TrialParams, Workload, print_progress,
+    progress, run,
 };
 
 /// Factor by which a trial may be longer than usual, to get the samples that the objective needs.
@@ -256,11 +257,7 @@ impl<'a> Search<'a> {
     }
 
     fn say(&self, line: &str) {
-        if self.args.series.json {
-            eprintln!("{line}");
-        } else {
-            println!("{line}");
-        }
+        print_progress(line, self.args.series.json);
     }
 
     fn say_head(&self) {

@@ -18,6 +18,7 @@ pub(crate) mod trial_args;
 pub(crate) mod trial_figures;
 mod workload;
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,13 +72,21 @@ pub enum Error {
         /// Path of the file or directory.
         path: String,
         /// The system's error.
-        cause: std::io::Error,
+        cause: io::Error,
+    },
+    /// The results are stored, and could not be printed.
+    #[error("stdout: {cause}; the results are in {dir}")]
+    Print {
+        /// Directory of the results.
+        dir: String,
+        /// The system's error.
+        cause: io::Error,
     },
 }
 
 impl Error {
     /// Converts the error of a file operation, for `map_err`.
-    pub(crate) fn write(path: &Path) -> impl Fn(std::io::Error) -> Self {
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self {
         move |cause| Self::Write { path: path.display().to_string(), cause }
     }
 
@@ -152,4 +161,19 @@ pub(crate) fn progress(what: &str, length: Option<Duration>) -> ProgressBar {
 pub(crate) fn program() -> String {
     let first = std::env::args().next().unwrap_or_default();
     Path::new(&first).file_name().map_or(first.clone(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Prints a line about the progress of a series; on stderr if stdout is for JSON. A closed output
+/// ends no series, because all results are stored too.
+pub(crate) fn print_progress(line: &str, is_json: bool) {
+    let _ = match is_json {
+        true => writeln!(io::stderr(), "{line}"),
+        false => writeln!(io::stdout(), "{line}"),
+    };
+}
+
+/// Prints results, which are also in the directory `dir`.
+pub(crate) fn print_results(text: &str, dir: &Path) -> Result<(), Error> {
+    let printed = writeln!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
+    printed.map_err(|cause| Error::Print { dir: dir.display().to_string(), cause })
 }

@@ -138,6 +138,20 @@ fn answers_after_the_timeout_are_warned_of() {
     assert_eq!(outcome.tally.errors.timeout, 200);
     let text = named(&outcome, "timeouts");
     assert!(text.starts_with("200 requests (100.00 %) took longer"), "{text}");
+    assert_eq!(outcome.tally.errors.refused_timeout, 0, "{outcome}");
+}
+
+#[test]
+fn a_late_answer_of_500_is_counted_as_a_timeout_and_as_a_refusal() {
+    let server = Server::start(|n| match n % 4 {
+        0 => Answer::verbatim(b"HTTP/1.1 500 Failed\r\nContent-Length: 0\r\n\r\n"),
+        _ => Answer::value(b"x"),
+    });
+    let timeout = Duration::from_nanos(1);
+    let outcome = load::run(&Plan { timeout, ..plan(&server) }).unwrap();
+    let counts = outcome.counts();
+    assert_eq!((counts.refused, counts.timeouts, counts.refused_timeouts), (50, 200, 50));
+    assert_eq!(counts.unanswered_timeouts, 0, "{outcome}");
 }
 
 #[test]
