@@ -589,7 +589,7 @@ impl ReplicaOutcomes {
         let mut parts = Self { took_ms, ..Self::default() };
         for (node, part) in named {
             let reason = match part {
-                ReplicaOutcome::Done => {
+                ReplicaOutcome::Done | ReplicaOutcome::Promised => {
                     parts.answered.push(node);
                     continue;
                 }
@@ -617,6 +617,7 @@ impl ReplicaOutcomes {
 fn described(named: &[(String, ReplicaOutcome)], is_stored: bool, took: Duration) -> String {
     let groups = [
         (ReplicaOutcome::Done, if is_stored { "stored by" } else { "answered" }),
+        (ReplicaOutcome::Promised, "answered, and not known to have stored it"),
         (ReplicaOutcome::Unreached, "unreachable"),
         (ReplicaOutcome::Silent, "timed out"),
         (ReplicaOutcome::Busy, "overloaded"),

@@ -183,6 +183,11 @@ impl Coordination {
         }
     }
 
+    /// Returns the number of conditional writes whose client or node has not been answered.
+    pub(crate) fn unanswered_changes(&self) -> usize {
+        self.own.borrow().unanswered_changes()
+    }
+
     /// Sets the ticker's wake-up to `wake` if that is sooner. Returns true if the ticker must be
     /// woken to notice.
     fn arm(&self, wake: Option<u64>) -> bool {

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lsm::{Fields, Kind, SyncMode};
@@ -22,6 +22,7 @@ use protocol::{
 };
 use server::{Loop, NoVersion, PageResult, Range, WritePurpose};
 use tokio::task::spawn_local;
+use tokio::time::sleep;
 
 use crate::counters::Counters;
 use crate::counters::clocks::{now, wall_micros};
@@ -41,6 +42,16 @@ use crate::transport::Stream;
 /// A write may wait for the clock's bound for 1/`CLOCK_SHARE` of `--deadline`; the replicas get the
 /// whole deadline afterwards.
 const CLOCK_SHARE: u32 = 2;
+
+/// Time after the goodbye in which requests arrive that other nodes sent before they received it.
+const CROSSING_TIME: Duration = Duration::from_millis(50);
+
+/// Longest time for which a stopping node completes the writes that other nodes have forwarded. The
+/// default `--deadline` has the same length, after which the other nodes no longer wait.
+const FORWARDED_TIME: Duration = Duration::from_secs(1);
+
+/// Interval at which a stopping loop counts its unanswered writes.
+const FORWARDED_POLL: Duration = Duration::from_millis(5);
 
 /// One loop's interface to the node.
 pub(crate) struct Requests {
@@ -157,6 +168,20 @@ impl Requests {
     /// Tells the other nodes that this one is about to stop.
     pub(crate) fn goodbye(&self) {
         self.peers.goodbye();
+    }
+
+    /// Waits, after the goodbye, for the conditional writes that other nodes have forwarded to this
+    /// loop: the other nodes would not know the outcome of an unanswered one. Returns after
+    /// [`FORWARDED_TIME`] at the latest.
+    pub(crate) async fn finish_forwarded(&self) {
+        let begun = Instant::now();
+        while self.peers.is_connected() && begun.elapsed() < FORWARDED_TIME {
+            let is_idle = self.coordination.unanswered_changes() == 0;
+            if is_idle && begun.elapsed() >= CROSSING_TIME {
+                return;
+            }
+            sleep(FORWARDED_POLL).await;
+        }
     }
 
     /// Closes all connections to the other nodes.

@@ -125,7 +125,7 @@ pub(crate) struct Status {
     /// Estimated bytes of the store that compaction may drop for good: tombstones and expired
     /// values.
     pub(crate) purgeable_bytes: u64,
-    /// Number of tables in which a compaction met damage since the node's start.
+    /// Number of tables in which a read or a compaction found damage since the node's start.
     pub(crate) damaged_tables: u64,
     /// The repair rounds that the node drives; missing in a cluster of one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -216,6 +216,11 @@ impl PeerConnections {
         greet::start(self, stream, read);
     }
 
+    /// Returns true if a connection to another node is open.
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.connections().is_empty()
+    }
+
     /// Tells the other nodes that this node is about to stop and accepts no more requests. Requests
     /// received before are answered.
     pub(crate) fn goodbye(&self) {

@@ -188,6 +188,7 @@ impl EventLoop {
             );
             self.cut_off().await;
         }
+        self.requests.finish_forwarded().await;
         self.requests.close().await;
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
-use crate::process::{Node, kvorum, run};
+use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 50;
 
@@ -108,4 +108,36 @@ fn a_table_that_a_compaction_can_not_read_is_counted() {
     let said = String::from_utf8(status.stdout).unwrap();
     assert!(said.contains("cannot read parts of 1 of its tables: there are no other"), "{said}");
     assert_eq!(client.get(&key(0)).body(), b"new", "reads and writes go on");
+}
+
+/// The other replicas answer in place of the damaged one, so that no client sees an error.
+#[test]
+fn a_damaged_table_that_reads_find_is_reported_although_other_replicas_answer() {
+    let mut cluster = Cluster::start(3, &["--sync", "never", "--memory", "64MiB"]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        let put = client.put(&format!("{}&ack=3", key(number)), &[b'v'; 1000]);
+        assert_eq!(put.status, 201);
+    }
+    cluster.stop(1);
+    flip_where(&cluster.data(1), ".sst", b"key0000");
+    cluster.up(1);
+    cluster.settled();
+    let damaged = || cluster.status(1)["damaged_tables"].as_u64();
+    assert_eq!(damaged(), Some(0), "no request has read the block");
+    assert_eq!(cluster.client(1).get(&key(0)).status, 200);
+    wait_until("the damage is known", || damaged() == Some(1));
+    let status = run(&["status", "--url", &format!("http://{}", cluster.address(0))]);
+    let said = String::from_utf8(status.stdout).unwrap();
+    assert!(said.contains("n1 cannot read parts of 1 of its tables: kvorum repair"), "{said}");
+    let local = cluster.client(1).get("/v0/entities?start=a&local=true");
+    assert_eq!((local.status, &local.json()["type"]), (500, &Value::from("storage-failed")));
+    let url = format!("http://{}", cluster.address(1));
+    let round = run(&["repair", "--full", "--wait", "--url", &url]);
+    assert!(round.status.success(), "{round:?}");
+    assert_eq!(damaged(), Some(0), "the round has healed it");
+    let log = cluster.stop_for_its_log(1);
+    assert_eq!(log.matches("a table is damaged; a full repair round heals it").count(), 1, "{log}");
+    assert!(log.contains(".sst is damaged at byte "), "{log}");
 }

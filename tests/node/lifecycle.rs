@@ -4,10 +4,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 
+use crate::cluster::Cluster;
 use crate::process::{Node, kvorum, kvorum_at, run, wait_until};
 
 #[test]
@@ -85,6 +89,44 @@ fn who_asks_while_a_node_stops_is_answered_and_told_to_leave() {
         .collect();
     drop(node.stop());
     clients.into_iter().for_each(|client| client.join().unwrap());
+}
+
+/// The nodes that coordinate the additions of a key complete what others have forwarded to them
+/// before they stop, so no client is told that the outcome is unknown.
+#[test]
+fn additions_at_another_node_survive_an_orderly_stop_with_a_known_outcome() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..16)
+        .map(|client| {
+            let (mut connection, stopped) = (cluster.client(0), Arc::clone(&stopped));
+            thread::spawn(move || {
+                let mut sum = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    let target = format!("/v0/entity?id=sum{client}&add=1");
+                    let added = connection.request("POST", &target, b"");
+                    // A node that can't be reached is no loss: the write was not done.
+                    let is_none = added.status >= 500 && added.json()["outcome"] == "none";
+                    assert!(added.status < 300 || is_none, "{}", added.json());
+                    sum += u64::from(added.status < 300);
+                    if !is_none {
+                        assert_eq!(added.body(), sum.to_string().as_bytes());
+                    }
+                }
+                sum
+            })
+        })
+        .collect();
+    for round in 0..6 {
+        let node = 1 + round % 2;
+        cluster.stop(node);
+        cluster.up(node);
+        cluster.settled();
+    }
+    stopped.store(true, Ordering::Relaxed);
+    let sums = clients.into_iter().map(|client| client.join().unwrap());
+    assert!(sums.sum::<u64>() > 0);
 }
 
 #[test]

@@ -66,8 +66,8 @@ pub struct Stats {
     /// Gauge: estimated uncompressed bytes of tombstones and expired values that may be purged now.
     /// The records that they hide are not counted.
     pub purgeable_bytes: u64,
-    /// Gauge: tables in which a compaction has found damage since the store was opened. Compactions
-    /// skip these tables until they are repaired.
+    /// Gauge: tables in which a read or a compaction has found damage since the store was opened.
+    /// Compactions that find damage skip the table until it is repaired.
     pub damaged_tables: u64,
     /// Gauge: one entry per level, starting at level 0.
     pub levels: Vec<LevelStats>,

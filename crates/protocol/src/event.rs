@@ -448,6 +448,9 @@ pub struct RequestFailure {
 pub enum ReplicaOutcome {
     /// The replica did its part.
     Done,
+    /// The replica answered the coordinator of a conditional write, and was not asked to store the
+    /// write or did not reply to that.
+    Promised,
     /// The replica answered, but is not authoritative, so that its "not found" does not count: it
     /// is new, or being rebuilt.
     NotAuthoritative,

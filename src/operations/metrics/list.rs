@@ -117,9 +117,9 @@ metrics! {
         "Refused handshakes with other nodes: different secret, topology, cluster or name, or an \
          unknown peer; see the log";
     PEER_HANDSHAKES_UNFINISHED: Counter "peer_handshakes_unfinished" []
-        "Handshakes of incoming peer connections that ended without a verdict: the other end closed \
-         the connection or took longer than 1 s. They follow a pause or an overload of either side, \
-         or another program connects";
+        "Handshakes of incoming peer connections that ended without a verdict: the other end \
+         closed the connection or took longer than 1 s. They follow a pause or an overload of \
+         either side, or another program connects";
     PEER_CLOCK_SKEW: Gauge "peer_clock_skew_seconds" ["peer"]
         "Time by which the peer's clock is ahead of this node's, in seconds; negative = behind";
     PEER_MALFORMED: Counter "peer_malformed" []
@@ -170,9 +170,8 @@ metrics! {
         "Damaged ranges of keys, on any node, that the last repair round of this node found and \
          could not heal";
     DAMAGED_TABLES: Gauge "damaged_tables" []
-        "Tables in which a compaction of this node met damage since its start; they are not \
-         compacted until a full repair round has healed them, and a node without replicas needs a \
-         backup";
+        "Tables in which a read or a compaction of this node found damage since its start; a full \
+         repair round heals them, and a node without replicas needs a backup";
     PURGEABLE_BYTES: Gauge "purgeable_bytes" []
         "Bytes of tombstones and expired values that compaction may drop for good, about";
     LAYOUT_EPOCH: Gauge "layout_epoch" []

@@ -1,7 +1,6 @@
 //! Executes compactions, one step per call, and replaces the input tables of a step by its output
 //! tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +18,7 @@ use crate::error::Error;
 use crate::local::raw_with_hidden_copies;
 use crate::manifest::{Edit, LevelTable};
 use crate::merge::{Merge, Source};
-use crate::table::{Access, Table, TableIter, TableMeta, file_name};
+use crate::table::{Access, Table, TableIter, TableMeta};
 use record::RecordRef;
 
 /// Executes compactions, one at a time.
@@ -27,9 +26,6 @@ use record::RecordRef;
 pub(super) struct Compactor {
     compacting: Mutex<()>,
     closing: AtomicBool,
-    /// Tables in which a compaction found damage, with the error. Compactions that need such a
-    /// table are skipped until the table is replaced ([`Discard`](super::discard::Discard)).
-    damaged: Mutex<BTreeMap<String, Error>>,
 }
 
 impl Compactor {
@@ -44,7 +40,7 @@ impl Compactor {
         core.trees.iter().all(|tree| {
             let state = tree.load();
             let shapes = shapes(&state.levels, |table| table.purgeable(purge_limit).0);
-            let choice = self.unless_damaged(choose(&shapes, &core.targets()));
+            let choice = unless_damaged(core, choose(&shapes, &core.targets()));
             state.immutables.is_empty() && choice == CompactionChoice::Nothing
         })
     }
@@ -79,7 +75,7 @@ impl Compactor {
         let _one_at_a_time = lock(&self.compacting);
         core.health().check()?;
         let state = core.trees.tree(tree).load_full();
-        match self.unless_damaged(choose(&state.levels)) {
+        match unless_damaged(core, choose(&state.levels)) {
             CompactionChoice::Nothing => return Ok(StepOutcome::Nothing),
             CompactionChoice::Move { table, to } => {
                 core.edit_manifest(&[Edit::Move(table, to as u8)])?;
@@ -180,45 +176,11 @@ impl Compactor {
     /// Handles a read error of a compaction. Damage only ends the compaction: the node must keep
     /// running so that repair can restore the data. Other read errors fail the store.
     pub(super) fn classify_read(&self, core: &Core, error: Error) -> Error {
-        let Error::Corrupt { file, .. } = &error else { return core.health().classify(error) };
-        if lock(&self.damaged).insert(file.clone(), error.clone()).is_none() {
-            tracing::error!(
-                %error,
-                "a table is damaged, and is not compacted any more until a full repair round has \
-                 healed it; reads of the damaged keys fail, all else goes on"
-            );
+        if !matches!(error, Error::Corrupt { .. }) {
+            return core.health().classify(error);
         }
+        core.trees.damaged().note_compaction(&error);
         error
-    }
-
-    /// Returns the choice, or `Nothing` if the choice merges a table known to be damaged.
-    pub(super) fn unless_damaged(&self, choice: CompactionChoice) -> CompactionChoice {
-        let damaged = lock(&self.damaged);
-        let is_damaged = |id: &u64| damaged.contains_key(&file_name(*id));
-        match &choice {
-            CompactionChoice::Merge { upper, lower, .. }
-                if !damaged.is_empty() && upper.iter().chain(lower).any(is_damaged) =>
-            {
-                CompactionChoice::Nothing
-            }
-            _ => choice,
-        }
-    }
-
-    /// Declares a damaged table replaced.
-    pub(super) fn forget_damage(&self, table: u64) {
-        lock(&self.damaged).remove(&file_name(table));
-    }
-
-    /// Number of tables known to be damaged.
-    pub(super) fn damaged_tables(&self) -> u64 {
-        lock(&self.damaged).len() as u64
-    }
-
-    /// Fails if a table is known to be damaged.
-    pub(super) fn check_no_damage(&self) -> Result<(), Error> {
-        let damaged = lock(&self.damaged).first_key_value().map(|(_, error)| error.clone());
-        damaged.map_or(Ok(()), Err)
     }
 
     /// Ends a long compaction early if the store is closing or has failed.
@@ -262,4 +224,16 @@ fn is_bottommost(levels: &Levels, level: usize, meta: &TableMeta) -> bool {
         let at = below.partition_point(|table| table.meta().largest < meta.smallest);
         below.get(at).is_none_or(|table| table.meta().smallest > meta.largest)
     })
+}
+
+/// Returns the choice, or `Nothing` if the choice merges a table that compactions skip.
+fn unless_damaged(core: &Core, choice: CompactionChoice) -> CompactionChoice {
+    match &choice {
+        CompactionChoice::Merge { upper, lower, .. }
+            if core.trees.damaged().skips_any(upper.iter().chain(lower).copied()) =>
+        {
+            CompactionChoice::Nothing
+        }
+        _ => choice,
+    }
 }

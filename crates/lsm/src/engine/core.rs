@@ -79,7 +79,7 @@ impl Core {
         }
     }
 
-    /// Counters and gauges, without those that the compactor and [`crate::Db`] add.
+    /// Counters and gauges, without those that [`crate::Db`] adds.
     pub(super) fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -101,6 +101,7 @@ impl Core {
             bloom_skips: self.files.cache.bloom_skips(),
             bloom_false_positives: self.files.cache.bloom_false_positives(),
             failed: self.health().cause(),
+            damaged_tables: self.trees.damaged_tables(),
             ..Stats::default()
         };
         let purge_limit = self.options.purge.purge_limit();

@@ -180,7 +180,7 @@ impl<'a> Discard<'a> {
             levels[level].splice(at..=at, output);
         });
         core.files.mark_obsolete(table);
-        self.compactor.forget_damage(gone);
+        core.trees.damaged().forget(gone);
         core.measure_backlog();
         Ok(())
     }

@@ -44,6 +44,7 @@ mod backlog;
 mod commit_state;
 mod compactor;
 mod core;
+mod damaged_tables;
 mod discard;
 mod files;
 mod flush;
@@ -135,24 +136,30 @@ impl Engine {
 
     /// Counters and gauges, without those that [`crate::Db`] adds.
     pub fn stats(&self) -> Stats {
-        Stats { damaged_tables: self.compactor.damaged_tables(), ..self.core.stats() }
+        self.core.stats()
     }
 
     /// Looks up the newest record of `key` and verifies its checksum.
     #[inline]
     pub fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
-        self.core.trees.get(space, key, mode)
+        self.noting_damage(self.core.trees.get(space, key, mode))
+    }
+
+    /// Notes the damage that a read found, if its result is such an error.
+    #[inline]
+    fn noting_damage<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
+        read.inspect_err(|error| self.core.trees.damaged().note_read(error))
     }
 
     /// Reads the newest record of `key`, tombstones included; waits for the disk if necessary.
     pub fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
-        self.core.trees.read(space, key)
+        self.noting_damage(self.core.trees.read(space, key))
     }
 
     /// Looks up the newest record of `key` without its value, without waiting. A value in a
     /// memtable may have any length, so it is not copied.
     pub fn lookup_head(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
-        self.core.trees.lookup_head(space, key)
+        self.noting_damage(self.core.trees.lookup_head(space, key))
     }
 
     /// Determines without waiting whether a record of `key` with a version greater than `version`
@@ -165,7 +172,7 @@ impl Engine {
         key: &[u8],
         version: Version,
     ) -> Result<NewerVersion, Error> {
-        self.core.trees.holds_newer(space, key, version)
+        self.noting_damage(self.core.trees.holds_newer(space, key, version))
     }
 
     /// Sequence of the last visible group. Sequences never decrease, even across restarts.

@@ -27,7 +27,7 @@ use crate::disk::Disk;
 use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Manifest, ManifestState};
 use crate::options::Options;
-use crate::table::file_name;
+use crate::table::{SUFFIX, file_name};
 use crate::wal::{
     ExpectedLog, RecoveredLog, SegmentEnd, Wal, check_not_stale, parse_segment_name, recover,
     segment_name,
@@ -100,7 +100,7 @@ impl Engine {
 
     fn remove_unnamed_tables(&self, names: &[String], state: &ManifestState) {
         for name in names {
-            let id = name.strip_suffix(".sst").and_then(|digits| digits.parse::<u64>().ok());
+            let id = name.strip_suffix(SUFFIX).and_then(|digits| digits.parse::<u64>().ok());
             if id.is_some_and(|id| !state.tables.contains_key(&id)) {
                 self.core.files.remove(name);
             }

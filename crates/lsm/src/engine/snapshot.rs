@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::damaged_tables::DamagedTables;
 use super::internal_key::InternalKey;
 use super::tree::TreeState;
 use crate::batch::Space;
@@ -16,6 +17,7 @@ use record::RecordRef;
 pub struct Snapshot {
     pub(super) trees: Vec<Arc<TreeState>>,
     pub(super) sequence: u64,
+    pub(super) damaged: Arc<DamagedTables>,
 }
 
 impl Snapshot {
@@ -39,7 +41,8 @@ impl Snapshot {
             None => vec![space as u8 + 1],
         };
         let start = InternalKey::start_of(space, start);
-        Scan { merge: Merge::new(sources), start: Some(start), end }
+        let damaged = Arc::clone(&self.damaged);
+        Scan { merge: Merge::new(sources), start: Some(start), end, damaged }
     }
 }
 
@@ -78,17 +81,19 @@ pub struct Scan {
     start: Option<Vec<u8>>,
     /// End of the range as an internal key, exclusive.
     end: Vec<u8>,
+    damaged: Arc<DamagedTables>,
 }
 
 impl Scan {
     /// Returns the next key and its record, verified. May wait for the disk.
     #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Result<Option<(&[u8], RecordRef<'_>)>, Error> {
-        match self.start.take() {
-            Some(start) => self.merge.seek(&start)?,
-            None if self.merge.valid() => self.merge.next()?,
+        let moved = match self.start.take() {
+            Some(start) => self.merge.seek(&start),
+            None if self.merge.valid() => self.merge.next(),
             None => return Ok(None),
-        }
+        };
+        moved.inspect_err(|error| self.damaged.note_read(error))?;
         if !self.merge.valid() || self.merge.key() >= &self.end[..] {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::damaged_tables::DamagedTables;
 use super::internal_key::{InternalKey, hash_of, tree_of};
 use super::lookup::{
     HeadLookup, Lookup, NewerVersion, Newest, NewestHead, SearchOutcome, head_lookup_of,
@@ -21,12 +22,13 @@ pub(super) struct Trees {
     trees: Vec<Tree>,
     /// Highest visible sequence.
     visible: AtomicU64,
+    damaged: Arc<DamagedTables>,
 }
 
 impl Trees {
     /// Creates the trees of a store; their number must be a power of two.
     pub(super) fn new(trees: Vec<Tree>) -> Self {
-        Self { trees, visible: AtomicU64::new(0) }
+        Self { trees, visible: AtomicU64::new(0), damaged: Arc::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,6 +57,16 @@ impl Trees {
     #[inline]
     pub(super) fn make_visible(&self, sequence: u64) {
         self.visible.store(sequence, Ordering::Release);
+    }
+
+    /// The tables in which reads and compactions found damage.
+    pub(super) fn damaged(&self) -> &DamagedTables {
+        &self.damaged
+    }
+
+    /// Number of damaged tables.
+    pub(super) fn damaged_tables(&self) -> u64 {
+        self.damaged.count(&self.trees)
     }
 
     /// Looks up the newest record of a key: [`Engine::get`](super::Engine::get).
@@ -156,7 +168,8 @@ impl Trees {
             // these tables and rotated memtables were visible at `sequence`.
             let same = |(tree, state): (&Tree, &Arc<TreeState>)| Arc::ptr_eq(&tree.load(), state);
             if self.trees.iter().zip(&before).all(same) {
-                return Snapshot { trees: before, sequence };
+                let damaged = Arc::clone(&self.damaged);
+                return Snapshot { trees: before, sequence, damaged };
             }
         }
     }

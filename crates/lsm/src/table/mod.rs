@@ -57,9 +57,12 @@ pub(crate) const INLINE_MAX: usize = 16 * 1024;
 /// Longest block in bytes that is read without waiting. Blocks of several records are never longer.
 const INLINE_MAX_BLOCK: usize = 64 * 1024;
 
+/// Suffix of the names of table files.
+pub(crate) const SUFFIX: &str = ".sst";
+
 /// File name of table `id`.
 pub(crate) fn file_name(id: u64) -> String {
-    format!("{id:010}.sst")
+    format!("{id:010}{SUFFIX}")
 }
 
 /// Returns true if an entry of a data block is well-formed. The block's checksum proves that the

@@ -294,6 +294,11 @@ impl Protocol {
         reads.len() + writes.len() + changes.len() + calls.len()
     }
 
+    /// Returns the number of conditional writes whose client or node has not been answered.
+    pub fn unanswered_changes(&self) -> usize {
+        self.parts.changes.unanswered()
+    }
+
     /// True if no request is under way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

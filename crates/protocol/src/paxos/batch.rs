@@ -364,6 +364,11 @@ impl Changes {
         let Some(kept) = cx.core.shared.paxos.keeper.take(&key, cx.now.mono, placement) else {
             return false;
         };
+        // Another node has coordinated writes of the key since, perhaps many. A try from the
+        // outdated record would fail, and the key's history might be too short to show that.
+        if cx.core.shared.paxos.promises.is_promised_above(&key, kept.ballot) {
+            return false;
+        }
         let absent = kept.record.version();
         let wall = cx.core.expiry_check_time(cx.now);
         let mut state = KeyState::of(Some(&kept.record), absent, wall);

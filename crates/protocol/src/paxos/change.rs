@@ -277,6 +277,11 @@ impl ChangeWork {
         self.tried.is_none() && !self.elsewhere && !has_idempotency_key(self.id)
     }
 
+    /// Returns true if this is a read that needs a majority, not a write.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.asker, ChangeRequester::Reader(_))
+    }
+
     /// True if some replica may hold a record of the write, or may come to hold one.
     pub(crate) fn is_begun(&self) -> bool {
         self.tried.is_some() || self.elsewhere || self.is_forwarded()
@@ -301,13 +306,14 @@ impl ChangeWork {
     pub(crate) fn parts(&self, is_over: bool) -> Vec<(NodeId, ReplicaOutcome)> {
         let has_waited = is_over && !matches!(self.stage, ChangeStage::Queued);
         let outstanding = if has_waited { ReplicaOutcome::Silent } else { ReplicaOutcome::Pending };
+        // For a read, a promise with the newest record is the replica's whole part.
+        let promised = if self.is_read() { ReplicaOutcome::Done } else { ReplicaOutcome::Promised };
         let part = |vote: &ChangeVote| match vote.state {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
                 outstanding
             }
-            ChangeState::Promised | ChangeState::ReceiverPromised | ChangeState::Stored => {
-                ReplicaOutcome::Done
-            }
+            ChangeState::Promised | ChangeState::ReceiverPromised => promised,
+            ChangeState::Stored => ReplicaOutcome::Done,
             ChangeState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

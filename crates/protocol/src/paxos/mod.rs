@@ -105,6 +105,11 @@ impl Changes {
         self.slots.len()
     }
 
+    /// Returns the number of conditional writes whose client or node has not been answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.slots.unanswered()
+    }
+
     /// Returns the partition of a write's key; `None` = the id is stale.
     pub(crate) fn partition_of(&self, id: SlotId) -> Option<u16> {
         self.slots.find(id).map(|slot| partition_of(&slot.key))
@@ -586,11 +591,9 @@ impl Changes {
         self.unlock(cx, id);
         let slot = self.slots.get(id);
         let change = &slot.work;
-        let did = |state| {
-            matches!(
-                state,
-                ChangeState::Stored | ChangeState::Promised | ChangeState::ReceiverPromised
-            )
+        let did = |state| match state {
+            ChangeState::Promised | ChangeState::ReceiverPromised => change.is_read(),
+            state => state == ChangeState::Stored,
         };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));
         let failed = RequestFailure {
@@ -599,7 +602,7 @@ impl Changes {
             parts: change.parts(cx.now.mono >= slot.deadline),
             since: slot.deadline.saturating_sub(cx.core.config.deadline_micros),
             quorum,
-            is_write: !matches!(change.asker, ChangeRequester::Reader(_)),
+            is_write: !change.is_read(),
             unknown: change.is_begun(),
             detail: slot.detail.clone(),
         };

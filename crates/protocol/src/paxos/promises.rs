@@ -103,6 +103,14 @@ impl Promises {
         Ok(())
     }
 
+    /// Returns true if this replica has promised a ballot above this one for the key, and so would
+    /// refuse to store a record under this ballot.
+    pub(crate) fn is_promised_above(&self, key: &[u8], ballot: u64) -> bool {
+        let bucket = self.buckets.get().map(|buckets| &buckets[usize::from(partition_of(key))]);
+        let promised = bucket.map_or(0, |bucket| bucket.promise.load(Ordering::Relaxed));
+        self.floor().max(promised) > ballot
+    }
+
     /// Holds the key's bucket to store a record of this ballot, which is thereby promised. Refuses
     /// a ballot below the promised one.
     pub(crate) fn hold(&self, key: &[u8], ballot: u64) -> Result<BucketHold, u64> {

@@ -301,6 +301,11 @@ impl Scan {
         self.out_of_reach = false;
     }
 
+    /// Returns true if only this node is asked, for all its records.
+    pub fn is_local(&self) -> bool {
+        self.local
+    }
+
     /// True if every node that is asked has sent a page: enough nodes answer, however far away the
     /// next item is.
     pub fn is_served(&self) -> bool {

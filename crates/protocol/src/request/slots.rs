@@ -143,6 +143,12 @@ impl<W: Work> Slots<W> {
         self.places.len() - self.free.len()
     }
 
+    /// Returns the number of requests whose client or node has not been answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        let slots = self.places.iter().filter_map(|place| place.slot.as_ref());
+        slots.filter(|slot| !slot.work.is_answered()).count()
+    }
+
     /// Adds a request, under an id that no earlier request had.
     pub(crate) fn add(&mut self, slot: Slot<W>) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| {

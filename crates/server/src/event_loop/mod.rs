@@ -82,6 +82,11 @@ impl Loop {
         }
     }
 
+    /// Returns the number of conditional writes whose client or node has not been answered.
+    pub fn unanswered_changes(&self) -> usize {
+        self.protocol.unanswered_changes()
+    }
+
     /// Dispatches an event to the coordinator and carries out its effects.
     pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
         let now = driver.now();

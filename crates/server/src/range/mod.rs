@@ -202,9 +202,10 @@ impl Range {
         self.scan.is_served()
     }
 
-    /// True if this node is alone and its store has failed.
+    /// Returns true if this node's store has failed, and no other node can read the range instead:
+    /// this node is alone, or the range is of its own records.
     pub fn has_store_failed(&self) -> bool {
-        self.shared.is_alone() && self.store_failed
+        (self.shared.is_alone() || self.scan.is_local()) && self.store_failed
     }
 }
 

@@ -135,15 +135,24 @@ fn a_range_without_memory_for_its_pages_is_refused() {
 }
 
 #[test]
-fn a_node_alone_whose_store_fails_says_so() {
-    for (names, own_fault) in [(&["a"][..], true), (&["a", "b", "c"], false)] {
+fn a_failed_store_is_the_cause_if_no_other_node_may_serve_the_range() {
+    for (names, is_local, own_fault) in [
+        (&["a"][..], false, true),
+        (&["a", "b", "c"], true, true),
+        (&["a", "b", "c"], false, false),
+    ] {
         let stage = TestNode::of(names);
-        let mut range =
-            Range::local(Arc::clone(&stage.shared), &pages(), Bytes::new(), None).unwrap();
+        let (shared, all) = (Arc::clone(&stage.shared), names.len() as u8);
+        let quorum = Quorum { ack: all, from: all };
+        let mut range = match is_local {
+            true => Range::local(shared, &pages(), Bytes::new(), None),
+            false => Range::new(shared, &pages(), quorum.into(), Bytes::new(), None),
+        }
+        .unwrap();
         asks(&mut range);
         assert!(range.take(NodeId(0), PageResult::Failed));
         assert!(matches!(range.step(|| WALL), RangeStep::OutOfReach));
-        assert_eq!(range.has_store_failed(), own_fault);
+        assert_eq!(range.has_store_failed(), own_fault, "{names:?}");
     }
 }
 
