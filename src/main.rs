@@ -42,7 +42,8 @@ use crate::settings::values::LogFormat;
 #[global_allocator]
 static ALLOCATOR: profile::SampledAllocator<Allocator> = profile::SampledAllocator(ALLOCATES);
 
-/// Exit code for an invalid command line, variable or file; the same as clap's.
+/// Exit code for an invalid command line, environment variable or settings file. clap uses the
+/// same.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => return report_usage_error(&error),
     };
-    // A node logs the warning itself.
+    // `serve` and `dev` log the warning themselves.
     if !matches!(command, Command::Serve(_) | Command::Dev(_))
         && let Some(warning) = variables::unknown_variables_warning()
     {
@@ -99,7 +100,7 @@ fn abort_on_panic() {
 }
 
 /// Reports an invalid command line, with a hint if the command has moved to `kvorum-bench`. An
-/// error of `kvorum serve` is one line, as each line of a node's log.
+/// error of `kvorum serve` takes one line, like every entry of a node's log.
 fn report_usage_error(error: &clap::Error) -> ExitCode {
     let first = env::args_os().nth(1);
     let is_serve = first.as_deref().is_some_and(|first| first == "serve");
@@ -122,7 +123,7 @@ fn report_usage_error(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Returns the error in one line, without the usage.
+/// Joins the lines of the error into one, and leaves out the usage.
 fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(|line| line.trim().trim_start_matches("error: "));
@@ -144,10 +145,10 @@ fn run_node(args: ServeArgs) -> ExitCode {
         Ok((mut config, logging)) => {
             config.warnings.extend(variables::unknown_variables_warning());
             let outcome = serve::run(config, &logging);
-            let is_of_settings = outcome.as_ref().is_err_and(ServeError::is_of_settings);
+            let is_settings_error = outcome.as_ref().is_err_and(ServeError::is_settings_error);
             let code = report_end(outcome);
             stderr::flush();
-            if is_of_settings { ExitCode::from(USAGE) } else { code }
+            if is_settings_error { ExitCode::from(USAGE) } else { code }
         }
         Err(error) => {
             stderr::say(format_args!("kvorum: {error}"));
@@ -170,8 +171,8 @@ fn print_result(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
         |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match outcome.map(print) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        // A closed pipe is a success if the command changed nothing: the reader, such as `head`,
-        // has seen enough.
+        // A closed pipe is a success if the command changed nothing: a reader such as `head` closes
+        // the pipe once it has read enough.
         Ok(Err(error)) if done.is_empty() && error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

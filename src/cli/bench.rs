@@ -1,5 +1,6 @@
-//! `kvorum bench`: executes `kvorum-bench`, the benchmarks, as `git foo` executes `git-foo`. The
-//! benchmarks are a separate program so that a node contains neither Lua nor reports.
+//! `kvorum bench`: executes the benchmark program `kvorum-bench`, as `git foo` executes `git-foo`.
+//! The benchmarks are a separate program so that the node's program contains neither Lua nor the
+//! generator of reports.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,15 +15,15 @@ use crate::operations::stderr;
 /// File name of the benchmark program.
 const PROGRAM: &str = "kvorum-bench";
 
-/// Commands of `kvorum-bench`, which users may look for in this program.
+/// Commands of `kvorum-bench` that users may type after `kvorum` by mistake.
 const COMMANDS: [&str; 6] = ["load", "search", "coldhot", "compare", "import", "report"];
 
-/// Exit code if the program is missing, as in shells.
+/// Exit code if the benchmark program does not exist; shells use the same code.
 const MISSING: u8 = 127;
-/// Exit code if the program can't be executed.
+/// Exit code if the benchmark program exists but can't be executed; shells use the same code.
 const NOT_RUN: u8 = 126;
 
-/// Everything after `bench`.
+/// Arguments of `kvorum bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// A command of kvorum-bench and its arguments
@@ -30,7 +31,8 @@ pub(crate) struct BenchArgs {
     words: Vec<OsString>,
 }
 
-/// Executes the benchmark program beside this one, or one in `PATH`; returns only on failure.
+/// Replaces this process by the benchmark program beside this program, or else by the one in
+/// `PATH`. Returns only on failure.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let beside = env::current_exe().map(|program| program.with_file_name(PROGRAM));
     let mut error = io::Error::from(io::ErrorKind::NotFound);
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     ExitCode::from(NOT_RUN)
 }
 
-/// Returns the hint for a command that only the benchmark program has.
+/// Returns a hint for a command of the benchmark program; `None` for any other word.
 pub(crate) fn bench_command_hint(word: &str) -> Option<String> {
     let there = COMMANDS.contains(&word);
     there.then(|| format!("{word} is a command of {PROGRAM}: run `kvorum bench {word}`"))

@@ -16,7 +16,7 @@ use crate::settings::members::Members;
 use crate::tokens::lookup::Access;
 use crate::transport::Tls;
 
-/// Returns the report. An error would also keep the node from starting.
+/// Returns the report. Every error here would also prevent the node from starting.
 pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     let mut text = String::new();
     limits::refuse_too_few_files(config, limits::raise_file_limit())?;
@@ -65,7 +65,8 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     Ok(text)
 }
 
-/// Refuses a data directory that cannot be listed. A start creates a missing one.
+/// Refuses a data directory that cannot be listed. A missing directory is valid: the node creates
+/// it at start.
 fn refuse_unreadable(data: &Path) -> Result<(), ServeError> {
     match fs::read_dir(data) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! The command line: all commands are declared here, and each is implemented in a module.
+//! The command line: declares all commands. A module for each command implements it.
 
 pub(crate) mod bench;
 pub(crate) mod cert;
@@ -34,9 +34,8 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Returns the text of `--version`: the version, the store formats, which decide the releases that
-/// a node can be upgraded from, and the peer protocols, which decide the releases that the node can
-/// work beside.
+/// Returns the text of `--version`. The store formats decide from which releases a node can be
+/// upgraded; the peer protocols decide beside which releases it can run.
 fn long_version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let (oldest, newest) = VERSIONS;
@@ -51,12 +50,12 @@ fn long_version() -> &'static str {
 }
 
 impl Cli {
-    /// Parses a command line, the program's name first.
+    /// Parses a command line whose first word is the program's name.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Self::read_without(&[], words)
     }
 
-    /// Parses a command line without these variables.
+    /// Parses a command line without the values of the variables `ignored`.
     fn read_without(
         ignored: &'static [&'static str],
         words: impl IntoIterator<Item = OsString>,
@@ -176,7 +175,7 @@ pub(crate) enum DevCommand {
     Remove(DevRemoveArgs),
 }
 
-/// Everything after `dev add`.
+/// Arguments of `kvorum dev add`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DevAddArgs {
     /// The node's zone: replicas of a key are placed in different ones first
@@ -197,7 +196,7 @@ fn parse_zone(zone: &str) -> Result<String, TopologyError> {
     Ok(zone.to_owned())
 }
 
-/// Everything after `dev remove`.
+/// Arguments of `kvorum dev remove`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DevRemoveArgs {
     /// The node's name, as in node-3
@@ -226,7 +225,7 @@ pub(crate) struct DevRunning {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Everything after `dev`.
+/// Arguments of `kvorum dev`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DevArgs {
@@ -259,7 +258,7 @@ pub(crate) struct DevArgs {
     pub(crate) serve: Vec<OsString>,
 }
 
-/// Everything after `repair-clock`.
+/// Arguments of `kvorum repair-clock`.
 #[derive(Debug, Args)]
 pub(crate) struct RepairClockArgs {
     /// Data directory of the node, which must be stopped

@@ -1,6 +1,6 @@
-//! `kvorum cluster recover`: forces a layout on a stopped node, when the majority of the metadata
-//! quorum (council) is lost for good. [`protocol::layout::Decree`] defines the forced layout; this
-//! module reports its effects and requires `--yes`.
+//! `kvorum cluster recover`: forces a layout on a stopped node after the majority of the council
+//! (the metadata quorum) was lost for good. [`protocol::layout::Decree`] defines the forced layout;
+//! this module reports its effects and requires `--yes`.
 
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +15,7 @@ use server::identity::SurvivingDirectory;
 use crate::node::life_file::DataDirectory;
 use crate::node::store::{DirectoryError, StoppedError, open_stopped};
 
-/// Everything after `cluster recover`.
+/// Arguments of `kvorum cluster recover`.
 #[derive(Debug, Args)]
 pub(crate) struct RecoverArgs {
     /// Data directory of the node, which must be stopped
@@ -36,10 +36,10 @@ pub(crate) struct RecoverArgs {
     yes: bool,
 }
 
-/// Minimum number of nodes with which a plan makes a council of several.
+/// Minimum number of nodes for which a plan makes a council of more than one node.
 const COUNCIL_OF_SEVERAL: usize = 3;
 
-/// Reason why no layout is forced.
+/// Reason why the command forces no layout.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RecoverError {
     #[error(transparent)]
@@ -128,7 +128,7 @@ fn name(layout: &Layout, id: NodeId) -> &str {
     layout.node(id).map_or("?", |node| &node.member.name)
 }
 
-/// Returns the ids of the named nodes.
+/// Returns the ids of the named nodes; a name that no node of the layout has is an error.
 fn ids(survivor: &SurvivingDirectory, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
@@ -141,8 +141,8 @@ fn ids(survivor: &SurvivingDirectory, names: &[String]) -> Result<Vec<NodeId>, R
     names.iter().map(id).collect()
 }
 
-/// Returns the quorum members that can still vote: all but those in `without`, which the operator
-/// named. This node's own directory tells whether this node has a vote.
+/// Returns the council members that can still vote. Members in `without`, which the operator named,
+/// have no vote. For this node, only its own directory decides.
 fn voting_members(survivor: &SurvivingDirectory, without: &[NodeId]) -> Vec<NodeId> {
     let seats = survivor.layout().council.iter().map(|seat| seat.node);
     let votes = |node: &NodeId| match *node == survivor.node() {
@@ -152,7 +152,7 @@ fn voting_members(survivor: &SurvivingDirectory, without: &[NodeId]) -> Vec<Node
     seats.filter(votes).collect()
 }
 
-/// Returns an error if a majority of the metadata quorum can still vote.
+/// Returns an error if a majority of the council can still vote.
 fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
     let needed = layout.council.len() / 2 + 1;
     if voting.len() < needed {
@@ -162,7 +162,7 @@ fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
     Err(RecoverError::CanVote { voting, needed })
 }
 
-/// Describes the directory's state.
+/// Describes the state of the directory.
 fn state(
     survivor: &SurvivingDirectory,
     voting: &[NodeId],

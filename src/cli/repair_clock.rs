@@ -9,7 +9,7 @@ use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;
 use crate::node::store::{DirectoryError, StoppedError, open_stopped};
 
-/// Reason why a directory is not repaired.
+/// Reason why the command does not repair a directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RepairError {
     #[error(transparent)]

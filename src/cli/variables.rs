@@ -1,6 +1,6 @@
 //! Checks of the `KVORUM_*` variables. An empty variable counts as not set, because `${X:-}` in
-//! scripts and compose files leaves it empty. A warning names unknown variables, which are most
-//! likely misspelt.
+//! scripts and compose files expands to an empty value. A warning names unknown variables, which
+//! are most likely misspelled.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,16 +15,17 @@ use crate::settings::secret;
 /// Common prefix of the variables.
 const PREFIX: &str = "KVORUM_";
 
-/// Variable that the build script sets for the compiler, and cargo for the programs it runs.
-const OF_THE_BUILD: &str = "KVORUM_VERSION";
+/// Variable that is not a setting: the build script sets it for the compiler, and cargo for the
+/// programs that it runs.
+const BUILD_VARIABLE: &str = "KVORUM_VERSION";
 
-/// Maximum edit distance between a misspelt name and the one suggested.
-const TYPOS: usize = 2;
+/// Maximum edit distance between an unknown name and the suggested name.
+const MAX_EDIT_DISTANCE: usize = 2;
 
-/// Limit on the unknown variables named: an orchestrator may set dozens.
-const SHOWN: usize = 5;
+/// Limit on the unknown variables that a warning names: an orchestrator may set dozens.
+const MAX_NAMED: usize = 5;
 
-/// Returns the command with empty variables ignored.
+/// Returns the command without the links to variables that are empty.
 pub(crate) fn ignoring_empty_variables(command: Command) -> Command {
     let is_empty =
         |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
@@ -32,7 +33,7 @@ pub(crate) fn ignoring_empty_variables(command: Command) -> Command {
     command.mut_args(keep).mut_subcommands(ignoring_empty_variables)
 }
 
-/// Returns the command with the variables in `names` ignored.
+/// Returns the command without the links to the variables in `names`.
 pub(crate) fn ignoring_variables(command: Command, names: &'static [&'static str]) -> Command {
     let is_ignored =
         |arg: &Arg| arg.get_env().is_some_and(|it| names.iter().any(|name| it == *name));
@@ -40,14 +41,14 @@ pub(crate) fn ignoring_variables(command: Command, names: &'static [&'static str
     command.mut_args(keep).mut_subcommands(move |below| ignoring_variables(below, names))
 }
 
-/// Returns the variables among `names` that are set.
+/// Returns the variables among `names` that are set and not empty.
 pub(crate) fn find_set_variables(names: &[&'static str]) -> Vec<&'static str> {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
     names.iter().copied().filter(is_set).collect()
 }
 
-/// Returns the error with a usage line that omits arguments whose variables are set: in the usage
-/// line such arguments look required.
+/// Returns the error with a usage line that omits arguments whose variables are set. The usage line
+/// would otherwise show these arguments as required.
 pub(crate) fn omitting_set_arguments(error: Error, words: &[OsString]) -> Error {
     let again =
         without_variables(ignoring_empty_variables(Cli::command())).try_get_matches_from_mut(words);
@@ -57,8 +58,8 @@ pub(crate) fn omitting_set_arguments(error: Error, words: &[OsString]) -> Error 
     }
 }
 
-/// Returns the error with the variable's name instead of the flag's, if the refused value came from
-/// the variable.
+/// Returns the error with the variable's name instead of the flag's name, if the refused value came
+/// from the variable.
 pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -86,7 +87,8 @@ pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
-/// Describes the first argument, or else variable of a setting, that is not UTF-8.
+/// Describes the first argument that is not UTF-8, or otherwise the first such `KVORUM_*` variable;
+/// `None` if all are UTF-8.
 pub(crate) fn non_utf8_input() -> Option<String> {
     let argument = env::args_os().skip(1).find(|word| word.to_str().is_none());
     let argument = argument.map(|word| format!("the argument {:?}", word.to_string_lossy()));
@@ -100,7 +102,8 @@ pub(crate) fn non_utf8_input() -> Option<String> {
     })
 }
 
-/// Returns the command with all set variables ignored and their arguments optional.
+/// Returns the command without the links to variables that are set, and with their arguments
+/// optional.
 fn without_variables(command: Command) -> Command {
     let keep = |arg: Arg| {
         let is_set = arg.get_env().and_then(env::var_os).is_some();
@@ -109,10 +112,10 @@ fn without_variables(command: Command) -> Command {
     command.mut_args(keep).mut_subcommands(without_variables)
 }
 
-/// Returns a warning if variables are set that no command reads.
+/// Returns a warning if `KVORUM_*` variables are set that no command reads.
 pub(crate) fn unknown_variables_warning() -> Option<String> {
     let others =
-        [secret::CLUSTER.variable, secret::ADMIN.variable, secret::CLIENT.variable, OF_THE_BUILD];
+        [secret::CLUSTER.variable, secret::ADMIN.variable, secret::CLIENT.variable, BUILD_VARIABLE];
     let mut known = BTreeSet::from(others.map(str::to_owned));
     collect(&Cli::command(), &mut known);
     let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -130,17 +133,19 @@ fn collect(command: &Command, known: &mut BTreeSet<String>) {
 
 fn warning(set: BTreeSet<String>, known: &BTreeSet<String>) -> Option<String> {
     let unknown = set.iter().filter(|name| name.starts_with(PREFIX) && !known.contains(*name));
-    let unknown: Vec<_> = unknown.map(|name| described(name, known)).collect();
-    let more = unknown.len().saturating_sub(SHOWN);
+    let unknown: Vec<_> = unknown.map(|name| name_with_suggestion(name, known)).collect();
+    let more = unknown.len().saturating_sub(MAX_NAMED);
     let names = unknown[..unknown.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!unknown.is_empty()).then(|| format!("ignored unknown environment variable(s): {names}{more}"))
 }
 
-/// Returns the name, with the most similar known name if that is within [`TYPOS`] edits.
-fn described(name: &str, known: &BTreeSet<String>) -> String {
+/// Returns the name. Appends the most similar known name if the two are within
+/// [`MAX_EDIT_DISTANCE`] edits of each other.
+fn name_with_suggestion(name: &str, known: &BTreeSet<String>) -> String {
     let distance = |other: &&String| strsim::damerau_levenshtein(name, other);
-    let nearest = known.iter().min_by_key(distance).filter(|other| distance(other) <= TYPOS);
+    let nearest =
+        known.iter().min_by_key(distance).filter(|other| distance(other) <= MAX_EDIT_DISTANCE);
     nearest.map_or_else(|| name.to_owned(), |nearest| format!("{name} (did you mean {nearest}?)"))
 }
 

@@ -1,4 +1,4 @@
-//! Compaction of the whole store on request: `/admin/compact`, and the JSON of its answers.
+//! `/admin/compact`: compaction of the whole store on request, and the JSON of the answers.
 
 pub(crate) mod routes;
 pub(crate) mod status;

@@ -1,5 +1,5 @@
-//! Status of compactions of the whole store: the JSON of `GET /admin/compact`, which omits fields
-//! whose value is unknown.
+//! Status of compactions of the whole store, the JSON of `GET /admin/compact`. A field with an
+//! unknown value is omitted.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::node::Node;
 /// The compactions of the whole store that were requested since the node's start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Compactions {
-    /// The compaction under way.
+    /// The running compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<Compaction>,
     /// The last compaction that ended.
@@ -23,7 +23,7 @@ pub(crate) struct Compaction {
     pub(crate) number: u64,
     /// Time of the request, in milliseconds since 1970.
     pub(crate) began_ms: u64,
-    /// Duration in milliseconds; missing while the compaction is under way.
+    /// Duration in milliseconds; missing while the compaction runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) took_ms: Option<u64>,
     /// Number of records compacted so far.
@@ -35,7 +35,7 @@ pub(crate) struct Compaction {
     pub(crate) bytes_before: u64,
     /// Size of the store's tables now, or at the end, in bytes.
     pub(crate) bytes: u64,
-    /// The error that ended the compaction early; missing = no error.
+    /// The error that ended the compaction; missing = no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
 }

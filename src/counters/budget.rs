@@ -1,4 +1,4 @@
-//! A bounded number of bytes that many threads reserve from.
+//! Memory budgets: a bounded number of bytes from which many threads reserve.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,25 +7,26 @@ use std::time::Duration;
 use server::link::MessageReservation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Limit on the bytes reserved at once. Waiting requests are served in order of arrival and hold
-/// nothing meanwhile. A request larger than the whole budget is granted once nothing else is
-/// reserved: a value stored under a larger setting is served alone.
+/// A limit on the bytes that are reserved at the same time. Waiting requests are served in order of
+/// arrival, and have no reservation while they wait. A request larger than the budget is granted
+/// once no other reservation exists. So a value that was stored under a larger setting can still be
+/// served, alone.
 #[derive(Debug)]
 pub(crate) struct Budget {
     free: Arc<Semaphore>,
     total: u32,
-    /// Bytes that waiting requests want.
+    /// Sum of the bytes for which requests wait.
     wanted: AtomicUsize,
 }
 
-/// A reservation from a [`Budget`], released on drop.
+/// A reservation from a [`Budget`], whose drop releases the bytes.
 #[derive(Debug)]
 pub(crate) struct MemoryReservation {
     permit: OwnedSemaphorePermit,
     bytes: usize,
 }
 
-/// A waiting request, counted until it is granted or dropped.
+/// A request that is counted as waiting until it is granted or dropped.
 struct QueuedRequest<'a>(&'a AtomicUsize, usize);
 
 impl<'a> QueuedRequest<'a> {
@@ -43,57 +44,57 @@ impl Drop for QueuedRequest<'_> {
 }
 
 impl Budget {
-    /// Creates a budget of `total` bytes, 4 GiB at most.
+    /// Creates a budget of `total` bytes. A larger `total` than 4 GiB counts as 4 GiB.
     pub(crate) fn new(total: usize) -> Self {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
         Self { free: Arc::new(Semaphore::new(total as usize)), total, wanted: AtomicUsize::new(0) }
     }
 
-    /// Returns the bytes that must be free to grant `bytes`.
+    /// Returns the bytes that must be free to grant a request for `bytes`.
     fn share(&self, bytes: usize) -> u32 {
         u32::try_from(bytes).unwrap_or(u32::MAX).min(self.total)
     }
 
-    /// Reserves `bytes` if they are free.
+    /// Reserves `bytes` if they are free; otherwise returns `None`.
     pub(crate) fn take(&self, bytes: usize) -> Option<MemoryReservation> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok()?;
         Some(MemoryReservation { permit, bytes })
     }
 
-    /// Reserves `bytes`, waiting until they are free.
+    /// Waits until `bytes` are free, and reserves them.
     pub(crate) async fn get(&self, bytes: usize) -> MemoryReservation {
         let _wanted = QueuedRequest::new(&self.wanted, bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await;
         MemoryReservation { permit: permit.expect("a budget is never closed"), bytes }
     }
 
-    /// Reserves `bytes`, waiting until they are free, but not longer than `patience`.
-    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<MemoryReservation> {
+    /// Waits up to `max_wait` until `bytes` are free, and reserves them; `None` after that time.
+    pub(crate) async fn wait(&self, bytes: usize, max_wait: Duration) -> Option<MemoryReservation> {
         match self.take(bytes) {
             Some(held) => Some(held),
-            None => tokio::time::timeout(patience, self.get(bytes)).await.ok(),
+            None => tokio::time::timeout(max_wait, self.get(bytes)).await.ok(),
         }
     }
 
-    /// Returns the bytes that waiting requests want now.
+    /// Returns the sum of the bytes for which requests wait.
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes reserved now.
+    /// Returns the number of bytes that are reserved.
     pub(crate) fn held(&self) -> usize {
         self.total as usize - self.free.available_permits()
     }
 }
 
 impl MemoryReservation {
-    /// Adds `more` to this reservation, to be released together.
+    /// Adds `more` to this reservation. Both are then released together.
     pub(crate) fn merge(&mut self, more: Self) {
         self.bytes += more.bytes;
         self.permit.merge(more.permit);
     }
 
-    /// Releases all but `bytes`.
+    /// Releases all bytes except `bytes`.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let beyond = self.permit.num_permits().saturating_sub(bytes);
         drop(self.permit.split(beyond));

@@ -1,5 +1,5 @@
-//! Request latencies in log-linear buckets: each doubling is divided into four buckets of equal
-//! width, so that a latency lies at most a fifth below its bucket's upper bound. The upper bounds:
+//! Request latencies in log-linear buckets. Each doubling is divided into four buckets of equal
+//! width, so a latency is at most a fifth below its bucket's upper bound. The upper bounds:
 //!
 //! ```text
 //!  ≤ 1.024 µs │ 1.28 │ 1.536 │ 1.792 │ 2.048 │ 2.56 │ 3.072 │ … │ 8.59 s │ more
@@ -8,20 +8,20 @@
 
 use crate::counters::Count;
 
-/// Bound of the first bucket, in nanoseconds: the least time of an answer from memory.
+/// Upper bound of the first bucket, in nanoseconds: the least time of an answer from memory.
 pub(crate) const FIRST_NANOS: u64 = 1 << FIRST_BITS;
 
 const FIRST_BITS: u32 = 10;
 
-/// Buckets of each doubling.
+/// Number of buckets of each doubling.
 pub(crate) const PER_DOUBLING: usize = 1 << SUB_BITS;
 
 const SUB_BITS: u32 = 2;
 
-/// Doublings, up to 8.6 s: longer than any default deadline.
+/// Number of doublings, up to 8.6 s: longer than any default deadline.
 const DOUBLINGS: usize = 23;
 
-/// All buckets, including the first and the overflow bucket.
+/// Number of all buckets, including the first and the overflow bucket.
 pub(crate) const BUCKETS: usize = DOUBLINGS * PER_DOUBLING + 2;
 
 /// A latency histogram.
@@ -48,7 +48,7 @@ impl Latency {
     }
 }
 
-/// Returns the first bucket whose bound is not below `nanos`.
+/// Returns the first bucket whose upper bound is at least `nanos`.
 #[inline]
 fn bucket_of(nanos: u64) -> usize {
     let below = nanos.saturating_sub(1);
@@ -63,7 +63,7 @@ fn bucket_of(nanos: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// Returns the greatest value that falls into `bucket`.
+    /// Returns the greatest value of `bucket`.
     fn bound(bucket: usize) -> u64 {
         let (doubling, quarter) = ((bucket - 1) / PER_DOUBLING, (bucket - 1) % PER_DOUBLING);
         let from = FIRST_NANOS << doubling;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
+    fn a_latency_is_counted_in_the_first_bucket_with_a_sufficient_bound() {
         assert_eq!((bucket_of(0), bucket_of(FIRST_NANOS), bucket_of(FIRST_NANOS + 1)), (0, 0, 1));
         for bucket in 1..BUCKETS - 1 {
             assert_eq!(bucket_of(bound(bucket)), bucket);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_counted_and_summed() {
+    fn a_recorded_latency_is_counted_and_summed() {
         let latency = Latency::default();
         latency.record(20_000);
         latency.record(20_000);

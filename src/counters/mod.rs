@@ -1,5 +1,5 @@
-//! The counters of an event loop. Only that loop writes them, so counting is a plain load and
-//! store; `/metrics` reads the counters of all loops from any thread.
+//! The counters of an event loop. Only its loop writes a counter, so counting is a plain load and
+//! store. `/metrics` reads the counters of all loops from any thread.
 
 pub(crate) mod budget;
 pub(crate) mod clocks;
@@ -11,18 +11,18 @@ use hyper::StatusCode;
 
 use crate::counters::latency::Latency;
 
-/// A number that one thread changes and others read.
+/// A number that one thread writes and other threads read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds to the value. One thread only: there is no atomic read-modify-write.
+    /// Adds to the value. Only one thread may call it, because it is no atomic read-modify-write.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.set(self.get() + more);
     }
 
-    /// Replaces the value. One thread only, as for [`Count::add`].
+    /// Replaces the value. Only one thread may call it, as for [`Count::add`].
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl RequestKind {
         self.is_write() || matches!(self, Self::Get | Self::Range)
     }
 
-    /// All kinds, each with its labels: route and method.
+    /// All kinds, each with the route and method that label its metrics.
     pub(crate) const ALL: [(Self, &'static str, &'static str); 8] = [
         (Self::Get, "/v0/entity", "GET"),
         (Self::Put, "/v0/entity", "PUT"),
@@ -81,21 +81,21 @@ impl RequestKind {
     ];
 }
 
-/// Statuses with counters of their own; the last entry stands for any other.
+/// Statuses with their own counters. The last entry stands for all other statuses.
 pub(crate) const STATUSES: [u16; 26] = [
     200, 201, 202, 304, 400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 426, 429, 431, 500,
     501, 503, 504, 507, 204, 307, 0,
 ];
 
-/// Reasons for refusing access, as labels of the counters: 401, 403 and 429.
+/// Reasons for refusing access, as labels of metrics, for 401, 403 and 429.
 pub(crate) const REFUSED: [&str; 3] = ["no-token", "scope", "rate"];
 
 /// A loop's counters of its connections to and from other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCounts {
-    /// Envelopes sealed for sending.
+    /// Envelopes completed for sending.
     pub(crate) envelopes_sent: Count,
-    /// Envelopes received whole.
+    /// Envelopes received completely.
     pub(crate) envelopes_received: Count,
     /// Messages queued for sending.
     pub(crate) messages_sent: Count,
@@ -135,35 +135,36 @@ pub(crate) struct Counters {
     pub(crate) tls_failed: Count,
     /// Connections given up as too slow.
     pub(crate) timed_out: Count,
-    /// Idle connections closed to make room for others.
+    /// Idle connections closed to admit others.
     pub(crate) evicted: Count,
-    /// Uploads and long answers ended because others waited for their memory.
+    /// Uploads and long answers aborted in favor of requests that waited for their memory.
     pub(crate) transfers_aborted: Count,
-    /// Batches handed to the store.
+    /// Batches passed to the store.
     pub(crate) batches: Count,
-    /// Writes in those batches.
+    /// Writes in the batches passed to the store.
     pub(crate) batched_writes: Count,
-    /// Nanoseconds for which batches were delayed because the store is behind.
+    /// Nanoseconds for which batches were delayed because of the store's backlog.
     pub(crate) slowdown_nanos: Count,
     /// Bytes of writes that wait for the store.
     pub(crate) waiting_bytes: Count,
     /// Range reads begun.
     pub(crate) ranges: Count,
-    /// Refused requests: without a known token, with one that does not permit them, and above a
-    /// token's rate.
+    /// Refused requests: without a known token, with a token that does not permit the request, and
+    /// above a token's rate.
     pub(crate) refused: [Count; REFUSED.len()],
     /// Counters of connections with other nodes.
     pub(crate) peers: PeerCounts,
-    /// Sweeps over all connections, one in each tick: a loop that makes none is stuck.
+    /// Sweeps over all connections, one in each tick. A loop whose count does not grow is stuck.
     pub(crate) sweeps: Count,
-    /// Connections open, or being handed over: the acceptor adds, the loop subtracts.
+    /// Open connections, including those on their way to the loop. The acceptor adds, the loop
+    /// subtracts.
     pub(crate) connections: AtomicUsize,
-    /// Ticks for which the longest-idle client has been idle, at the last check.
+    /// Ticks for which the longest-idle client had been idle at the last check.
     pub(crate) idle_ticks: AtomicU32,
 }
 
 impl Counters {
-    /// Counts an answered request, which took `nanos` nanoseconds.
+    /// Counts an answered request. `nanos` is its latency.
     #[inline]
     pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode, nanos: u64) {
         let status = status.as_u16();
@@ -173,7 +174,7 @@ impl Counters {
     }
 }
 
-/// Counters of the whole process, for events too rare to be counted per loop.
+/// Counters of the whole process, for rare events that need no counter per loop.
 #[derive(Debug, Default)]
 pub(crate) struct Accepting {
     /// Connections accepted since the start.

@@ -1,5 +1,5 @@
-//! The end of an upgrade, on request: every member's store is raised to the latest store format
-//! that its program writes.
+//! The end of an upgrade, on request: every member raises its store to the latest format that the
+//! asked node's program writes.
 //!
 //! ```text
 //!  POST /admin/finalize ─▶ this node ─┬─ 1. /v0/status of all members: refused unless all can
@@ -9,10 +9,11 @@
 //!
 //! Invariants:
 //! * A refusal before step 2 changes no byte on any node.
-//! * A node writes no store format before the format is durable in its `STORE`: `lsm::Engine`
-//!   ensures that.
-//! * The format belongs to a node's own disk. Nodes of both formats work together, so that a
-//!   failure in step 2 leaves a cluster that serves, and the same request completes the rest.
+//! * A node writes a store format only after the format is durable in its `STORE`. `lsm::Engine`
+//!   ensures this.
+//! * The format concerns only the node's own disk, and nodes of both formats work together. So
+//!   after a failure in step 2 the cluster still serves, and a repetition of the request completes
+//!   the rest.
 //! * After step 2 at a node, only releases that know the format open the node's directory.
 
 pub(crate) mod params;

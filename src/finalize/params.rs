@@ -1,12 +1,12 @@
-//! Parser of the query with which a node is told to raise its store.
+//! Parser of the query that requests a raise of a node's store format.
 
 use crate::http::params::{bad_parameter, parse_digits, raw_values, required};
 use crate::http::problem::Problem;
 
-/// Parameters of a raise.
+/// Parameters of the request.
 pub(crate) const FORMAT: [&str; 1] = ["format"];
 
-/// Parses the store format to raise the store to.
+/// Parses the store format to which the store is raised, 1 or more.
 pub(crate) fn format(query: &str) -> Result<u32, Problem> {
     let [format] = raw_values(query, FORMAT)?;
     let text = required("format", format)?;

@@ -1,5 +1,5 @@
-//! `POST /admin/finalize`, by which a client raises the stores of all members, and `POST
-//! /admin/store-format`, by which a node is told to raise its own.
+//! `POST /admin/finalize`, with which a client raises the stores of all members, and `POST
+//! /admin/store-format`, with which a node raises the store of another node.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::http::problem::Problem;
 use crate::http::{Answer, Service, params};
 use crate::node::requests::Requests;
 
-/// Path of a node's own raise.
+/// Path of the request to raise one node's store.
 pub(crate) const MEMBER_PATH: &str = "/admin/store-format";
 
-/// Time limit for a node's raise: a few syncs of a busy disk. With the time for the status of all
-/// members, less than the time that commands wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(6);
+/// Time limit for one node's raise: a few syncs of a busy disk. Together with the collection of all
+/// members' status, it is shorter than the time that commands wait for an answer.
+const RAISE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Maximum length of a node's answer, in bytes.
 const MAX_ANSWER: u64 = 4096;
@@ -45,8 +45,8 @@ pub(crate) async fn finalize(
     Ok(Answer::json(StatusCode::OK, &Finalized { format, raised, unchanged }))
 }
 
-/// Raises the stores of these members. Returns the names of those that did it, and of those that
-/// are not known to, with the reason.
+/// Raises the stores of `members`. Returns the names of the members that confirmed the raise, and
+/// the other names, each with the reason.
 async fn raise_all(
     service: &Service,
     members: &[String],
@@ -63,14 +63,14 @@ async fn raise_all(
     let others = requests.others().into_iter().filter(is_early);
     let ask = |node| {
         let (this, authorization) = (Rc::clone(requests), headers.get(AUTHORIZATION).cloned());
-        async move { tell(&this, node, format, authorization).await }
+        async move { request_raise(&this, node, format, authorization).await }
     };
     ask_each(others, ask, |node, told| {
         note(requests.name(node), told.map_err(|error| error.to_string()));
     })
     .await;
-    // This node's store is the last one: until then, a repeated request to this node finds the work
-    // that is left.
+    // This node's store is raised last. Until then, a repeated request to this node finds the
+    // remaining work.
     let own = requests.name(requests.own());
     if members.contains(&own) {
         let outcome = service.reports.raise_format(format).await;
@@ -81,8 +81,8 @@ async fn raise_all(
     (raised, failed)
 }
 
-/// Tells another node to raise its store.
-async fn tell(
+/// Requests that another node raise its store.
+async fn request_raise(
     requests: &Requests,
     node: NodeId,
     format: u32,
@@ -91,7 +91,7 @@ async fn tell(
     let target = format!("{MEMBER_PATH}?format={format}");
     let request = NodeRequest::Post { target: &target, authorization: authorization.as_ref() };
     let Raised { store_format } =
-        fetch_json(requests, node, request, (PATIENCE, MAX_ANSWER)).await?;
+        fetch_json(requests, node, request, (RAISE_TIMEOUT, MAX_ANSWER)).await?;
     if store_format >= format { Ok(()) } else { Err(FetchError::NotRaised(store_format)) }
 }
 

@@ -1,10 +1,10 @@
-//! The store formats of the members, and what has to be raised: the JSON of `/admin/finalize`.
+//! The store formats of the members, and the stores to raise: the JSON of `/admin/finalize`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::operations::status::{Cluster, Membership, Row, Status};
 
-/// The store format of one node, and those that its program writes.
+/// The store format of one node, and the range of formats that its program writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoreFormats {
     /// The store's format.
@@ -43,20 +43,20 @@ pub(crate) struct Finalized {
     pub(crate) unchanged: Vec<String>,
 }
 
-/// The answer of one node that was asked to raise the format of its store.
+/// The answer of a node that was requested to raise the format of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Raised {
-    /// The store's format now, at least the one asked for.
+    /// The store's current format, at least the requested format.
     pub(crate) store_format: u32,
 }
 
-/// The reason why a node's own store was not raised.
+/// The reason why a node did not raise its own store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RaiseError {
-    /// The program does not write the format; nothing was changed.
+    /// The program does not write the format. Nothing was changed.
     #[error(transparent)]
     Refused(lsm::Error),
-    /// The disk failed. The store has the old or the new format, and tells which at its next start.
+    /// The disk failed. The store has the old or the new format, and the next start shows which.
     #[error(transparent)]
     Store(lsm::Error),
 }
@@ -70,7 +70,7 @@ impl From<lsm::Error> for RaiseError {
     }
 }
 
-/// The reason why a member's store can't be raised; nothing was changed yet.
+/// The reason why a member's store can't be raised. Nothing was changed yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotReady {
     #[error(
@@ -93,7 +93,7 @@ pub(crate) enum NotReady {
 }
 
 impl NotReady {
-    /// Returns the reason why this member's store can't be raised to `format`, if there is one.
+    /// Returns the reason why this member's store can't be raised to `format`; `None` if it can.
     fn of(row: &Row, format: u32) -> Option<Self> {
         let name = row.name.clone();
         let Some(status) = &row.status else {
@@ -114,7 +114,7 @@ impl NotReady {
 }
 
 /// Returns the names of the members whose stores have an earlier format than `format`, and of the
-/// others. Fails if one of the members can't be raised.
+/// other members. Fails if a member's store can't be raised.
 pub(crate) fn to_raise(
     cluster: &Cluster,
     format: u32,
@@ -130,7 +130,7 @@ pub(crate) fn to_raise(
     Ok((names(earlier), names(unchanged)))
 }
 
-/// Describes a raise that some members did not complete. `failed`: each of these with the reason.
+/// Describes a raise that some members did not complete. `failed` has their names and the reasons.
 pub(crate) fn incomplete(format: u32, have: &[String], failed: &[(String, String)]) -> String {
     let raised = match have {
         [] => "no node is known to have".to_owned(),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_raise_says_who_has_the_format_and_who_is_not_known_to() {
+    fn an_incomplete_raise_names_the_members_with_and_without_the_format() {
         let failed = [("c".to_owned(), "Connection refused".to_owned())];
         let said = incomplete(2, &["a".to_owned(), "b".to_owned()], &failed);
         assert!(said.starts_with("a, b have store format 2, and these are not known to"), "{said}");

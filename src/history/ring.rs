@@ -5,48 +5,48 @@
 //!                      └ dropped beyond SAMPLES samples or HISTORY_BYTES bytes
 //! ```
 //!
-//! A sample holds its non-zero values, each with its index, because most values are 0 in most
+//! A sample has only its non-zero values, each with its index, because most values are 0 in most
 //! seconds.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Maximum number of samples: 15 minutes at one a second, the dashboard's longest time range.
+/// Maximum number of samples: 15 minutes at one sample a second, the dashboard's longest time
+/// range.
 pub(crate) const SAMPLES: usize = 900;
 
-/// Maximum size of all encoded samples, in bytes. It leaves 2.3 KiB for each, several times the
-/// size of a busy node's samples. Past the limit, samples are dropped before they are 15 minutes
-/// old.
+/// Maximum size of all encoded samples, in bytes: 2.3 KiB for each sample, several times the size
+/// of a busy node's samples. Above the limit, samples are dropped before they are 15 minutes old.
 pub(crate) const HISTORY_BYTES: usize = 2 << 20;
 
-/// The counters' changes in about a second.
+/// The changes of the counters in about a second, and the current gauges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// Wall time at which the sample was taken, in seconds since 1970.
     pub(crate) second: u64,
-    /// Duration that the sample covers, in milliseconds.
+    /// Duration of the sample, in milliseconds.
     pub(crate) took_ms: u64,
     /// Non-zero values: index and value, by ascending index.
     pub(crate) values: Vec<(u64, u64)>,
-    /// Hints kept for each peer: node id and count, by ascending id.
+    /// Number of hints for each peer: node id and count, by ascending id.
     pub(crate) hints: Vec<(u64, u64)>,
 }
 
-/// A node's last samples, written by one thread and read by others.
+/// A node's last samples. One thread writes them, others read them.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
     samples: VecDeque<Box<[u8]>>,
-    /// Number of the oldest sample; numbers count from the node's start.
+    /// Number of the oldest sample. Numbers count from the node's start.
     first: u64,
     bytes: usize,
 }
 
 impl History {
-    /// Adds a sample.
+    /// Appends a sample, and drops the oldest samples above the limits.
     pub(crate) fn push(&self, sample: &Sample) {
         let encoded = sample.encode();
         let mut ring = self.0.lock();
@@ -59,8 +59,8 @@ impl History {
         }
     }
 
-    /// Returns up to `most` samples from number `from` on, and the number that follows the last
-    /// one. If sample `from` has been dropped, begins at the oldest.
+    /// Returns up to `most` samples from number `from` on, and the number of the sample after them.
+    /// If sample `from` was dropped, begins at the oldest sample.
     pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Sample>, u64) {
         let ring = self.0.lock();
         let from = from.max(ring.first);
@@ -103,8 +103,8 @@ impl Sample {
     }
 }
 
-/// Appends a varint: seven bits a byte, the lowest first. The highest bit of a byte is set if
-/// another byte follows.
+/// Appends a varint: seven bits per byte, the lowest bits first. The highest bit of a byte is set
+/// if another byte follows.
 fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -113,7 +113,7 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a varint that [`put`] wrote.
+/// Removes a varint that [`put`] wrote from the front of `bytes`.
 fn take(bytes: &mut &[u8]) -> u64 {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_back_in_order_and_in_pieces() {
+    fn samples_are_returned_in_order_and_in_pieces() {
         let history = History::default();
         for second in 0..5 {
             history.push(&sample(second));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_by_age_and_by_size() {
+    fn the_oldest_samples_are_dropped_above_the_number_and_size_limits() {
         let history = History::default();
         for second in 0..SAMPLES as u64 + 10 {
             history.push(&sample(second));

@@ -1,11 +1,11 @@
-//! The values of a sample, and their JSON for the dashboard's page.
+//! The values of a sample, and their JSON form for the dashboard's page.
 //!
 //! ```text
 //!  thread.rs, once a second ─▶ Sampler ─▶ ring.rs ─▶ /ui/events ─▶ the page
 //! ```
 //!
 //! The page finds each value by its name ([`fields`]), and treats a sample like the difference of
-//! two consecutive snapshots. Only the page of the same release reads samples.
+//! two consecutive snapshots. A node and its page are of one release, so the JSON form may change.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,20 +24,20 @@ use crate::operations::usage;
 const PERIOD_MS: u64 = 1000;
 
 /// Offset within each second at which all nodes take samples and send snapshots, in milliseconds.
-/// As long as the nodes' clocks differ by less than half a second, samples of one second belong
+/// If the nodes' clocks differ by less than half a second, samples with the same second belong
 /// together.
 const PHASE_MS: u64 = 500;
 
-/// Maximum number of peers whose hints a sample has: the peers with the most hints. Samples are
-/// lines that are also sent to other nodes, and their length has a bound; a cluster with more
-/// unreachable peers has greater problems than its dashboard.
-const HINTED: usize = 16;
+/// Maximum number of peers whose hints a sample has. The peers with the most hints are chosen. The
+/// limit bounds the length of a sample, which is sent to other nodes as one line. A cluster with
+/// more unreachable peers has greater problems than its dashboard.
+const MAX_HINTED_PEERS: usize = 16;
 
-/// Kinds of requests in a sample; requests of all other kinds concern the node itself.
+/// Kinds of requests in a sample. The other kinds of requests concern only the node itself.
 const KINDS: [RequestKind; 5] =
     [RequestKind::Get, RequestKind::Put, RequestKind::Delete, RequestKind::Add, RequestKind::Range];
 
-/// Counters of the process and its store, by the names that the page knows.
+/// Counters of the process and its store, with the names that the page uses.
 const COUNTERS: [(&str, fn(&Node, &lsm::Stats) -> u64); 16] = [
     ("cpu_ms", |_, _| usage::cpu_time().as_millis() as u64),
     ("peer_messages", |node, _| sum(node, |counters| counters.peers.messages_sent.get())),
@@ -57,16 +57,16 @@ const COUNTERS: [(&str, fn(&Node, &lsm::Stats) -> u64); 16] = [
     ("store.bloom_false_positives", |_, stats| stats.bloom_false_positives),
 ];
 
-/// Gauges: a sample has their current values, after the queues.
+/// Gauges. A sample has their current values, after the depths of the queues.
 const GAUGES: [(&str, fn(&Node, &lsm::Stats) -> u64); 2] =
     [("disk", usage::disk_bytes), ("resident", |_, _| usage::resident_bytes())];
 
-/// One sample as the page reads it: its second since 1970, the milliseconds that it covers, index
-/// and value of each value other than 0, and the hints by peer.
+/// One sample for the page: the second since 1970, the duration in milliseconds, index and value of
+/// each non-zero value, and the hints by peer.
 #[derive(Debug, Serialize)]
 pub(crate) struct PastSecond(u64, u64, Vec<(u64, u64)>, BTreeMap<String, u64>);
 
-/// Takes samples of a node. Each has the increase of the counters since the previous sample.
+/// Takes samples of a node. Each sample has the increase of the counters since the previous sample.
 pub(crate) struct Sampler {
     counters: Vec<u64>,
     at: Instant,
@@ -96,7 +96,7 @@ impl Sampler {
     }
 }
 
-/// Returns the time from `now_ms` until nodes next take samples and send snapshots.
+/// Returns the time from `now_ms`, in milliseconds since 1970, to the next sample and snapshot.
 pub(crate) fn until_next(now_ms: u64) -> Duration {
     Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
 }
@@ -114,7 +114,7 @@ pub(crate) fn fields(node: &Node) -> Vec<String> {
     all.chain(queues).chain(GAUGES.iter().map(|(name, _)| (*name).to_owned())).collect()
 }
 
-/// Converts a sample to the form that the page reads.
+/// Converts a sample to the page's form.
 pub(crate) fn past_second(node: &Node, sample: Sample) -> PastSecond {
     let Sample { second, took_ms, values, hints } = sample;
     let name = |id: u64| node.shared.name_of(NodeId(id as u16));
@@ -142,7 +142,7 @@ fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
     all
 }
 
-/// Returns the number of hints kept for each peer, by peer id, for at most `HINTED` peers.
+/// Returns the number of hints for each peer, by peer id, for at most `MAX_HINTED_PEERS` peers.
 fn hints(node: &Node) -> Vec<(u64, u64)> {
     let shared = &node.shared;
     let others = shared.view().ids().filter(|id| *id != shared.own).collect::<Vec<_>>();
@@ -150,7 +150,7 @@ fn hints(node: &Node) -> Vec<(u64, u64)> {
         others.into_iter().map(|id| (u64::from(id.0), shared.transfer.hints.waiting(id).0));
     let mut waiting: Vec<_> = waiting.filter(|(_, hints)| *hints > 0).collect();
     waiting.sort_by_key(|(_, hints)| std::cmp::Reverse(*hints));
-    waiting.truncate(HINTED);
+    waiting.truncate(MAX_HINTED_PEERS);
     waiting.sort_unstable();
     waiting
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_nodes_take_samples_at_half_past_a_second() {
+    fn the_next_sample_is_due_500_ms_into_a_second() {
         for (now, wait) in [(0, 500), (499, 1), (500, 1000), (501, 999), (999, 501), (7_100, 400)] {
             assert_eq!(until_next(now), Duration::from_millis(wait), "at {now} ms");
         }

@@ -30,10 +30,10 @@ impl Sampling {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread, and waits for its end.
     pub(crate) fn stop(self) {
         drop(self.stop);
-        // The panic was already printed.
+        // If the thread panicked, the panic was already printed.
         let _ = self.thread.join();
     }
 }

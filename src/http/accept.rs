@@ -3,11 +3,12 @@
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
-/// Returns the client's weight for a media type, in thousandths: that of the most specific range
-/// that covers the type. Without `Accept` every type has the full weight.
+/// Returns the client's weight for the media type `kind`, 0 to 1000. The most specific media range
+/// that covers the type decides; without such a range the weight is 0. Without `Accept` every type
+/// has weight 1000.
 pub(super) fn quality(headers: &HeaderMap, kind: &str) -> u16 {
     if !headers.contains_key(ACCEPT) {
-        return WHOLE;
+        return FULL_WEIGHT;
     }
     let lists = headers.get_all(ACCEPT).iter().filter_map(|list| list.to_str().ok());
     let ranges = lists.flat_map(|list| list.split(','));
@@ -15,14 +16,15 @@ pub(super) fn quality(headers: &HeaderMap, kind: &str) -> u16 {
         let mut parts = range.split(';').map(str::trim);
         let specific = covers(parts.next()?, kind)?;
         let mut given = parts.filter_map(|part| part.strip_prefix("q="));
-        Some((specific, given.next().map_or(WHOLE, thousandths)))
+        Some((specific, given.next().map_or(FULL_WEIGHT, parse_weight)))
     });
     fitting.max().map_or(0, |(_, quality)| quality)
 }
 
-const WHOLE: u16 = 1000;
+const FULL_WEIGHT: u16 = 1000;
 
-/// Returns how specific a range is that covers the type; `None` if the range does not cover it.
+/// Returns the specificity of `range`: 2 for the type itself, 1 for `main/*`, 0 for `*/*`. `None`
+/// if the range does not cover the type.
 fn covers(range: &str, kind: &str) -> Option<u8> {
     let main = |kind: &str| kind.split('/').next().map(str::to_ascii_lowercase);
     if range.eq_ignore_ascii_case(kind) {
@@ -34,10 +36,10 @@ fn covers(range: &str, kind: &str) -> Option<u8> {
     }
 }
 
-/// Parses a weight of at most three decimals; a malformed one counts as 0.
-fn thousandths(weight: &str) -> u16 {
+/// Parses a weight from 0 to 1 into a number from 0 to 1000. A malformed weight counts as 0.
+fn parse_weight(weight: &str) -> u16 {
     let weight: f32 = weight.parse().unwrap_or(0.0);
-    (weight.clamp(0.0, 1.0) * f32::from(WHOLE)).round() as u16
+    (weight.clamp(0.0, 1.0) * f32::from(FULL_WEIGHT)).round() as u16
 }
 
 #[cfg(test)]
@@ -74,8 +76,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_list_is_read(accept in "[ -~]{0,60}") {
-            prop_assert!(of(&accept, "text/plain") <= WHOLE);
+        fn any_accept_header_has_a_weight_of_at_most_1000(accept in "[ -~]{0,60}") {
+            prop_assert!(of(&accept, "text/plain") <= FULL_WEIGHT);
         }
     }
 }

@@ -7,9 +7,9 @@
 //!                                   │ 401       │ 403                       │ 429
 //! ```
 //!
-//! Where no token is needed, a given token is not checked. Requests from the node's own machine may
-//! need no token. Behind a proxy on that machine all clients seem to be local: such a node needs
-//! `--require-auth`. Once an admin token exists, local administration needs a token too.
+//! Where no token is needed, a token in the request is not checked. Requests from the node's own
+//! machine may need no token. Behind a proxy on that machine all clients seem to be local, so the
+//! node needs `--require-auth`. Once an admin token exists, local administration needs a token too.
 
 use std::rc::Rc;
 
@@ -31,10 +31,10 @@ use crate::peers::proof;
 use crate::tokens::lookup::{CachedToken, TokenLookup};
 use crate::tokens::status::{KINDS, METHODS, granted_names};
 
-/// Index of 403 among the counters of refused requests.
+/// Index of the counter of 403 answers among the counters of refused requests.
 const FORBIDDEN: usize = 1;
 
-/// The reason that a removed node gives for accepting no token of the cluster.
+/// Message of a removed node that refuses a token.
 const AT_REMOVED: &str = "this node was removed from the cluster and does not hear which tokens \
     are revoked: it accepts none of them, and no other token than the one of its own \
     --admin-token-file. Ask a member of the cluster";
@@ -49,7 +49,7 @@ pub(super) enum Scope {
     Public,
     /// Read or write access to the request's keys.
     Data,
-    /// Access to the cluster's state; other nodes have it too.
+    /// Access to the cluster's state, for clients and for other nodes.
     Metrics,
     /// Administration of the cluster.
     Admin,
@@ -57,21 +57,21 @@ pub(super) enum Scope {
     NodeAdmin,
     /// Another node, which authenticates in the peer protocol itself.
     Peer,
-    /// A node that asks to join, which proves to know the cluster's secret; without a secret,
-    /// administration rights are required.
+    /// A request to join. The joining node proves that it knows the cluster's secret. In a cluster
+    /// without a secret, the request requires the right of an administrator.
     Join,
 }
 
 /// The right by which a request is answered.
 #[derive(Debug, Clone)]
 pub(super) enum Principal {
-    /// No right was needed.
+    /// The request needed no right.
     Open,
     /// The request came from this machine.
     Loopback,
     /// The token of `--admin-token-file`.
     Admin,
-    /// Another node's proof, and the proof that the answer must show.
+    /// Another node, which sent a valid proof. The text is the proof that the answer carries.
     Node(Rc<str>),
     /// A token of the layout.
     Token(Rc<CachedToken>),
@@ -89,18 +89,19 @@ impl Principal {
         }
     }
 
-    /// Returns the header that proves to another node that a node of the cluster answers.
+    /// Returns the header by which this node proves to the asking node that it belongs to the
+    /// cluster. `None` if the principal is not a node.
     pub(super) fn proof(&self) -> Option<HeaderValue> {
         let Self::Node(proof) = self else { return None };
         HeaderValue::from_str(proof).ok()
     }
 
-    /// Returns the token, if the right is one.
+    /// Returns the token of a `Principal::Token`, otherwise `None`.
     pub(super) fn token(&self) -> Option<&Rc<CachedToken>> {
         if let Self::Token(known) = self { Some(known) } else { None }
     }
 
-    /// Refuses to continue if the right has ended since the request was admitted: its token was
+    /// Refuses to continue if the right has ended since the admission of the request: its token was
     /// revoked, or has expired.
     #[inline]
     pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
@@ -115,7 +116,7 @@ impl Principal {
         }
     }
 
-    /// Returns the token, if it has a byte rate.
+    /// Returns the token if the token limits bytes per second.
     pub(super) fn rate_limited_token(&self) -> Option<&Rc<CachedToken>> {
         self.token().filter(|known| known.known.counts_bytes())
     }
@@ -125,8 +126,8 @@ fn token_text(token: &Token) -> String {
     format!("token {} ({})", token.name, token.id_text())
 }
 
-/// Returns the right by which a request is answered, or refuses the request. `by_page`: the request
-/// is from a page of another, permitted origin.
+/// Returns the right by which a request is answered, or refuses the request. `by_page` is true if a
+/// page of another, permitted origin sent the request.
 pub(super) fn admit(
     service: &Service,
     watch: &ConnectionState,
@@ -172,9 +173,9 @@ fn admit_to(
         return Ok(right);
     }
     // Permission for a page to read and write keys does not make it an administrator.
-    let near = is_on_this_machine(watch) && !(by_page && kind == Kinds::ADMIN);
-    if !requests.access().is_needed(kind, near) {
-        return Ok(if near { Principal::Loopback } else { Principal::Open });
+    let is_local = is_on_this_machine(watch) && !(by_page && kind == Kinds::ADMIN);
+    if !requests.access().is_needed(kind, is_local) {
+        return Ok(if is_local { Principal::Loopback } else { Principal::Open });
     }
     let Some(given) = bearer(&head.headers) else {
         return Err(without_token(kind, query));
@@ -184,7 +185,7 @@ fn admit_to(
         Some(TokenLookup::CachedToken) => remembered,
         Some(TokenLookup::New(known)) => Some(Rc::new(known)),
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
-        // A removed node answers any request for data, whatever the token, that it serves no data.
+        // A removed node answers every request for data, with any token, that it serves no data.
         None if requests.is_removed() && kind == Kinds::DATA => {
             return Err(Problem::removed(requests.epoch()));
         }
@@ -209,13 +210,13 @@ fn admit_to(
     Ok(Principal::Token(known))
 }
 
-/// True if the other end is on this machine.
+/// True if the client's address is a loopback address.
 pub(super) fn is_on_this_machine(watch: &ConnectionState) -> bool {
     watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback())
 }
 
-/// True if the route is for data: its parser knows all parameters, and refuses a token among them
-/// itself.
+/// True if the route is for data. The parsers of data routes refuse unknown parameters, so they
+/// refuse a token in the query themselves.
 fn is_data(route: Option<Route>) -> bool {
     route.is_some_and(|route| route.scope == Scope::Data)
 }
@@ -228,9 +229,9 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     Some(&token[begins..])
 }
 
-/// Returns the right of another node, if the request has a valid proof that was not used before. A
-/// connection by the nodes' ALPN name shows no certificate, even where clients must; its requests
-/// then need a proof.
+/// Returns the right of another node if the request has a valid proof that was not used before,
+/// otherwise `None`. A connection with the nodes' ALPN name shows no client certificate. If clients
+/// must show a certificate, every request on the connection needs a proof.
 fn node_principal(
     service: &Service,
     watch: &ConnectionState,
@@ -291,7 +292,7 @@ fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
             "this is for tokens for {kind}, and token {name:?} is for {kinds}"
         )));
     }
-    // Any other method is not allowed on any path.
+    // No route allows any other method.
     if method_of(method).is_some_and(|method| !token.methods.has(method)) {
         let methods = granted_names(&METHODS, |one| token.methods.has(one)).join(", ");
         return Err(Problem::forbidden(format!("token {name:?} is good for {methods} only")));
@@ -349,14 +350,14 @@ fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
         && after.is_none_or(|after| end.is_some_and(|end| end <= after.as_slice()))
 }
 
-/// True if the request is an act of administration.
+/// True if the audit log records the request: a POST of administration, or a profile.
 fn is_admin_act(route: Route, method: &Method) -> bool {
     let is_admin = matches!(route.scope, Scope::Admin | Scope::NodeAdmin);
     is_admin && (*method == Method::POST || route.path == "/admin/profile")
 }
 
-/// Writes acts of administration to the audit log. Unauthenticated requests are counted, and not
-/// logged: they could fill any log.
+/// Writes acts of administration to the audit log. Unauthenticated requests are only counted,
+/// because logging them could fill the disk.
 pub(super) fn log_admin_act(
     watch: &ConnectionState,
     head: &Parts,
@@ -371,7 +372,7 @@ pub(super) fn log_admin_act(
 
 fn audit(watch: &ConnectionState, head: &Parts, who: &str, status: StatusCode) {
     let from = watch.client.get().map(|client| client.to_string()).unwrap_or_default();
-    // The query of a refused request may contain anything, even a token.
+    // The query of a refused request may contain any text, even a token.
     let query = head.uri.query().filter(|_| status.is_success());
     let (mark, query) = query.map_or(("", ""), |query| ("?", query));
     let what = format!("{} {}{mark}{query}", head.method, head.uri.path());
@@ -389,10 +390,10 @@ mod tests {
     const ON: ParamLimits =
         ParamLimits { replication: Replication { nodes: 3, replicas: 3 }, max_ttl: Ttl::MOST };
 
-    /// The handler gets the keys that were checked, and no other key, whatever parameters of other
-    /// routes a query has.
+    /// A handler gets exactly the keys that were checked, even if the query has parameters of other
+    /// routes.
     #[test]
-    fn a_parameter_of_one_route_alone_hides_no_key_from_a_tokens_prefix() {
+    fn parameters_of_other_routes_hide_no_key_from_the_prefix_check() {
         let routes: Vec<Route> =
             ROUTES.into_iter().filter(|route| route.scope == Scope::Data).collect();
         assert!(routes.len() >= 3, "entity, entities and the dashboard's key");

@@ -1,6 +1,6 @@
-//! The action that a request asks for: method, path, query and `Accept`, parsed once. Admission and
-//! the handler read the same parsed keys, so each key is checked against the token's prefix and the
-//! quota, whatever the parameters.
+//! Parses method, path, query and `Accept` of a request once. Admission and the handler read the
+//! same parsed keys. So every key that a handler uses was checked against the token's prefix and
+//! the quota.
 
 use hyper::http::request::Parts;
 
@@ -18,7 +18,7 @@ use crate::settings::units::Ttl;
 
 /// A parsed request.
 pub(super) enum RequestAction<'a> {
-    /// `unless`: the request has `If-None-Match`.
+    /// `unless` is true if the request has `If-None-Match`.
     Get {
         params: ReadParams<'a>,
         unless: bool,
@@ -34,11 +34,11 @@ pub(super) enum RequestAction<'a> {
     Placement(PlacementParams<'a>),
     Join,
     Asset(&'static Asset),
-    /// A route without keys: its handler parses the query.
+    /// A route without keys, whose handler parses the query.
     Other(KeylessHandler),
 }
 
-/// Settings of the node and the cluster that parameters are checked against.
+/// Settings against which the parameters are checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ParamLimits {
     pub(super) replication: Replication,
@@ -47,7 +47,8 @@ pub(super) struct ParamLimits {
 }
 
 impl<'a> RequestAction<'a> {
-    /// Parses a request. `conditional`: the request has a condition or an idempotency key.
+    /// Parses a request. `conditional` is true if the request has a condition or an idempotency
+    /// key.
     pub(super) fn of(
         head: &'a Parts,
         route: Option<Route>,
@@ -81,7 +82,7 @@ impl<'a> RequestAction<'a> {
         })
     }
 
-    /// Returns the keys that the action is about.
+    /// Returns the keys that the action reads or writes.
     pub(super) fn keys(&self) -> Keys<'_> {
         match self {
             Self::Get { params, .. } => Keys::One(&params.key),
@@ -97,7 +98,7 @@ impl<'a> RequestAction<'a> {
         }
     }
 
-    /// Returns the key under which the action stores a value.
+    /// Returns the key under which the action stores a value; `None` if the action stores no value.
     pub(super) fn stored_key(&self) -> Option<&[u8]> {
         match self {
             Self::Put(params) => Some(&params.key),

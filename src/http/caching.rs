@@ -1,16 +1,16 @@
-//! Headers shared by all answers of a kind, above all the permissions of caches.
+//! Headers shared by all answers of a kind, such as the rules for caches.
 //!
 //! | answer | `Cache-Control` | because |
 //! |---|---|---|
 //! | a value, and 304 | `private, no-cache` | a client may keep it, and revalidates by ETag |
-//! | everything else that is read, 404 and errors | `no-store` | no ETag allows to revalidate it |
+//! | all other reads, 404 and errors | `no-store` | they have no ETag for a revalidation |
 //! | files of the dashboard | `no-cache` | they change with a release |
-//! | writes | none | no cache keeps an answer to PUT or DELETE, nor to POST unless told to |
+//! | writes | none | caches keep no answer to PUT and DELETE, and to POST only if told to |
 //!
 //! With `private`, a cache that many clients share must not keep the value.
 //!
-//! Without the header a cache may make up an answer's freshness lifetime (RFC 9111, 4.2.2), and
-//! some do for 404 too.
+//! Without the header a cache may estimate an answer's freshness lifetime (RFC 9111, 4.2.2). Some
+//! caches do so for 404 too.
 
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
@@ -22,8 +22,8 @@ pub(super) type Headers = &'static [(HeaderName, HeaderValue)];
 
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// Only the owner of a value knows its type: a browser must not guess, and run the value as a
-/// script.
+/// Only the owner of a value knows its type. A browser must not guess the type, because it could
+/// run the value as a script.
 pub(super) const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 const REVALIDATED: HeaderValue = HeaderValue::from_static("private, no-cache");
@@ -38,10 +38,10 @@ pub(super) static VALUE: [(HeaderName, HeaderValue); 3] = [
 /// Headers of a 304: the caching headers of a 200 (RFC 9110, 15.4.5).
 pub(super) static UNCHANGED: [(HeaderName, HeaderValue); 1] = [(CACHE_CONTROL, REVALIDATED)];
 
-/// Headers of a 404 to a read of a value.
+/// Headers of a 404 that answers the read of a value.
 pub(super) static ABSENT: [(HeaderName, HeaderValue); 2] =
     [(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE)), (CACHE_CONTROL, NO_STORE)];
 
-/// Headers of answers that may be outdated a moment later.
+/// Headers of answers that may be outdated a moment later. Caches must not keep them.
 pub(super) static FRESH: [(HeaderName, HeaderValue); 2] =
     [(CACHE_CONTROL, NO_STORE), (X_CONTENT_TYPE_OPTIONS, NOSNIFF)];

@@ -1,4 +1,4 @@
-//! `GET /v0/cluster`: the self-reported state of every node, collected by this one. `kvorum status`
+//! `GET /v0/cluster`: this node collects the self-reported state of every node. `kvorum status`
 //! shows the result. A user who can reach only one node (through a tunnel, or from outside the
 //! containers) does not need the addresses that the nodes use among themselves.
 //!
@@ -20,13 +20,13 @@ use super::{Answer, Service};
 use crate::node::requests::Requests;
 use crate::operations::status::{ClockDiffers, Cluster, Peer, Row, Status, Unreached};
 
-/// Maximum number of concurrent requests: each costs a connection to every other node.
+/// Maximum number of concurrent collections. Each of them connects to every other node.
 pub(crate) const MAX_CONCURRENT_STATUS: usize = 4;
 
-/// Time limit for a node's answer, connecting included. A node answers from memory.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit of a request to one node, including the connection. A node answers from memory.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum length of `/v0/status`, in bytes: a node with some thousand peers.
+/// Maximum length of a status, in bytes: enough for a node with some thousand peers.
 const MAX_STATUS: u64 = 512 * 1024;
 
 const TARGET: &str = "/v0/status";
@@ -38,7 +38,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
 /// Collects the status of all nodes.
 pub(crate) async fn collect(service: &Service) -> Result<Cluster, Problem> {
     let requests = &service.requests;
-    let _held = service.limits().looks.take(1).ok_or_else(|| {
+    let _held = service.limits().status_collections.take(1).ok_or_else(|| {
         Problem::overload(&format!(
             "all {MAX_CONCURRENT_STATUS} concurrent requests for the cluster's status \
             are in use"
@@ -65,7 +65,7 @@ pub(crate) async fn collect(service: &Service) -> Result<Cluster, Problem> {
 
 /// Requests another node's status.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, FetchError> {
-    fetch_json(requests, node, NodeRequest::Get(TARGET), (PATIENCE, MAX_STATUS)).await
+    fetch_json(requests, node, NodeRequest::Get(TARGET), (STATUS_TIMEOUT, MAX_STATUS)).await
 }
 
 /// The answers collected so far.
@@ -74,7 +74,8 @@ struct Rows {
     /// Id of the asking node's cluster, once it has one.
     cluster_id: Option<String>,
     rows: Vec<Row>,
-    /// Observations of each node by the nodes that answered, by name.
+    /// Observations of each node, from the statuses of the nodes that answered. The key is the
+    /// observed node's name.
     seen: HashMap<String, ObservedNode>,
     clocks: Clocks,
 }
@@ -84,31 +85,32 @@ struct Rows {
 struct ObservedNode {
     hints: u64,
     reached_by: usize,
-    /// The first node by name that has no connection to this one.
+    /// Of the nodes that have no connection to the observed node, the first by name.
     unreached_by: Option<Unreached>,
-    /// The best measurement: whether the measuring node's clock differs from most, the round trip
-    /// and the clock skew, in microseconds. A clock that agrees with most is better than one that
-    /// does not, then a shorter round trip than a longer one.
-    nearest: Option<(bool, u64, i64)>,
+    /// The best measurement: true if the measuring node's clock is wrong, the round trip, and the
+    /// clock skew, in microseconds. Measurements by correct clocks are better than others; among
+    /// equals the shorter round trip is better.
+    best_measurement: Option<(bool, u64, i64)>,
 }
 
 /// The clocks that the asking node has measured, compared with each other.
 #[derive(Debug, Default)]
 struct Clocks {
-    /// Names of the nodes whose clocks differ from others by more than the permitted skew.
+    /// Names of the nodes whose clocks differ from the others by more than the permitted skew.
     differing: HashSet<String>,
-    /// True if more than half of the clocks agree, so that the differing ones are wrong.
+    /// True if more than half of the clocks agree. Then all clocks in `differing` are wrong.
     is_majority: bool,
     /// Name of the asking node.
     own: String,
-    /// Microseconds that the asking node's clock is ahead of the median; `None` = no other clock
-    /// was measured.
+    /// Microseconds by which the asking node's clock is ahead of the median; `None` if no other
+    /// clock was measured.
     own_skew_us: Option<i64>,
 }
 
 impl Clocks {
-    /// Compares the clock of the node with this status, and those of its peers, with their median.
-    /// A clock differs if it is off by more than `max_skew` and the uncertainty of the measurement.
+    /// Compares the clock of the asking node, whose status is `own`, and the clocks of its peers
+    /// with their median. A clock differs if its distance from the median exceeds `max_skew` and
+    /// the uncertainty of the measurements.
     fn compare(own: &Status, max_skew: Duration) -> Self {
         let peers = own.peers.iter().flatten().filter(|peer| peer.up && peer.rtt_us > 0);
         let peers = peers.map(|peer| (&peer.name, peer.clock_skew_us, peer.rtt_us));
@@ -127,13 +129,14 @@ impl Clocks {
         Self { differing, is_majority, own: own.name.clone(), own_skew_us }
     }
 
-    /// Returns the clocks that the clock of this node differs from; `None` = it does not differ.
+    /// Returns whether the clock of node `name` differs from most clocks or from some; `None` if it
+    /// does not differ.
     fn of(&self, name: &str) -> Option<ClockDiffers> {
         let which = if self.is_majority { ClockDiffers::FromMost } else { ClockDiffers::FromSome };
         self.differing.contains(name).then_some(which)
     }
 
-    /// True if the clock of this node is known to be wrong: then its measurements are wrong too.
+    /// True if the clock of node `name` is known to be wrong, and so are the node's measurements.
     fn is_wrong(&self, name: &str) -> bool {
         self.of(name) == Some(ClockDiffers::FromMost)
     }
@@ -151,10 +154,10 @@ impl Rows {
                 row.error = Some(other_cluster(row.other_cluster_id.as_deref(), own));
             }
             Ok(mut status) if status.name == row.name => {
-                // Every status lists all peers: keeping the lists would take memory quadratic in
-                // the number of nodes.
+                // Every status lists all peers. If the lists were kept, their memory would grow
+                // with the square of the number of nodes.
                 let peers = status.peers.take().into_iter().flatten();
-                peers.for_each(|peer| self.seen_by(&row.name, peer));
+                peers.for_each(|peer| self.add_observation(&row.name, peer));
                 row.up = true;
                 row.status = Some(status);
             }
@@ -169,8 +172,8 @@ impl Rows {
         self.rows.push(row);
     }
 
-    /// Adds a row for a node that was not asked, because the asking node was removed and no other
-    /// node talks to it.
+    /// Adds a row for a node that was not asked. A removed node asks no other node, because the
+    /// others refuse it.
     fn not_asked(&mut self, requests: &Requests, node: NodeId) {
         let (name, url) = (requests.name(node), requests.url(node));
         let own = requests.name(requests.own());
@@ -178,14 +181,13 @@ impl Rows {
         self.rows.push(Row { name, url, error, not_asked: true, ..Row::default() });
     }
 
-    /// True if the status is from another cluster. Before a new cluster has its id, this is
-    /// unknown.
+    /// True if the status is from another cluster. False while one of the clusters has no id yet.
     fn is_of_another_cluster(&self, status: &Status) -> bool {
         let ids = self.cluster_id.as_ref().zip(status.cluster_id.as_ref());
         ids.is_some_and(|(own, theirs)| own != theirs)
     }
 
-    fn seen_by(&mut self, node: &str, peer: Peer) {
+    fn add_observation(&mut self, node: &str, peer: Peer) {
         let is_wrong = self.clocks.is_wrong(node);
         let seen = self.seen.entry(peer.name).or_default();
         seen.hints += peer.hints;
@@ -196,27 +198,27 @@ impl Rows {
         }
         let measured = (is_wrong, peer.rtt_us, peer.clock_skew_us);
         let measured = Some(measured).filter(|(_, rtt, _)| *rtt > 0);
-        seen.nearest = [seen.nearest, measured].into_iter().flatten().min();
+        seen.best_measurement = [seen.best_measurement, measured].into_iter().flatten().min();
     }
 
     fn finish(mut self) -> Vec<Row> {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         for row in &mut self.rows {
             row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up || row.refuses_proof);
-            // Other nodes refuse the proof of an asking node whose clock is far off, and so report
-            // no measurement: its own comparison is the only one.
+            // Other nodes refuse the proof of an asking node whose clock is far off, so they report
+            // no measurement of it. Then only its own comparison exists.
             row.clock_skew_us = self.clocks.own_skew_us.filter(|_| row.name == self.clocks.own);
             let Some(seen) = self.seen.remove(&row.name) else { continue };
             row.hints = seen.hints;
             row.reached_by = seen.reached_by;
             row.unreached_by = seen.unreached_by;
-            row.clock_skew_us = seen.nearest.map(|(.., skew)| skew).or(row.clock_skew_us);
+            row.clock_skew_us = seen.best_measurement.map(|(.., skew)| skew).or(row.clock_skew_us);
         }
         self.rows
     }
 }
 
-/// Describes a node of another cluster that answers at the URL of one of this cluster.
+/// Describes a node of another cluster that answers at the URL of a node of this cluster.
 fn other_cluster(theirs: Option<&str>, own: &str) -> String {
     format!(
         "other cluster ID {}, where this cluster has {own}: a node of another cluster, with the \

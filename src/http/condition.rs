@@ -9,7 +9,7 @@ use super::etags;
 use super::problem::Problem;
 use crate::counters::RequestKind;
 
-/// Returns the condition in the headers of a write.
+/// Returns the condition in the headers of a write. Malformed and unsupported headers are errors.
 pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Problem> {
     match (headers.contains_key(IF_MATCH), headers.contains_key(IF_NONE_MATCH)) {
         (true, true) => {
@@ -26,7 +26,7 @@ pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Pr
         },
         (true, false) => match listed(headers, &IF_MATCH)? {
             Listed::Any => Ok(Condition::Exists),
-            // Weak tags, and tags that no node has made, match nothing here.
+            // Weak tags, and tags that no node issues, match no value.
             Listed::Tags(tags) => Ok(Condition::OneOf(tags.into_iter().flatten().collect())),
         },
         (false, false) => Ok(Condition::Any),
@@ -36,7 +36,8 @@ pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Pr
 /// Maximum length of an idempotency key, in bytes.
 const LONGEST_KEY: usize = 64;
 
-/// Returns the id of a write of `key` with an `Idempotency-Key`; `None` without one.
+/// Returns the id that a write of `key` gets from its `Idempotency-Key`; `None` without the header.
+/// A malformed header is an error.
 pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem> {
     let mut words = headers.get_all("idempotency-key").iter();
     let Some(word) = words.next() else { return Ok(None) };
@@ -66,9 +67,9 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
     Ok(found)
 }
 
-/// Adds to the refusal of a write that `If-Match` has weak tags, which match no value. Without the
-/// `W/` one of them may be the current value's tag.
-pub(super) fn name_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
+/// Adds a note to a 412 if `If-Match` lists weak tags. Weak tags match no value, although without
+/// `W/` a tag may be the current value's.
+pub(super) fn explain_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
     let is_weak = |list: &HeaderValue| any_tag(&IF_MATCH, list, |weak, _| weak).unwrap_or(false);
     let has_any = |list: &HeaderValue| list.as_bytes().trim_ascii() == b"*";
     let weak = headers.get_all(IF_MATCH).iter().any(|list| !has_any(list) && is_weak(list));
@@ -79,10 +80,11 @@ pub(super) fn name_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
     }
 }
 
-/// The contents of a header.
+/// The parsed contents of `If-Match` or `If-None-Match`.
 enum Listed {
     Any,
-    /// The listed tags; `None` = a tag that no value of kvorum can have.
+    /// The listed tags. `None` stands for a weak tag, or for a tag that no value of kvorum can
+    /// have.
     Tags(Vec<Option<Tag>>),
 }
 
@@ -102,8 +104,8 @@ fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
     }
 }
 
-/// Calls `wanted` for each tag of a list, with its weakness and the tag in its quotes. Returns true
-/// if `wanted` returned true for any tag, or the list is `*`.
+/// Calls `wanted` for each tag of a list, with true for a weak tag, and the tag with its quotes.
+/// Returns true if `wanted` returned true for any tag, or if the list is `*`.
 fn any_tag(
     name: &HeaderName,
     list: &HeaderValue,
@@ -127,15 +129,15 @@ fn any_tag(
     Ok(found)
 }
 
-/// Skips to the next element of a list: empty elements are ignored (RFC 9110, 5.6.1.2).
+/// Skips separators and empty elements, which are ignored (RFC 9110, 5.6.1.2).
 fn skip_separators(list: &[u8]) -> &[u8] {
     let is_none = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let first = list.iter().position(|byte| !is_none(byte)).unwrap_or(list.len());
     &list[first..]
 }
 
-/// Splits off the first tag of a list: its weakness, the tag in quotes, and the text behind its
-/// comma.
+/// Splits a list into (true if the first tag is weak, the first tag with its quotes, the text after
+/// its comma). `None` if the syntax is wrong.
 fn first_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let strong = list.strip_prefix(b"W/").unwrap_or(list);
     let weak = strong.len() < list.len();
@@ -175,10 +177,10 @@ mod tests {
     }
 
     proptest! {
-        /// Any contents of these headers are understood or refused, never a panic, and mean the
-        /// same in several lines as in one with commas.
+        /// The parsers accept or refuse any contents without a panic. Several header lines mean the
+        /// same as one line joined by commas.
         #[test]
-        fn any_condition_is_understood_or_refused(
+        fn any_condition_headers_are_parsed_or_refused_without_a_panic(
             lines in vec(list(), 0..4), name in prop_oneof![Just(IF_MATCH), Just(IF_NONE_MATCH)],
         ) {
             let mut several = HeaderMap::new();
@@ -198,7 +200,8 @@ mod tests {
                 (of, lists(headers, &tag).ok(), id(headers, b"k").ok())
             };
             let (one, several) = (outcomes(&one), outcomes(&several));
-            // `*` stands alone in its line, and no tag continues in the next one.
+            // Joined lines may differ where a line is `*`, or where a tag continues in the next
+            // line.
             if !lines.is_empty() && !is_star && several.0.is_some() {
                 prop_assert_eq!(one, several);
             }
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_in_a_list() {
+    fn if_none_match_finds_a_tag_in_any_list_syntax() {
         for list in [
             &["\"k-1\""][..],
             &["W/\"k-1\""],
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_writes() {
+    fn condition_headers_of_writes_are_parsed_or_refused() {
         let (put, delete) = (RequestKind::Put, RequestKind::Delete);
         assert_eq!(condition(&IF_MATCH, &["*"], put), Some(Condition::Exists));
         assert_eq!(condition(&IF_NONE_MATCH, &["*"], put), Some(Condition::Absent));

@@ -26,18 +26,18 @@ pub(super) async fn put(
     let (condition, id) =
         (condition::of(headers, RequestKind::Put)?, condition::id(headers, &params.key)?);
     let value = upload.receive_for_two_copies(service).await?;
-    let passed = entity::wait_for_permit(service, upload, value.len(), params.quorum).await?;
+    let write_permit = entity::wait_for_permit(service, upload, value.len(), params.quorum).await?;
     let value = match value {
         Value::Whole(bytes, None) => bytes,
         Value::Whole(bytes, Some(held)) => held.keep(bytes),
         Value::Gathered { bytes, held } => held.keep(bytes.into()),
     };
     let done = change(service, params, (condition, Change::Put(value)), id).await;
-    drop(passed);
-    let done = done.map_err(|problem| condition::name_weak_tags(headers, problem));
+    drop(write_permit);
+    let done = done.map_err(|problem| condition::explain_weak_tags(headers, problem));
     let CompletedChange { tag, expiry_ms, receipt, fence, .. } = done?;
     let created = Answer::empty(StatusCode::CREATED);
-    Ok(Answer { tag: Some(tag), receipt, expiry_ms, rare: fence::header(fence), ..created })
+    Ok(Answer { tag: Some(tag), receipt, expiry_ms, extra_header: fence::header(fence), ..created })
 }
 
 pub(super) async fn delete(
@@ -49,12 +49,12 @@ pub(super) async fn delete(
     let (condition, id) =
         (condition::of(headers, RequestKind::Delete)?, condition::id(headers, &params.key)?);
     let done = change(service, params, (condition, Change::Delete), id).await;
-    let done = done.map_err(|problem| condition::name_weak_tags(headers, problem));
+    let done = done.map_err(|problem| condition::explain_weak_tags(headers, problem));
     let CompletedChange { receipt, .. } = done?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// Adds N to the value, a decimal number: `POST …&add=N`.
+/// Adds `number` to the value, which must be a decimal number: `POST …&add=N`.
 pub(super) async fn add(
     service: &Service,
     request: Admitted<Addition<'_>>,
@@ -70,19 +70,20 @@ pub(super) async fn add(
     let CompletedChange { tag, sum, expiry_ms, receipt, fence } = done?;
     let sum = sum.expect("an addition that was done has a sum");
     let text = Answer::text(StatusCode::OK, sum.to_string());
-    Ok(Answer { tag: Some(tag), receipt, expiry_ms, rare: fence::header(fence), ..text })
+    Ok(Answer { tag: Some(tag), receipt, expiry_ms, extra_header: fence::header(fence), ..text })
 }
 
 /// A completed change.
 struct CompletedChange {
-    /// The tag of the new state.
+    /// The tag of the key's new state.
     tag: Tag,
-    /// The sum of an addition.
+    /// The sum, if the change is an addition.
     sum: Option<i64>,
-    /// Expiry of the resulting value; 0 = never, or the key no longer tells it.
+    /// Expiry of the new value in milliseconds since 1970; 0 = never. Also 0 if the write was
+    /// repeated, and its record no longer has the expiry.
     expiry_ms: u64,
     receipt: Option<Box<HeaderValue>>,
-    /// Fencing token of the change; 0 = none is reported.
+    /// Fencing token of the change; 0 = the answer has no token.
     fence: u64,
 }
 
@@ -93,13 +94,13 @@ async fn change(
     id: Option<u64>,
 ) -> Result<CompletedChange, Problem> {
     let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
-    // The digest covers the client's time to live, not the expiry, which depends on the time of the
-    // request.
+    // The digest covers the client's time to live instead of the expiry, because the expiry depends
+    // on the time of the request.
     let ttl_ms = ttl.map_or(0, Ttl::millis);
     let digest_of = |_| protocol::digest_of_request(&condition, &change, ttl_ms);
     let digest = id.map_or(0, digest_of);
-    // If a quota is full, no new change is made, but a repetition of a completed one gets the
-    // original answer.
+    // With a full quota, no condition is true: a new change is refused, and a repetition of a
+    // completed change still gets the original answer.
     let stores = id.is_some() && change != Change::Delete;
     let full = stores.then(|| service.requests.quotas().full(&key)).flatten();
     let condition = if full.is_some() { Condition::OneOf(Vec::new()) } else { condition };
@@ -117,7 +118,7 @@ async fn change(
     match done {
         Done::Changed { tag, result: sum, expiry_ms: stored, fence } => {
             let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
-            // A repeated request may have been completed with another expiry.
+            // An idempotent request may have completed earlier, with another expiry.
             let expiry_ms = if stored == 0 && id.is_none() { expiry_ms } else { stored };
             Ok(CompletedChange { tag, sum, expiry_ms, receipt, fence })
         }

@@ -1,13 +1,13 @@
 //! CORS headers for pages of `--allow-origin`: permission to send requests and to read answers.
-//! Without that setting no such header is sent, and browsers withhold answers from all pages but
-//! the node's own.
+//! Without that setting the node sends no such header, and browsers withhold answers from all pages
+//! except the node's own.
 //!
 //! ```text
 //!  OPTIONS with Origin and Access-Control-Request-Method ─▶ 204, on every existing path
 //!  any other request with an allowed Origin ─▶ its usual answer, which the page may read
 //! ```
 //!
-//! A browser sends preflights without a token; the answer contains only permissions.
+//! A browser sends preflights without a token. The answer contains only permissions.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -27,21 +27,22 @@ const ALLOWED: &str = "authorization, content-type, idempotency-key, if-match, i
 const EXPOSED: &str = "allow, etag, kvorum-expires, kvorum-fence, kvorum-receipt, link, \
     retry-after, www-authenticate";
 
-/// Seconds for which a browser may cache a preflight. No browser goes beyond two hours.
+/// Seconds for which a browser may cache the answer to a preflight. No browser caches longer than
+/// two hours.
 const MAX_AGE: &str = "7200";
 
-/// The CORS facts of a request.
+/// The parts of a request that CORS depends on.
 pub(super) struct PageOrigin {
-    /// Origin of the page, if it is listed; `None` = the node's own page, or no page.
+    /// Origin of the page, if the origin is permitted; `None` = the node's own page, or not a page.
     origin: Option<HeaderValue>,
-    /// True if answers depend on the origin.
+    /// True if answers depend on the origin, which the header `Vary` tells to caches.
     varies: bool,
-    /// Permitted methods, if the request is a preflight.
+    /// Permitted methods if the request is a preflight, otherwise `None`.
     asks: Option<&'static str>,
 }
 
 impl PageOrigin {
-    /// Determines the page that sent a request.
+    /// Determines the origin of the page that sent a request.
     pub(super) fn of(names: &OwnNames, head: &Parts, route: Option<Route>) -> Self {
         let origin = names.page(&head.headers);
         let asks = origin.is_some()
@@ -56,8 +57,8 @@ impl PageOrigin {
         self.asks.is_some()
     }
 
-    /// True if the page is of another origin.
-    pub(super) fn is_elsewhere(&self) -> bool {
+    /// True if the request is from a page of another, permitted origin.
+    pub(super) fn has_other_origin(&self) -> bool {
         self.origin.is_some()
     }
 

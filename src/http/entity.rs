@@ -25,7 +25,7 @@ const TOO_MANY_READ: &str = "the memory for large values in responses is in use"
 
 const TOO_MANY: &str = "too many large writes are in progress";
 
-/// Reads a value. `unless`: the headers, if they list versions that the client has already.
+/// Reads a value. `unless` has the request's headers if they include `If-None-Match`.
 pub(super) async fn get(
     service: &Service,
     request: Admitted<ReadParams<'_>>,
@@ -60,7 +60,7 @@ pub(super) async fn get(
         let headers = &caching::UNCHANGED;
         return Ok(Answer { tag, expiry_ms, headers, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
-    // A long value holds its memory until the last byte is sent: see `settings::memory`.
+    // The reservation of a long value lasts until its last byte is sent: see `settings::memory`.
     let body = Body::Whole(Content::of(record));
     Ok(Answer {
         status: StatusCode::OK,
@@ -68,7 +68,7 @@ pub(super) async fn get(
         receipt: None,
         expiry_ms,
         content_type: None,
-        rare: None,
+        extra_header: None,
         headers: &caching::VALUE,
         body,
     })
@@ -82,21 +82,21 @@ pub(super) async fn put(
     let params = request.into_params();
     let quorum = params.quorum;
     let value = upload.receive(service).await?;
-    let passed = wait_for_permit(service, upload, value.len(), quorum).await?;
+    let write_permit = wait_for_permit(service, upload, value.len(), quorum).await?;
     let expiry_ms = service.requests.expiry_ms(params.ttl);
     let mut record = record(service, &params, Some((&value, expiry_ms))).await?;
-    // The record owns the value now; the memory reserved for it passes to the record, until the
-    // last replica has it.
+    // The record owns the value now. So the reservation of the value's memory passes to the record,
+    // until all replicas have received it.
     if let Some(held) = value.into_reservation() {
         record = record.held_by(|bytes| held.keep(bytes));
     }
     let (tag, receipt) = write(service, params, record).await?;
-    drop(passed);
+    drop(write_permit);
     Ok(Answer { tag: Some(tag), receipt, expiry_ms, ..Answer::empty(StatusCode::CREATED) })
 }
 
-/// Waits for an admission permit for a long value; short ones need none. Until the permit is
-/// granted nothing is sent, and the write can be refused without effect.
+/// Waits for a permit to write a long value; `None` for a short value, which needs no permit.
+/// Nothing is sent to replicas before the permit is granted, so a refusal has no effect on the key.
 pub(super) async fn wait_for_permit<'a>(
     service: &'a Service,
     upload: &Upload<'_>,
@@ -107,8 +107,8 @@ pub(super) async fn wait_for_permit<'a>(
         return Ok(None);
     }
     let most = longest_wait(service.limits().deadline);
-    let patience = most.saturating_sub(upload.memory_wait());
-    let pass = service.requests.admit_write(bytes, patience).await;
+    let max_wait = most.saturating_sub(upload.memory_wait());
+    let pass = service.requests.admit_write(bytes, max_wait).await;
     let pass = pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?;
     upload.check(service)?;
     Ok(Some(pass))
@@ -124,7 +124,8 @@ pub(super) async fn delete(
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// Builds the record of a new value and its expiry, or of a deletion, with a new version.
+/// Builds a record with a new version. `value` is the new value and its expiry; `None` for a
+/// deletion.
 async fn record(
     service: &Service,
     params: &WriteParams<'_>,
@@ -136,7 +137,7 @@ async fn record(
     Ok(Requests::record(key, version, *copies, value))
 }
 
-/// Writes a record; returns its final tag, and the receipt if one is wanted.
+/// Writes a record. Returns its final tag, and a receipt if the request asks for a receipt.
 async fn write(
     service: &Service,
     params: WriteParams<'_>,
@@ -163,7 +164,7 @@ pub(super) fn quorum_problem(service: &Service, mut failed: protocol::RequestFai
         && failed.is_write
         && let Some(why) = service.requests.store_failure()
     {
-        // Without its store a node issues no versions, and the client would retry for ever.
+        // Without its store a node issues no versions, so every retry of the client would fail.
         (failed.failure, failed.detail) = (FailureKind::Failed, Some(why));
     }
     let took = clocks::mono_micros().saturating_sub(failed.since);

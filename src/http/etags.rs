@@ -9,15 +9,15 @@ use bytes::{BufMut, BytesMut};
 use hyper::header::HeaderValue;
 use protocol::{Tag, Version};
 
-/// Length of a tag in bytes: two quotes, 16 and 8 hex digits, a hyphen; after conditional writes 10
-/// digits, 16 hex digits and two hyphens more.
+/// Length of a tag in bytes: two quotes, 16 and 8 hex digits, a hyphen. After conditional writes a
+/// tag has two more hyphens, up to 10 digits, and 16 hex digits.
 const TAG_LEN: usize = 27;
 const LONG_LEN: usize = TAG_LEN + 1 + 10 + 1 + 16;
 
-/// Number of tags cut from one block, so that one allocation serves many answers.
+/// Number of tags that are slices of one buffer. One allocation then serves many answers.
 const TAGS_PER_BLOCK: usize = 128;
 
-/// Both digits of each byte.
+/// The two hex digits of each byte.
 static HEX: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
     let mut pairs = [[0; 2]; 256];
@@ -36,7 +36,7 @@ pub(crate) struct Etags {
 }
 
 impl Etags {
-    /// Formats a tag in its quotes.
+    /// Formats a tag with its quotes.
     pub(crate) fn of(&self, tag: Tag) -> HeaderValue {
         let mut block = self.block.borrow_mut();
         if block.capacity() < LONG_LEN {
@@ -48,7 +48,7 @@ impl Etags {
     }
 }
 
-/// Writes a tag in its quotes.
+/// Writes a tag with its quotes.
 #[inline]
 pub(super) fn put(out: &mut BytesMut, tag: Tag) {
     let mut text = [b'"'; TAG_LEN];
@@ -64,7 +64,7 @@ pub(super) fn put(out: &mut BytesMut, tag: Tag) {
     }
 }
 
-/// Parses a quoted tag; `None` = no value has it.
+/// Parses a quoted tag; `None` if no value can have the tag.
 pub(crate) fn parse(text: &[u8]) -> Option<Tag> {
     let text = std::str::from_utf8(text).ok()?.strip_prefix('"')?.strip_suffix('"')?;
     let mut parts = text.split('-');
@@ -82,7 +82,7 @@ pub(crate) fn parse(text: &[u8]) -> Option<Tag> {
     Some(Tag { version: Version { time, origin }, last })
 }
 
-/// Parses a number of exactly `digits` lower-case hex digits.
+/// Parses a number of exactly `digits` lower-case hex digits; `None` for any other text.
 fn hex(text: &str, digits: usize) -> Option<u64> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let number = u64::from_str_radix(text, 16).ok()?;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The tag made of any accepted text is formatted as that very text.
+        /// The tag parsed from an accepted text is formatted as the same text.
         #[test]
         fn any_tag_is_read_back_and_other_texts_are_refused(
             text in "\"?[0-9a-f]{15,17}-[0-9a-f]{8}(-[0-9]{1,10}-[0-9a-f]{16})?\"?|\\PC{0,40}",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_the_version_as_displayed_in_quotes() {
+    fn a_tag_is_the_displayed_version_in_quotes() {
         let etags = Etags::default();
         for time in 0..3 * TAGS_PER_BLOCK as u64 {
             let version = Version { time: time * 0x0123_4567_89ab, origin: 0xfedc_ba98 };
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_read_as_they_are_written_and_no_other_way() {
+    fn formatted_tags_are_parsed_and_other_spellings_are_refused() {
         let etags = Etags::default();
         let version = Version { time: 0xfeed_0000_0000_0001, origin: 7 };
         for last in [None, Some((1, 0)), Some((0, 1)), Some((u32::MAX, u64::MAX))] {

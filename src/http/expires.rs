@@ -5,8 +5,8 @@
 //!  Kvorum-Expires: 1767225600.123
 //! ```
 //!
-//! The header is not `Expires`, which addresses caches: a cache may answer from its contents until
-//! that time, whatever was written since (RFC 9111, 5.3).
+//! The header is not `Expires`, which is an instruction to caches: until that time a cache may
+//! answer from its contents, even after a later write (RFC 9111, 5.3).
 
 use hyper::header::{HeaderName, HeaderValue};
 
@@ -19,7 +19,7 @@ pub(super) fn of(expiry_ms: u64) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).expect("digits are a header value")
 }
 
-/// Parses a node's header value, and returns milliseconds since 1970.
+/// Parses a header value of a node into milliseconds since 1970; `None` if the text is malformed.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let (seconds, millis) = text.split_once('.')?;
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_with_three_decimals() {
+    fn an_expiry_has_exactly_three_decimals() {
         for (millis, text) in [
             (1, "0.001"),
             (1_767_225_600_000, "1767225600.000"),

@@ -4,15 +4,14 @@
 //!  Kvorum-Fence: 00064f1c2a7b8000
 //! ```
 //!
-//! The fencing tokens of one key grow from each conditional write to the next, as numbers and as
-//! text.
+//! The fencing tokens of one key grow with each conditional write, in numeric and in text order.
 
 use hyper::header::{HeaderName, HeaderValue};
 
 /// Header with a fencing token.
 pub(crate) const FENCE: HeaderName = HeaderName::from_static("kvorum-fence");
 
-/// Returns the header of an answer; `None` for 0, which means no token.
+/// Returns the header with a fencing token; `None` for 0, which means that there is no token.
 pub(super) fn header(fence: u64) -> Option<Box<(HeaderName, HeaderValue)>> {
     (fence != 0).then(|| {
         let text = format!("{fence:016x}");

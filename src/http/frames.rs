@@ -1,5 +1,5 @@
-//! `application/vnd.kvorum.items`: the items of a range, length-prefixed, so that keys and values
-//! may have any bytes, and a truncated response is told from a complete one.
+//! `application/vnd.kvorum.items`: the items of a range with length prefixes. So keys and values
+//! may contain any bytes, and a reader distinguishes a truncated response from a complete one.
 //!
 //! ```text
 //!  body  = "KVI" 0x01 { item } ( end | next )      name(n): a big-endian number of n bytes
@@ -8,8 +8,8 @@
 //!  next  = 0x03 cursor_len(2) cursor  the page ends here; after=cursor reads the next page
 //! ```
 //!
-//! Bit 0 of `flags`: the value was left out (`values=false`). The other bits are 0. The format's
-//! version is the byte after "KVI".
+//! Bit 0 of `flags` is set if the value was left out (`values=false`). The other bits are 0. The
+//! byte after "KVI" is the format's version.
 
 use std::io::{self, Read};
 
@@ -25,14 +25,14 @@ const ITEM: u8 = 1;
 const END: u8 = 2;
 const NEXT: u8 = 3;
 
-/// The flag of an item whose value was left out.
+/// The flag of an item whose value is left out.
 const NO_VALUE: u8 = 1;
 
 /// Bytes of an item's head, without its kind.
 const HEAD_LEN: usize = 1 + 1 + 2 + 4 + 8;
 
 /// Maximum length of a value that a reader accepts: eight times the largest `--max-value` of a
-/// node, so that a longer one indicates damage.
+/// node. A greater length indicates damage.
 const MAX_VALUE_LEN: u32 = 64 << 20;
 
 /// Writes the magic bytes.
@@ -40,7 +40,7 @@ pub(crate) fn put_magic(out: &mut BytesMut) {
     out.put_slice(&MAGIC);
 }
 
-/// Writes all of an item but its value; `value_len` is `None` if the value is left out.
+/// Writes an item except its value. `value_len` is `None` if the value is left out.
 pub(crate) fn put_item(
     out: &mut BytesMut,
     etag: &[u8],
@@ -59,7 +59,7 @@ pub(crate) fn put_item(
     out.put_slice(key);
 }
 
-/// Writes the end of a body.
+/// Writes the end of a body. `next` is the cursor of the next page; `None` if the range ends.
 pub(crate) fn put_end(out: &mut BytesMut, next: Option<&str>) {
     let Some(cursor) = next else { return out.put_u8(END) };
     out.put_u8(NEXT);
@@ -84,7 +84,7 @@ pub(crate) enum Frame {
     Item(Item),
     /// The range has no more items.
     End,
-    /// The page ends here, and this cursor reads the next one.
+    /// The page ends here. The next page begins at this cursor.
     Next(String),
 }
 
@@ -115,18 +115,17 @@ pub(crate) enum FrameError {
 #[derive(Debug)]
 pub(crate) struct Frames<R> {
     from: R,
-    begun: bool,
+    has_begun: bool,
 }
 
 impl<R: Read> Frames<R> {
     pub(crate) fn new(from: R) -> Self {
-        Self { from, begun: false }
+        Self { from, has_begun: false }
     }
 
-    /// Reads the next frame. After [`Frame::End`] or [`Frame::Next`] only the end of the body is
-    /// read.
+    /// Reads the next frame. After [`Frame::End`] or [`Frame::Next`] the body must end.
     pub(crate) fn read(&mut self) -> Result<Frame, FrameError> {
-        if !self.begun {
+        if !self.has_begun {
             let [magic @ .., version] = self.take::<4>()?;
             if magic != MAGIC[..3] {
                 return Err(FrameError::Foreign);
@@ -134,7 +133,7 @@ impl<R: Read> Frames<R> {
             if version != MAGIC[3] {
                 return Err(FrameError::Version(version));
             }
-            self.begun = true;
+            self.has_begun = true;
         }
         let [kind] = self.take()?;
         match kind {
@@ -169,7 +168,7 @@ impl<R: Read> Frames<R> {
         Ok(Frame::Item(Item { etag, key, value, expires_ms: u64::from_be_bytes(expires_ms) }))
     }
 
-    /// Returns an end frame if nothing follows it: a body that continues is malformed.
+    /// Returns `frame`, which must be the last one. Bytes after it are an error.
     fn expect_end(&mut self, frame: Frame) -> Result<Frame, FrameError> {
         let mut byte = [0];
         loop {
@@ -234,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_items_come_back_and_no_cut_is_taken_for_an_end(
+        fn any_items_survive_a_round_trip_and_any_cut_is_an_error(
             items in vec((vec(any::<u8>(), 0..9), any::<Option<Vec<u8>>>(), any::<u64>()), 0..5),
             next in proptest::option::of("[A-Za-z0-9_-]{1,9}"),
         ) {
@@ -252,15 +251,15 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_frames_or_refused(bytes in vec(any::<u8>(), 0..60)) {
+        fn any_bytes_are_read_as_frames_or_refused(bytes in vec(any::<u8>(), 0..60)) {
             let _ = all(&bytes);
             let _ = all(&[&MAGIC[..], &bytes].concat());
         }
     }
 
-    /// The bytes described in docs/reference/openapi.yaml and docs/reference/http.md.
+    /// docs/reference/openapi.yaml and docs/reference/http.md describe these bytes.
     #[test]
-    fn the_bytes_are_those_that_are_documented() {
+    fn frames_have_the_documented_bytes() {
         let body = body(&[(b"k".to_vec(), Some(b"val".to_vec()), 0x0102)], Some("c"));
         let expected: [&[u8]; 6] = [
             b"KVI\x01",

@@ -7,18 +7,18 @@
 //!          if the sweep finds the stream too slow, the task ends: RST_STREAM
 //! ```
 //!
-//! A stream may hold the same resources as an HTTP/1 connection, and needs a slot too: a
-//! connection's first stream has the connection's slot, each further stream a slot of its own.
-//! Slots therefore bound the resources of all clients, whichever version they speak. One connection
-//! holds [`CONNECTION_WINDOW`] bytes of request bodies at most.
+//! A stream may hold the same resources as an HTTP/1 connection, so it needs a slot too. The first
+//! stream of a connection has the connection's slot, and each further stream its own slot. So slots
+//! bound the resources of all clients, over either version of HTTP. One connection has at most
+//! [`CONNECTION_WINDOW`] bytes of request bodies in memory.
 //!
-//! Limits against floods:
+//! Limits that protect against floods:
 //!
-//! - number of streams: [`MAX_STREAMS`], and slots
-//! - resets: [`MAX_RESET_EARLY`] and [`MAX_ERROR_RESETS`]
-//! - CONTINUATION frames: the `h2` crate's limit, which follows from [`MAX_HEAD_LEN`]
-//! - DATA frames of hardly a byte: the `h2` crate's limit, which follows from the window
-//! - all other frames: the bytes that a client may send without a request ([`MAX_OVERHEAD_BYTES`])
+//! - Number of streams: [`MAX_STREAMS`], and slots.
+//! - Resets: [`MAX_RESET_EARLY`] and [`MAX_ERROR_RESETS`].
+//! - CONTINUATION frames: the `h2` crate's limit, which follows from [`MAX_HEAD_LEN`].
+//! - DATA frames with hardly any bytes: the `h2` crate's limit, which follows from the window.
+//! - All other frames: the bytes without a request ([`MAX_OVERHEAD_BYTES`]).
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -47,43 +47,43 @@ use crate::http::connection::streams::{StreamState, UnsentPiece};
 use crate::http::connection::{ConnectionState, Socket};
 use crate::transport;
 
-/// The start of an HTTP/2 preface, with which no HTTP/1 client begins (RFC 9113, 3.4).
+/// The start of an HTTP/2 preface. No HTTP/1 client begins with these bytes (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI ";
 
-/// Maximum number of concurrent requests on a connection; clients rely on 100 (RFC 9113, 6.5.2).
+/// Maximum number of concurrent requests on a connection. Clients rely on 100 (RFC 9113, 6.5.2).
 const MAX_STREAMS: usize = 100;
 
-/// One connection has at most 1/`SHARE` of the client slots, so that others are served too.
+/// One connection has at most 1/`SHARE` of the client slots, so that other clients are served too.
 const SHARE: usize = 2;
 
-/// Window of a stream: bytes of a body that a client may send before they are read. An HTTP/1
-/// connection has a buffer of the same size.
+/// Window of a stream: the bytes of a body that a client may send before the node reads them. An
+/// HTTP/1 connection has a buffer of the same size.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// Window of a connection, for all bodies, 6.25 MiB: large enough that uploads waiting for memory
-/// do not block those that have some.
+/// Window of a connection for all bodies, 6.25 MiB: so large that uploads without memory do not
+/// block uploads with memory.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 
-/// Maximum of bytes that a client may send without a request: waiting bodies, and frames that only
-/// keep the node busy. An honest client sends a few such bytes for each request.
+/// Maximum number of bytes that a client may send without a request: waiting bodies, and frames
+/// that only keep the node busy. An honest client sends a few such bytes for each request.
 const MAX_OVERHEAD_BYTES: u64 = CONNECTION_WINDOW as u64 + (1 << 20);
 
-/// Maximum payload of a frame: the minimum that a node may choose.
+/// Maximum payload of a frame in bytes. HTTP/2 permits no smaller limit.
 const MAX_FRAME: u32 = 16 << 10;
 
-/// Maximum number of a request's headers, as over HTTP/1: many small ones take far more memory than
-/// their bytes.
+/// Maximum number of a request's headers, the same as over HTTP/1. Many small headers take far more
+/// memory than their bytes.
 const MAX_HEADERS: usize = 100;
 
-/// Size of the header compression table, the usual one.
+/// Size of the header compression table in bytes, the default of HTTP/2.
 const HEADER_TABLE: u32 = 4 << 10;
 
-/// Size of the send buffer, in bytes: the next piece of an answer is requested while less than this
-/// waits to be sent.
+/// Size of the send buffer, in bytes. While fewer bytes wait to be sent, the next piece of an
+/// answer is requested.
 const SEND_BUFFER: usize = 16 << 10;
 
-/// Maximum number of streams, at any time, that a client has opened and reset before the node
-/// looked at them. Honest clients cancel some requests; a client that sends such pairs without end
+/// Maximum number of streams that a client has opened and reset, and that the node has not
+/// processed yet. Honest clients cancel some requests. A client that sends such pairs without end
 /// (CVE-2023-44487) loses the connection.
 const MAX_RESET_EARLY: usize = 20;
 
@@ -91,15 +91,15 @@ const MAX_RESET_EARLY: usize = 20;
 /// refused body that arrives after its stream has lingered counts too, so the limit is not small.
 const MAX_ERROR_RESETS: usize = 1024;
 
-/// Maximum length of an answer whose end is sent with its data: until the client takes the data,
-/// only the connection can be given up. A longer answer's end follows later, so that the stream can
-/// be reset as long as any of it waits.
-const AT_ONCE: usize = 2048;
+/// Maximum length in bytes of an answer whose end is sent together with its data. Until the client
+/// takes the data, such an answer can be withdrawn only with its connection. The end of a longer
+/// answer follows later, so the stream can be reset as long as a part of the answer waits.
+const MAX_JOINT_END_BYTES: usize = 2048;
 
-/// True if the client speaks HTTP/2, as far as can be told before it is answered.
+/// True if the client uses HTTP/2, as far as its first bytes or ALPN tell.
 pub(crate) async fn is_spoken(stream: &transport::Stream) -> bool {
     match stream {
-        // A connection that can't be read fails later.
+        // If the socket can't be read, the connection fails later.
         transport::Stream::Plain(socket) => starts_with_preface(socket).await.unwrap_or(false),
         transport::Stream::Tls(_) => stream.chose_http2(),
     }
@@ -124,7 +124,7 @@ async fn starts_with_preface(socket: &tokio::net::TcpStream) -> io::Result<bool>
     }
 }
 
-/// Serves a connection to its end; returns true if it ended because of malformed input.
+/// Serves a connection to its end. Returns true if it ended because of malformed input or a flood.
 pub(crate) async fn serve(
     service: &Rc<Service>,
     watch: &Rc<ConnectionState>,
@@ -177,7 +177,7 @@ async fn run_connection(
         }
         match polled {
             Poll::Ready(result) => Poll::Ready(Ending::Of(result)),
-            // GOAWAY has been sent by now, if the kernel takes a frame.
+            // GOAWAY has been sent by now, unless the socket accepts no output.
             Poll::Pending if watch.is_given_up() => Poll::Ready(Ending::Of(Ok(()))),
             Poll::Pending => Poll::Pending,
         }
@@ -192,22 +192,21 @@ async fn run_connection(
     cause.is_some_and(|cause| cause.is_go_away() && cause.is_library())
 }
 
-/// The end of a connection.
+/// The reason why a connection ended.
 enum Ending {
     Of(hyper::Result<()>),
-    /// The client sent frames without end that request nothing.
+    /// The client sent too many bytes that belong neither to requests nor to bodies.
     Flood,
 }
 
-/// Runs a stream's task until it ends or the stream's watch is given up, then lets the stream
-/// linger.
+/// Runs a stream's task until the task ends or the stream is given up. Then the stream lingers.
 #[derive(Clone, Default)]
 struct StreamExecutor(Rc<RefCell<Option<Rc<StreamState>>>>);
 
 impl<F: Future + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, future: F) {
-        // hyper spawns the future as soon as it has called the service. One without a stream ends
-        // at once.
+        // hyper spawns the future right after it has called the service. A future without a stream
+        // ends at once.
         let Some(stream) = self.0.take() else {
             spawn_local(async move { drop(future.await) });
             return;
@@ -258,7 +257,7 @@ async fn answer(
     Ok(Response::from_parts(head, TrackedBody::new(body, stream)))
 }
 
-/// A response's body, whose pieces are tracked until they are sent.
+/// A response's body. Each of its pieces is tracked until it is in the write buffer.
 struct TrackedBody {
     body: Body,
     /// True if the end of the body is sent with its data.
@@ -269,7 +268,8 @@ struct TrackedBody {
 
 impl TrackedBody {
     fn new(body: Body, stream: Rc<StreamState>) -> Self {
-        let at_once = body.size_hint().exact().is_some_and(|length| length <= AT_ONCE as u64);
+        let at_once =
+            body.size_hint().exact().is_some_and(|length| length <= MAX_JOINT_END_BYTES as u64);
         Self { body, at_once, ended: false, stream }
     }
 }
@@ -305,7 +305,7 @@ impl hyper::body::Body for TrackedBody {
     }
 }
 
-/// A piece of an answer that reports how much of it is sent.
+/// A piece of an answer that reports how much of it is in the write buffer.
 struct TrackedPiece {
     item: Item,
     owed: UnsentPiece,

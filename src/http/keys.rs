@@ -5,7 +5,7 @@
 pub(super) enum Keys<'a> {
     None,
     One(&'a [u8]),
-    /// `start ≤ key < end`; no `end` = to the last key.
+    /// Keys from `start` to before `end`; without `end` to the last key.
     Range {
         start: &'a [u8],
         end: Option<&'a [u8]>,

@@ -5,10 +5,11 @@
 //!                └──────────┴──────────┴──────────────┴─ Problem ──────────────┘
 //! ```
 //!
-//! `admission` parses the request by `action` and `params`, checks it, and passes it to its
-//! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests). The first
-//! checks are in `screen`, `origin`, `cors`, `access` and `reserve`. `openapi` compares the routes,
-//! parameters and problems with the description of the interface.
+//! `admission` parses the request with `action` and `params`, checks it, and passes it to its
+//! handler. The handlers `entity` and `entities` call
+//! [`Requests`](crate::node::requests::Requests). The first checks are in `screen`, `origin`,
+//! `cors`, `access` and `reserve`. `openapi` compares routes, parameters and problems with the
+//! documented interface.
 
 mod accept;
 mod access;
@@ -87,10 +88,10 @@ use crate::settings::memory::LONG_RECORD;
 /// Longest key in bytes.
 const MAX_KEY_LEN: usize = 1024;
 
-/// Longest request head in bytes; hyper answers 431 over it.
+/// Longest request head in bytes. hyper answers a longer head with 431.
 pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 
-/// The answer to a request, before it is formatted as an HTTP response.
+/// The answer to a request, before its conversion to an HTTP response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     status: StatusCode,
@@ -99,8 +100,8 @@ pub(crate) struct Answer {
     /// Expiry of the value, in milliseconds since 1970; 0 = never, or no value.
     expiry_ms: u64,
     content_type: Option<&'static str>,
-    /// A header that few answers have.
-    rare: Option<Box<(HeaderName, HeaderValue)>>,
+    /// A header that few answers have. Boxed, so that other answers stay small.
+    extra_header: Option<Box<(HeaderName, HeaderValue)>>,
     /// Further headers of the response.
     headers: Headers,
     body: Body,
@@ -108,9 +109,9 @@ pub(crate) struct Answer {
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        let (tag, receipt, content_type, rare) = (None, None, None, None);
+        let (tag, receipt, content_type, extra_header) = (None, None, None, None);
         let (expiry_ms, headers, body) = (0, &[], Body::Empty);
-        Self { status, tag, receipt, expiry_ms, content_type, rare, headers, body }
+        Self { status, tag, receipt, expiry_ms, content_type, extra_header, headers, body }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
@@ -125,16 +126,16 @@ impl Answer {
         Self { content_type: Some("application/json"), ..Self::text(status, json) }
     }
 
-    /// Adds the one header that few answers have.
-    pub(crate) fn with_rare_header(self, name: HeaderName, value: HeaderValue) -> Self {
-        Self { rare: Some(Box::new((name, value))), ..self }
+    /// Sets the extra header of the answer.
+    pub(crate) fn with_extra_header(self, name: HeaderName, value: HeaderValue) -> Self {
+        Self { extra_header: Some(Box::new((name, value))), ..self }
     }
 }
 
-/// Header that proves to a joining node that a member of the cluster answers.
+/// Header by which a member of the cluster proves itself to a joining node.
 pub(crate) const PROOF: HeaderName = HeaderName::from_static(crate::joining::message::HEADER);
 
-/// Header with the same proof, in an answer to a node that requests a page.
+/// Header by which this node proves itself to another node, in the answer to its request.
 const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
 
 /// Answers one request.
@@ -144,16 +145,16 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let begun = clocks::mono_nanos();
-    watch.request_begins();
+    watch.begin_request();
     let (mut head, body) = request.into_parts();
     let route = Route::of(head.uri.path());
     let kind = route.map_or(RequestKind::Other, |route| route.kind(&head.method));
     let page = PageOrigin::of(&service.names, &head, route);
     let asked = RequestHead { head: &head, route, kind, page: &page, begun };
-    let Admission { right, is_entitled, stays, action } =
+    let Admission { right, is_entitled, stays_open, action } =
         admission::admit(&service, &watch, &asked).await;
     let mut upload = Upload::new(body, &watch, &right);
-    // Bodies sent by pages of foreign origins are not read.
+    // The node does not read the bodies that pages of foreign origins send.
     let understood = !matches!(&action, Err(problem)
         if problem.is_not_implemented() || problem.is_foreign() && upload.has_more());
     let result = match action {
@@ -163,28 +164,27 @@ pub(crate) async fn answer(
         Ok(None) => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         Err(problem) => Err(problem),
     };
-    let clean = understood && upload.skip(&head.headers).await;
+    let is_fully_read = understood && upload.skip(&head.headers).await;
     let received = upload.received();
-    if !clean && watch.is_stream() {
+    if !is_fully_read && watch.is_stream() {
         watch.keep_unread_body(upload.into_unread_body());
     }
     if let Some(route) = route.filter(|_| is_entitled && !page.asks()) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
         access::log_admin_act(&watch, &head, route, &right, status);
     }
-    // The request's header map, emptied, serves the response: hyper takes it back for the next
-    // request, so that a connection allocates it once.
+    // The request's header map serves the response, after it is cleared. hyper reuses the map for
+    // the next request, so a connection allocates it once.
     head.headers.clear();
-    // An answer that announces the connection's end makes the client send its next request
-    // elsewhere. On a connection that the node closes silently, that request might be on its way
-    // already.
-    let stays = stays && !service.reports.is_stopping();
+    // While the node stops, the answer announces the connection's end, so the client sends its next
+    // request elsewhere. A silent close could meet a request that is already on its way.
+    let stays_open = stays_open && !service.reports.is_stopping();
     let connection = match head.version {
         Version::HTTP_2 => AfterAnswer::Streams,
-        _ if clean && stays => AfterAnswer::Stays,
+        _ if is_fully_read && stays_open => AfterAnswer::Stays,
         _ => AfterAnswer::Ends,
     };
-    if connection == AfterAnswer::Streams && !stays {
+    if connection == AfterAnswer::Streams && !stays_open {
         watch.leave();
     }
     let mut response = respond(&service, &mut head.headers, result, connection);
@@ -196,13 +196,13 @@ pub(crate) async fn answer(
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {
-        // hyper can't tell an empty body from a missing one.
+        // hyper can't distinguish an empty body from a missing body.
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
     watch.note_long_answer(long);
     service.counters.answered(kind, response.status(), clocks::mono_nanos() - begun);
-    watch.request_ends(clean);
+    watch.end_request(is_fully_read);
     Ok(response)
 }
 
@@ -210,14 +210,14 @@ pub(crate) async fn answer(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AfterAnswer {
     Stays,
-    /// The connection ends, and the answer says so.
+    /// The connection ends, and the answer announces the end.
     Ends,
-    /// An HTTP/2 connection, which signals its end by GOAWAY, and never in a header.
+    /// An HTTP/2 connection, whose end is announced by GOAWAY, never by a header.
     Streams,
 }
 
-/// Charges received and sent bytes to the token's rate; a range is metered while it is sent, and
-/// ends with its token.
+/// Charges received and sent bytes to the token's rate. A range is charged while it is sent, and
+/// ends when its token does.
 fn meter(right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
     if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
         items.bind_token(Rc::clone(token));
@@ -267,7 +267,7 @@ fn respond(
     if answer.expiry_ms != 0 {
         headers.insert(EXPIRES, expires::of(answer.expiry_ms));
     }
-    if let Some((name, value)) = answer.rare.map(|rare| *rare) {
+    if let Some((name, value)) = answer.extra_header.map(|extra_header| *extra_header) {
         headers.insert(name, value);
     }
     if let Some(content_type) = answer.content_type {

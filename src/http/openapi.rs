@@ -1,5 +1,5 @@
-//! Checks `docs/reference/openapi.yaml` against the code: the document describes exactly the
-//! interface that exists, and all of it.
+//! Checks `docs/reference/openapi.yaml` against the code: the document and the code have the same
+//! routes, parameters and problems.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::problem::Type;
 use super::receipt::RECEIPT;
 use super::routes::ROUTES;
 
-/// The dashboard's page; its other files are not part of the interface.
+/// The dashboard's page. The dashboard's other files are not part of the interface.
 const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
-/// Routes that parse their query, and the parameters they know. Other queries are ignored.
+/// Routes that parse their query, with the known parameters. Other routes ignore their query.
 const QUERIES: [(&str, &str, &[&str]); 18] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
@@ -52,7 +52,7 @@ fn entries(yaml: &Yaml) -> impl Iterator<Item = (&str, &Yaml)> {
     entries.iter().map(|(key, value)| (text(key), value))
 }
 
-/// Resolves a `$ref`; returns anything else unchanged.
+/// Returns the target of a `$ref`, or `yaml` itself if it is not a reference.
 fn resolved<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
     let Some(path) = yaml["$ref"].as_str() else { return yaml };
     let path = path.strip_prefix("#/").unwrap_or_else(|| panic!("{path} is not in the document"));
@@ -61,7 +61,7 @@ fn resolved<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
     found
 }
 
-/// Returns each operation: method, path, description.
+/// Returns each operation as (method, path, description).
 fn operations(document: &Yaml) -> Vec<(&str, &str, &Yaml)> {
     let paths = entries(&document["paths"]);
     paths.flat_map(|(path, of)| entries(of).map(move |(method, of)| (method, path, of))).collect()
@@ -74,7 +74,7 @@ fn query_parameters<'a>(document: &'a Yaml, operation: &'a Yaml) -> Vec<&'a str>
     queries.map(|parameter| text(&parameter["name"])).collect()
 }
 
-/// Collects the paths of entries that have neither a value nor children.
+/// Collects the paths of all entries without a value in `found`.
 fn empty_ones(yaml: &Yaml, at: &str, found: &mut Vec<String>) {
     match yaml {
         Yaml::Null => found.push(at.to_owned()),
@@ -85,7 +85,7 @@ fn empty_ones(yaml: &Yaml, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the entries of a map, whose keys may be numbers.
+/// Returns the entries of a map whose keys may be numbers.
 fn entries_of_any(yaml: &Yaml) -> impl Iterator<Item = (String, &Yaml)> {
     yaml.as_hash().into_iter().flatten().map(|(key, value)| {
         let name = key.as_str().map_or_else(|| format!("{key:?}"), str::to_owned);
@@ -94,14 +94,14 @@ fn entries_of_any(yaml: &Yaml) -> impl Iterator<Item = (String, &Yaml)> {
 }
 
 #[test]
-fn nothing_in_the_document_is_empty() {
+fn every_entry_of_the_document_has_a_value() {
     let mut found = Vec::new();
     empty_ones(&document(), "", &mut found);
     assert_eq!(found, [""; 0]);
 }
 
 #[test]
-fn routes_and_methods_are_those_of_the_table() {
+fn documented_routes_and_methods_equal_the_route_table() {
     let document = document();
     let documented = operations(&document).into_iter();
     let documented: BTreeSet<(String, &str)> =
@@ -114,7 +114,7 @@ fn routes_and_methods_are_those_of_the_table() {
 }
 
 #[test]
-fn query_parameters_are_those_that_are_read() {
+fn documented_query_parameters_equal_the_parsed_parameters() {
     let document = document();
     for (method, path, operation) in operations(&document) {
         let documented: BTreeSet<&str> =
@@ -127,7 +127,7 @@ fn query_parameters_are_those_that_are_read() {
 }
 
 #[test]
-fn problems_are_those_that_are_answered() {
+fn documented_problems_equal_the_declared_types() {
     let document = document();
     let mut documented = BTreeSet::new();
     for (status, response) in entries(&document["components"]["responses"]) {
@@ -158,7 +158,7 @@ fn the_page_of_errors_has_each_problem() {
 }
 
 #[test]
-fn an_operation_answers_a_problem_under_its_own_status() {
+fn a_documented_problem_is_listed_under_its_own_status() {
     let document = document();
     for (method, path, operation) in operations(&document) {
         for (status, response) in entries(&operation["responses"]) {
@@ -179,7 +179,7 @@ fn an_operation_answers_a_problem_under_its_own_status() {
 }
 
 #[test]
-fn receipts_are_where_they_can_be_asked_for() {
+fn receipts_are_documented_where_receipt_is_a_parameter() {
     let document = document();
     let header = entries(&document["components"]["headers"]);
     assert!(header.map(|(name, _)| name.to_lowercase()).any(|name| name == RECEIPT.as_str()));
@@ -192,7 +192,7 @@ fn receipts_are_where_they_can_be_asked_for() {
 }
 
 #[test]
-fn fences_are_told_where_a_value_can_be_written_under_a_condition() {
+fn fences_are_documented_for_put_and_post_of_a_value() {
     let document = document();
     let header = entries(&document["components"]["headers"]);
     assert!(header.map(|(name, _)| name.to_lowercase()).any(|name| name == FENCE.as_str()));
@@ -205,7 +205,7 @@ fn fences_are_told_where_a_value_can_be_written_under_a_condition() {
 }
 
 #[test]
-fn expiries_are_told_where_they_can_be_set_or_read() {
+fn expiries_are_documented_for_reads_and_where_ttl_is_a_parameter() {
     let document = document();
     let header = entries(&document["components"]["headers"]);
     assert!(header.map(|(name, _)| name.to_lowercase()).any(|name| name == EXPIRES.as_str()));

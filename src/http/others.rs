@@ -1,7 +1,7 @@
-//! Requests to other nodes' pages, by which this node answers clients that reach no other node: a
-//! browser at the end of a tunnel, a terminal outside the containers.
+//! Requests to other nodes' pages. With them this node answers clients that reach no other node,
+//! such as a browser behind a tunnel, or a terminal outside the containers.
 //!
-//! Requests are HTTP/1.0, so that a body arrives unencoded, and ends with the connection.
+//! Requests are HTTP/1.0, so a body arrives unencoded, and ends with the connection.
 
 use std::io;
 use std::time::Duration;
@@ -19,17 +19,18 @@ use crate::peers::DialError;
 use crate::peers::proof::{HEADER, WINDOW_MS};
 use crate::transport::Stream;
 
-/// Nodes asked at once, so that a large cluster costs neither descriptors nor memory.
-const ASKED_AT_ONCE: usize = 16;
+/// Maximum number of concurrent requests, which bounds the descriptors and memory for a large
+/// cluster.
+const MAX_CONCURRENT: usize = 16;
 
-/// Longest line, in bytes: a snapshot of a node with some hundred peers.
+/// Longest line, in bytes: enough for a snapshot of a node with some hundred peers.
 const MAX_LINE: u64 = 256 * 1024;
 
 /// Maximum length of the reason for a refusal, in bytes.
 const MAX_PROBLEM: u64 = 16 * 1024;
 
-/// Characters of an unexpected status line that are quoted.
-const QUOTED: usize = 80;
+/// Number of characters quoted from an unexpected status line.
+const MAX_QUOTED_CHARS: usize = 80;
 
 /// The reason why another node's page could not be fetched.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +66,8 @@ impl FetchError {
     }
 }
 
-/// Describes why a node refuses this node's proof. `skew_us`: how far its clock is ahead of this
-/// node's, in microseconds; `None` = not measured.
+/// Describes why a node refuses this node's proof. `skew_us` is the time by which its clock is
+/// ahead of this node's, in microseconds; `None` = not measured.
 fn cause(skew_us: Option<i64>) -> String {
     let most_s = WINDOW_MS / 1000;
     let differs = |skew_us: i64| {
@@ -74,7 +75,8 @@ fn cause(skew_us: Option<i64>) -> String {
         format!("its clock is {:.1} s {side} this node's", skew_us.unsigned_abs() as f64 / 1e6)
     };
     match skew_us {
-        // The proof's time was read a little before the other node's clock was measured.
+        // The tolerance of one second is for the time from the proof to the measurement of the
+        // clock.
         Some(skew_us) if skew_us.unsigned_abs() + 1_000_000 >= WINDOW_MS * 1000 => format!(
             "{}, and nodes accept a proof for {most_s} s. Correct the clock that is wrong (date -u \
              shows it)",
@@ -91,7 +93,7 @@ fn cause(skew_us: Option<i64>) -> String {
     }
 }
 
-/// The part of a problem that another node's answer is about.
+/// The parsed part of another node's problem document.
 #[derive(Debug, Deserialize)]
 struct Refusal {
     status: u16,
@@ -102,8 +104,8 @@ struct Refusal {
 pub(crate) enum NodeRequest<'a> {
     /// A request for a page.
     Get(&'static str),
-    /// An act of administration. A cluster without a secret has no proofs between nodes; there the
-    /// client's own right is passed on.
+    /// An act of administration. In a cluster without a secret, nodes have no proofs, so the
+    /// request carries the client's own right.
     Post { target: &'a str, authorization: Option<&'a HeaderValue> },
 }
 
@@ -120,7 +122,7 @@ impl<'a> NodeRequest<'a> {
     }
 }
 
-/// Asks nodes, [`ASKED_AT_ONCE`] at a time, and hands over each answer as it arrives.
+/// Asks nodes, at most [`MAX_CONCURRENT`] at a time. Passes each arriving answer to `answered`.
 pub(crate) async fn ask_each<A, F>(
     nodes: impl IntoIterator<Item = NodeId>,
     ask: impl Fn(NodeId) -> F,
@@ -132,36 +134,36 @@ pub(crate) async fn ask_each<A, F>(
     let mut nodes = nodes.into_iter();
     let mut asked = JoinSet::new();
     loop {
-        while asked.len() < ASKED_AT_ONCE
+        while asked.len() < MAX_CONCURRENT
             && let Some(node) = nodes.next()
         {
             let answer = ask(node);
             asked.spawn_local(async move { (node, answer.await) });
         }
         let Some(done) = asked.join_next().await else { break };
-        // An error means that the task panicked, which has ended the process.
+        // An error means that the task panicked, and a panic ends the process.
         let Ok((node, answer)) = done else { continue };
         answered(node, answer);
     }
 }
 
-/// Sends a request to a node, and parses the JSON of its answer, of at most `most` bytes. All of it
-/// may take `patience`, connecting included.
+/// Sends a request to a node, and parses the JSON of its answer, which has at most `most` bytes.
+/// The time limit `max_wait` includes the connection.
 pub(crate) async fn fetch_json<T: DeserializeOwned>(
     requests: &Requests,
     node: NodeId,
     request: NodeRequest<'_>,
-    (patience, most): (Duration, u64),
+    (max_wait, most): (Duration, u64),
 ) -> Result<T, FetchError> {
     let fetched = async {
         let stream = requests.connect_to(node).await?;
-        let page = NodePage::fetch(stream, requests, node, request, patience).await?;
+        let page = NodePage::fetch(stream, requests, node, request, max_wait).await?;
         Ok(serde_json::from_slice(&page.body(most).await?)?)
     };
-    timeout(patience, fetched).await.unwrap_or(Err(FetchError::Silent(patience)))
+    timeout(max_wait, fetched).await.unwrap_or(Err(FetchError::Silent(max_wait)))
 }
 
-/// Another node's answer, after its head.
+/// The answer of another node, of which the head was read.
 pub(crate) struct NodePage {
     stream: BufReader<Stream>,
     /// Time limit for each read.
@@ -169,8 +171,9 @@ pub(crate) struct NodePage {
 }
 
 impl NodePage {
-    /// Sends a request on a new connection to a node. The answer must be a 200 from a node of the
-    /// cluster.
+    /// Sends a request on a new connection to a node. The answer must have status 200. If the
+    /// request has a proof and the connection uses TLS, the answer must prove that it is from a
+    /// node of the cluster.
     pub(crate) async fn fetch(
         mut stream: Stream,
         requests: &Requests,
@@ -199,7 +202,7 @@ impl NodePage {
         match answer.split(' ').nth(1) {
             Some("200") => {}
             Some("503") if method == "GET" => return Err(FetchError::ServesNothing),
-            // 403: where clients must show a certificate, and a node shows its proof instead.
+            // 403 is the answer to a rejected proof if clients must show a certificate.
             Some(status @ ("401" | "403")) if asks.is_some() => {
                 let status = if status == "401" { 401 } else { 403 };
                 return Err(FetchError::ProofRefused {
@@ -223,7 +226,7 @@ impl NodePage {
         Ok(page)
     }
 
-    /// Reads the reason why a node refuses, after its status line `answer`.
+    /// Reads the reason why a node refuses. `answer` is the status line that was read already.
     async fn refusal(mut self, answer: &str, target: &str) -> FetchError {
         let mut line = answer.as_bytes().to_vec();
         while !line.trim_ascii_end().is_empty() {
@@ -236,13 +239,13 @@ impl NodePage {
         match problem {
             Some(Refusal { status, detail }) => FetchError::Refused { status, detail },
             None => {
-                let answer = answer.chars().take(QUOTED).collect();
+                let answer = answer.chars().take(MAX_QUOTED_CHARS).collect();
                 FetchError::Answer { answer, target: target.to_owned() }
             }
         }
     }
 
-    /// Reads the next line.
+    /// Reads the next line, with its line feed. A line without a line feed is an error.
     pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), FetchError> {
         line.clear();
         let mut bounded = (&mut self.stream).take(MAX_LINE);
@@ -251,7 +254,7 @@ impl NodePage {
         if line.ends_with(b"\n") { Ok(()) } else { Err(FetchError::Ended) }
     }
 
-    /// Reads the body, at most `most` bytes of it.
+    /// Reads the body, up to `most` bytes.
     pub(crate) async fn body(mut self, most: u64) -> Result<Vec<u8>, FetchError> {
         let mut body = Vec::new();
         let mut bounded = (&mut self.stream).take(most);

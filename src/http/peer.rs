@@ -1,4 +1,4 @@
-//! `GET /v0/peer`: the upgrade to the peer protocol, requested by another node or by an impostor.
+//! `GET /v0/peer`: the upgrade to the peer protocol. The client may be another node or an impostor.
 
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
@@ -9,14 +9,14 @@ use super::Answer;
 use super::problem::Problem;
 use crate::http::connection::ConnectionState;
 
-/// Grants the upgrade. The other end must authenticate in the peer protocol before anything is done
-/// for it.
+/// Grants the upgrade. The client must authenticate in the peer protocol before this node does
+/// anything else for it.
 pub(super) fn upgrade(watch: &ConnectionState, head: &Parts) -> Result<Answer, Problem> {
     let asked = has(head, CONNECTION, "upgrade") && has(head, UPGRADE, PEER_PROTOCOL);
     if !asked || head.version != Version::HTTP_11 {
         return Err(Problem::upgrade(PEER_PROTOCOL));
     }
-    // The bytes of a body and those of the peer protocol could be confused.
+    // A body's bytes could be confused with bytes of the peer protocol.
     if head.headers.contains_key(CONTENT_LENGTH) || head.headers.contains_key(TRANSFER_ENCODING) {
         return Err(Problem::bad_request(format!("{PEER_PATH} accepts no body")));
     }
@@ -24,7 +24,7 @@ pub(super) fn upgrade(watch: &ConnectionState, head: &Parts) -> Result<Answer, P
     Ok(Answer::empty(StatusCode::SWITCHING_PROTOCOLS))
 }
 
-/// True if a list header contains this word.
+/// True if a header with a list of words contains `word`, in any case.
 fn has(head: &Parts, name: HeaderName, word: &str) -> bool {
     let values = head.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))

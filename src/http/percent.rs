@@ -1,12 +1,13 @@
 //! Percent-encoding of bytes in a query string (RFC 3986, 2.1).
 //!
-//! A raw `+` has two meanings: HTML forms and most query builders write it for a space, RFC 3986
-//! for a plus. A raw `+` is refused, because a guess might store a value under another key.
+//! A raw `+` is ambiguous: HTML forms and most query builders encode a space as `+`, while in RFC
+//! 3986 it is a plus. So a raw `+` is refused, because a guess might store a value under another
+//! key.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The reason why a text does not decode.
+/// The reason why a text can't be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("has a % without two hex digits after it")]
@@ -18,7 +19,7 @@ pub(crate) enum DecodeError {
     Plus,
 }
 
-/// Encodes all bytes but the unreserved ones of RFC 3986.
+/// Encodes all bytes except the unreserved characters of RFC 3986.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -31,7 +32,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Decodes `%XX`. All other bytes stand for themselves.
+/// Decodes `%XX`. A raw `+` is an error; all other bytes stay unchanged.
 pub(crate) fn decode(text: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     if is_plain(text) {
         return Ok(Cow::Borrowed(text));
@@ -58,12 +59,12 @@ pub(crate) fn decode(text: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     Ok(Cow::Owned(decoded))
 }
 
-/// True if a text has neither `%` nor `+`. Checks eight bytes at a time, because the key of each
-/// request passes through here.
+/// True if a text has neither `%` nor `+`. Checks eight bytes at a time, because each request
+/// decodes a key.
 fn is_plain(text: &[u8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
-    // A byte is zero if subtracting one borrows from its high bit, which was not set.
+    // A subtraction of one from a zero byte sets its high bit, which was clear before.
     let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
     let (words, rest) = text.as_chunks::<8>();
     for word in words {
@@ -86,15 +87,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_come_back(bytes in vec(any::<u8>(), 0..40)) {
+        fn any_bytes_survive_percent_encoding(bytes in vec(any::<u8>(), 0..40)) {
             let text = encode(&bytes);
             prop_assert_eq!(decode(text.as_bytes()).map(Cow::into_owned), Ok(bytes));
         }
 
-        /// Each `%` stands before two hex digits and forms one byte with them; a `+` is refused;
-        /// nothing else changes.
+        /// A model of the decoder: `%` and two hex digits form one byte, a `+` is refused, and all
+        /// other bytes stay unchanged.
         #[test]
-        fn any_text_is_decoded_as_a_reader_would(
+        fn any_text_is_decoded_like_the_model(
             text in vec(prop_oneof![
                 3 => Just(b'%'), 1 => Just(b'+'), 6 => b'0'..=b'g', 1 => any::<u8>(),
             ], 0..30),
@@ -124,7 +125,7 @@ mod tests {
         for text in ["", "a", "plain", "exactly8", "longer than eight bytes/~"] {
             assert!(matches!(decode(text.as_bytes()), Ok(Cow::Borrowed(_))), "{text}");
         }
-        // Neighbors of `%` and `+`, and bytes that differ from them in one bit.
+        // Neighbors of `%` and `+`, and bytes that differ from them in one bit, are plain.
         for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, b'%' | b'+')) {
             assert!(is_plain(&[byte; 9]), "{byte:#x}");
         }

@@ -1,4 +1,4 @@
-//! Answers other than success: `application/problem+json` (RFC 9457).
+//! Answers that report a failure: `application/problem+json` (RFC 9457).
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
-    /// Nothing was stored, and nothing will be.
+    /// Nothing was stored, and nothing will be stored.
     None,
-    /// The write may be stored, now or later.
+    /// The write may already be stored, or may be stored later.
     Unknown,
 }
 
-/// The number of replicas that answered, and of those that had to.
+/// The number of replicas that answered, and the number that had to answer.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct VoteCount {
     acked: u8,
@@ -33,13 +33,13 @@ struct VoteCount {
     from: u8,
 }
 
-/// The outcome on each replica, by name.
+/// The outcome on each replica, by node name.
 #[derive(Debug, Default, Serialize)]
 struct ReplicaOutcomes {
     /// Replicas that completed their part.
     answered: Vec<String>,
     failed: Vec<Failure>,
-    /// Replicas that were asked, and whose answer could not change the outcome any more.
+    /// Replicas that were asked, and whose missing answers can't change the outcome.
     pending: Vec<String>,
     /// Milliseconds from the start of the request to this answer.
     took_ms: f64,
@@ -52,10 +52,10 @@ struct Failure {
     reason: &'static str,
 }
 
-/// Maximum number of names in a sentence; the lists are complete.
-const NAMED: usize = 4;
+/// Maximum number of node names in a sentence. The lists of the document have all names.
+const MAX_NAMED: usize = 4;
 
-/// Declares the types of problems: each with its status, its name in answers, and its title.
+/// Declares the types of problems, each with its status, its name in answers, and its title.
 macro_rules! types {
     ($($word:ident: $status:ident $name:literal $title:literal;)*) => {
         /// The `type` of a problem.
@@ -125,7 +125,7 @@ impl Serialize for Type {
     }
 }
 
-/// The reason why a request was not done.
+/// The reason why a request failed, as the document in the answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Problem {
     #[serde(rename = "type")]
@@ -149,8 +149,8 @@ pub(crate) struct Problem {
     tag: Option<Box<Tag>>,
 }
 
-/// The answer for an absent key, the only problem that is not an error. A constant, because it may
-/// be the most frequent answer.
+/// The answer for an absent key, the only problem that is not an error. The text is a constant,
+/// because this answer may be the most frequent one.
 const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"Key not found","status":404}"#;
 
 impl Problem {
@@ -171,8 +171,8 @@ impl Problem {
 
     pub(crate) fn unknown_path(path: &str) -> Self {
         let shown: String = path.chars().take(100).collect();
-        // On paths of keys, a 404 means that a key has no value. A misspelled path must not mean
-        // that.
+        // On paths of keys, a 404 means that a key has no value. So a misspelled path gets another
+        // status.
         let first = path.split('/').find(|segment| !segment.is_empty());
         let is_of_keys = first.is_some_and(|segment| segment.eq_ignore_ascii_case("v0"));
         let kind = if is_of_keys { Type::BadRequest } else { Type::NoSuchPath };
@@ -196,7 +196,8 @@ impl Problem {
         Self { allow: Some(allow), ..problem.undone() }
     }
 
-    /// Refuses `POST /v0/entity?add=N` with a body, which a client may take for the number.
+    /// Refuses `POST /v0/entity?add=N` with a body. The client may think that the body is the
+    /// number.
     pub(crate) fn addition_with_body() -> Self {
         let detail = "POST with add=N takes no body, and this one has one: the number is N in the \
             URL; to store the body as the value, send PUT";
@@ -218,7 +219,7 @@ impl Problem {
         Self::new(Type::Forbidden, detail.into())
     }
 
-    /// Refuses a request above a rate limit; the next is permitted after `wait` nanoseconds.
+    /// Refuses a request above a rate limit. A retry is permitted after `wait` nanoseconds.
     pub(crate) fn too_fast(name: &str, wait: u64) -> Self {
         let detail = format!("token {name:?} has used up its rate on this node; retry later");
         let seconds = wait.div_ceil(1_000_000_000).clamp(1, u64::from(u32::MAX));
@@ -226,18 +227,18 @@ impl Problem {
         Self { retry_after, ..Self::new(Type::RateLimited, detail) }
     }
 
-    /// Refuses a change of the tokens that can't be made.
+    /// Refuses an impossible change of the tokens.
     pub(crate) fn token_change_refused(detail: String) -> Self {
         Self::new(Type::TokenRefused, detail)
     }
 
-    /// Refuses a change of the quotas that can't be made.
+    /// Refuses an impossible change of the quotas.
     pub(crate) fn quota_change_refused(detail: String) -> Self {
         Self::new(Type::QuotaRefused, detail)
     }
 
-    /// Reports a change of tokens or quotas that failed; `refuse` makes the refusal of a change
-    /// that can't be made.
+    /// Reports a failed change of tokens or quotas. `refuse` constructs the refusal of an
+    /// impossible change.
     pub(crate) fn change_failed(error: ChangeError, refuse: fn(String) -> Self) -> Self {
         match error {
             ChangeError::Access(error) => refuse(error.to_string()),
@@ -264,7 +265,7 @@ impl Problem {
         Self::new(Type::Undecided, detail)
     }
 
-    /// Refuses a plaintext request on a port that speaks TLS.
+    /// Refuses a plaintext request on a port that requires TLS.
     pub(crate) fn in_clear() -> Self {
         let detail = "this port speaks TLS, and the request came in clear: use https:// instead of \
             http://. What it carried was readable on its way: if that was a token, revoke it";
@@ -281,7 +282,7 @@ impl Problem {
         Self::new(Type::ForeignOrigin, detail).undone()
     }
 
-    /// Refuses a request under a name that is not this node's.
+    /// Refuses a request whose `Host` is not a name of this node.
     pub(crate) fn misdirected(authority: &str) -> Self {
         let shown: String = authority.chars().take(100).collect();
         let detail = format!(
@@ -298,7 +299,7 @@ impl Problem {
         Self::new(Type::TransferCoding, detail.to_owned()).undone()
     }
 
-    /// Refuses a value that is compressed, or otherwise encoded.
+    /// Refuses a value with a content coding, such as compression.
     pub(crate) fn content_coding(coding: &[u8]) -> Self {
         let shown: String = String::from_utf8_lossy(coding).chars().take(100).collect();
         let detail = format!(
@@ -319,12 +320,12 @@ impl Problem {
         Self::new(Type::PlanRefused, detail)
     }
 
-    /// Refuses to raise the stores of the members; nothing was changed.
+    /// Refuses to raise the members' store format. Nothing was changed.
     pub(crate) fn not_finalized(detail: String) -> Self {
         Self::new(Type::FinalizeRefused, detail)
     }
 
-    /// Reports stores that were not raised, or are not known to be.
+    /// Reports that some stores were not raised, or that their state is unknown.
     pub(crate) fn half_finalized(detail: String) -> Self {
         Self::new(Type::FinalizeIncomplete, detail)
     }
@@ -344,7 +345,8 @@ impl Problem {
         Self::new(Type::ValueTooLarge, detail).undone()
     }
 
-    /// Refuses a write whose condition is false; `current` is the tag of the current value.
+    /// Refuses a write whose condition is false. `current` is the tag of the current value, if
+    /// there is a value.
     pub(crate) fn condition_failed(current: Option<Tag>) -> Self {
         let detail = match current {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
@@ -354,7 +356,7 @@ impl Problem {
         Self { tag: current.map(Box::new), ..problem.undone() }
     }
 
-    /// Adds that the condition has weak tags.
+    /// Adds a note that a weak tag in `If-Match` matches no value.
     pub(crate) fn with_weak_tags(mut self) -> Self {
         self.detail += ". A weak tag (W/\"...\") in If-Match is true of no value (RFC 9110, \
             section 13.1.1): send the tag without W/";
@@ -374,8 +376,8 @@ impl Problem {
         Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
-    /// Refuses a write with an idempotency key of which the replicas cannot tell whether an earlier
-    /// write used it, or with which outcome.
+    /// Refuses a write whose idempotency key may belong to an earlier write. The replicas no longer
+    /// know whether such a write exists, or its outcome.
     pub(crate) fn idempotency_unknown() -> Self {
         let detail = "an earlier write may have used this Idempotency-Key, and its outcome is not \
             known any more; this request was not applied. Read the key to see what is there, and \
@@ -386,7 +388,7 @@ impl Problem {
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }
 
-    /// Refuses a write with the idempotency key of a different request.
+    /// Refuses a write whose idempotency key belongs to a different request.
     pub(crate) fn idempotency_key_reused() -> Self {
         let detail = "an earlier request for this key used this Idempotency-Key, and was another \
             one: another method, value, number, condition or ttl. This request was not applied. \
@@ -418,14 +420,14 @@ impl Problem {
         Self::new(Type::StorageFailed, detail.into())
     }
 
-    /// Reports a range of which not even the first item could be read.
+    /// Reports a range of which even the first item could not be read.
     pub(crate) fn too_few_for_range(quorum: Quorum) -> Self {
         let detail = "too few replicas answered for a part of the range";
         Self::too_few(detail.to_owned()).votes(quorum)
     }
 
-    /// Reports a request that too few replicas completed. `name` returns a node's name, `took` is
-    /// the time after which the request failed.
+    /// Reports a request that too few replicas completed. `name` returns a node's name. `took` is
+    /// the time from the start of the request to its failure.
     pub(crate) fn failed(
         failed: RequestFailure,
         name: impl Fn(NodeId) -> String,
@@ -434,8 +436,8 @@ impl Problem {
         let RequestFailure { failure, acked, parts, quorum, unknown, detail, is_write, .. } =
             failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
-        // The sentence says "answered", not "stored by": if a write stored nothing, the replicas
-        // did less than store.
+        // The word is "answered" instead of "stored by" if a write stored nothing, because the
+        // replicas did less than store the record.
         let reported = described(&named, is_write && unknown, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,
@@ -466,7 +468,8 @@ impl Problem {
         Self::new(Type::Fenced, detail.to_owned())
     }
 
-    /// Refuses a request to a node that still asks the node at this URL to join its cluster.
+    /// Refuses a request to a node that waits to join a cluster. `asked` is the URL of the node
+    /// that it asks.
     pub(crate) fn joining(asked: &str) -> Self {
         let detail = format!(
             "this node waits for a place in the cluster of {asked} (kvorum cluster plan --add, \
@@ -486,8 +489,8 @@ impl Problem {
         )
     }
 
-    /// Refuses a request to a removed node about the metadata quorum's decisions; `members` are
-    /// nodes to ask.
+    /// Refuses a request to a removed node that only members can answer. `members` are nodes that
+    /// the client can ask instead.
     pub(crate) fn removed_from(epoch: u64, members: &[String]) -> Self {
         let detail = format!(
             "this node was removed from the cluster and is not a member in epoch {epoch}: it \
@@ -498,7 +501,7 @@ impl Problem {
         Self::new(Type::Removed, detail).undone()
     }
 
-    /// Refuses a write that got no version.
+    /// Refuses a write for which the node issued no version.
     pub(crate) fn version(error: &NoVersion, quorum: Quorum) -> Self {
         match error {
             NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
@@ -520,7 +523,8 @@ impl Problem {
         self
     }
 
-    /// Returns the seconds after which a retry is worthwhile.
+    /// Returns the seconds after which the client should retry; `None` if the answer names no such
+    /// time.
     pub(crate) fn retry_after(&self) -> Option<u32> {
         let is_busy = self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
         self.retry_after.or(is_busy.then_some(1))
@@ -542,7 +546,7 @@ impl Problem {
         self.status == StatusCode::NOT_IMPLEMENTED.as_u16()
     }
 
-    /// True if a foreign page sent the request, or it was sent to another name.
+    /// True if a foreign page sent the request, or its `Host` is not a name of this node.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.kind, Type::ForeignOrigin | Type::MisdirectedRequest)
     }
@@ -552,7 +556,7 @@ impl Problem {
         CONTENT_TYPE
     }
 
-    /// True if the value came in a coding that is not accepted.
+    /// True if the value has a content coding, which is not accepted.
     pub(crate) fn refuses_coding(&self) -> bool {
         self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16()
     }
@@ -562,7 +566,7 @@ impl Problem {
     }
 
     /// Returns the document as JSON, without control characters: people read it on terminals, and
-    /// names in it are untrusted.
+    /// the names in it are untrusted.
     pub(crate) fn json(&self) -> String {
         let body = serde_json::to_string(self).expect("strings and numbers always serialize");
         visible(&body).into_owned()
@@ -576,7 +580,7 @@ impl Problem {
             receipt: None,
             expiry_ms: 0,
             content_type: Some(CONTENT_TYPE),
-            rare: None,
+            extra_header: None,
             headers: &caching::FRESH,
             body: Body::Whole(Bytes::from(body).into()),
         }
@@ -631,14 +635,14 @@ fn described(named: &[(String, ReplicaOutcome)], is_stored: bool, took: Duration
     let reported = groups.iter().filter_map(|(part, what)| {
         let of_part = named.iter().filter(|(_, known)| known == part);
         let names: Vec<&str> = of_part.map(|(name, _)| name.as_str()).collect();
-        let more = names.len().saturating_sub(NAMED);
+        let more = names.len().saturating_sub(MAX_NAMED);
         let shown = names[..names.len() - more].join(", ");
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         (!names.is_empty()).then(|| format!("{what}: {shown}{more}"))
     });
     let mut reported = reported.collect::<Vec<_>>().join("; ");
     if reported.is_empty() {
-        // A read that begins anew waits before it asks replicas again.
+        // A restarted read waits before it asks replicas again.
         reported.push_str("no replica was asked since the request began anew");
     }
     format!("{reported}; after {}", shown(took))
@@ -649,7 +653,7 @@ fn shown(took: Duration) -> String {
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// Answers a read of a key without a value: a result, not a failure.
+/// Answers a read of a key that has no value. The answer is a result, not a failure.
 pub(crate) fn not_found() -> Answer {
     Answer {
         status: Type::NotFound.status(),
@@ -657,7 +661,7 @@ pub(crate) fn not_found() -> Answer {
         receipt: None,
         expiry_ms: 0,
         content_type: None,
-        rare: None,
+        extra_header: None,
         headers: &caching::ABSENT,
         body: Body::Whole(Bytes::from_static(NOT_FOUND).into()),
     }
@@ -682,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_replicas_are_named_with_what_came_of_them() {
+    fn a_failed_request_names_each_replica_with_its_outcome() {
         let parts = [
             ReplicaOutcome::Done,
             ReplicaOutcome::Unreached,
@@ -719,14 +723,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_does_not_name_hundreds() {
+    fn a_failure_sentence_names_at_most_four_nodes() {
         let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), ReplicaOutcome::Silent)).collect();
         let reported = described(&named, false, Duration::from_secs(1));
         assert_eq!(reported, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }
 
     #[test]
-    fn a_sentence_says_that_no_replica_was_asked_last() {
+    fn a_failure_sentence_reports_that_no_replica_was_asked() {
         let named = [("n0".to_owned(), ReplicaOutcome::Unasked)];
         let reported = described(&named, false, Duration::from_secs(1));
         assert_eq!(reported, "no replica was asked since the request began anew; after 1000 ms");

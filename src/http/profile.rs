@@ -1,4 +1,4 @@
-//! `GET /admin/profile`: records a profile of the node, and answers when the recording is over. The
+//! `GET /admin/profile`: records a profile of the node, and answers when the recording ends. The
 //! recorder's thread does all the work; the event loop only awaits the result.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::{Answer, Body, Service, caching, params};
 use crate::http::connection::ConnectionState;
 
-/// Interval of checks that the client is still there and the node still serves.
+/// Interval of checks whether the client is still connected and the node still serves.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn get(
@@ -28,7 +28,7 @@ pub(super) async fn get(
     let (report, mut reported) = oneshot::channel();
     let url = service.reports.url().to_owned();
     let recording = profile::start(order, move |profile| {
-        // The client may have gone.
+        // The send fails if the client has disconnected.
         let _ = report.send(profile.write(format, &url));
     });
     let recording = recording.map_err(|error| match error {
@@ -57,7 +57,7 @@ pub(super) async fn get(
         receipt: None,
         expiry_ms: 0,
         content_type: Some(format.content_type()),
-        rare: None,
+        extra_header: None,
         headers: &caching::FRESH,
         body: Body::Whole(Bytes::from(written).into()),
     })

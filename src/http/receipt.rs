@@ -1,5 +1,5 @@
-//! Receipts: the replicas that had acknowledged a write when it was answered, as a dictionary of
-//! structured fields (RFC 9651):
+//! Receipts: the replicas that had acknowledged a write at the time of its answer. A receipt is a
+//! dictionary of structured fields (RFC 9651):
 //!
 //! ```text
 //!  Kvorum-Receipt: version="0123456789abcdef-01234567", epoch=1, ack=2, from=3, sync=always,
@@ -23,18 +23,18 @@ pub(crate) const RECEIPT: HeaderName = HeaderName::from_static("kvorum-receipt")
 /// The contents of a receipt.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Receipt {
-    /// The state after the write: its `ETag` without the quotes.
+    /// Version of the key after the write: the `ETag` without its quotes.
     pub(crate) version: String,
     /// Epoch of the view that determined the key's replicas.
     pub(crate) epoch: u64,
     /// Number of replicas that had to acknowledge the write.
     pub(crate) ack: u8,
-    /// Number of replicas in all.
+    /// Number of the key's replicas.
     pub(crate) from: u8,
-    /// Sync policy of acknowledgments: `always`, `interval` or `never` synced.
+    /// Sync mode of the acknowledged write: `always`, `interval` or `never`.
     pub(crate) sync: String,
-    /// Names of the replicas that had acknowledged, in the key's order; `None` = the members
-    /// changed while the write was under way.
+    /// Names of the replicas that had acknowledged the write, in the key's order; `None` if the
+    /// members changed during the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<Vec<String>>,
 }
@@ -47,17 +47,17 @@ pub(super) struct ReceiptRequest {
 }
 
 impl ReceiptRequest {
-    /// Requests a receipt for a plain write, which is as durable as this node's sync policy.
+    /// Requests a receipt for a plain write, whose `sync` is this node's sync mode.
     pub(super) fn plain(service: &Service, key: &Bytes, quorum: Quorum) -> Self {
         Self { key: key.clone(), quorum, sync: service.requests.sync() }
     }
 
-    /// Requests a receipt for a conditional write, which is always synced.
+    /// Requests a receipt for a conditional write, which is synced in every mode.
     pub(super) fn conditional(key: &Bytes, quorum: Quorum) -> Self {
         Self { key: key.clone(), quorum, sync: "always" }
     }
 
-    /// Returns the receipt's header, once the write is done.
+    /// Returns the receipt's header after the write.
     pub(super) fn header(self, service: &Service, tag: Tag, acks: Acks) -> Box<HeaderValue> {
         let etag = service.etags.of(tag);
         let etag = etag.to_str().expect("hex digits and quotes are text");
@@ -86,7 +86,7 @@ impl Display for Receipt {
     }
 }
 
-/// A string, or a display string if it has more than printable ASCII.
+/// A quoted string; a display string if the text has characters other than printable ASCII.
 struct Quoted<'a>(&'a str);
 
 impl Display for Quoted<'_> {
@@ -105,7 +105,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// One value of a dictionary.
+/// The value of one member of a dictionary.
 enum DictionaryValue {
     Text(String),
     Number(u64),
@@ -113,7 +113,7 @@ enum DictionaryValue {
 }
 
 impl Receipt {
-    /// Parses a receipt; unknown members are ignored. `None` = the text is not a receipt.
+    /// Parses a receipt, and ignores unknown members. `None` if the text is not a receipt.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (mut version, mut sync, mut by) = (None, None, None);
         let (mut epoch, mut ack, mut from) = (None, None, None);
@@ -135,8 +135,8 @@ impl Receipt {
     }
 }
 
-/// Parses a dictionary of text, numbers and lists of text without parameters, the subset that
-/// receipts use.
+/// Parses a dictionary of texts, numbers and lists of texts, all without parameters. Receipts use
+/// only this subset; `None` for any other text.
 fn members(text: &str) -> Option<Vec<(String, DictionaryValue)>> {
     let mut rest = text.chars().peekable();
     let mut members = Vec::new();
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Texts made of the syntax's parts, and any others.
+    /// Generates texts from the parts of the syntax, and other texts.
     const TEXTS: &str = "[ -~]{0,60}|((version|by|ack|[=\"%(), 1]){0,20})";
 
     proptest! {

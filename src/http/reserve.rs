@@ -1,5 +1,5 @@
-//! Admission of requests without a client slot: requests of a connection that was accepted when all
-//! client slots were taken, and requests of HTTP/2 streams that found no free slot.
+//! Admission of requests without a client slot. Either all client slots were taken when the
+//! connection was accepted, or an HTTP/2 stream found no free slot.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,21 @@ use super::routes::{Route, SlotNeed};
 use crate::http::Service;
 use crate::http::connection::ConnectionState;
 
-/// Time that a client waits for a slot: far longer than it takes to close an idle client.
-const WAIT: Duration = Duration::from_millis(250);
+/// Time that a request waits for a slot. The closing of an idle client takes far less.
+const SLOT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Interval of attempts to get a slot.
-const STEP: Duration = Duration::from_millis(5);
+/// Interval of attempts to take a slot.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Admits a request whose watch has no slot, or refuses it. Returns true if the connection stays
-/// open afterwards.
+/// Admits a request without a slot, or refuses it. Returns true if the connection stays open after
+/// the answer.
 pub(super) async fn admit(
     service: &Service,
     watch: &ConnectionState,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
     let slots = &service.limits().connection_slots;
-    if watch.takes_slot(service, false) {
+    if watch.try_take_slot(service, false) {
         return Ok(true);
     }
     let is_clients = match route.map(|route| route.slot) {
@@ -37,10 +37,10 @@ pub(super) async fn admit(
     }
     let begun = Instant::now();
     let _waiting = slots.wait();
-    while service.may_stay_without_slot(watch) && begun.elapsed() < WAIT {
+    while service.may_stay_without_slot(watch) && begun.elapsed() < SLOT_TIMEOUT {
         (service.close_idle_client)();
-        sleep(STEP).await;
-        if watch.takes_slot(service, true) {
+        sleep(RETRY_INTERVAL).await;
+        if watch.try_take_slot(service, true) {
             return Ok(true);
         }
     }

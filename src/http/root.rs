@@ -1,4 +1,4 @@
-//! `/`: the first address that people and their tools try. A browser is redirected to the
+//! `/`: the address that people and their tools try first. A browser is redirected to the
 //! dashboard.
 
 use hyper::header::{ALLOW, CACHE_CONTROL, HeaderName, HeaderValue, LOCATION};
@@ -25,7 +25,7 @@ pub(super) fn answer(head: &Parts) -> Answer {
         return Answer { headers: &METHODS, ..Answer::empty(StatusCode::NO_CONTENT) };
     }
     let wants = |kind| accept::quality(&head.headers, kind);
-    // Programs that accept anything are not browsers.
+    // A program that accepts anything is not a browser.
     if wants("text/html") > wants("text/plain") {
         let status = StatusCode::TEMPORARY_REDIRECT;
         return Answer { headers: &TO_DASHBOARD, ..Answer::empty(status) };

@@ -1,5 +1,5 @@
-//! The table of routes: each path with its methods, the required right, the slot it needs, and its
-//! handler. To add a route: an entry here, and its handler.
+//! The table of routes: each path with its methods, the required right, the required slot, and its
+//! handler. A new route needs an entry here, and a handler.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::{compact, finalize, layout, quotas, repair, tokens};
 #[derive(Clone, Copy)]
 pub(super) struct Route {
     pub(super) path: &'static str,
-    /// The methods, as `Allow` lists them.
+    /// The allowed methods, as the header `Allow` lists them.
     pub(super) allowed: &'static str,
     /// The right that the route requires.
     pub(super) scope: Scope,
@@ -34,10 +34,11 @@ pub(super) struct Route {
 pub(super) enum SlotNeed {
     /// The request needs a client slot.
     Client,
-    /// The request needs no slot: when all are taken, it is answered and the connection closed.
+    /// The request needs no slot. If all slots are taken, the connection is closed after the
+    /// answer.
     Spare,
-    /// The request lasts. Without a client slot it is served only while many reserve slots
-    /// are free.
+    /// The answer is long-lived. Without a client slot the request is served only while half of the
+    /// reserve is free.
     LongLived,
 }
 
@@ -54,17 +55,17 @@ pub(super) enum Handler {
     Join,
     /// The replicas of a key: `ui/key.rs`.
     Placement,
-    /// A function, for any route without keys.
+    /// Any other route, all without keys: a function.
     Other(KeylessHandler),
 }
 
 /// The handler of a route without keys.
 pub(super) type KeylessHandler = for<'a> fn(RequestContext<'a>) -> AnswerFuture<'a>;
 
-/// An answer under way.
+/// The future of an answer.
 type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
 
-/// The input of a route's handler without keys.
+/// The input of a handler of a route without keys.
 pub(super) struct RequestContext<'a> {
     pub(super) service: &'a Rc<Service>,
     pub(super) watch: &'a Rc<ConnectionState>,
@@ -199,14 +200,14 @@ impl Route {
         known.or_else(|| Asset::at(path).map(asset))
     }
 
-    /// True if only a member can answer: a removed node neither learns the metadata quorum's
-    /// decisions nor can ask it.
+    /// True if only a member can answer. A removed node neither learns nor can request decisions of
+    /// the metadata quorum.
     pub(super) fn needs_member(self) -> bool {
         let of_council = ["/admin/layout/", "/admin/tokens", "/admin/quotas", "/admin/finalize"];
         of_council.iter().any(|path| self.path.starts_with(path))
     }
 
-    /// Returns the kind under which a request is counted; [`RequestKind::Other`] if the method is
+    /// Returns the kind under which a request is counted: [`RequestKind::Other`] if the method is
     /// not allowed.
     pub(super) fn kind(self, method: &Method) -> RequestKind {
         match (self.handler, method) {

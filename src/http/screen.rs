@@ -1,6 +1,6 @@
-//! Screening of a request's head, before anything is done: the head must be unambiguous, meant for
-//! this node, and contain only conditions that are known here. A condition is never ignored,
-//! because its sender relies on it.
+//! Screening of a request's head, the first check. The head must be unambiguous, meant for this
+//! node, and have only supported conditions. A condition is never ignored, because its sender
+//! relies on it.
 
 use hyper::header::IF_MATCH;
 use hyper::http::request::Parts;
@@ -13,11 +13,12 @@ use super::routes::{Handler, Route};
 use crate::counters::RequestKind;
 use crate::http::connection::{ConnectionState, Security};
 
-/// Maximum length of an authority that a connection remembers: a host name has up to 253 bytes.
+/// Maximum length in bytes of an authority that a connection remembers. A host name has up to 253
+/// bytes.
 const LONGEST_AUTHORITY: usize = 260;
 
-/// Refuses a head that fails the checks. Otherwise returns true if the request has a condition that
-/// its route supports.
+/// Refuses a head that fails the checks. Otherwise returns true if the request has a condition or
+/// an idempotency key.
 pub(super) fn admit(
     names: &OwnNames,
     watch: &ConnectionState,
@@ -28,15 +29,15 @@ pub(super) fn admit(
     if watch.security.get() == Security::Missing {
         return Err(Problem::in_clear());
     }
-    let ScreenedHeaders { hosts, host, is_conditional, navigates, has_length, mut asked } =
+    let ScreenedHeaders { hosts, host, is_conditional, navigates, has_length, mut request_origin } =
         ScreenedHeaders::of(head, kind)?;
-    // By HTTP/1.1 such a request has no body (RFC 9112, 6.3); an older client may send one up to
-    // the end of the connection, which would be lost (RFC 1945, 7.2.2).
+    // In HTTP/1.1 a request without a length has no body (RFC 9112, 6.3). An older client may send
+    // a body up to the end of the connection (RFC 1945, 7.2.2), which would be lost.
     if kind == RequestKind::Put && head.version == Version::HTTP_10 && !has_length {
         let detail = "by HTTP/1.0 a PUT needs Content-Length: the body would be taken for empty";
         return Err(Problem::bad_request(detail.to_owned()));
     }
-    if watch.saw_fragment() {
+    if watch.take_fragment_flag() {
         let detail = "the request target contains '#': encode it as %23";
         return Err(Problem::bad_request(detail.to_owned()));
     }
@@ -55,37 +56,38 @@ pub(super) fn admit(
         return Err(Problem::bad_request(detail.to_owned()));
     }
     let is_page = |route: Route| matches!(route.handler, Handler::Asset(_)) || route.path == "/";
-    asked.followed = navigates && route.is_some_and(is_page);
-    // `Host` is optional in HTTP/1.0, which no browser speaks.
-    asked.authority = authority.or((hosts == 1).then_some(host));
+    request_origin.is_navigation = navigates && route.is_some_and(is_page);
+    // `Host` is optional in HTTP/1.0, which browsers do not use.
+    request_origin.authority = authority.or((hosts == 1).then_some(host));
     let in_clear = watch.security.get() == Security::Plain;
-    asked.scheme = if in_clear { "http" } else { "https" };
-    asked.near = in_clear && access::is_on_this_machine(watch);
-    admit_origin(names, watch, asked)?;
+    request_origin.scheme = if in_clear { "http" } else { "https" };
+    request_origin.is_local = in_clear && access::is_on_this_machine(watch);
+    admit_origin(names, watch, request_origin)?;
     Ok(is_conditional)
 }
 
-/// Refuses requests meant for another node or sent by a foreign page. Most requests of a connection
-/// have the authority of the previous one, and are not sent by a page: these are admitted at once.
+/// Refuses requests meant for another node or sent by a foreign page. Most requests are not sent by
+/// a page, and have the authority of the connection's previous request; such requests are admitted
+/// without further checks.
 fn admit_origin(
     names: &OwnNames,
     watch: &ConnectionState,
-    asked: Origin<'_>,
+    request_origin: Origin<'_>,
 ) -> Result<(), Problem> {
-    let authority = asked.authority.unwrap_or_default();
-    let is_of_page = asked.origin.is_some() || asked.site.is_some();
+    let authority = request_origin.authority.unwrap_or_default();
+    let is_of_page = request_origin.origin.is_some() || request_origin.site.is_some();
     let known = &watch.connection().authority;
     if !is_of_page && !authority.is_empty() && **known.borrow() == *authority {
         return Ok(());
     }
-    names.admit(asked)?;
+    names.admit(request_origin)?;
     if !is_of_page && authority.len() <= LONGEST_AUTHORITY {
         *known.borrow_mut() = authority.into();
     }
     Ok(())
 }
 
-/// The headers that matter for screening.
+/// The parts of the headers on which the checks depend.
 #[derive(Default)]
 struct ScreenedHeaders<'a> {
     hosts: usize,
@@ -93,11 +95,11 @@ struct ScreenedHeaders<'a> {
     is_conditional: bool,
     navigates: bool,
     has_length: bool,
-    asked: Origin<'a>,
+    request_origin: Origin<'a>,
 }
 
 impl<'a> ScreenedHeaders<'a> {
-    /// Reads the headers, each once.
+    /// Reads each header once. Duplicate and unsupported headers are errors.
     fn of(head: &'a Parts, kind: RequestKind) -> Result<Self, Problem> {
         use RequestKind::{Add, Delete, Get, Put};
 
@@ -130,11 +132,11 @@ impl<'a> ScreenedHeaders<'a> {
                     seen.is_conditional = true;
                 }
                 "if-match" if matches!(kind, Put | Delete) => seen.is_conditional = true,
-                // The whole value is a correct answer whether it has changed or not.
+                // The whole value is a correct answer, changed or unchanged.
                 "if-range" if kind == Get => {}
-                // Nothing here has a modification date, without which both headers are to be
-                // ignored (RFC 9110, 13.1.3 and 13.1.4). A write whose only condition is a date is
-                // refused all the same: its client relies on it against lost updates.
+                // Values have no modification date, so both headers are to be ignored (RFC 9110,
+                // 13.1.3 and 13.1.4). A write whose only condition is a date is still refused,
+                // because its client relies on the condition against lost updates.
                 "if-modified-since" => {}
                 "if-unmodified-since" if reads || head.headers.contains_key(IF_MATCH) => {}
                 "idempotency-key" if matches!(kind, Put | Delete | Add) => {
@@ -148,12 +150,14 @@ impl<'a> ScreenedHeaders<'a> {
                 condition if condition.starts_with("if-") => {
                     return Err(unsupported_condition(condition));
                 }
-                "origin" if seen.asked.origin.is_some() => return Err(duplicate_header("Origin")),
-                "origin" => seen.asked.origin = Some(value.as_bytes()),
-                "sec-fetch-site" if seen.asked.site.is_some() => {
+                "origin" if seen.request_origin.origin.is_some() => {
+                    return Err(duplicate_header("Origin"));
+                }
+                "origin" => seen.request_origin.origin = Some(value.as_bytes()),
+                "sec-fetch-site" if seen.request_origin.site.is_some() => {
                     return Err(duplicate_header("Sec-Fetch-Site"));
                 }
-                "sec-fetch-site" => seen.asked.site = Some(value.as_bytes()),
+                "sec-fetch-site" => seen.request_origin.site = Some(value.as_bytes()),
                 "sec-fetch-mode" => seen.navigates = value.as_bytes() == b"navigate",
                 _ => {}
             }
@@ -162,8 +166,8 @@ impl<'a> ScreenedHeaders<'a> {
     }
 }
 
-/// Returns the authority of a target in absolute form, or `:authority`; it takes precedence over
-/// `Host`.
+/// Returns the authority of a target in absolute form, or `:authority`; `None` without either. The
+/// authority takes precedence over `Host`.
 fn authority_of(uri: &Uri) -> Option<&[u8]> {
     uri.authority().map(|authority| authority.as_str().as_bytes())
 }

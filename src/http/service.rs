@@ -1,4 +1,4 @@
-//! The dependencies of request handling: everything of a loop that HTTP uses.
+//! The dependencies of request handlers on their event loop and node.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::operations::reports::Reports;
 
 /// The dependencies of a loop's requests.
 pub(crate) struct Service {
-    /// Access to the store and the cluster.
+    /// Access to the store and to the cluster.
     pub(crate) requests: Rc<Requests>,
     /// The node's reports about itself.
     pub(crate) reports: Reports,
@@ -26,11 +26,11 @@ pub(crate) struct Service {
     pub(crate) etags: Etags,
     /// The node's names, and the permitted origins.
     pub(crate) names: Arc<OwnNames>,
-    /// True once endless answers are to end, because the node stops.
+    /// True once the node stops, so endless answers end.
     pub(crate) stopping: Rc<Cell<bool>>,
-    /// The watches of open HTTP/2 streams.
+    /// The states of open HTTP/2 streams.
     pub(crate) streams: Watches,
-    /// Number of those streams without a slot.
+    /// Number of open HTTP/2 streams without a slot.
     pub(crate) without_slot: Cell<usize>,
     /// Closes the client that has been idle for longest.
     pub(crate) close_idle_client: Box<dyn Fn()>,
@@ -42,7 +42,7 @@ impl Service {
         self.requests.limits()
     }
 
-    /// True if a request without a client slot may stay: half of the reserve is kept for short
+    /// True if a request without a client slot may stay. Half of the reserve is kept free for short
     /// requests.
     pub(crate) fn may_stay_without_slot(&self, watch: &ConnectionState) -> bool {
         if watch.is_stream() && !watch.is_reserve() {
@@ -52,7 +52,7 @@ impl Service {
         }
     }
 
-    /// Returns the cluster's dimensions for quorums.
+    /// Returns the cluster's numbers from which quorums follow.
     pub(crate) fn replication(&self) -> Replication {
         let (nodes, replicas) = self.requests.replication();
         Replication { nodes: nodes as u32, replicas: u32::from(replicas) }

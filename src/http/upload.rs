@@ -1,4 +1,4 @@
-//! Request bodies: received within bounds, or skipped to keep the connection open.
+//! Request bodies: the node receives them within bounds, or skips them to keep the connection open.
 
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -20,20 +20,20 @@ use crate::http::connection::ConnectionState;
 use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// Maximum bytes of an unwanted body that are read to keep the connection. A client that sends more
-/// gets its answer and a closed connection.
+/// Maximum number of bytes of an unwanted body that are read to keep the connection open. If the
+/// body is longer, the connection is closed after the answer.
 const SKIP_BYTES: u64 = 64 * 1024;
 
-/// Reservation for the beginning of a body of unknown length. A longer body counts as `--max-value`
-/// bytes long.
+/// Reservation in bytes for the beginning of a body of unknown length. A longer body reserves
+/// `--max-value`.
 const BEGINNING: usize = 64 * 1024;
 
 /// Maximum number of copies of a value for which an upload reserves memory.
 const MAX_COPIES: usize = 2;
 
-/// Returns the budget for the beginnings of uploads of unknown length, in bytes: all of the memory
-/// for bodies, except what one of these uploads needs to go on. The budget of one beginning is the
-/// least.
+/// Returns the budget for the beginnings of uploads of unknown length, in bytes: the memory for
+/// bodies, minus the bytes that one such upload needs to complete; at least the budget of one
+/// beginning.
 pub(crate) fn beginning_bytes(bodies: usize, max_value: usize) -> usize {
     bodies.saturating_sub(MAX_COPIES * max_value).max(MAX_COPIES * BEGINNING)
 }
@@ -46,16 +46,16 @@ struct UploadAborted;
 /// The state of a body's unread part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnreadPart {
-    /// More may come.
+    /// More bytes may arrive.
     Coming,
-    /// The body is complete.
+    /// The body is complete, so nothing is unread.
     Nothing,
-    /// The client broke off.
+    /// The client broke off the upload.
     Lost,
 }
 
 impl UnreadPart {
-    /// Returns the state known to hyper.
+    /// Returns the state according to hyper.
     fn of(body: &Incoming) -> Self {
         if body.is_end_stream() { Self::Nothing } else { Self::Coming }
     }
@@ -68,27 +68,27 @@ pub(crate) struct Upload<'a> {
     /// The right by which the request was admitted.
     right: &'a Principal,
     rest: UnreadPart,
-    /// True if not all of the body was available at once: the pace of the rest is watched.
+    /// True if not all of the body was available at once. The connection's state then watches the
+    /// rate of the rest.
     waited: bool,
     /// Bytes received so far.
     received: u64,
-    /// Time spent waiting for memory.
+    /// Total time spent waiting for memory.
     memory_wait_so_far: Duration,
-    /// Number of copies of the received value that are in memory at once, and for which memory is
-    /// reserved.
+    /// Number of copies of the received value for which memory is reserved, because they are in
+    /// memory at the same time.
     copies: usize,
 }
 
 /// A received value.
 pub(crate) enum Value {
-    /// A value in one piece, in the connection's buffer, with a reservation for a copy if it is
-    /// long.
+    /// A value in one piece, in the connection's buffer. A long value has a reservation for a copy.
     Whole(Bytes, Option<MemoryReservation>),
-    /// A value in pieces, gathered in reserved memory.
+    /// A value that arrived in pieces, gathered in reserved memory.
     Gathered {
-        /// The pieces put together.
+        /// All pieces in one buffer.
         bytes: Vec<u8>,
-        /// The reservation for them.
+        /// The reservation for `bytes`.
         held: MemoryReservation,
     },
 }
@@ -105,7 +105,7 @@ impl Deref for Value {
 }
 
 impl Value {
-    /// Returns the reservation without the value.
+    /// Returns the reservation, and drops the value.
     #[inline]
     pub(crate) fn into_reservation(self) -> Option<MemoryReservation> {
         match self {
@@ -132,23 +132,23 @@ impl<'a> Upload<'a> {
     }
 
     /// Receives a value of at most `--max-value` bytes. A body may take minutes to arrive, so the
-    /// right of the request is checked again once it is complete.
+    /// right of the request is checked again after the body is complete.
     pub(crate) async fn receive(&mut self, service: &Service) -> Result<Value, Problem> {
         let received = self.gather(service.limits()).await;
         self.watch.holds(0);
-        self.watch.body_ends();
+        self.watch.end_body();
         let received = received?;
         self.check(service)?;
         Ok(received)
     }
 
-    /// Refuses to continue if the right of the request has ended. Nothing was done yet.
+    /// Refuses the request if its right has ended. Nothing was written yet.
     pub(crate) fn check(&self, service: &Service) -> Result<(), Problem> {
         self.right.check(service).map_err(Problem::undone)
     }
 
-    /// Receives a value with memory for two copies: a conditional write keeps the value until the
-    /// outcome is known, and the record that it makes has another copy.
+    /// Receives a value with memory for two copies. A conditional write keeps the value until its
+    /// outcome is known, and its record is the second copy.
     pub(crate) async fn receive_for_two_copies(
         &mut self,
         service: &Service,
@@ -175,10 +175,10 @@ impl<'a> Upload<'a> {
             };
             return Ok(Value::Whole(first, held));
         }
-        // While the upload waits for memory nothing more is read, and the client waits too. A known
-        // length is reserved at once. Of an unknown length, the beginning is reserved first, and
-        // then all that a value may have: uploads that each hold a part and wait for the next part
-        // would deadlock.
+        // While the upload waits for memory, the node reads nothing, so the client waits too. A
+        // known length is reserved at once. For an unknown length, the beginning is reserved first,
+        // then the maximum length of a value. Smaller steps could deadlock: several uploads could
+        // each hold a part and wait for the next part.
         let known = self.body.size_hint().exact().map(|left| first.len() + left as usize);
         let is_short = known.is_none() && first.len() < BEGINNING.min(max);
         let mut beginning = match is_short {
@@ -214,8 +214,8 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Reserves memory for `bytes` of the value. All waits together last no longer than a request
-    /// may wait.
+    /// Reserves memory for `bytes` bytes of the value. The total time of an upload's waits is
+    /// limited to the longest wait of a request.
     async fn room(
         &mut self,
         limits: &Limits,
@@ -228,19 +228,19 @@ impl<'a> Upload<'a> {
         }
         let begun = Instant::now();
         let most = longest_wait(limits.deadline);
-        let patience = most.saturating_sub(self.memory_wait_so_far);
-        let held = budget.wait(bytes, patience).await;
+        let max_wait = most.saturating_sub(self.memory_wait_so_far);
+        let held = budget.wait(bytes, max_wait).await;
         self.memory_wait_so_far += begun.elapsed();
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
 
-    /// True if the client sent no body, or an empty one, which may take a while to end.
+    /// Returns true if the body has no bytes. A body without bytes may take a while to end.
     pub(crate) async fn is_empty(&mut self, service: &Service) -> Result<bool, Problem> {
         let mut is_empty = true;
         while is_empty && let Some(piece) = self.piece().await? {
             is_empty = piece.is_empty();
         }
-        self.watch.body_ends();
+        self.watch.end_body();
         self.check(service)?;
         Ok(is_empty)
     }
@@ -255,14 +255,14 @@ impl<'a> Upload<'a> {
         self.memory_wait_so_far
     }
 
-    /// True if the body is not complete.
+    /// True if the body is incomplete.
     pub(crate) fn has_more(&self) -> bool {
         self.rest != UnreadPart::Nothing
     }
 
-    /// Reads to the end of the body if at most `SKIP_BYTES` are left; returns false if the rest
-    /// must be cut off with the connection. The body of a client that expects "100 Continue" is not
-    /// read: hyper sends that answer when the body is first polled.
+    /// Reads the body to its end if at most `SKIP_BYTES` are left. Returns false if the rest must
+    /// be cut off by closing the connection. If the client expects "100 Continue", the body is not
+    /// read, because hyper would send that answer when the body is first polled.
     pub(crate) async fn skip(&mut self, headers: &HeaderMap) -> bool {
         match self.rest {
             UnreadPart::Nothing => return true,
@@ -286,7 +286,7 @@ impl<'a> Upload<'a> {
         true
     }
 
-    /// Returns the unread part of the body, if there is one.
+    /// Returns the unread part of the body; `None` if the body is complete or broken off.
     pub(crate) fn into_unread_body(self) -> Option<Incoming> {
         (self.rest == UnreadPart::Coming).then_some(self.body)
     }
@@ -303,19 +303,19 @@ impl<'a> Upload<'a> {
                 }
                 let polled = Pin::new(&mut self.body).poll_frame(cx);
                 if polled.is_pending() && !std::mem::replace(&mut self.waited, true) {
-                    self.watch.body_begins();
+                    self.watch.begin_body();
                 }
                 polled.map(Ok)
             })
             .await;
-            // The client may still be sending: the rest is discarded, as of each refused body.
+            // The client may still be sending. The rest is discarded, as for each refused body.
             let Ok(frame) = frame else { return Err(Problem::overload(SLOWER).undone()) };
             match frame {
                 Some(Ok(frame)) => {
                     self.rest = UnreadPart::of(&self.body);
                     if let Ok(data) = frame.into_data() {
                         self.received += data.len() as u64;
-                        self.watch.saw_piece(data.len());
+                        self.watch.record_body_piece(data.len());
                         return Ok(Some(data));
                     }
                 }
@@ -323,7 +323,7 @@ impl<'a> Upload<'a> {
                     self.rest = UnreadPart::Lost;
                     return Err(cut_off(&error.to_string()));
                 }
-                // A client may reset a stream in a way that looks like the end of its body.
+                // A client may reset a stream in a way that hyper reports as the end of its body.
                 None if self.watch.is_stream() && !self.body.is_end_stream() => {
                     self.rest = UnreadPart::Lost;
                     return Err(cut_off("the client reset the stream"));
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uploads_of_unknown_length_leave_memory_for_one_of_them_to_go_on() {
+    fn uploads_of_unknown_length_leave_memory_to_complete_one_of_them() {
         const MIB: usize = 1 << 20;
         for (bodies, max_value) in [(16 * MIB, MIB), (2 * MIB, MIB), (MIB, 1), (MIB, MIB / 4)] {
             let left = bodies - beginning_bytes(bodies, max_value).min(bodies);

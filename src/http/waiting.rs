@@ -1,4 +1,4 @@
-//! HTTP answers of a node that waits to join a cluster: it is alive, and not ready.
+//! HTTP answers of a node that waits to join a cluster. A waiting node is alive, and not ready.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -18,27 +18,28 @@ use super::problem::Problem;
 use super::routes::READ;
 use crate::transport::Stream;
 
-/// Time limit of a connection: for a client's request with its body, and for reading the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of a connection, in which the client sends its request and reads the answer.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum size of a request's head, in bytes: the minimum that hyper permits.
+/// Maximum size of a request's head, in bytes. hyper permits no smaller limit.
 const HEAD_BYTES: usize = 8192;
 
-/// The connections to be answered.
+/// The reason why connections get only these answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Waiting<'a> {
     /// The node waits for a place in the cluster of the node at this URL.
     ForPlace(&'a str),
-    /// The client speaks plaintext on a port that speaks TLS.
+    /// The client sent plaintext to a port that requires TLS.
     ForTls,
 }
 
-/// Answers one request, of HTTP/1: another server for HTTP/2 would add two hundredths to the
-/// program, and a client that speaks TLS is told in the handshake that there is none.
-pub(crate) async fn converse(stream: Stream, waiting: Waiting<'_>) {
+/// Answers one HTTP/1 request. HTTP/2 would require another server, which enlarges the program by 2
+/// %. A client with TLS learns in the handshake that there is no HTTP/2.
+pub(crate) async fn answer_request(stream: Stream, waiting: Waiting<'_>) {
     let service = service_fn(|request: Request<Incoming>| {
         let response = waiting.answer(request.method(), request.uri().path());
-        // A client that still sends its body would lose the answer if the connection were closed.
+        // If the connection were closed while the client still sends its body, the client would
+        // lose the answer.
         spawn_local(discard(request.into_body()));
         async { Ok::<_, Infallible>(response) }
     });
@@ -46,11 +47,11 @@ pub(crate) async fn converse(stream: Stream, waiting: Waiting<'_>) {
         .keep_alive(false)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that breaks off or is slow gets no answer.
-    let _ = timeout(PATIENCE, connection).await;
+    // A client that breaks off or is too slow gets no answer.
+    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
 }
 
-/// Reads a body to its end.
+/// Reads and discards a body to its end.
 async fn discard(mut body: Incoming) {
     while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }

@@ -1,4 +1,4 @@
-//! Answers to nodes that belong to no cluster and ask to join this one.
+//! Answers to nodes that belong to no cluster, and ask to join this cluster.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::joining::message::{JoinAnswer, JoinRequest, hex};
 use crate::node::Node;
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
-/// Maximum time that a request to join takes to arrive. A sender's clock that is behind by more
-/// than this, plus the permitted skew, counts as behind.
-const ON_ITS_WAY: Duration = Duration::from_secs(5);
+/// Maximum time between the sending and the arrival of a join request. A sender's clock counts as
+/// behind if it is behind by more than this time plus the permitted skew.
+const MAX_TRANSIT_TIME: Duration = Duration::from_secs(5);
 
 /// A failure of a join request.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub(crate) enum JoinError {
     /// The request does not describe a valid node.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The request is valid, and the cluster does not admit the node.
+    /// The request is valid, but the cluster does not admit the node.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -41,7 +41,7 @@ pub(crate) enum Malformed {
     Number { what: &'static str, digits: String },
 }
 
-/// The reason why a node is not admitted.
+/// The reason why the cluster does not admit a node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error(
@@ -78,7 +78,7 @@ pub(crate) enum Refused {
     InVain(#[from] JoinRejected),
 }
 
-/// The reason why a plan can't add a node by its name alone.
+/// The reason why a plan can't add a node that it only names.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAsking {
     #[error("node {name:?} is a member already, at {url}: there is nothing to add")]
@@ -92,8 +92,8 @@ pub(crate) enum NotAsking {
     Nobody { name: String, asking: Vec<String> },
 }
 
-/// Answers a request to join: with the layout if the node is in it, or else with the advice to
-/// wait.
+/// Answers a request to join. If the layout has the node, the answer is the layout; otherwise it
+/// tells the node to wait.
 pub(crate) fn answer_join(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
@@ -102,8 +102,8 @@ pub(crate) fn answer_join(node: &Node, asker: JoinRequest) -> Result<JoinAnswer,
         return Err(Refused::Ahead { ahead, url }.into());
     }
     let layout = node.shared.membership.layouts.active_layout();
-    // `all` includes leaving nodes: the change waits until they have handed over their records, or
-    // is undone.
+    // `all` includes leaving nodes. A node with the name of a leaving node waits until that node
+    // has handed over its records, or the change is undone.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
         let id = known.id;
         check_same_member(node, &asker, id)?;
@@ -143,15 +143,15 @@ pub(crate) fn answer_join(node: &Node, asker: JoinRequest) -> Result<JoinAnswer,
 }
 
 /// Returns the reason why a node can't be added yet: its clock is behind, so it would refuse this
-/// cluster's records as future records. Until it accepted them, reads of their keys would fail, and
-/// the change would not end.
+/// cluster's records as future records. Reads of their keys would fail, and the change would not
+/// end, until it accepted the records. `None` if the clock is not behind.
 fn clock_behind_reason(
     clock_ms: u64,
     (wall, issued): (u64, u64),
     skew: Duration,
     url: &str,
 ) -> Option<String> {
-    let (theirs, most) = (Duration::from_millis(clock_ms), skew + ON_ITS_WAY);
+    let (theirs, most) = (Duration::from_millis(clock_ms), skew + MAX_TRANSIT_TIME);
     let behind = |micros| Duration::from_micros(micros).checked_sub(theirs).filter(|by| *by > most);
     let seconds = |by: Duration| by.as_secs_f64().round();
     if let Some(by) = behind(wall) {
@@ -171,21 +171,21 @@ fn clock_behind_reason(
     })
 }
 
-/// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. The
-/// repair fence of a joining node reaches up to the node's clock, and the node makes no promises
-/// below its fence. If its clock is ahead, it makes no promises until the other nodes' clocks have
-/// caught up.
+/// Returns the time by which a clock is ahead of this node's, if it exceeds the permitted skew;
+/// otherwise `None`. The repair fence of a joining node reaches up to the node's clock, and the
+/// node makes no promises below its fence. So a node with a clock ahead makes no promises until the
+/// other nodes' clocks have caught up.
 fn clock_lead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);
     let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
     (ahead > skew).then_some(ahead)
 }
 
-/// Returns true if the joining node would be reached in plaintext over a network, although this
-/// node requires TLS: it would not start with such a node in its list either.
+/// Returns true if other nodes would reach the joining node in plaintext over a network, although
+/// this node requires TLS. This node would also refuse to start with the joining node in its list.
 fn is_in_clear(node: &Node, asker: &JoinRequest) -> bool {
-    let minds = node.tls.is_some() && !node.config.insecure;
-    minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
+    let requires_tls = node.tls.is_some() && !node.config.insecure;
+    requires_tls && asker.url.starts_with("http://") && !is_loopback(&asker.url)
 }
 
 fn check(asker: &JoinRequest) -> Result<(), Malformed> {
@@ -205,8 +205,8 @@ fn check(asker: &JoinRequest) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Returns an error unless the member with id `id` is the node that asks. It may have an empty disk
-/// in place of a lost one: the other nodes know of the lost disk, and rebuild the node.
+/// Returns an error unless the member `id` is the node that asks. The node may have an empty disk
+/// in place of a lost disk: the other nodes know the lost disk, and rebuild the node.
 fn check_same_member(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
     let name = asker.name.clone();
@@ -217,7 +217,8 @@ fn check_same_member(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(),
     let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
-        // The joining node's settings must list the same members as those of the other nodes.
+        // In the first epoch the joining node must start with the same list of members as the other
+        // nodes.
         _ if node.shared.membership.layouts.active_layout().epoch == FIRST_EPOCH => {
             Err(Refused::IsListed { name })
         }

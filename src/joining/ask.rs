@@ -1,4 +1,4 @@
-//! The joining node's side: asks the members of a cluster until they accept the node.
+//! The joining node's side of a join: it asks the members of a cluster until one accepts it.
 //!
 //! ```text
 //!  URLs of --join ─────┬─▶ POST /admin/join, ─┬─▶ accepted: the layout is stored, and the node
@@ -34,34 +34,34 @@ use crate::settings::config::{Config, OpenTo};
 use crate::settings::members::{Members, ServingAddress, Unlisted, is_loopback};
 use crate::transport::{AcceptedStream, Tls};
 
-/// Interval at which each node is asked.
-const EVERY: Duration = Duration::from_secs(1);
+/// Interval of requests to each node.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of nodes asked in one round; the following rounds ask the rest of a larger
-/// cluster.
-const ASKED_AT_ONCE: usize = 64;
+/// Maximum number of nodes asked in one round. The rest of a larger cluster is asked in later
+/// rounds.
+const MAX_ASKED_PER_ROUND: usize = 64;
 
-/// Maximum number of connections served at once while the node waits: only health checks are
-/// expected. A further connection takes the place of the oldest one.
-const ANSWERED_AT_ONCE: usize = 64;
+/// Maximum number of concurrent connections while the node waits, because only health checks are
+/// expected. Above it the oldest connection is closed.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Time limit of a client's TLS handshake while the node waits.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Pause after a connection could not be accepted.
+/// Pause after a failed accept.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Outcome of the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinEnd {
-    /// The directory belongs to a member: the node can start.
+    /// The directory belongs to a member, so the node can start.
     Placed,
-    /// The node was told to stop.
+    /// A signal stopped the node.
     Stopped,
 }
 
-/// Joins the cluster, and returns once the node is a member. Returns at once if the settings name
-/// no cluster to join, or if the directory belongs to a member already.
+/// Joins the cluster, and returns after the node has become a member. Returns at once if the
+/// settings name no cluster to join, or if the directory already belongs to a member.
 pub(crate) fn join_cluster(
     config: &Config,
     db: &lsm::Db,
@@ -93,13 +93,13 @@ pub(crate) fn join_cluster(
         token: config.admin_token.as_ref().map(|token| token.bytes()),
         targets: unlisted.join.iter().cloned().collect(),
         last: None,
-        said: BTreeMap::new(),
+        last_results: BTreeMap::new(),
     };
     let (tls, asked) = (tls.cloned(), unlisted.join[0].clone());
     let asked = async {
         spawn_local(answer(listener, tls, asked));
-        // Event loops do not run yet: systemd's watchdog gets its messages as long as this runtime
-        // makes progress.
+        // Event loops do not run yet. systemd's watchdog gets its messages while this runtime makes
+        // progress.
         spawn_local(notify::keep_alive(&[]));
         asking.run().await
     };
@@ -110,7 +110,7 @@ pub(crate) fn join_cluster(
     Ok(JoinEnd::Placed)
 }
 
-/// Refuses settings whose `--join` names this node alone.
+/// Refuses settings in which `--join` names only this node.
 pub(crate) fn refuse_own_url(unlisted: &Unlisted, at: ServingAddress) -> Result<(), ServeError> {
     let url = unlisted.own_url(at);
     if !unlisted.join.is_empty() && unlisted.join.iter().all(|joined| *joined == url) {
@@ -159,23 +159,23 @@ fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest, open_to: OpenTo)
     ));
 }
 
-/// Answers clients while the node waits: the node is alive and not ready. The port stays open after
-/// the join. Clients that connect between the join and the start of service are answered after
-/// that start.
+/// Answers clients while the node waits: the node is alive, and not ready. The port stays open
+/// after the join. Clients that connect between the join and the start of service are answered
+/// after the start.
 async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let asked = Rc::<str>::from(asked);
     let mut served: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // The process may be out of file descriptors. Without a pause this loop would spin,
+            // The process may have no free file descriptors. Without a pause this loop would spin,
             // because the listener stays readable.
             sleep(BACK_OFF).await;
             continue;
         };
         served.retain(|connection| !connection.is_finished());
-        if served.len() == ANSWERED_AT_ONCE {
-            // The oldest connection most likely idles, and a health check must not wait for it.
+        if served.len() == MAX_CONNECTIONS {
+            // The oldest connection is probably idle, and a health check must not wait for it.
             served.pop_front().inspect(AbortHandle::abort);
         }
         let answering = answer_client(stream, tls.clone(), Rc::clone(&asked));
@@ -185,46 +185,46 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
 
 async fn answer_client(stream: TcpStream, tls: Option<Arc<Tls>>, asked: Rc<str>) {
     let Some(tls) = tls else {
-        return waiting::converse(stream.into(), Waiting::ForPlace(&asked)).await;
+        return waiting::answer_request(stream.into(), Waiting::ForPlace(&asked)).await;
     };
     match timeout(HANDSHAKE, tls.accept_http1(stream)).await {
         Ok(Ok(AcceptedStream::Client(stream))) => {
-            waiting::converse(stream, Waiting::ForPlace(&asked)).await;
+            waiting::answer_request(stream, Waiting::ForPlace(&asked)).await;
         }
         Ok(Ok(AcceptedStream::InClear(stream))) => {
-            waiting::converse(stream.into(), Waiting::ForTls).await;
+            waiting::answer_request(stream.into(), Waiting::ForTls).await;
         }
-        // Another node comes too early, or the handshake failed: the connection is closed.
+        // The connection is closed: another node connected too early, or the handshake failed.
         Ok(Ok(AcceptedStream::Peer(_)) | Err(_)) | Err(_) => {}
     }
 }
 
-/// The state of the join across rounds.
+/// The state of the join that all rounds share.
 struct JoinAttempt<'a> {
     asker: &'a JoinRequest,
     secret: Option<Secret>,
     token: Option<&'a [u8]>,
     /// URLs of the cluster's nodes.
     targets: BTreeSet<String>,
-    /// The node asked last.
+    /// URL of the node asked last.
     last: Option<String>,
-    /// The result last logged for each node, by the node's URL.
-    said: BTreeMap<String, String>,
+    /// The result last logged for each node, by URL.
+    last_results: BTreeMap<String, String>,
 }
 
 impl JoinAttempt<'_> {
-    /// Asks until the node is accepted, and returns its place; `None` = a signal told the node to
-    /// stop.
+    /// Asks until a member accepts the node, and returns the node's place; `None` if a signal
+    /// stopped the node.
     async fn run(mut self) -> Result<Option<GrantedMembership>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-        // SIGHUP has no effect yet; without a handler it would end the process.
+        // SIGHUP has no effect yet. Without a handler it would end the process.
         let _hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
-        // Reports to systemd that the start is over: a node that waits for an operator is not
-        // stuck. From here on signals can stop the node.
+        // Reports to systemd that the start is complete, because a node that waits for an operator
+        // is not stuck. From here on signals can stop the node.
         let first = self.targets.first().map_or("", String::as_str);
         notify::ready(&format!("waits for a place in the cluster of {first}"));
-        let mut rounds = interval(EVERY);
+        let mut rounds = interval(ASK_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let round = async {
@@ -243,7 +243,8 @@ impl JoinAttempt<'_> {
         }
     }
 
-    /// Asks each node once, up to the limit of one round.
+    /// Asks each node once, up to the limit of a round. Returns the place if a member accepts the
+    /// node.
     async fn round(&mut self) -> Result<Option<GrantedMembership>, ServeError> {
         let mut asked = JoinSet::new();
         for url in self.nodes_to_ask() {
@@ -256,7 +257,7 @@ impl JoinAttempt<'_> {
             });
         }
         while let Some(done) = asked.join_next().await {
-            // An error means that the task panicked, which has ended the process.
+            // An error means that the task panicked, and a panic ends the process.
             let Ok((url, answer)) = done else { continue };
             match answer {
                 Ok(JoinReply::Placed(cluster, own, layout)) => {
@@ -285,19 +286,19 @@ impl JoinAttempt<'_> {
         Ok(None)
     }
 
-    /// Returns the nodes to ask in this round, in rotation.
+    /// Returns the URLs of the nodes to ask in this round, in rotation.
     fn nodes_to_ask(&mut self) -> Vec<String> {
         let after = self.last.clone().unwrap_or_default();
         let (before, behind): (Vec<_>, Vec<_>) =
             self.targets.iter().cloned().partition(|url| *url <= after);
-        let due: Vec<String> = behind.into_iter().chain(before).take(ASKED_AT_ONCE).collect();
+        let due: Vec<String> = behind.into_iter().chain(before).take(MAX_ASKED_PER_ROUND).collect();
         self.last = due.last().cloned();
         due
     }
 
-    /// Notes the result of asking a node. Returns true unless the node's last result was the same.
+    /// Stores the result of asking a node. Returns true if it differs from the node's last result.
     fn is_news(&mut self, url: &str, what: &str) -> bool {
-        let before = self.said.insert(url.to_owned(), what.to_owned());
+        let before = self.last_results.insert(url.to_owned(), what.to_owned());
         before.as_deref() != Some(what)
     }
 }

@@ -1,8 +1,8 @@
-//! The list of nodes that ask to join the cluster, kept in memory for the operator who plans a
+//! The nodes that ask to join the cluster. A list in memory has them for the operator who plans a
 //! change of the members.
 //!
-//! Each member has a list of its own. If two nodes ask under one name, their requests may reach
-//! different members in different orders. All members must list the same node: the node that began
+//! Each member has its own list. If two nodes ask under one name, their requests may reach
+//! different members in different orders. All members must list the same node, the node that began
 //! to ask first.
 
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use protocol::layout::{Joiner, VoterId};
 
 use crate::joining::message::JoinRequest;
 
-/// Maximum number of nodes that ask at once. Further nodes are refused until some have joined or
-/// given up.
+/// Maximum number of listed nodes. Further nodes are refused until some of these have joined or
+/// have stopped asking.
 const MAX_JOINERS: usize = 64;
 
-/// Time from a joining node's last request until the node is forgotten. A joining node asks once a
-/// second.
+/// Time from a joining node's last request until it is removed from the list. A joining node asks
+/// once a second.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
-/// Difference of two nodes' start times below which the nodes' own clocks decide which began first:
-/// message delays vary, and all members must choose the same node. For larger differences a wrong
-/// clock has no influence.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Difference of two nodes' start times below which the nodes' own clocks decide which node began
+/// first. Message delays vary, and all members must choose the same node. For larger differences a
+/// wrong clock has no influence.
+const SAME_START_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The reason why a request to join cannot succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,8 +45,8 @@ pub(crate) enum JoinOutcome {
     New,
     /// The node was in the list already.
     Known,
-    /// The list has a node of this name and URL with another directory. The node may be the same,
-    /// with its disk replaced: it is listed once the earlier entry is forgotten.
+    /// The list has a node of this name and URL with another directory. The node that asks may be
+    /// the same node with a replaced disk, and is listed after the earlier entry is forgotten.
     NotYet,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum JoinOutcome {
 #[derive(Debug)]
 struct WaitingNode {
     asker: JoinRequest,
-    /// Time at which the node began to ask, according to the node.
+    /// Time at which the node began to ask, according to the node's own clock.
     since: Instant,
     /// Time of the node's last request.
     last: Instant,
@@ -72,10 +72,10 @@ impl WaitingNode {
         (self.asker.began_ms, &self.asker.incarnation)
     }
 
-    /// True if this node began to ask before `other`, which has the same name.
+    /// True if this node began to ask before `other`, a node with the same name.
     fn is_before(&self, other: &Self) -> bool {
         let (earlier, later) = (self.since.min(other.since), self.since.max(other.since));
-        match later.saturating_duration_since(earlier) < AT_ONCE {
+        match later.saturating_duration_since(earlier) < SAME_START_TOLERANCE {
             true => self.by_clock() < other.by_clock(),
             false => self.since < other.since,
         }
@@ -123,12 +123,12 @@ impl Joiners {
         self.lock(Instant::now()).retain(|one| one.asker.name != name);
     }
 
-    /// Returns all joining nodes, by name.
+    /// Returns the requests of all listed nodes, by name.
     pub(crate) fn all(&self) -> Vec<JoinRequest> {
         self.lock(Instant::now()).iter().map(|one| one.asker.clone()).collect()
     }
 
-    /// Returns the joining node with this name, as a plan needs it.
+    /// Returns the listed node `name` in the form that a plan requires; `None` if it is not listed.
     pub(crate) fn find(&self, name: &str) -> Option<Joiner> {
         let asking = self.lock(Instant::now());
         let WaitingNode { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
@@ -137,14 +137,14 @@ impl Joiners {
         Some(Joiner { member: asker.member(), url: asker.url.clone(), disk })
     }
 
-    /// Returns the voter id of the joining node with this name.
+    /// Returns the voter id of the listed node `name`; `None` if it is not listed.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let asking = self.lock(Instant::now());
         let WaitingNode { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
         VoterId::of_number(u64::from_str_radix(&asker.voter, 16).ok()?)
     }
 
-    /// Locks the list, and first drops the nodes that have not asked for `FORGOTTEN_AFTER`.
+    /// Removes the nodes whose last request is `FORGOTTEN_AFTER` ago, then returns the locked list.
     fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<WaitingNode>> {
         let mut asking = self.0.lock();
         asking.retain(|one| now.saturating_duration_since(one.last) < FORGOTTEN_AFTER);
@@ -190,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn of_two_joining_nodes_with_one_name_the_first_one_stays() {
+    fn of_two_joining_nodes_with_one_name_the_earlier_node_is_listed() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        // Each node reports its start by its own clock; one clock is ten minutes behind the other.
+        // Each node reports its start by its own clock. One clock is ten minutes behind the other.
         let first = |asking_s: u64| {
             let (began_ms, clock_ms) = (600_000, 600_000 + asking_s * 1000);
             JoinRequest { began_ms, clock_ms, ..asker("d", 9) }
@@ -202,15 +202,15 @@ mod tests {
             let (url, clock_ms) = ("http://elsewhere".to_owned(), 1 + asking_s * 1000);
             JoinRequest { url, began_ms: 1, clock_ms, ..asker("d", 7) }
         };
-        // The first node has asked since 0 s, the other since 5 s; the other's request came here
-        // first.
+        // The first node has asked since 0 s, the other node since 5 s. The request of the other
+        // node arrives here first.
         let joiners = Joiners::default();
         assert_eq!(joiners.keep(later(0), at(5)), Ok(JoinOutcome::New));
         assert_eq!(joiners.keep(first(6), at(6)), Ok(JoinOutcome::New));
         let why = joiners.keep(later(2), at(7)).unwrap_err().to_string();
         assert!(why.contains("at http://d, and asked first"), "{why}");
         assert_eq!(joiners.keep(first(8), at(8)), Ok(JoinOutcome::Known));
-        // Of two nodes that began at once, all members choose the same.
+        // If two nodes began at about the same time, all members choose the same node.
         for [one, other] in [[first as fn(u64) -> JoinRequest, later], [later, first]] {
             let joiners = Joiners::default();
             joiners.keep(one(1), at(1)).unwrap();

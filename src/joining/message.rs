@@ -1,5 +1,6 @@
-//! The join request of a node that belongs to no cluster: the request, its answer, and the proofs
-//! by which both sides show that they know the cluster's secret. In the drawing, ¶ is a line break.
+//! The join request of a node that belongs to no cluster, and its answer. With proofs both sides
+//! show that they know the cluster's secret. In the drawing,
+//! is a line break.
 //!
 //! ```text
 //!  joining node                                                  member
@@ -8,9 +9,9 @@
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ a layout has the node
 //! ```
 //!
-//! Both proofs cover the nonce, which is fresh, the body, and with TLS the connection. Therefore a
-//! recorded answer does not fit another request, and nobody in the middle can relay an answer.
-//! Without a secret there are no proofs.
+//! Both proofs cover the fresh nonce, the body, and with TLS the connection. So a recorded answer
+//! does not fit another request, and an attacker in the middle can't relay an answer. Without a
+//! secret there are no proofs.
 
 use std::fmt::Write;
 use std::io;
@@ -34,13 +35,14 @@ const PATH: &str = "/admin/join";
 /// Header with nonce and proof.
 pub(crate) const HEADER: &str = "x-kvorum-join";
 
-/// Time limit of a request and its answer. A node answers from memory.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit of a request with its answer. A node answers from memory.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum size of an answer's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// Maximum size of an answer, in bytes: a layout, with two hexadecimal digits for each byte.
+/// Maximum size of an answer, in bytes. The largest answer is a layout, with two hexadecimal digits
+/// for each byte.
 const MAX_ANSWER: usize = 2 * MAX_BYTES + MAX_HEAD;
 
 const ASKS: &[u8] = b"kvorum-join/1 ask";
@@ -49,7 +51,7 @@ const ANSWERS: &[u8] = b"kvorum-join/1 answer";
 /// A request to join, which describes the node that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinRequest {
-    /// Name that the node asks for.
+    /// Requested name of the node.
     pub(crate) name: String,
     /// URL at which the other nodes reach the node.
     pub(crate) url: String,
@@ -64,7 +66,7 @@ pub(crate) struct JoinRequest {
     pub(crate) voter: String,
     /// The node's wall clock, in milliseconds since 1970.
     pub(crate) clock_ms: u64,
-    /// The wall clock when the node began to ask, in milliseconds since 1970.
+    /// The node's wall clock at its first request, in milliseconds since 1970.
     pub(crate) began_ms: u64,
 }
 
@@ -74,22 +76,21 @@ pub(crate) struct JoinRequest {
 pub(crate) enum JoinAnswer {
     /// The node is in the layout.
     Placed {
-        /// The cluster's id, 16 hexadecimal digits; 0 = none yet.
+        /// The cluster's id, 16 hexadecimal digits; 0 = the cluster has none yet.
         cluster: String,
         /// The node's id.
         id: u16,
         /// The layout that has the node, in hexadecimal digits.
         layout: String,
     },
-    /// The node has to wait.
+    /// The node must wait.
     Waits {
         /// Epoch of the layout in force on the asked node.
         epoch: u64,
-        /// URLs of the members. The node asks each of them, so that an operator can plan on any
-        /// member.
+        /// URLs of the members. The node asks each of them, so an operator can plan on any member.
         members: Vec<String>,
-        /// The reason why the asked node does not list the request yet; missing = the node lists
-        /// it.
+        /// The reason why the asked node does not list the joining node yet; missing = it lists the
+        /// joining node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because: Option<String>,
     },
@@ -100,28 +101,28 @@ pub(crate) enum JoinAnswer {
 pub(crate) enum JoinReply {
     /// The node is a member: the cluster's id, the node's id, and the layout.
     Placed(Option<ClusterId>, NodeId, Layout),
-    /// The joining node has to wait: the members' URLs, and the reason if the asked node does not
-    /// list it yet.
+    /// The joining node must wait. The values are the members' URLs, and the reason if the asked
+    /// node does not list the joining node yet.
     Waits(Vec<String>, Option<String>),
 }
 
-/// The reason why a request got no usable answer.
+/// The reason why a join request got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskFailure {
-    /// The connection could not be made; the request may be retried.
+    /// The connection could not be established. The request may be retried.
     #[error("{0}")]
     Dial(#[from] DialError),
-    /// The connection failed; the request may be retried.
+    /// The connection failed. The request may be retried.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// No answer came in time; the request may be retried.
-    #[error("no response for {} s", PATIENCE.as_secs())]
+    /// No answer arrived in time. The request may be retried.
+    #[error("no response for {} s", JOIN_TIMEOUT.as_secs())]
     Late,
-    /// The response is unexpected: the node is about to stop, or is not a kvorum node. The request
-    /// may be retried.
+    /// The response is unexpected. Either the node is about to stop, or it is not a kvorum node.
+    /// The request may be retried.
     #[error("unexpected response: {0}")]
     Unexpected(String),
-    /// The node can't join this cluster, or not with its present settings.
+    /// The node can't join this cluster, or not with its current settings.
     #[error("{0}")]
     Refused(String),
 }
@@ -133,8 +134,8 @@ impl JoinRequest {
     }
 }
 
-/// The content that a proof covers: a request or its answer, its nonce, and its TLS connection if
-/// it has one.
+/// The content that a proof covers: the body of a request or answer, the nonce, and the TLS
+/// connection if there is one.
 #[derive(Debug, Clone, Copy)]
 struct ProofContent<'a> {
     nonce: &'a Nonce,
@@ -147,7 +148,7 @@ impl<'a> ProofContent<'a> {
         [self.nonce, self.body, self.channel.map_or(&[], |channel| channel)]
     }
 
-    /// Returns the number of parts that a proof covers: a plaintext connection has no channel.
+    /// Returns the number of parts that a proof covers. A plaintext connection has no channel.
     fn count(&self) -> usize {
         2 + usize::from(self.channel.is_some())
     }
@@ -162,11 +163,11 @@ impl<'a> ProofContent<'a> {
     }
 }
 
-/// A request whose sender has proved that it knows the secret.
+/// A request whose sender has proved that it knows a secret.
 #[derive(Debug)]
 pub(crate) struct ProvenRequest {
     nonce: Nonce,
-    /// The secret that the sender knows, one of this node's secrets.
+    /// The one of this node's secrets that the sender knows.
     secret: Secret,
     channel: Option<Channel>,
 }
@@ -176,7 +177,8 @@ fn proof_of(secret: Option<&Secret>, about: ProofContent<'_>) -> Option<String> 
     Some(format!("{} {}", hex(about.nonce), about.prove(secret?, ASKS)))
 }
 
-/// Verifies a request's proof; `None` if the sender knows none of this node's secrets.
+/// Verifies the proof of a request; `None` if the proof is invalid under all of this node's
+/// secrets.
 pub(crate) fn proven_by(
     secrets: &Secrets,
     channel: Option<Channel>,
@@ -198,7 +200,8 @@ impl ProvenRequest {
     }
 }
 
-/// Sends a join request to the node at `url`; `token` is for a node that requires one.
+/// Sends a join request to the node at `url`, and returns the answer. `token` is for a node that
+/// requires a token.
 pub(crate) async fn ask(
     url: &str,
     asker: &JoinRequest,
@@ -227,7 +230,7 @@ pub(crate) async fn ask(
         (&mut stream).take(MAX_ANSWER as u64).read_to_end(&mut received).await?;
         Ok::<_, AskFailure>((received, channel))
     };
-    let exchanged = timeout(PATIENCE, exchange).await.map_err(|_| AskFailure::Late)?;
+    let exchanged = timeout(JOIN_TIMEOUT, exchange).await.map_err(|_| AskFailure::Late)?;
     let (received, channel) = exchanged?;
     read(&received, secret, (&nonce, channel.as_ref()))
 }
@@ -274,7 +277,7 @@ fn read(
     }
 }
 
-/// Converts an error response into the reason.
+/// Converts an error response into the reason of the failure.
 fn problem(status: u16, body: &[u8]) -> AskFailure {
     let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_answer_is_told_from_a_refusal() {
+    fn a_malformed_answer_is_distinguished_from_a_refusal() {
         let read = |text: &str| read(text.as_bytes(), None, (&[0; 32], None)).unwrap_err();
         let refused = r#"{"type":"join-refused","detail":"node a is a member already"}"#;
         let refused = read(&format!("HTTP/1.1 409 Conflict\r\n\r\n{refused}"));

@@ -1,4 +1,4 @@
-//! Joining: a node with an empty directory asks the members of a cluster to become one of them.
+//! Joining: a node with an empty directory asks the members of a cluster to admit it as a member.
 //!
 //! ```text
 //!      joining node                               member
@@ -6,7 +6,8 @@
 //!      ◀── message: JoinAnswer, with proof ───
 //! ```
 //!
-//! A proof shows that its sender knows the cluster's secret. Without a secret there are no proofs.
+//! A proof shows that its sender knows the cluster's secret. Clusters without a secret use no
+//! proofs.
 
 pub(crate) mod answers;
 pub(crate) mod ask;

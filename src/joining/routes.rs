@@ -1,4 +1,4 @@
-//! `POST /admin/join`: the request of a node to join this cluster.
+//! `POST /admin/join`: a node's request to join this cluster.
 
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
@@ -40,10 +40,10 @@ pub(crate) async fn post(
     let json = serde_json::to_vec(&place).expect("strings and numbers always serialize");
     let proof = proven.proof_of_answer(&json);
     let proof = HeaderValue::from_str(&proof).expect("digits are visible");
-    Ok(answer.with_rare_header(PROOF, proof))
+    Ok(answer.with_extra_header(PROOF, proof))
 }
 
-/// Verifies the proof of a request; refuses a sender that does not know the cluster's secret.
+/// Verifies the proof of a request. Refuses a sender that does not know the cluster's secret.
 fn admit(
     secrets: &Secrets,
     channel: Option<Channel>,

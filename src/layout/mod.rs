@@ -1,4 +1,4 @@
-//! The cluster's layout as operators see it: the layout in force, plans of changes, and the
+//! The operators' interface to the cluster's layout: the layout in force, plans of changes, and the
 //! progress of a change.
 //!
 //! ```text

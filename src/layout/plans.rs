@@ -1,5 +1,5 @@
-//! Layout plans that this node has made. `apply` passes a plan to the metadata quorum. A restart
-//! loses the plans: they are in memory only.
+//! The layout plans of this node. `apply` passes a plan to the metadata quorum. The plans are only
+//! in memory, so a restart loses them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 
-/// Maximum number of plans kept, the latest ones. Operators look at a few before they apply one.
+/// Maximum number of stored plans. Operators compare a few plans before they apply one of them.
 const MAX_PLANS: usize = 16;
 
 /// The latest plans, oldest first.
@@ -15,7 +15,7 @@ const MAX_PLANS: usize = 16;
 pub(crate) struct Plans(Mutex<VecDeque<Arc<Layout>>>);
 
 impl Plans {
-    /// Keeps a plan, and drops the oldest beyond `MAX_PLANS`.
+    /// Stores a plan. Drops the oldest plan above `MAX_PLANS`.
     pub(crate) fn keep(&self, plan: Arc<Layout>) {
         let mut plans = self.lock();
         plans.retain(|other| other.id() != plan.id());
@@ -25,7 +25,7 @@ impl Plans {
         }
     }
 
-    /// Returns the plan with this id.
+    /// Returns the plan with this id; `None` if this node does not have it.
     pub(crate) fn find(&self, id: u128) -> Option<Arc<Layout>> {
         self.lock().iter().find(|plan| plan.id() == id).cloned()
     }

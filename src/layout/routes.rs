@@ -1,5 +1,5 @@
-//! `/admin/layout` and the paths below it: reports the layout in force, plans changes of it, and
-//! applies or aborts them.
+//! `/admin/layout` and the paths below it: reports the layout in force, plans changes, and applies
+//! or aborts them.
 //!
 //! ```text
 //!   POST plan ─────────▶ a plan, computed outside the event loop, kept by this node
@@ -25,7 +25,7 @@ pub(crate) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Pr
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
-/// Interval at which a handler checks a change's progress.
+/// Interval at which a handler checks the progress of a change.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
@@ -61,7 +61,7 @@ pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
         )));
     }
     refuse_unasked_nodes(&plan, &service.reports.known_layout())?;
-    // Answers once the change is known, so that an abort sent after this answer finds it.
+    // Answers after the change is recorded, so an abort that follows this answer finds the change.
     let until = Instant::now() + service.limits().deadline;
     let is_known = || service.reports.change().is_some_and(|(plan, _)| plan == id);
     service.reports.apply(plan).await;
@@ -73,11 +73,11 @@ pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
 
 /// Refuses a change until all nodes that `--cluster` lists have started once.
 fn refuse_before_start(service: &Service) -> Result<(), Problem> {
-    service.reports.not_begun().map_or(Ok(()), |why| Err(Problem::plan_refused(why)))
+    service.reports.reason_not_begun().map_or(Ok(()), |why| Err(Problem::plan_refused(why)))
 }
 
-/// Refuses a plan with a new node that did not ask to join: the node may not exist, and the change
-/// would wait for it.
+/// Refuses a plan with a new node that did not ask to join. The change would wait for the node,
+/// which may not exist.
 fn refuse_unasked_nodes(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     let is_new =
         |node: &&protocol::layout::Node| plan.id() != known.id() && known.node(node.id).is_none();
@@ -90,7 +90,7 @@ fn refuse_unasked_nodes(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     )))
 }
 
-/// Refuses a plan that can't be applied any more.
+/// Refuses a plan that is neither based on the latest layout, nor is the latest layout.
 fn refuse_outdated_plan(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     if plan.base != known.id() && plan.id() != known.id() {
         let (base, known) = (plan.epoch - 1, known.epoch);
@@ -124,15 +124,14 @@ pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<An
         return Err(Problem::plan_refused(why.to_owned()));
     };
     // Answers with the layout from before the abort. A client that waits for the end of the abort
-    // waits for the next epoch, which may already be in force if this thread is delayed.
+    // waits for the next epoch, and that epoch may already be in force if this thread is delayed.
     let layout = service.reports.layout();
     service.reports.apply(Arc::new(before)).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &layout))
 }
 
 /// Waits until the metadata quorum has decided this node's proposal, and the node has adopted the
-/// decision. Earlier the decision may come at any moment, so the layout that an abort would undo is
-/// not known.
+/// decision. Before that, the layout that an abort would undo is unknown.
 async fn wait_for_decision(service: &Service) -> Result<(), Problem> {
     let reports = &service.reports;
     let until = Instant::now() + service.limits().deadline;

@@ -1,6 +1,6 @@
-//! Status of the cluster's layout, and plans to change it: the JSON of `/admin/layout` and of the
-//! paths below it. An optional field is missing if the node does not know the value or has nothing
-//! to report; only `cluster_id` is then null.
+//! Status of the cluster's layout, and plans of changes: the JSON of `/admin/layout` and of the
+//! paths below it. An optional field is missing if its value is unknown or empty. Only `cluster_id`
+//! is null instead.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::operations::words::words;
 /// The layout in force on a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LayoutStatus {
-    /// Name of the node that reports.
+    /// Name of the reporting node.
     pub(crate) node: String,
     /// Id of the node's cluster, in hexadecimal digits; null = the cluster has none yet.
     #[serde(default)]
     pub(crate) cluster_id: Option<String>,
-    /// Number of the layout, from 1 on; each decided change increments it.
+    /// Number of the layout, from 1 on. Each decided change increments it.
     pub(crate) epoch: u64,
     /// Stage of the partition moves.
     pub(crate) stage: LayoutStage,
@@ -33,10 +33,10 @@ pub(crate) struct LayoutStatus {
     pub(crate) council: Vec<String>,
     /// True if this node has a vote in the metadata quorum.
     pub(crate) has_vote: bool,
-    /// Progress of each node while partitions move. Only nodes of the metadata quorum know it.
+    /// Progress of each node while partitions move. Only nodes of the metadata quorum have it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) moves: Vec<MoveStatus>,
-    /// Nodes that ask this node to let them join the cluster, by name.
+    /// Nodes that ask this node to join the cluster, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) joining: Vec<JoinerStatus>,
     /// The last change that was applied at this node since its start.
@@ -52,9 +52,9 @@ words! {
         /// The change waits for joining nodes, and for nodes that must drop orphaned records of
         /// earlier changes.
         Prepare = "prepare",
-        /// Keys move; writes go to the old and the new replicas, reads to the old ones.
+        /// Keys move. Writes go to the old and the new replicas, reads to the old replicas.
         ReadOld = "read old",
-        /// All keys have moved; reads use the new replicas, and writes still go to both.
+        /// All keys have moved. Reads use the new replicas, and writes still go to both.
         ReadNew = "read new",
     }
 }
@@ -81,22 +81,23 @@ pub(crate) struct MoveStatus {
     pub(crate) has_all: bool,
     /// Number of source nodes from which all partitions have been pulled.
     pub(crate) sources: u16,
-    /// Number of source nodes in all.
+    /// Total number of source nodes.
     pub(crate) of_sources: u16,
     /// Number of records pulled in this change since the node's start.
     pub(crate) records: u64,
-    /// Size of those records, in bytes.
+    /// Size of the pulled records, in bytes.
     pub(crate) bytes: u64,
-    /// The wait that keeps the node from pulling the rest of its partitions.
+    /// The wait that delays the pull of the node's remaining partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waits: Option<WaitStatus>,
 }
 
-/// A wait for future records of a source that will drop them. A future record hides the values
-/// before it, and no node accepts it before its time, so the node that pulls waits until that time.
+/// A wait for future records of a source that will drop them. A future record hides its key's
+/// earlier values, and no node accepts it before its time. So the pulling node waits until that
+/// time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WaitStatus {
-    /// Name of the node that holds the records.
+    /// Name of the node that has the future records.
     pub(crate) source: String,
     /// End of the wait, in milliseconds since 1970.
     pub(crate) until_ms: u64,
@@ -121,7 +122,7 @@ pub(crate) struct MemberStatus {
 /// A node that belongs to no cluster and asks to join this cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JoinerStatus {
-    /// Name that the node asks for.
+    /// Requested name of the node.
     pub(crate) name: String,
     /// The node's URL.
     pub(crate) url: String,
@@ -141,14 +142,14 @@ pub(crate) struct ChangeStatus {
     pub(crate) epoch: u64,
     /// Progress of the decision.
     pub(crate) progress: ChangeProgress,
-    /// True if the change moves keys. Three more layouts then follow, or one layout that undoes the
+    /// True if the change moves keys. Then three more layouts follow, or one layout that undoes the
     /// change.
     pub(crate) moves: bool,
     /// True if the change was undone: no partition moves, and the members or the number of replicas
-    /// differ from the planned ones.
+    /// differ from the plan.
     #[serde(default)]
     pub(crate) undone: bool,
-    /// Nodes of the metadata quorum that have reported to have no vote.
+    /// Nodes of the metadata quorum that have reported that they have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_vote: Vec<String>,
 }
@@ -156,15 +157,17 @@ pub(crate) struct ChangeStatus {
 words! {
     /// Progress of a change's decision.
     pub(crate) enum ChangeProgress {
-        /// The metadata quorum is being asked.
+        /// The metadata quorum has not decided yet.
         Asking = "asking",
-        /// The change is decided; a majority of the metadata quorum must still learn of it.
+        /// The change is decided. A majority of the metadata quorum has not learned of the decision
+        /// yet.
         Decided = "decided",
-        /// The change is decided, and a majority of the metadata quorum knows that.
+        /// The change is decided, and a majority of the metadata quorum has learned of the
+        /// decision.
         Done = "done",
         /// Another change was decided instead.
         Overtaken = "overtaken",
-        /// No majority of the metadata quorum answered; the change may still be decided later.
+        /// No majority of the metadata quorum answered. The change may still be decided later.
         GivenUp = "given_up",
     }
 }
@@ -181,26 +184,27 @@ impl From<Progress> for ChangeProgress {
     }
 }
 
-/// A planned change that has not been applied, and its effects.
+/// A planned change that was not applied yet, and its effects.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LayoutPlan {
     /// The plan's id, the argument of `apply`.
     pub(crate) plan: String,
-    /// Epoch of the layout on which the plan is based; in any other epoch the plan is refused.
+    /// Epoch of the layout on which the plan is based. In any other epoch the plan is refused.
     pub(crate) base_epoch: u64,
     /// The metadata quorum after the change.
     pub(crate) council: Vec<String>,
-    /// Changes other than of members: replicas, weights, seats.
+    /// Changes of replicas, weights and seats; changes of members are in `nodes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) changes: Vec<String>,
-    /// The members after the change and those that leave, by name.
+    /// The members after the change, and the nodes that leave, by name.
     pub(crate) nodes: Vec<PlannedNode>,
-    /// Number of partition copies that move, of 65,536 × replicas.
+    /// Number of partition copies that move, out of 65,536 × replicas.
     pub(crate) moved_copies: u64,
-    /// Estimated bytes that move, from the average size of a partition copy on the asked node.
+    /// Estimated number of bytes that move, based on the average size of a partition copy on the
+    /// asked node.
     pub(crate) moved_bytes: u64,
-    /// Minimum duration in seconds, from the node that receives most and this node's
-    /// `--stream-rate`.
+    /// Minimum duration of the change in seconds: the bytes of the node that receives most, divided
+    /// by the asked node's `--stream-rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds_at_rate: Option<u64>,
     /// The transfers, by pair of nodes.
@@ -217,11 +221,11 @@ pub(crate) struct PlannedNode {
     pub(crate) name: String,
     /// The plan's effect on the node.
     pub(crate) change: NodeChange,
-    /// Partitions held before the change, relative to the node's share by weight: 1 = exactly the
+    /// Ratio of the node's partitions before the change to its share by weight; 1 = exactly the
     /// share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_before: Option<f64>,
-    /// Partitions held after the change, relative to the node's share as in `fill_before`.
+    /// The same ratio after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_after: Option<f64>,
 }
@@ -241,9 +245,9 @@ words! {
 /// A transfer from one node to another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Move {
-    /// The node that hands over.
+    /// The node that sends the partitions.
     pub(crate) from: String,
-    /// The node that receives.
+    /// The node that receives the partitions.
     pub(crate) to: String,
     /// Number of partition copies.
     pub(crate) copies: u32,
@@ -316,8 +320,8 @@ impl LayoutStatus {
 }
 
 impl LayoutPlan {
-    /// Describes the effects of changing the layout from `base` to `planned`. Visits all partitions
-    /// of both layouts.
+    /// Describes the effects of the change from the layout `base` to the layout `planned`. Visits
+    /// all partitions of both layouts.
     pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout) -> Self {
         let topology =
             |layout: &Layout| layout.topology().expect("it was checked when it was made");
@@ -356,7 +360,7 @@ impl LayoutPlan {
     }
 }
 
-/// Lists the changes of a plan other than of members.
+/// Describes the changes of replicas, weights and seats.
 fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
     let mut changes = Vec::new();
     let (was, is) = (base.replicas, planned.replicas);

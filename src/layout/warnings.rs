@@ -1,4 +1,4 @@
-//! Warnings that an operator should consider before a plan is applied.
+//! Warnings to consider before a plan is applied.
 
 use protocol::Topology;
 use protocol::layout::{Layout, Seat, Stage};
@@ -6,10 +6,10 @@ use protocol::layout::{Layout, Seat, Stage};
 use crate::layout::status::names;
 use crate::node::Node;
 
-/// Maximum number of nodes that a warning names, so that people can read it.
-const NAMED: usize = 3;
+/// Maximum number of node names in a warning. A longer list would be hard to read.
+const MAX_NAMED: usize = 3;
 
-/// Returns the warnings for the plan `planned`, which changes the layout `base`, according to this
+/// Returns the warnings for the plan `planned`, which changes the layout `base`, based on this
 /// node's knowledge of the other nodes.
 pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
 }
 
 /// Warns that the new metadata quorum tolerates fewer failures. `is_only_copy` is true if each key
-/// has one copy, so that a failure also concerns keys.
+/// has one copy, so a failure also makes keys unavailable.
 fn tolerates_less(was: usize, is: usize, is_only_copy: bool) -> Option<String> {
     let may_fail = |nodes: usize| nodes - (nodes / 2 + 1);
     (is < was).then(|| {
@@ -69,20 +69,20 @@ fn text<'a>(nodes: impl Iterator<Item = &'a protocol::layout::Node>) -> String {
     nodes.map(|node| node.member.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns true if a node of the metadata quorum can vote, as far as this node knows.
+/// Returns true if the node of a seat can vote, as far as this node knows.
 fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
         return node.shared.membership.layouts.has_seat();
     }
     let has_its_disk = match seat.voter {
-        // In the first layout a seat belongs to the node's first disk.
+        // In the first layout, a seat belongs to its node's first disk.
         None => !node.shared.membership.logs.had_another_disk(seat.node),
         voter => node.facts.seen(seat.node).voter() == voter,
     };
     node.facts.is_up(seat.node) && has_its_disk
 }
 
-/// Warns that no majority of the metadata quorum can decide the plan.
+/// Warns that the metadata quorum has no majority that can decide the plan.
 fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     let away: Vec<Seat> =
         base.council.iter().filter(|seat| !can_vote(node, seat)).copied().collect();
@@ -100,7 +100,7 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     })
 }
 
-/// Warns that a node declared lost is up.
+/// Warns that a node which the plan declares lost is up.
 fn lost_but_up(node: &Node, planned: &Layout) -> Option<String> {
     let alive = text(before(planned).filter(|lost| lost.is_lost && node.facts.is_up(lost.id)));
     (!alive.is_empty()).then(|| {
@@ -124,7 +124,7 @@ fn not_asked_to_join(base: &Layout, planned: &Layout) -> Option<String> {
     })
 }
 
-/// Warns of nodes whose URL in the layout changes.
+/// Warns about nodes whose URL in the layout changes.
 fn url_changes(base: &Layout, planned: &Layout) -> Vec<String> {
     let text = |node: &protocol::layout::Node| {
         let was = base.node(node.id).filter(|was| was.url != node.url)?;
@@ -137,7 +137,7 @@ fn url_changes(base: &Layout, planned: &Layout) -> Vec<String> {
     planned.nodes.iter().filter_map(text).collect()
 }
 
-/// Warns that some nodes are reached in plaintext and others over TLS.
+/// Warns that other nodes reach some nodes in plaintext, and the rest over TLS.
 fn mixed_tls(planned: &Layout) -> Option<String> {
     let is_in_clear = |node: &&protocol::layout::Node| node.url.starts_with("http://");
     let (clear, secured): (Vec<_>, Vec<_>) = planned.nodes.iter().partition(is_in_clear);
@@ -145,9 +145,9 @@ fn mixed_tls(planned: &Layout) -> Option<String> {
         return None;
     }
     let at = |node: &&protocol::layout::Node| format!("{} at {}", node.member.name, node.url);
-    let mut named: Vec<String> = clear.iter().take(NAMED).map(at).collect();
-    if clear.len() > NAMED {
-        named.push(format!("{} more", clear.len() - NAMED));
+    let mut named: Vec<String> = clear.iter().take(MAX_NAMED).map(at).collect();
+    if clear.len() > MAX_NAMED {
+        named.push(format!("{} more", clear.len() - MAX_NAMED));
     }
     Some(format!(
         "some nodes are at https:// URLs, and others are reached in clear: {}. What is sent to \
@@ -157,7 +157,7 @@ fn mixed_tls(planned: &Layout) -> Option<String> {
     ))
 }
 
-/// Warns that the change will not end before an unreachable node is back.
+/// Warns that the change ends only after an unreachable node is back.
 fn waits_for_unreachable(node: &Node, planned: &Layout) -> Option<String> {
     if planned.stage == Stage::Settled {
         return None;

@@ -1,5 +1,5 @@
-//! Advice on operating system errors. Such an error on a data directory says nothing about the
-//! directory's contents, so no advice here is to start without the directory.
+//! Advice on operating system errors. An operating system error tells nothing about the contents of
+//! a data directory, so no advice recommends a start without the directory.
 
 use std::error::Error;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getrlimit};
 
-/// Advice after a failed operation on a data directory; displayed as sentences that follow the
-/// error, and empty if the cause is not an operating system error.
+/// Advice after a failed operation on a data directory, displayed as sentences after the error. The
+/// advice is empty if the cause is not an operating system error.
 #[derive(Debug)]
 pub(crate) struct Advice<'a> {
     cause: Option<&'a io::Error>,
@@ -21,7 +21,7 @@ pub(crate) struct Advice<'a> {
 }
 
 impl<'a> Advice<'a> {
-    /// Returns the advice for `error`, whose source chain may contain an operating system error.
+    /// Returns the advice for the operating system error in the source chain of `error`.
     pub(crate) fn of(error: &'a (dyn Error + 'static), data: &'a Path) -> Self {
         let mut next = Some(error);
         let mut cause = None;
@@ -47,7 +47,7 @@ impl fmt::Display for Advice<'_> {
     }
 }
 
-/// Writes the user that runs the process, and the owner of the directory.
+/// Writes the user of the process, and the owner of the directory.
 fn write_ownership(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
     write!(f, "kvorum runs as user {}, group {}", geteuid(), getegid())?;
     if let Ok(found) = fs::metadata(data) {
@@ -64,8 +64,8 @@ fn write_ownership(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
     )
 }
 
-/// Returns the first file in a directory, by name, that belongs to a user other than the one
-/// running, with its owner.
+/// Returns the name and owner of the first file in a directory, by name, that does not belong to
+/// this process's user. `None` if there is no such file.
 fn file_of_other_user(data: &Path) -> Option<(String, u32)> {
     let files = fs::read_dir(data).ok()?.flatten();
     let owned = files.filter_map(|file| Some((file.file_name(), file.metadata().ok()?.uid())));
@@ -73,7 +73,7 @@ fn file_of_other_user(data: &Path) -> Option<(String, u32)> {
     Some((name.to_string_lossy().into_owned(), owner))
 }
 
-/// Returns the advice for one system error, without the end of the sentence.
+/// Returns the advice for a system error, without the final period.
 pub(crate) fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::PERM => {
@@ -108,7 +108,7 @@ pub(crate) fn advice(errno: Errno) -> &'static str {
     }
 }
 
-/// Returns the advice for an error that may be due to a limit of this process; empty if it is not.
+/// Returns the advice for an error that a resource limit may have caused; empty for other errors.
 pub(crate) fn limit_advice(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(errno @ Errno::MFILE) => {
@@ -122,7 +122,7 @@ pub(crate) fn limit_advice(error: &io::Error) -> String {
     }
 }
 
-/// Returns the advice for a port that can't be bound.
+/// Returns the advice for the error of binding a port.
 pub(crate) fn port_advice(error: &io::Error) -> String {
     let what = match Errno::from_io_error(error) {
         Some(Errno::ADDRINUSE) => {
@@ -149,7 +149,7 @@ mod tests {
     struct Wraps(#[source] server::StartError);
 
     #[test]
-    fn each_error_of_the_system_has_a_way_out_and_none_of_them_is_an_empty_directory() {
+    fn every_os_error_has_advice_and_no_advice_is_an_empty_directory() {
         for errno in 1..134 {
             let error = Wraps(server::StartError::Unreadable(io::Error::from_raw_os_error(errno)));
             let said = Advice::of(&error, Path::new("/proc")).to_string();
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_has_a_way_out() {
+    fn an_occupied_port_has_advice() {
         let said = port_advice(&Errno::ADDRINUSE.into());
         assert!(said.contains("stop it, or choose another --listen"), "{said}");
     }
 
     #[test]
-    fn what_is_no_error_of_the_system_has_none() {
+    fn an_error_without_an_os_error_has_no_advice() {
         let another = server::StartError::Another("the name".to_owned());
         assert_eq!(Advice::of(&another, Path::new("/proc")).to_string(), "");
     }

@@ -1,5 +1,5 @@
-//! The node's clock: reads the wall clock and, on a thread of its own, stores the bound of
-//! [`server::BoundedClock`] in the store before the time reaches the bound.
+//! The node's clock, which reads the wall clock. A thread of the clock stores the bound of
+//! [`server::BoundedClock`] before the time reaches the bound.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 
 use crate::counters::clocks;
 
-/// Interval between checks of the bound; at most a fraction of the bound's lead.
+/// Interval between checks of the bound: at most a fraction of the bound's lead over the time.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Idle time of the clock thread, as profiles name it.
+/// Idle time of the clock thread, with its name in profiles.
 static IDLE: profile::WaitSite =
     profile::WaitSite::new(profile::WaitKind::Idle, "clock: waiting for the next bound to persist");
 
-/// The clock from which all loops take versions.
+/// The clock that issues the versions of all loops.
 pub(crate) struct NodeClock {
     shared: Arc<ClockState>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -35,7 +35,7 @@ struct ClockState {
 }
 
 impl NodeClock {
-    /// Starts the thread that keeps the bound of a started clock ahead.
+    /// Starts the thread that raises the bound of `clock` in time.
     pub(crate) fn start(db: &Arc<Db>, clock: BoundedClock) -> Result<Self, StartError> {
         let shared = Arc::new(ClockState {
             clock,
@@ -46,32 +46,34 @@ impl NodeClock {
         });
         let kept = Arc::clone(&shared);
         let thread = thread::Builder::new().name("clock".to_owned());
-        let thread = thread.spawn(move || kept.keep_ahead()).map_err(StartError::Thread)?;
+        let thread = thread.spawn(move || kept.store_bounds()).map_err(StartError::Thread)?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Issues a version greater than all versions this node has issued before.
+    /// Issues a version greater than all earlier versions of this node. Fails if the bound lags, if
+    /// the store of the bound failed, or if this clock is too far ahead of most other nodes'
+    /// clocks.
     #[inline]
     pub(crate) fn issue(&self) -> Result<Version, NoVersion> {
         let issued = self.shared.clock.issue(clocks::now());
         if matches!(issued, Err(NoVersion::Lags | NoVersion::Failed(_))) {
-            // Merging another node's time may have moved this clock past its bound.
+            // The merge of another node's time may have moved this clock past its bound.
             self.shared.changed.notify_all();
         }
         issued
     }
 
-    /// Issues a version, and waits up to `patience` for a bound that lags: a stalled disk first
-    /// delays writes, as it delays their sync, before it refuses any.
-    pub(crate) async fn issue_within(&self, patience: Duration) -> Result<Version, NoVersion> {
+    /// Issues a version. If the bound lags, waits for it, up to `max_wait`. A stalled disk then
+    /// delays writes before it refuses them, like their sync.
+    pub(crate) async fn issue_within(&self, max_wait: Duration) -> Result<Version, NoVersion> {
         let mut issued = self.issue();
         if !matches!(issued, Err(NoVersion::Lags)) {
             return issued;
         }
-        let until = tokio::time::Instant::now() + patience;
+        let until = tokio::time::Instant::now() + max_wait;
         loop {
-            // Created before the attempt, so that a bound that becomes durable right after it is
-            // not missed.
+            // Created before the attempt, so the notification of a bound that becomes durable right
+            // after the attempt is not missed.
             let durable = self.shared.durable.notified();
             issued = self.issue();
             let lags = matches!(issued, Err(NoVersion::Lags));
@@ -81,16 +83,17 @@ impl NodeClock {
         }
     }
 
-    /// Stops the clock and lowers the bound to the last issued version. No version may be issued
-    /// afterwards.
+    /// Stops the clock, and lowers the bound to the last issued version. The caller must not issue
+    /// versions afterwards.
     pub(crate) fn stop(&self) {
         *self.shared.stopping() = true;
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panic of the thread was printed; the old bound stands and is as safe.
+            // If the thread panicked, the panic was already printed. The old bound stays in force,
+            // which is also safe.
             let _ = thread.join();
-            // Bypasses the store's backlog, as `keep_ahead` does.
+            // Bypasses the store's backlog, like `store_bounds`.
             if let Err(error) = self.shared.db.commit(self.shared.clock.stop()) {
                 tracing::warn!(%error, "cannot lower the clock's bound; the next start will wait");
             }
@@ -103,13 +106,14 @@ impl ClockState {
         self.stopping.lock()
     }
 
-    fn keep_ahead(&self) {
+    fn store_bounds(&self) {
         let mut stopping = self.stopping();
         while !*stopping {
             drop(stopping);
             if let Some((bound, batch)) = self.clock.next_bound(clocks::now()) {
                 let begun = Instant::now();
-                // Bypasses the store's backlog: one small record must not wait for compactions.
+                // Bypasses the store's backlog, because one small record must not wait for
+                // compactions.
                 let result = self.db.commit(batch);
                 self.clock.bound_stored(bound, begun.elapsed().as_micros() as u64, result);
                 self.durable.notify_waiters();

@@ -1,8 +1,8 @@
-//! Clock comparison at startup: a node's first writes wait until it has compared its wall clock
-//! with those of the nodes that it can reach.
+//! Clock comparison at startup. A node's first writes wait until the node has compared its wall
+//! clock with the clocks of all reachable nodes.
 //!
-//! Other nodes refuse versions of a clock that is ahead, and on this node such a version would hide
-//! every later write of its key until its time comes: see [`protocol::Clock::note_comparison`].
+//! Other nodes refuse versions of a clock that is ahead. On this node such a version would hide
+//! every later write of its key until the version's time: see [`protocol::Clock::note_comparison`].
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Limit on the wait of writes. A running node answers within a few round trips, and a stopped one
-/// refuses the connection; a node in between can't acknowledge writes either.
-const LONGEST: Duration = Duration::from_millis(500);
+/// Limit on the wait of writes. A running node answers within a few round trips, and a stopped node
+/// refuses the connection. A node that does neither can't acknowledge writes either.
+const COMPARISON_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// State of the clock comparison.
 #[derive(Debug, Default)]
@@ -38,11 +38,14 @@ impl ClockComparison {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Ends the comparison once `all`, the pings to the other nodes, has completed or `LONGEST` has
-    /// passed. A link that comes up later compares clocks by itself.
+    /// Ends the comparison once `all` (the pings to the other nodes) has completed, or after
+    /// `COMPARISON_TIMEOUT`. Each link that connects later compares clocks itself.
     pub(crate) async fn end_after(&self, all: impl Future<Output = ()>) {
-        if timeout(LONGEST, all).await.is_err() {
-            tracing::info!(waited = ?LONGEST, "not all nodes answered; clock comparison postponed");
+        if timeout(COMPARISON_TIMEOUT, all).await.is_err() {
+            tracing::info!(
+                waited = ?COMPARISON_TIMEOUT,
+                "not all nodes answered; clock comparison postponed"
+            );
         }
         self.over.store(true, Ordering::Release);
         self.ended.notify_waiters();

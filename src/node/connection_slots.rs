@@ -1,5 +1,5 @@
-//! Connection slots: the limit on concurrent connections, and admission when all client slots are
-//! taken.
+//! Connection slots limit concurrent connections. This module also admits connections when all
+//! client slots are taken.
 //!
 //! ```text
 //!   accepted ─┬─▶ Client: one of the --connections client slots, if one is free
@@ -9,10 +9,10 @@
 //!                  └── a probe, a status request: is answered, then closed
 //! ```
 //!
-//! Clients therefore never keep out the other nodes, nor operators. A reserve slot admits a
-//! connection for a short time. For each connection that takes a reserve slot, the node closes the
-//! client connection that has been idle for longest. For a connection that finds no free reserve
-//! slot, the node closes the reserve connection that has been silent for longest.
+//! So clients never keep out other nodes or operators. A reserve slot admits a connection for a
+//! short time. For each connection in a reserve slot, the node closes the client connection that
+//! has been idle for longest. For a connection without a free reserve slot, it closes the reserve
+//! connection that has been silent for longest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 pub(crate) enum ConnectionSlot {
     /// A client slot: all requests are served.
     Client,
-    /// A reserve slot: the connection came when all client slots were taken.
+    /// A reserve slot. All client slots were taken when the connection was accepted.
     Reserve,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct ConnectionSlots {
     max_clients: usize,
     reserve: AtomicUsize,
     max_reserve: usize,
-    /// Number of connections in reserve slots that wait for a client slot, and of requests that
-    /// wait for a slot: both have priority over new connections.
+    /// Number of requests, and of connections in reserve slots, that wait for a client slot, and so
+    /// have priority over new connections.
     waiting: AtomicUsize,
     released: Notify,
 }
@@ -57,7 +57,7 @@ impl ConnectionSlots {
         }
     }
 
-    /// Takes a slot for a new connection; `None` if all are taken.
+    /// Takes a slot for a new connection; `None` if all slots are taken.
     pub(crate) fn acquire(&self) -> Option<ConnectionSlot> {
         if self.nobody_waits() && take(&self.clients, self.max_clients) {
             return Some(ConnectionSlot::Client);
@@ -65,13 +65,13 @@ impl ConnectionSlots {
         take(&self.reserve, self.max_reserve).then_some(ConnectionSlot::Reserve)
     }
 
-    /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as a
-    /// connection of its own would take one. Returns false if no slot is free.
+    /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as for a
+    /// separate connection. Returns false if no slot is free.
     pub(crate) fn acquire_for_stream(&self) -> bool {
         self.nobody_waits() && take(&self.clients, self.max_clients)
     }
 
-    /// Takes a client slot for a request that has been waiting for one.
+    /// Takes a client slot for a request that has waited. Returns false if no slot is free.
     pub(crate) fn acquire_after_wait(&self) -> bool {
         take(&self.clients, self.max_clients)
     }
@@ -80,7 +80,8 @@ impl ConnectionSlots {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Moves a connection from its reserve slot to a client slot, if one is free.
+    /// Moves a connection from its reserve slot to a client slot. Returns false if no client slot
+    /// is free.
     pub(crate) fn move_to_client_slot(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
         if settled {
@@ -100,19 +101,19 @@ impl ConnectionSlots {
         self.released.notify_one();
     }
 
-    /// Waits until a slot is released, or was since the last wait.
+    /// Waits until a slot is released. Returns at once if one was released since the last wait.
     pub(crate) async fn wait_for_release(&self) {
         self.released.notified().await;
     }
 
-    /// True if a connection may stay in its reserve slot: half of these slots are kept for
+    /// True if a connection may stay in its reserve slot. Half of the reserve slots are kept for
     /// short-lived connections.
     pub(crate) fn reserve_is_half_free(&self) -> bool {
         self.reserve.load(Ordering::Relaxed) <= self.max_reserve / 2
     }
 
-    /// Registers a connection in a reserve slot, or a request, that waits for a client slot, for
-    /// the lifetime of the result.
+    /// Registers a request, or a connection in a reserve slot, as waiting for a client slot. The
+    /// drop of the result ends the registration.
     pub(crate) fn wait(&self) -> SlotWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         SlotWaiter(self)
@@ -124,7 +125,7 @@ impl ConnectionSlots {
     }
 }
 
-/// A registered wait for a client slot.
+/// A request or connection registered as waiting for a client slot.
 pub(crate) struct SlotWaiter<'a>(&'a ConnectionSlots);
 
 impl Drop for SlotWaiter<'_> {
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserve_clients_come_after_others_and_settle_when_one_leaves() {
+    fn a_reserve_connection_moves_to_a_client_slot_once_one_is_released() {
         let slots = ConnectionSlots::new(2, 2);
         let came: Vec<_> = (0..5).map(|_| slots.acquire()).collect();
         let (client, reserve) = (Some(ConnectionSlot::Client), Some(ConnectionSlot::Reserve));
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_reserve_client_comes_before_a_new_one() {
+    fn a_waiting_reserve_connection_has_priority_over_a_new_connection() {
         let slots = ConnectionSlots::new(1, 2);
         assert_eq!(
             [slots.acquire(), slots.acquire()],

@@ -1,5 +1,5 @@
-//! Drives one loop's protocol instance ([`server::Loop`]): feeds it events from clients, other
-//! nodes, the store and timers, and carries out its effects.
+//! Drives one loop's protocol instance ([`server::Loop`]). The driver passes events of clients,
+//! other nodes, the store and timers to it, and carries out its effects.
 //!
 //! ```text
 //!  http ──▶ ask ──▶ ┌events┐ ──▶ server::Loop ──▶ driver ─┬─▶ the store: reads at once or by the
@@ -9,8 +9,8 @@
 //!                    └─ time
 //! ```
 //!
-//! Everything runs on one thread, one event after the other: events that arrive while the loop
-//! handles one are queued.
+//! Everything runs on one thread, one event after the other. An event that arrives while the loop
+//! handles another event is queued.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -43,8 +43,8 @@ use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// A read stops waiting for memory early, by 1/`ANSWER_SHARE` of the deadline, so that the answer
-/// can still tell the client why.
+/// A read stops waiting for memory early, by 1/`ANSWER_SHARE` of the deadline. So the answer with
+/// the reason still reaches the client in time.
 const ANSWER_SHARE: u32 = 8;
 
 const NO_ROOM: &str = "the memory for responses is in use";
@@ -56,29 +56,29 @@ const QUEUE_FULL: &str = "the read queue is full (--queue)";
 enum LoopEvent {
     /// A protocol event.
     Event(Event),
-    /// A client writes a record, which has this node's version.
+    /// A client's write of a record, which has this node's version.
     Write(ClientId, (Bytes, Record), AskedQuorum),
-    /// The result of a read that had to wait, and the read's target with its limit on bytes.
+    /// The result of a read that had to wait. The read's target includes its limit in bytes.
     Read(OpId, StoreRead, Result<Option<Record>, StoreError>),
-    /// A batched write was stored, or failed.
+    /// The outcome of a batched write.
     Written(WritePurpose, Outcome),
-    /// One of the node's own records was stored, or failed.
+    /// The outcome of a write of the node's own records.
     Kept(OpId, OwnRecords, Result<(), lsm::Error>),
     /// A timer has expired.
     Wake,
 }
 
-/// The state of a waiter for one result.
+/// The state of a task that waits for one result.
 #[derive(Debug)]
 enum ReplyWaiter<T> {
-    /// Not polled yet, or polled with this waker.
+    /// The result has not arrived. The waker is set after the first poll.
     Waiting(Option<Waker>),
     Done(T),
     /// The waiter was dropped before the result arrived.
     Abandoned,
 }
 
-/// All waiters for results of one kind.
+/// All tasks that wait for results of one kind.
 #[derive(Debug)]
 struct PendingRequests<T>(RefCell<Slab<ReplyWaiter<T>>>);
 
@@ -122,7 +122,7 @@ impl<T> PendingRequests<T> {
         }
     }
 
-    /// Abandons a slot; does nothing if its result was taken.
+    /// Abandons a slot. Does nothing if the result was taken.
     fn leave(&self, number: u64) {
         let mut waiting = self.0.borrow_mut();
         match waiting.get_mut(number as usize) {
@@ -133,7 +133,7 @@ impl<T> PendingRequests<T> {
     }
 }
 
-/// A waiter's slot; dropping it abandons the slot unless the result was taken.
+/// The slot of a waiting task. A dropped slot is abandoned unless the result was taken.
 struct ReplySlot<'a, T> {
     pending: &'a PendingRequests<T>,
     number: u64,
@@ -156,16 +156,16 @@ impl<T> Drop for ReplySlot<'_, T> {
     }
 }
 
-/// A loop's protocol instance and the callers that wait for its results.
+/// A loop's protocol instance, and the tasks that wait for its results.
 pub(crate) struct Coordination {
     own: RefCell<Loop>,
-    /// Events queued while the loop was handling another.
+    /// Events that arrived while the loop was handling another event.
     waiting: RefCell<VecDeque<LoopEvent>>,
     clients: PendingRequests<Answer>,
     calls: PendingRequests<Result<Reply, FailureKind>>,
-    /// Memory reserved for the read being dispatched, for this node's part of it.
+    /// Memory reserved for the read that is being dispatched, for the part of this node.
     room: Cell<Option<MemoryReservation>>,
-    /// The next wake-up of the ticker, by the monotonic clock.
+    /// The next wake-up of the ticker, in microseconds of the monotonic clock; `None` = not set.
     armed: Cell<Option<u64>>,
     ticker: RefCell<Option<Waker>>,
 }
@@ -188,8 +188,8 @@ impl Coordination {
         self.own.borrow().unanswered_changes()
     }
 
-    /// Sets the ticker's wake-up to `wake` if that is sooner. Returns true if the ticker must be
-    /// woken to notice.
+    /// Moves the ticker's wake-up forward to `wake` if that is sooner. Returns true if it moved, so
+    /// that the caller wakes the ticker.
     fn arm(&self, wake: Option<u64>) -> bool {
         let is_sooner = |wake: &u64| self.armed.get().is_none_or(|armed| *wake < armed);
         let Some(sooner) = wake.filter(is_sooner) else { return false };
@@ -199,9 +199,9 @@ impl Coordination {
 }
 
 impl Requests {
-    /// Reserves memory for a long value while other reads wait for memory. The reservation comes
-    /// before any node is asked for the value, because the other nodes' work would otherwise be
-    /// wasted. Returns `None` if no memory is needed, or if the read itself will reserve it.
+    /// Reserves memory for a long value if other reads wait for memory. The reservation precedes
+    /// the requests to other nodes, whose work would otherwise be wasted if there is no memory.
+    /// Returns `None` if the value needs no reservation, or if the read itself will reserve memory.
     pub(crate) async fn reserve_for_read(
         &self,
         key: &Bytes,
@@ -221,19 +221,19 @@ impl Requests {
                 let held = node.answers.wait(bytes, longest_wait(deadline)).await;
                 held.map(Some).ok_or(ReadError::NoRoom)
             }
-            // The read will meet any other outcome too.
+            // The read itself will have any other outcome again.
             _ => Ok(None),
         }
     }
 
-    /// Reads a key for which this node's store alone decides, without waiting. Returns `None` if
-    /// the read needs [`Requests::get`].
+    /// Reads a key without waiting, if this node's store alone decides. Returns `None` if the
+    /// caller must use [`Requests::get`].
     pub(crate) fn get_alone(self: &Rc<Self>, key: &[u8], quorum: AskedQuorum) -> Option<Answer> {
         let mut own = self.coordination.own.try_borrow_mut().ok()?;
         own.get_alone(&mut Process(self), key, quorum)
     }
 
-    /// Reads a key; a long value held by this node is read into the reservation `room`.
+    /// Reads a key. If this node's record is long, its memory is the reservation `room`.
     pub(crate) async fn get(
         self: &Rc<Self>,
         key: Bytes,
@@ -259,7 +259,7 @@ impl Requests {
         slot.wait().await
     }
 
-    /// Changes a value if a condition is met.
+    /// Changes a value if its condition is true. `id` identifies a write with an idempotency key.
     pub(crate) async fn change(
         self: &Rc<Self>,
         key: Bytes,
@@ -267,7 +267,7 @@ impl Requests {
         quorum: AskedQuorum,
         id: Option<u64>,
     ) -> Answer {
-        // A ballot is a version of this node's clock, so the clock must have been compared first.
+        // A ballot is a version of this node's clock, so the clock must be compared first.
         self.node.comparison.wait().await;
         let slot = self.coordination.clients.open();
         let client = ClientId(slot.number);
@@ -275,7 +275,7 @@ impl Requests {
         slot.wait().await
     }
 
-    /// Sends one request to one node and returns its reply.
+    /// Sends one request to one node, and returns its reply.
     pub(crate) async fn call(
         self: &Rc<Self>,
         node: NodeId,
@@ -327,8 +327,8 @@ impl Requests {
         }
     }
 
-    /// Wakes the loop at its next deadline, or earlier: a timer stays armed after its purpose is
-    /// served, because the next request would set it anew. Never ends.
+    /// Wakes the loop at its next deadline, or too early: a timer stays armed after its request is
+    /// answered, because the next request would arm it again. Never ends.
     pub(crate) async fn tick(self: &Rc<Self>) {
         let coordination = &self.coordination;
         let mut asleep = Box::pin(sleep_until(TokioInstant::now()));
@@ -350,8 +350,8 @@ impl Requests {
         }
     }
 
-    /// Reads a record that needs the disk, or a reservation of memory, for which the read waits
-    /// first. This node's clients and other nodes have separate memory budgets.
+    /// Reads a record that requires the disk or a memory reservation, and waits for both. Reads for
+    /// this node's clients and for other nodes have separate memory budgets.
     async fn read_patiently(
         &self,
         op: OpId,
@@ -379,39 +379,39 @@ impl Requests {
                 }
                 Lookup::Absent => return Ok(None),
                 Lookup::TooLong(bytes) => {
-                    // The current reservation is released before a larger one is awaited.
+                    // Releases the current reservation before it waits for a larger one.
                     drop(room.take());
-                    let patience = left().saturating_sub(node.config.deadline / ANSWER_SHARE);
-                    room = Some(owner.wait(bytes, patience).await.ok_or(ReadError::NoRoom)?);
+                    let max_wait = left().saturating_sub(node.config.deadline / ANSWER_SHARE);
+                    room = Some(owner.wait(bytes, max_wait).await.ok_or(ReadError::NoRoom)?);
                 }
                 Lookup::WouldBlock => unreachable!("the pool may wait"),
             }
         }
     }
 
-    /// Asks another node for a long record, once memory for it is reserved.
+    /// Reserves memory for a long record, then asks another node for it.
     fn fetch(self: &Rc<Self>, peer: NodeId, mut message: Message, most: usize, left: Duration) {
         let this = Rc::clone(self);
         spawn_local(async move {
             let (id, asked) = (message.id, Instant::now());
-            let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
-            let Some(room) = this.node.answers.wait(most, patience).await else {
+            let max_wait = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
+            let Some(room) = this.node.answers.wait(most, max_wait).await else {
                 return this.dispatch(Event::MessageDropped { peer, id });
             };
-            // The other node is told the time that remains, because it waits for memory too.
+            // The request carries the remaining time, because the other node waits for memory too.
             let left = left.saturating_sub(asked.elapsed());
             if let Body::Request { remaining_ms, .. } = &mut message.body {
                 *remaining_ms = left.as_millis() as u32;
             }
             this.peers.fetch(peer, message, room);
-            // After `left` no request waits for the reply any more.
+            // After `left` no request waits for the reply.
             sleep(left).await;
             drop(this.peers.take_reservation(peer, id));
         });
     }
 }
 
-/// This process as the driver of a loop, and of the node's task.
+/// This process as the driver of a loop and of the node's task.
 pub(crate) struct Process<'a>(pub(crate) &'a Rc<Requests>);
 
 impl WriteBatcher for Process<'_> {
@@ -443,7 +443,7 @@ impl Driver for Process<'_> {
         let room = this.coordination.room.take();
         spawn_local(async move {
             let result = match this.read_patiently(op, &wanted, demand, room).await {
-                // The caller notices the expired deadline by itself.
+                // The caller notices the expired deadline itself.
                 Err(ReadError::Deadline) => return,
                 Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
                 Err(ReadError::NoRoom) => Err(StoreError::Busy(NO_ROOM)),
@@ -459,7 +459,7 @@ impl Driver for Process<'_> {
         let page = self.0.node.reads.page(op, request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // An error means that no request waits for the page any more, or that the node stops.
+            // An error means that no request waits for the page, or that the node stops.
             if let Ok(result) = page.await {
                 this.dispatch(Event::PageRead { op, result });
             }
@@ -471,7 +471,7 @@ impl Driver for Process<'_> {
         let compared = self.0.node.reads.compare(request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // An error means that no request waits for the result any more, or that the node stops.
+            // An error means that no request waits for the result, or that the node stops.
             if let Ok(result) = compared.await {
                 this.dispatch(Event::Compared { op, result });
             }
@@ -531,8 +531,8 @@ impl Driver for Process<'_> {
     }
 }
 
-/// Returns the longest record that a request may be answered with, and the time that remains for
-/// the reply. `None` if the message is a reply, or asks for no record.
+/// Returns the maximum length of the record in the reply to a request, and the time that remains
+/// for the reply. `None` if the message is a reply, or a request for something other than a record.
 fn longest_reply(message: &Message) -> Option<(usize, Duration)> {
     match &message.body {
         Body::Request { remaining_ms, request, .. } => {

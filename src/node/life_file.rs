@@ -1,5 +1,5 @@
-//! The marker file `LIFE` of a data directory, which tells a copied directory from the original:
-//! see [`server::identity::Marker`].
+//! The marker file `LIFE` of a data directory, which distinguishes a copied directory from the
+//! original: see [`server::identity::Marker`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind::{NotFound, UnexpectedEof};
@@ -24,7 +24,7 @@ impl Directory for DataDirectory<'_> {
             match marker_of(&self.0.join(name)) {
                 Ok(held) if held == *marker => return Ok(true),
                 Ok(_) => {}
-                // A missing file or one without a complete number is not the marker.
+                // A missing or incomplete file is not the marker.
                 Err(error) if matches!(error.kind(), NotFound | UnexpectedEof) => {}
                 Err(error) => return Err(error),
             }
@@ -37,7 +37,8 @@ impl Directory for DataDirectory<'_> {
         let mut file = File::create(&unnamed)?;
         file.write_all(&number.to_le_bytes())?;
         file.sync_all()?;
-        // The rename removes a previous attempt's file only now: the store may refer to it.
+        // The rename replaces the file of a previous attempt only now, because the store may refer
+        // to it.
         fs::rename(&unnamed, &path)?;
         File::open(self.0)?.sync_all()?;
         marker_of(&path)
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_told_from_the_directory_that_it_was_made_of() {
+    fn a_copied_directory_is_distinguished_from_its_original() {
         let root = tempfile::tempdir().unwrap();
         let (original, copied) = (root.path().join("data"), root.path().join("copy"));
         fs::create_dir(&original).unwrap();
@@ -82,7 +83,7 @@ mod tests {
         assert!(both, "which of them the store knows is open");
         data.settle().unwrap();
         assert!(!data.holds(&first).unwrap() && data.holds(&second).unwrap());
-        // The copy takes the place of the directory.
+        // The copy replaces the original directory.
         fs::remove_dir_all(&original).unwrap();
         fs::rename(&copied, &original).unwrap();
         assert!(!data.holds(&first).unwrap() && !data.holds(&second).unwrap());

@@ -10,13 +10,13 @@ use crate::settings::units::Ttl;
 pub(crate) struct Limits {
     /// Budget for long values received from clients, in bytes.
     pub(crate) bodies: Budget,
-    /// Budget for the beginnings of uploads of unknown length, in bytes, within `bodies`. What is
-    /// left of `bodies` lets at least one of these uploads go on.
+    /// Budget for the beginnings of uploads of unknown length, in bytes, a part of `bodies`. The
+    /// rest of `bodies` suffices for at least one of these uploads to complete.
     pub(crate) beginnings: Budget,
-    /// Budget for open snapshot streams.
+    /// Budget for the dashboard's event streams, in streams.
     pub(crate) streams: Budget,
-    /// Budget for concurrent requests for the whole cluster's status.
-    pub(crate) looks: Budget,
+    /// Budget for requests for the whole cluster's status, in concurrent requests.
+    pub(crate) status_collections: Budget,
     /// Connection slots of the node.
     pub(crate) connection_slots: ConnectionSlots,
     /// Maximum length of a value, in bytes.

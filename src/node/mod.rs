@@ -1,4 +1,4 @@
-//! Node state that all of its threads share, and the drivers of [`server`] and [`lsm`].
+//! The state that all threads of a node share, and the drivers of [`server`] and [`lsm`].
 //!
 //! ```text
 //!  requests                  a loop's interface to the node, which uses:
@@ -60,11 +60,11 @@ pub(crate) struct Node {
     pub(crate) shared: Arc<protocol::Shared>,
     /// The address that clients and other nodes use: `http://HOST:PORT` or `https://…`.
     pub(crate) own_url: String,
-    /// This node's identity, and the peers it has seen.
+    /// This node's identity, and its record of the peers.
     pub(crate) identity: Arc<Identity>,
-    /// Facts about the other nodes, shared by all loops.
+    /// State of the peer connections that all loops share.
     pub(crate) facts: Arc<PeerFacts>,
-    /// Sender of events for the node task.
+    /// Sender of events to the node task.
     pub(crate) task: mpsc::Sender<TaskEvent>,
     /// Receiver of events for the node task, until the first loop takes it.
     pub(crate) task_events: Mutex<Option<mpsc::Receiver<TaskEvent>>>,
@@ -90,13 +90,13 @@ pub(crate) struct Node {
     pub(crate) access: Access,
     /// Storage quotas and their usage.
     pub(crate) quotas: Quotas,
-    /// Samples of the last 15 minutes, one a second.
+    /// Samples of the last 15 minutes, one per second.
     pub(crate) history: History,
     /// Counters of accepted client connections and failed accepts.
     pub(crate) accepting: Accepting,
-    /// Set once, when the node begins to stop.
+    /// Set once, at the beginning of the node's stop.
     pub(crate) stopping: AtomicBool,
-    /// Set if the data directory turns out to be an older copy, which must not be used any more.
+    /// Set if the data directory turns out to be an older copy. The node must not use it any more.
     pub(crate) outdated: Outdated,
     /// Layout plans made by this node.
     pub(crate) plans: Plans,
@@ -108,7 +108,7 @@ pub(crate) struct Node {
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
-/// Flag for a data directory that is an older copy, which the node may find out while it runs.
+/// Flag for a data directory that is an older copy. The node may detect this while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Outdated {
     is: AtomicBool,
@@ -116,13 +116,13 @@ pub(crate) struct Outdated {
 }
 
 impl Outdated {
-    /// Records that the directory is an older copy.
+    /// Records that the data directory is an older copy.
     pub(crate) fn note(&self) {
         self.is.store(true, Ordering::Relaxed);
         self.found.notify_one();
     }
 
-    /// Waits until the directory is known to be an older copy.
+    /// Waits until the directory is recorded as an older copy.
     pub(crate) async fn notified(&self) {
         self.found.notified().await;
     }
@@ -134,7 +134,7 @@ impl Node {
         self.outdated.is.load(Ordering::Relaxed)
     }
 
-    /// Returns the node's name, which is its identity.
+    /// Returns the node's name, by which the cluster identifies the node.
     pub(crate) fn name(&self) -> &str {
         &self.shared.own_name
     }
@@ -144,12 +144,12 @@ impl Node {
         &self.own_url
     }
 
-    /// Returns a node's URL: see [`PeerFacts::url`].
+    /// Returns a node's URL. For other nodes see [`PeerFacts::url`].
     pub(crate) fn url_of(&self, node: NodeId) -> String {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }
 
-    /// Returns the voter id of a node that is up, or that asks to join.
+    /// Returns the voter id of a node by name; `None` unless the node is up or asks to join.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let Some(node) = self.shared.view().named(name) else {
             return self.joiners.voter_of(name);

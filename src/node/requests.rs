@@ -1,4 +1,4 @@
-//! One loop's interface to the node. HTTP reaches the store and the other nodes only through it.
+//! One loop's interface to the node. HTTP reaches the store and other nodes only through it.
 //!
 //! ```text
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
@@ -39,8 +39,8 @@ use crate::settings::units::Ttl;
 use crate::tokens::lookup::{self, Access, CachedToken, TokenLookup};
 use crate::transport::Stream;
 
-/// A write may wait for the clock's bound for 1/`CLOCK_SHARE` of `--deadline`; the replicas get the
-/// whole deadline afterwards.
+/// A write may wait for the clock's bound for 1/`CLOCK_SHARE` of `--deadline`. The replicas then
+/// have the whole deadline.
 const CLOCK_SHARE: u32 = 2;
 
 /// Time after the goodbye in which requests arrive that other nodes sent before they received it.
@@ -58,39 +58,45 @@ pub(crate) struct Requests {
     pub(super) node: Arc<Node>,
     pub(super) writes: Writes<WritePurpose>,
     /// Congestion window for long writes.
-    gate: WriteWindow,
+    limiter: WriteWindow,
     pub(super) coordination: Coordination,
     pub(super) peers: PeerConnections,
-    /// Cached facts of the view, which spare each request a lock of the view.
+    /// Cached facts of the view, which save each request a lock of the view.
     known: Cell<KnownView>,
 }
 
 /// The facts of one epoch's view that every request needs.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownView {
-    /// The view's epoch; no view has epoch 0.
+    /// The view's epoch. The default, 0, is not the epoch of any view.
     epoch: u64,
-    /// Number of nodes that a request may ask, and default copies: the result of
+    /// Number of a key's possible replicas, and default number of copies: the result of
     /// [`Requests::replication`].
     replication: (usize, u8),
     /// True if this node is not a member.
     is_removed: bool,
 }
 
-/// Returns the sink for input from other nodes: protocol events go to the loop, the rest to the
-/// node's task.
+/// Returns the sink for input from other nodes. Protocol events go to the loop, all other input to
+/// the node's task.
 fn receive(requests: Weak<Requests>) -> peers::EventSink {
     Rc::new(move |received| {
         let Some(this) = requests.upgrade() else { return };
         let event = match received {
             PeerInput::Event(event) => return this.dispatch(event),
-            PeerInput::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
-                BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster }
+            PeerInput::PeerSeen { peer, incarnation, knows_us, knew_only_this_disk, cluster } => {
+                BackgroundEvent::PeerSeen {
+                    peer,
+                    incarnation,
+                    knows_us,
+                    knew_only_this_disk,
+                    cluster,
+                }
             }
             PeerInput::Later => BackgroundEvent::Behind,
             PeerInput::Fenced => BackgroundEvent::Fenced,
         };
-        // When the node ends, the task's receiver is gone.
+        // While the node ends, the task's receiver is already dropped.
         spawn_local(async move { this.node.task.send(event.into()).await.ok() });
     })
 }
@@ -120,9 +126,9 @@ impl Requests {
             let peers = PeerConnections::new(facts, Arc::clone(counters), receive(this.clone()));
             let db = Arc::clone(&node.db);
             let writes = Writes::new(db, Arc::clone(counters), config.sync, share, sink);
-            let gate = WriteWindow::new(config.max_value, bodies, config.deadline);
+            let limiter = WriteWindow::new(config.max_value, bodies, config.deadline);
             let (coordination, known) = (Coordination::new(part), Cell::default());
-            Self { writes, gate, coordination, peers, node, known }
+            Self { writes, limiter, coordination, peers, node, known }
         })
     }
 
@@ -138,8 +144,8 @@ impl Requests {
         spawn_local(async move { this.peers.run().await });
     }
 
-    /// Starts the work that one loop does for the whole node: keeps a connection to each peer, and
-    /// compares clocks with the peers.
+    /// Starts the work that one loop does for the whole node: it keeps a connection to each peer,
+    /// and compares clocks with the peers.
     pub(crate) fn keep_peer_connections(self: &Rc<Self>) {
         self.peers.keep_all_connected();
         let this = Rc::clone(self);
@@ -152,7 +158,7 @@ impl Requests {
             let asked: Vec<_> = others.into_iter().map(ask).collect();
             let all = async {
                 for answer in asked {
-                    // Any answer carries a clock to compare with; an error has none.
+                    // Any answer includes a clock for the comparison; an error has none.
                     let _ = answer.await;
                 }
             };
@@ -160,12 +166,13 @@ impl Requests {
         });
     }
 
-    /// Takes over a connection on which a client asked to upgrade to the peer protocol.
+    /// Takes over a connection whose client requested the upgrade to the peer protocol. `read` is
+    /// the input received after the request.
     pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         self.peers.upgrade(stream, read);
     }
 
-    /// Tells the other nodes that this one is about to stop.
+    /// Announces to the other nodes that this node is about to stop.
     pub(crate) fn goodbye(&self) {
         self.peers.goodbye();
     }
@@ -192,25 +199,25 @@ impl Requests {
 
 /// Operations for HTTP besides [`Requests::get`], [`Requests::write`] and [`Requests::call`].
 impl Requests {
-    /// Issues a version for a write, once this node's clock has been compared with the others'.
+    /// Issues a version for a write, after this node's clock was compared with the others' clocks.
     pub(crate) async fn version(&self) -> Result<Version, NoVersion> {
         let node = &self.node;
         node.comparison.wait().await;
-        let patience = node.config.deadline / CLOCK_SHARE;
-        let lsm::Version { time, origin } = node.clock.issue_within(patience).await?;
+        let max_wait = node.config.deadline / CLOCK_SHARE;
+        let lsm::Version { time, origin } = node.clock.issue_within(max_wait).await?;
         Ok(Version { time, origin })
     }
 
     /// Returns the expiry of a value written now, in milliseconds since 1970; 0 = never.
     ///
-    /// The base is [`protocol::Clock::ttl_base_time`], which equals the wall clock unless
-    /// another node's clock is a little ahead.
+    /// The base is [`protocol::Clock::ttl_base_time`], which equals the wall clock, except if
+    /// another node's clock is slightly ahead.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
         let base = || self.node.shared.clock.ttl_base_time(now());
         ttl.map_or(0, |ttl| base().div_ceil(1000) + ttl.millis())
     }
 
-    /// Builds the record of a value with its expiry, or of a deletion.
+    /// Builds the record of a value and its expiry, or of a deletion if `value` is `None`.
     pub(crate) fn record(
         key: &[u8],
         version: Version,
@@ -223,24 +230,24 @@ impl Requests {
         Record::new(key, &fields, value)
     }
 
-    /// Returns the expiry of a record's live value, in milliseconds since 1970, 0 = never; `None`
-    /// if the record has no value or has expired.
+    /// Returns the expiry of a record's value in milliseconds since 1970, 0 = never; `None` if the
+    /// record has no value, or if the value has expired.
     pub(crate) fn expiry_of_value(record: &Record) -> Option<u64> {
         let view = record.view();
         view.is_live(wall_micros).then(|| view.expiry_ms())
     }
 
-    /// Returns the length of a record's value in bytes, a tombstone's included.
+    /// Returns the length of a record's value in bytes, also for a tombstone.
     pub(crate) fn value_bytes(record: &Record) -> usize {
         record.value().len()
     }
 
     /// True if the record is intact and belongs to `key`.
-    pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
+    pub(crate) fn is_intact_for_key(key: &[u8], record: &Record) -> bool {
         record.is_intact(key)
     }
 
-    /// Starts a range read over the cluster; `None` if too many are under way.
+    /// Starts a range read over the cluster; `None` if too many range reads are running.
     pub(crate) fn scan(
         &self,
         asked: AskedQuorum,
@@ -250,12 +257,12 @@ impl Requests {
         Range::new(Arc::clone(&self.node.shared), &self.node.pages, asked, start, end)
     }
 
-    /// Starts a range read over this node's records; `None` if too many are under way.
+    /// Starts a range read over this node's records; `None` if too many range reads are running.
     pub(crate) fn scan_local(&self, start: Bytes, end: Option<Bytes>) -> Option<Range> {
         Range::local(Arc::clone(&self.node.shared), &self.node.pages, start, end)
     }
 
-    /// Reserves memory for a page that a range's reader gathers; false if none is free.
+    /// Reserves memory for a page that the reader of `range` gathers; false if none is free.
     pub(crate) fn reserve_gathering(&self, range: &mut Range) -> bool {
         range.reserve_gathering(&self.node.pages)
     }
@@ -266,23 +273,23 @@ impl Requests {
         Range::page_result(self.shared(), node, result)
     }
 
-    /// Waits for an admission permit to write a long value; `None` if none was free within
-    /// `patience`.
+    /// Waits for a permit to write a long value; `None` if none is granted within `max_wait`.
     pub(crate) async fn admit_write(
         &self,
         bytes: usize,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Option<WritePermit<'_>> {
-        self.gate.enter(bytes, patience).await
+        self.limiter.enter(bytes, max_wait).await
     }
 
-    /// Connects to a node for something other than messages. The other end is not authenticated.
+    /// Connects to a node for something other than protocol messages. The node is not
+    /// authenticated.
     pub(crate) async fn connect_to(&self, peer: NodeId) -> Result<Stream, DialError> {
         self.peers.connect_to(peer).await
     }
 
-    /// Returns the proof with which this node asks another for a page; `None` if the cluster has no
-    /// secret.
+    /// Returns the proof that this node sends when it requests the page `target` from `asked`;
+    /// `None` if the cluster has no secret.
     pub(crate) fn page_proof(
         &self,
         asked: NodeId,
@@ -294,8 +301,8 @@ impl Requests {
         secret.map(asks).transpose()
     }
 
-    /// Returns how far another node's clock is ahead of this node's, in microseconds; `None` = it
-    /// was not measured.
+    /// Returns the time by which another node's clock is ahead of this node's, in microseconds;
+    /// `None` if it was not measured.
     pub(crate) fn skew_micros(&self, node: NodeId) -> Option<i64> {
         let facts = &self.node.facts;
         (facts.seen(node).rtt_micros() > 0).then(|| facts.skew_micros(node))
@@ -311,7 +318,7 @@ impl Requests {
         self.node.url_of(node)
     }
 
-    /// Returns the reason why this node's store accepts no more writes; `None` if it accepts them.
+    /// Returns the reason why this node's store refuses writes; `None` if it accepts writes.
     pub(crate) fn store_failure(&self) -> Option<String> {
         self.node.db.health().err().map(|error| error.to_string())
     }
@@ -322,7 +329,7 @@ impl Requests {
     }
 
     /// Returns the names of the replicas that acknowledged a write, in the key's order; `None` if
-    /// the membership has changed since.
+    /// the membership has changed since the write.
     pub(crate) fn acknowledged_by(&self, key: &[u8], from: u8, acks: Acks) -> Option<Vec<String>> {
         let view = self.view();
         let mut replicas = Vec::new();
@@ -331,8 +338,8 @@ impl Requests {
         (view.epoch == acks.epoch).then(|| named.map(|(_, node)| self.name(*node)).collect())
     }
 
-    /// Returns this node's sync policy, which decides when a plain write is acknowledged, as
-    /// `--sync` names the policy.
+    /// Returns this node's sync mode, as in `--sync`. The mode decides when a plain write is
+    /// acknowledged.
     pub(crate) fn sync(&self) -> &'static str {
         match self.node.config.sync {
             SyncMode::Always => "always",
@@ -366,8 +373,8 @@ impl Requests {
             .with(|view| view.ids().filter(|node| *node != own).collect())
     }
 
-    /// Returns the number of nodes that may be asked to hold a key, and the default number of
-    /// copies; while partitions move, the smaller numbers of before and after.
+    /// Returns the number of possible replicas of a key, and the default number of copies. While
+    /// partitions move, each is the smaller number of the two placements.
     pub(crate) fn replication(&self) -> (usize, u8) {
         self.known_view().replication
     }
@@ -390,12 +397,12 @@ impl Requests {
         known
     }
 
-    /// True if another process has taken over this node's identity: nothing is served any more.
+    /// True if another process has taken over this node's identity, so this node serves no data.
     pub(crate) fn is_fenced(&self) -> bool {
         self.node.shared.membership.state.is_fenced()
     }
 
-    /// True if this node is no longer a member of the cluster: nothing is served either.
+    /// True if this node is no longer a member of the cluster, so it serves no data.
     pub(crate) fn is_removed(&self) -> bool {
         self.known_view().is_removed
     }
@@ -415,13 +422,13 @@ impl Requests {
         &self.node.access
     }
 
-    /// Looks up the token with this text; `before` is the connection's cached token.
+    /// Looks up the token with the text `given`; `None` if it is unknown. `before` is the token
+    /// that the connection cached.
     pub(crate) fn token(&self, given: &[u8], before: Option<&CachedToken>) -> Option<TokenLookup> {
         self.node.access.find(&self.node.shared, given, before)
     }
 
-    /// True if the token that a request was admitted with is still valid: neither revoked nor
-    /// expired.
+    /// True if the token of an admitted request is still valid: neither revoked nor expired.
     pub(crate) fn is_token_valid(&self, token: &CachedToken) -> bool {
         self.node.access.holds(&self.node.shared, token) && !self.has_expired(token)
     }

@@ -15,11 +15,12 @@ use crate::counters::clocks::wall_micros;
 use crate::node::advice::Advice;
 use crate::settings::config::Config;
 
-/// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one
-/// compaction thread keeps up with what one WAL takes. Fixed when a data directory is created.
+/// log2 of the number of trees of a new store. With one tree a scan merges the fewest sources, and
+/// one compaction thread can process the writes of one WAL. The number is fixed at the creation of
+/// a data directory.
 const TREE_BITS: u8 = 0;
 
-/// Opens or creates the store in the data directory, and recovers it.
+/// Opens the store in the data directory and recovers it, or creates a new store.
 pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data)?);
     let options = Options {
@@ -35,13 +36,13 @@ pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
     Db::open(disk, options)
 }
 
-/// Restricts the files and directories that this process creates to its user, whatever umask it
+/// Denies other users access to files and directories that this process creates, whatever umask it
 /// inherited.
-pub(crate) fn keep_private() {
+pub(crate) fn restrict_umask() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// An error together with the data directory in which it occurred.
+/// An error, and the data directory in which it occurred.
 #[derive(Debug, thiserror::Error)]
 #[error("data directory {}: {source}{}", data.display(), Advice::of(source, data))]
 pub(crate) struct DirectoryError<E: Error + 'static> {
@@ -49,7 +50,7 @@ pub(crate) struct DirectoryError<E: Error + 'static> {
     pub(crate) source: E,
 }
 
-/// An error that keeps a command from working on the store of a stopped node.
+/// The error of a command that opens the store of a stopped node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoppedError {
     #[error("it holds no node's data")]
@@ -60,11 +61,10 @@ pub(crate) enum StoppedError {
     Store(#[from] lsm::Error),
 }
 
-/// Opens the store of a stopped node, for a command that works on its directory.
+/// Opens the store of a stopped node, for a command that works on its data directory.
 pub(crate) fn open_stopped(data: &Path) -> Result<Engine, StoppedError> {
-    keep_private();
-    // Fails on a file or a broken link: the path exists, but is not a directory that could hold a
-    // store.
+    restrict_umask();
+    // The listing fails for a file or a broken link, whose path exists but is not a directory.
     fs::read_dir(data).map_err(StoppedError::Unreadable)?;
     if !data.join("STORE").try_exists().map_err(StoppedError::Unreadable)? {
         return Err(StoppedError::NoStore);

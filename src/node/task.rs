@@ -25,10 +25,10 @@ use crate::node::Node;
 use crate::node::coordinate::Process;
 use crate::node::requests::Requests;
 
-/// Capacity of the event channel: a few events for each peer; a sender that finds it full waits.
+/// Capacity of the channel, in events: a few for each peer. If the channel is full, senders wait.
 pub(crate) const EVENTS: usize = 1024;
 
-/// Runs the node's task, and never ends.
+/// Runs the node's task. Never ends.
 pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskEvent>) {
     let node = &requests.node;
     let config = BackgroundConfig {
@@ -58,7 +58,7 @@ impl TaskDriver for Process<'_> {
         spawn_local(async move {
             let result = this.call(to, class, request).await;
             if streams {
-                note_unstreamed(&this.node, to, &result);
+                log_failed_stream(&this.node, to, &result);
             }
             dispatch(&this.node, BackgroundEvent::CallReturned { call, result }.into()).await;
         });
@@ -104,21 +104,21 @@ impl TaskDriver for Process<'_> {
     }
 }
 
-/// Logs a peer whose repair stream fails, which keeps this node from becoming a member again.
-fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind>) {
+/// Logs a peer whose repair stream fails. Without the stream this node can't become a member again.
+fn log_failed_stream(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind>) {
     let why = match result {
         Ok(Reply::Page(_)) => return,
         Ok(Reply::Busy) | Err(FailureKind::Busy) => "it is overloaded",
         Ok(_) => "its store has failed; see its log",
         Err(_) => "it did not answer in time",
     };
-    node.facts.complain(peer, "unstreamed", || {
+    node.facts.log_complaint(peer, "unstreamed", || {
         let peer = node.shared.name_of(peer);
         tracing::warn!(peer, why, "repair stream failed, will retry");
     });
 }
 
-/// Sends an event to the task; does nothing at the end of the node, when the task is gone.
+/// Sends an event to the task. Does nothing if the task has ended, together with the node.
 pub(crate) async fn dispatch(node: &Node, event: TaskEvent) {
     let _ = node.task.send(event).await;
 }
@@ -127,7 +127,7 @@ fn dispatch_result_of(node: &Arc<Node>, work: impl FnOnce(&Node) -> TaskEvent + 
     let node = Arc::clone(node);
     spawn_local(async move {
         let worker = Arc::clone(&node);
-        // Fails only when the runtime ends.
+        // The result is an error only when the runtime ends.
         if let Ok(event) = off_the_loop(move || work(&worker)).await {
             dispatch(&node, event).await;
         }

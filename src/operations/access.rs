@@ -1,5 +1,5 @@
-//! Changes of the access policy (tokens and quotas), which the metadata quorum (the council)
-//! decides.
+//! Changes of the access policy (tokens and quotas). The metadata quorum (the council) decides
+//! them.
 
 use std::io;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use tokio::time::sleep;
 
 use crate::node::{Node, task};
 
-/// Time limit for a decision of the metadata quorum: less than the time that commands wait for an
-/// answer.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// Time limit for a decision of the metadata quorum, shorter than the time that commands wait for
+/// an answer.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Interval between two checks for a decision.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Number of checks without a decision after which the change is proposed again: the node may have
+/// Number of checks without a decision after which the change is proposed again. The node may have
 /// been busy with another proposal, which has precedence.
 const MAX_POLLS: u32 = 50;
 
-/// The reason why a change was not made, or possibly not made.
+/// The reason why a change was not made, or why its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(crate) enum ChangeError {
     #[error(
         "no majority of the council answered within {} s; the change may be decided all the same \
          once one does: look at `kvorum cluster status`, then list them again",
-        PATIENCE.as_secs()
+        DECISION_TIMEOUT.as_secs()
     )]
     Undecided,
     #[error(
@@ -45,15 +45,15 @@ pub(crate) enum ChangeError {
     UndecidedToken,
 }
 
-/// Returns true unless the node waits for the first start of the other listed nodes. Until then the
+/// Returns false while the node waits for the first start of the other listed nodes. Until then the
 /// council has no votes, and no disk counts as lost.
 pub(crate) fn has_begun(node: &Node) -> bool {
     let membership = &node.shared.membership;
     membership.cluster.id().is_some() || membership.state.state() != MembershipState::Joining
 }
 
-/// Returns the reason why no change can be decided yet; `None` = changes can be decided.
-pub(super) fn not_begun(node: &Node) -> Option<String> {
+/// Returns the reason why no change can be decided yet; `None` if changes can be decided.
+pub(super) fn reason_not_begun(node: &Node) -> Option<String> {
     if has_begun(node) {
         return None;
     }
@@ -72,17 +72,17 @@ pub(super) fn not_begun(node: &Node) -> Option<String> {
     ))
 }
 
-/// Proposes a changed access policy. `next` returns the policy that replaces the known one, or
-/// `None` if the change is already in place. If another change is decided meanwhile, `next` is
-/// called again with the policy of that change.
+/// Proposes a changed access policy. `next` returns the policy that replaces its argument, or
+/// `None` if the change is already in place. If another change is decided first, `next` is called
+/// again with the policy of that change.
 pub(crate) async fn change(
     node: &Node,
     mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
 ) -> Result<(), ChangeError> {
-    if let Some(why) = not_begun(node) {
+    if let Some(why) = reason_not_begun(node) {
         return Err(ChangeError::NotBegun(why));
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + DECISION_TIMEOUT;
     let _alone = node.access.changing.lock().await;
     let layouts = &node.shared.membership.layouts;
     while Instant::now() < until {
@@ -98,15 +98,15 @@ pub(crate) async fn change(
         let wanted = Arc::new(known.with_access(access));
         layouts.note_access_proposal(wanted.id());
         task::dispatch(node, BackgroundEvent::Propose(wanted).into()).await;
-        let mut looks = 0;
+        let mut polls = 0;
         while Instant::now() < until {
             sleep(POLL_INTERVAL).await;
-            looks += 1;
+            polls += 1;
             match layouts.access_change() {
                 Some(Progress::Asking) => {}
-                None if looks < MAX_POLLS => {}
-                // Either this change is decided, which the outer loop notices; or another one is
-                // decided, or under way at this node, and the outer loop tries again.
+                None if polls < MAX_POLLS => {}
+                // The change was decided, which the outer loop detects. Or another change was
+                // decided or is running at this node, and the outer loop tries again.
                 None | Some(_) => break,
             }
         }

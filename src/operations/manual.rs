@@ -1,12 +1,11 @@
-//! Tables in `docs/reference/` and files of packages that are generated from the code, so that they
-//! can't differ from it. A test compares each of them; with `UPDATE_DOCS=1` the test writes the
-//! file.
+//! Tables in `docs/reference/` and files of packages that are generated from the code. A test
+//! compares each of them with the code; with `UPDATE_DOCS=1` the test writes the file instead.
 
 use std::{env, fs};
 
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference");
 
-/// Checks that a file of the repository is `text`.
+/// Checks that a file of the repository has the content `text`.
 pub(crate) fn is_file(path: &str, text: &str) {
     let at = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
     if fs::read_to_string(&at).is_ok_and(|kept| kept == text) {
@@ -18,8 +17,8 @@ pub(crate) fn is_file(path: &str, text: &str) {
     panic!("{path} differs from what the code declares; UPDATE_DOCS=1 writes it");
 }
 
-/// Checks that the page `name` of the reference has `table` between `<!-- NAME: ... -->` and `<!--
-/// /NAME -->`.
+/// Checks that the page `name` of the reference has `table` between the lines `<!-- NAME: ... -->`
+/// and `<!-- /NAME -->`.
 pub(crate) fn holds(name: &str, table: &str) {
     let path = format!("{REFERENCE}/{name}.md");
     let text = fs::read_to_string(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Information for a node's operators: metrics, status, the log. The features of administration
-//! have folders of their own beside this one (`quotas`, `tokens`, `layout` …).
+//! Information for a node's operators: metrics, status, the log. Each administrative feature has
+//! its own folder beside this one (`quotas`, `tokens`, `layout` …).
 //!
 //! ```text
 //!  metrics, status, snapshot, usage   the node's reports of itself

@@ -1,5 +1,5 @@
-//! Buffered output lines, written by a separate thread, so that a pipe that nobody reads, a full
-//! disk or a stalled terminal neither blocks nor ends the process.
+//! Buffered output lines. A separate thread writes them, so a pipe without a reader, a full disk or
+//! a stalled terminal neither blocks nor ends the process.
 //!
 //! ```text
 //!  any thread ─ line ─▶ waiting, up to WAITING_BYTES ─▶ one thread ─ write ─▶ stderr, stdout
@@ -17,17 +17,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Limit on the bytes of waiting lines, 1 MiB: several seconds of a log at its busiest.
+/// Limit on the bytes of waiting lines: 1 MiB, several seconds of a very busy log.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// Number of bytes that a pipe takes atomically (PIPE_BUF). Lines of several processes that share a
-/// pipe are not mixed up as long as no write is longer than this.
+/// Number of bytes that a pipe accepts atomically (PIPE_BUF). If no write is longer, lines of
+/// several processes that share a pipe are not mixed.
 const WHOLE_BYTES: usize = 4096;
 
-/// Time limit for writing the last lines when the process ends.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time limit for the last lines when the process ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A file to which a separate thread writes lines. Clones share the file and the thread.
+/// A file to which a separate thread writes lines. All clones share the file and the thread.
 #[derive(Debug, Clone)]
 pub(crate) struct LineWriter(Arc<WriterState>);
 
@@ -40,11 +40,11 @@ struct WriterState {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<u8>,
-    /// True while the thread writes the lines that it has taken.
+    /// True while the thread writes lines that it removed from `waiting`.
     busy: bool,
     /// Number of lines dropped.
     dropped: u64,
-    /// Number of dropped lines that were not reported yet.
+    /// Number of dropped lines that are not reported yet.
     unreported: u64,
 }
 
@@ -58,10 +58,10 @@ impl State {
 
 impl LineWriter {
     /// Starts the writer thread `name`. After lines were dropped, `report` is called with their
-    /// number once `to` takes lines again; `report` may log the loss.
+    /// number as soon as `to` accepts lines again. `report` may log the loss.
     pub(crate) fn start(name: &str, to: &impl AsFd, report: fn(&Self, u64)) -> io::Result<Self> {
-        // A duplicate bypasses the standard library's handle, on whose lock other threads would
-        // wait.
+        // A duplicate bypasses the standard library's handle. Other threads would wait for the lock
+        // of that handle.
         let to = File::from(to.as_fd().try_clone_to_owned()?);
         let output = Self(Arc::default());
         let this = output.clone();
@@ -71,7 +71,7 @@ impl LineWriter {
         Ok(output)
     }
 
-    /// Queues whole lines. Never blocks on the reader.
+    /// Queues whole lines. Never waits for the reader.
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut state = self.lock();
         if state.waiting.len() + lines.len() > WAITING_BYTES {
@@ -82,11 +82,11 @@ impl LineWriter {
         }
     }
 
-    /// Waits up to `LAST_WORDS` for the queued lines to be written.
+    /// Waits until the queued lines are written, up to `FLUSH_TIMEOUT`.
     pub(crate) fn flush(&self) {
         let is_busy = |state: &mut State| state.busy || !state.waiting.is_empty();
-        // A timeout is ignored: nothing more can be done.
-        self.0.changed.wait_while_for(&mut self.lock(), is_busy, LAST_WORDS);
+        // A timeout is ignored, because nothing more can be done.
+        self.0.changed.wait_while_for(&mut self.lock(), is_busy, FLUSH_TIMEOUT);
     }
 
     /// Returns the number of lines dropped so far.
@@ -118,8 +118,8 @@ impl LineWriter {
         }
     }
 
-    /// Waits for lines and takes them. Returns the number of lines that were dropped after them and
-    /// are not reported yet.
+    /// Waits for lines, and moves them into `lines`. Returns the number of lines that were dropped
+    /// after them and are not reported yet.
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
         let none = |state: &mut State| state.waiting.is_empty();
@@ -138,7 +138,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes as much as possible, blocking on a slow reader; returns the number of bytes written.
+    /// Writes as much as possible, and waits for a slow reader. Returns the number of bytes
+    /// written.
     fn write(&mut self, lines: &[u8]) -> usize {
         if self.torn && self.write_some(b"\n").is_err() {
             return 0;
@@ -170,7 +171,7 @@ impl Writer {
     }
 }
 
-/// Returns as many whole lines as fit an atomic write, or else one longer line.
+/// Returns as many whole lines as fit into an atomic write, or one line that is longer.
 fn whole_lines(lines: &[u8]) -> &[u8] {
     let (within, beyond) = lines.split_at(lines.len().min(WHOLE_BYTES));
     if beyond.is_empty() {

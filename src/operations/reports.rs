@@ -1,5 +1,5 @@
-//! A node's reports about itself, and requests for admin work. Reports come from memory and never
-//! wait for the disk.
+//! A node's reports about itself, and requests for administrative work. Reports come from memory,
+//! and never wait for the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) enum Readiness {
     Removed,
     /// Each other member refuses this node, because its data is of another cluster.
     OtherCluster,
-    /// The node accepts no writes, for this reason.
+    /// The node accepts no writes. The text is the reason.
     Failed(String),
 }
 
@@ -85,12 +85,12 @@ impl Reports {
         metrics::to_plain_text(&self.metrics())
     }
 
-    /// Requests a repair round that compares everything written so far; returns its number, or
-    /// `None` if there are no other nodes.
+    /// Requests a repair round that compares all records written so far. Returns its number; `None`
+    /// if there are no other nodes.
     pub(crate) fn repair(&self, full: bool) -> Option<u64> {
         let Node { shared, db, .. } = &*self.0;
         let holds_all = usize::from(shared.view().topology.default_copies()) == shared.nodes();
-        // Records that only other nodes hold may be newer than any record here.
+        // Records that this node does not have may be newer than all its records.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
         (!shared.is_alone()).then(|| shared.repair.rounds.request_round(full, up_to))
@@ -101,19 +101,18 @@ impl Reports {
         Repair::of(&self.0)
     }
 
-    /// Returns the secrets with which the cluster's nodes authenticate each other.
+    /// Returns the cluster secrets, by which nodes authenticate each other.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.0.secrets
     }
 
-    /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
-    /// why the node can't join.
+    /// Answers a node that belongs to no cluster and asks to join this cluster. An error is the
+    /// reason why the node can't join.
     pub(crate) fn answer_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
         joining::answers::answer_join(&self.0, asker)
     }
 
-    /// Returns the joining node with this name. An error lists the names of the nodes that ask to
-    /// join.
+    /// Returns the joining node `name`. The error lists the names of the nodes that ask to join.
     pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
         let (node, name) = (&self.0, name.to_owned());
         if let Some(member) = self.known_layout().named(&name) {
@@ -130,7 +129,7 @@ impl Reports {
         LayoutStatus::of(&self.0)
     }
 
-    /// Returns the last layout that this node knows to be decided.
+    /// Returns the latest layout of which this node knows that it was decided.
     pub(crate) fn known_layout(&self) -> Arc<Layout> {
         self.0.shared.membership.layouts.known()
     }
@@ -142,12 +141,12 @@ impl Reports {
     }
 
     /// Returns the reason why members, tokens and quotas can't be changed yet: the cluster has not
-    /// begun. `None` = changes are possible.
-    pub(crate) fn not_begun(&self) -> Option<String> {
-        access::not_begun(&self.0)
+    /// begun. `None` if they can be changed.
+    pub(crate) fn reason_not_begun(&self) -> Option<String> {
+        access::reason_not_begun(&self.0)
     }
 
-    /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes,
+    /// Plans a change, and stores the plan; `None` if the node is about to stop. With many nodes,
     /// planning takes seconds.
     pub(crate) async fn plan(
         &self,
@@ -156,7 +155,8 @@ impl Reports {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
             let base = node.shared.membership.layouts.known();
-            // A joining node knows the other nodes' URLs only from the layout.
+            // This node may have newer URLs of the members than the layout. A joining node learns
+            // URLs only from the layout.
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
             let planned = base.planned(&change, |name| node.voter_of(name))?;
@@ -172,7 +172,7 @@ impl Reports {
         tokens::status::list(&self.0)
     }
 
-    /// Creates a token, which all nodes know soon afterwards.
+    /// Creates a token. All nodes learn of it soon afterwards.
     pub(crate) async fn create_token(&self, wanted: NewToken) -> Result<TokenMade, ChangeError> {
         tokens::status::create(&self.0, wanted).await
     }
@@ -197,29 +197,29 @@ impl Reports {
         quotas::status::remove(&self.0, prefix).await
     }
 
-    /// Returns the layout that undoes the change under way, if it can be undone.
+    /// Returns the layout that undoes the current change; `None` if it can't be undone.
     pub(crate) fn abort_layout(&self, known: &Layout) -> Option<Layout> {
         known.aborted(|name| self.0.voter_of(name))
     }
 
-    /// Returns a plan made by this node.
+    /// Returns the plan `id` of this node; `None` if this node does not have it.
     pub(crate) fn find_plan(&self, id: u128) -> Option<Arc<Layout>> {
         self.0.plans.find(id)
     }
 
-    /// Returns the last change that this node proposed to the metadata quorum: the id of its plan,
-    /// and its progress.
+    /// Returns the id and the progress of the last plan that this node proposed to the metadata
+    /// quorum; `None` if it proposed no plan.
     pub(crate) fn change(&self) -> Option<(u128, Progress)> {
         let change = self.0.shared.membership.layouts.change()?;
         Some((change.layout.id(), change.progress))
     }
 
-    /// Proposes a plan for decision; [`Reports::layout`] reports the progress.
+    /// Proposes a plan for decision. [`Reports::layout`] reports the progress.
     pub(crate) async fn apply(&self, plan: Arc<Layout>) {
         task::dispatch(&self.0, BackgroundEvent::Propose(plan).into()).await;
     }
 
-    /// Requests a compaction of the whole store; returns its number.
+    /// Requests a compaction of the whole store. Returns its number.
     pub(crate) fn compact(&self) -> u64 {
         self.0.db.request_compaction()
     }
@@ -234,7 +234,8 @@ impl Reports {
         StoreFormats::of(&self.0.db)
     }
 
-    /// Raises the store to this format, durably, unless it has a later one; returns its format.
+    /// Raises the store to `format`, durably, unless it has this or a later format. Returns the
+    /// store's format.
     pub(crate) async fn raise_format(&self, format: u32) -> Result<u32, RaiseError> {
         let node = Arc::clone(&self.0);
         let raised = task::off_the_loop(move || {
@@ -260,13 +261,13 @@ impl Reports {
         Snapshot::take(&self.0, &stats, status)
     }
 
-    /// Returns the names of the values in [`Reports::past`], in their order.
+    /// Returns the names of the values in [`Reports::past`], in the same order.
     pub(crate) fn past_fields(&self) -> Vec<String> {
         history::samples::fields(&self.0)
     }
 
-    /// Returns up to `most` stored samples, one a second, from number `from` on, and the number
-    /// that follows the last of them.
+    /// Returns up to `most` stored samples from number `from` on, one per second, and the number of
+    /// the sample after them.
     pub(crate) fn past(&self, from: u64, most: usize) -> (Vec<PastSecond>, u64) {
         let (samples, next) = self.0.history.from(from, most);
         (
@@ -294,7 +295,7 @@ impl Reports {
     }
 }
 
-/// Returns the node's status, with `stats` as its store's part.
+/// Returns the node's status. `stats` is the store's part of it.
 fn status(node: &Node, stats: lsm::Stats) -> Status {
     let micros_until_accepted = node.shared.clock.micros_until_accepted(clocks::now());
     Status {
@@ -324,7 +325,8 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
     }
 }
 
-/// Returns the period in which the node may have forgotten idempotency keys, and the reason.
+/// Returns the period in which the node may have forgotten idempotency keys, and the reason; `None`
+/// if it has forgotten none.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
     let ForgottenIdempotency { until_micros, why } = node.shared.forgotten_idempotency()?;
     let reason = match why {
@@ -335,7 +337,7 @@ fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
 }
 
 /// Returns the settings that affect performance, by the names of their flags. The number of
-/// replicas is the one in force, which a plan may have changed.
+/// replicas is that of the layout in force, because a plan may have changed it.
 fn settings(node: &Node) -> BTreeMap<String, Value> {
     let config = &node.config;
     let sync = match config.sync {
@@ -359,7 +361,7 @@ fn settings(node: &Node) -> BTreeMap<String, Value> {
     all.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Returns the node's membership state in the words of the API.
+/// Returns the node's membership state, in the words of the JSON.
 fn membership(node: &Node) -> Membership {
     let membership = &node.shared.membership.state;
     match membership.state() {

@@ -1,5 +1,6 @@
-//! Snapshots of a node, sent to each dashboard once a second: `/v0/status`, and monotonic counters,
-//! whose differences the page computes. Only the page of the same release reads snapshots.
+//! Snapshots of a node, sent to each dashboard once a second. A snapshot has `/v0/status`, and
+//! monotonic counters from which the page computes differences. A node and its page are of one
+//! release.
 
 use serde::Serialize;
 
@@ -16,17 +17,17 @@ use crate::settings::memory::OUTSIDE_BYTES;
 pub(crate) struct Snapshot {
     /// The node's wall clock, in milliseconds since 1970.
     at_ms: u64,
-    /// Milliseconds since recovery began; the page computes rates from differences of this time.
+    /// Milliseconds since recovery began. The page computes rates from differences of this time.
     up_ms: u64,
     status: Status,
-    /// Default number of replicas of a key, and the number of members of the cluster.
+    /// Default number of replicas of a key, and number of members of the cluster.
     copies: u8,
     members: usize,
     loops: usize,
     cpu_ms: u64,
     connections: u64,
     max_connections: usize,
-    /// Upper bound of the first latency bucket in nanoseconds, and the number of buckets for each
+    /// Upper bound of the first latency bucket in nanoseconds, and number of buckets of each
     /// doubling.
     first_nanos: u64,
     per_doubling: usize,
@@ -38,29 +39,29 @@ pub(crate) struct Snapshot {
     peer_bytes: u64,
 }
 
-/// Requests of one kind.
+/// Counts and latencies of requests of one kind.
 #[derive(Debug, Serialize)]
 struct RequestFigures {
     kind: &'static str,
-    /// Number of answers by status, for statuses that have occurred; 0 = any other status.
+    /// Number of answers by status, for statuses that have occurred; status 0 = any other status.
     statuses: Vec<(u16, u64)>,
     latency: Vec<u64>,
 }
 
-/// A queue's depth and its bound.
+/// The depth of a queue, and its maximum depth.
 #[derive(Debug, Serialize)]
 pub(crate) struct Queue {
     name: &'static str,
     unit: &'static str,
     pub(crate) depth: u64,
-    /// Maximum depth; 0 = the bound is another limit.
+    /// Maximum depth; 0 = another limit bounds the queue.
     bound: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct Memory {
     resident: u64,
-    /// The budget of `--memory`, plus the allowance for memory outside it.
+    /// The budget of `--memory`, plus the allowance for memory outside of the budget.
     limit: u64,
     parts: Vec<SnapshotPart>,
 }

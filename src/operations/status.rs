@@ -1,5 +1,5 @@
 //! Status of one node, the JSON of `GET /v0/status`, and of all nodes together, the JSON of `GET
-//! /v0/cluster`, which `kvorum status` shows. A node leaves out fields that it does not know.
+//! /v0/cluster`, which `kvorum status` shows. A node omits fields with unknown values.
 
 use std::collections::BTreeMap;
 use std::ops::Not;
@@ -11,10 +11,10 @@ use super::words::words;
 use crate::finalize::status::StoreFormats;
 use crate::repair::status::Repair;
 
-/// The status of all nodes, as collected by one of them.
+/// The status of all nodes, collected by one of them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cluster {
-    /// Name of the node that asked the others.
+    /// Name of the node that collected the status.
     pub(crate) asked: String,
     /// The nodes of the metadata quorum (the council), as the asking node knows them.
     #[serde(default)]
@@ -30,40 +30,38 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// The node's URL.
     pub(crate) url: String,
-    /// True if the node answered the node that asked.
+    /// True if the node answered the collecting node.
     pub(crate) up: bool,
     /// The reason why the node did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// True if the node was not asked, because the asking node was removed from the cluster: a
+    /// True if the node was not asked, because the collecting node was removed from the cluster. A
     /// removed node connects to no other node.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub(crate) not_asked: bool,
-    /// True if the node answered, but refused the proof of the asking node: their clocks or their
-    /// secrets differ. The status of the refusing node is unknown.
+    /// True if the node answered, but refused the proof of the collecting node, because their
+    /// clocks or secrets differ. The status of the refusing node is unknown.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub(crate) refuses_proof: bool,
-    /// Id of the cluster to which the answering node belongs, if it is not this cluster: another
-    /// node runs at the URL.
+    /// Id of the cluster of the node that answered at the URL, if it is not this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) other_cluster_id: Option<String>,
     /// Number of answering nodes that have a connection to this node.
     pub(crate) reached_by: usize,
-    /// An answering node that has no connection to this node, if there is one.
+    /// A node that answered, but has no connection to this node; missing = no such node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unreached_by: Option<Unreached>,
     /// Number of hints that other nodes keep for this node.
     pub(crate) hints: u64,
-    /// Clock skew in microseconds, positive if ahead. The value is the last measurement of the
-    /// nearest node among those whose clocks agree with most others.
+    /// Clock skew in microseconds, positive if ahead, measured by the nearest node whose clock
+    /// agrees with most others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_skew_us: Option<i64>,
-    /// The clocks from which the node's clock differs by more than the asking node's
-    /// `--max-clock-skew`; missing = the clock agrees with most others, or the asking node has not
-    /// compared it.
+    /// The clocks from which the node's clock differs by more than the collecting node's
+    /// `--max-clock-skew`; missing = the clock agrees with most others, or was not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_differs: Option<ClockDiffers>,
-    /// The node's status without `peers`, which the other rows sum up.
+    /// The node's status without `peers`, which is summed up in the other rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
 }
@@ -73,9 +71,9 @@ pub(crate) struct Row {
 pub(crate) struct Unreached {
     /// Name of the node without the connection.
     pub(crate) node: String,
-    /// URL at which the node looks for the other node.
+    /// URL at which the node tries to reach the other node.
     pub(crate) url: String,
-    /// The reason why the node's last attempt to connect failed; missing = none has failed yet.
+    /// The reason why the node's last attempt to connect failed; missing = no attempt has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -89,15 +87,16 @@ pub(crate) struct Status {
     pub(crate) url: String,
     /// Version of the program.
     pub(crate) version: String,
-    /// The store's format, and those that the program writes.
+    /// The store's format, and the formats that the program writes.
     #[serde(flatten)]
     pub(crate) formats: StoreFormats,
-    /// Epoch of the layout in force, from 1 on; each change of the members increments it.
+    /// Epoch of the layout in force, from 1 on. Each decided change of the layout increments it.
     pub(crate) epoch: u64,
     /// Id of the node's cluster, in hexadecimal digits; missing = the nodes of a new cluster have
-    /// not all met yet.
+    /// not all connected yet.
     pub(crate) cluster_id: Option<String>,
-    /// Incarnation of the node's disk: a random number chosen when the data directory was created.
+    /// Incarnation of the data directory: a random number chosen at its creation, in hexadecimal
+    /// digits.
     pub(crate) incarnation: String,
     /// The node's membership state.
     pub(crate) membership: Membership,
@@ -111,33 +110,32 @@ pub(crate) struct Status {
     pub(crate) memory_bytes: u64,
     /// Settings that affect performance: numbers, sizes in bytes, words for times and modes.
     pub(crate) settings: BTreeMap<String, Value>,
-    /// Partitions, of 65,536, in which the node may lack writes for which no hint is kept: the
-    /// other nodes are streaming them to it.
+    /// Number of partitions, out of 65,536, in which the node may lack writes for which no hint is
+    /// kept. The other nodes stream their records to the node.
     pub(crate) partitions_to_repair: u32,
-    /// Period in which the node may have forgotten writes with an idempotency key, after a loss of
-    /// its disk or a move of keys to it; missing = the node has forgotten none.
+    /// Period in which the node may have forgotten writes with an idempotency key, after the loss
+    /// of its disk or a move of keys to it; missing = the node has forgotten none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forgotten_idempotency_keys: Option<ForgottenKeys>,
-    /// True if the node is in the metadata quorum without a vote: its disk was replaced, or its
-    /// directory copied, since it was seated.
+    /// True if the node is in the metadata quorum without a vote. Since the node got its seat, its
+    /// disk was replaced, or its directory was copied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lacks_vote: bool,
-    /// Estimated bytes of the store that compaction may drop for good: tombstones and expired
-    /// values.
+    /// Estimated number of bytes of tombstones and expired values that compaction may drop.
     pub(crate) purgeable_bytes: u64,
     /// Number of tables in which a read or a compaction found damage since the node's start.
     pub(crate) damaged_tables: u64,
     /// The repair rounds that the node drives; missing in a cluster of one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
-    /// Milliseconds for which the node issues no timestamps, because its last timestamps are ahead
-    /// of most other nodes' clocks while its own clock is not; missing = the node issues
-    /// timestamps.
+    /// Milliseconds for which the node issues no timestamps; missing = it issues timestamps. The
+    /// cause is that its last timestamps are ahead of most other nodes' clocks, but its own clock
+    /// is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timestamps_ahead_ms: Option<u64>,
-    /// True if the disk is full: writes are refused, or will be soon, until space is freed.
+    /// True if the disk is full. Writes are refused, or will be soon, until space is freed.
     pub(crate) disk_full: bool,
-    /// The reason why the node accepts no writes; missing = the node accepts them.
+    /// The reason why the node accepts no writes; missing = it accepts writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
     /// The other nodes of the cluster; missing in a [`Row`].
@@ -145,7 +143,7 @@ pub(crate) struct Status {
     pub(crate) peers: Option<Vec<Peer>>,
 }
 
-/// A period in which a node can't exclude that an idempotency key was used before.
+/// A period in which the node can't exclude that an idempotency key was used before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ForgottenKeys {
     /// End of the period, in milliseconds since 1970.
@@ -159,8 +157,7 @@ words! {
     pub(crate) enum ClockDiffers {
         /// Most other clocks, which agree with each other.
         FromMost = "from-most",
-        /// Some other clocks. No majority of the clocks agrees, so any of them may be the wrong
-        /// one.
+        /// Some other clocks. The clocks have no majority that agrees, so any clock may be wrong.
         FromSome = "from-some",
     }
 }
@@ -168,26 +165,28 @@ words! {
 words! {
     /// The reason why a node may have forgotten writes with an idempotency key.
     pub(crate) enum ForgottenReason {
-        /// The disk was lost, and the other nodes have not reported all keys that they remember.
-        LostDisk = "lost-disk",
-        /// Keys moved to the node, and their previous replicas did not report all keys that they
+        /// The disk was lost, and the other nodes have not reported all idempotency keys that they
         /// remember.
+        LostDisk = "lost-disk",
+        /// Keys moved to the node, and their previous replicas have not reported all idempotency
+        /// keys that they remember.
         Moved = "moved",
     }
 }
 
 words! {
-    /// Membership state: whether a node is authoritative, also for keys that it does not hold, and
-    /// the reason if it is not.
+    /// Membership state: whether a node is authoritative for missing keys, and the reason if it is
+    /// not.
     pub(crate) enum Membership {
         /// The node is authoritative.
         Member = "member",
-        /// Not authoritative yet: the node is asking the other nodes for their knowledge of it.
+        /// Not authoritative yet: the node is asking the other nodes for their knowledge of its
+        /// data directory.
         Starting = "starting",
         /// Not authoritative yet: the node is new.
         Joining = "joining",
-        /// Not authoritative yet: the disk was wiped, rolled back or has lost the end of its log;
-        /// data is streamed to the node.
+        /// Not authoritative yet: the disk was wiped or rolled back, or has lost the end of its
+        /// log. The other nodes stream data to the node.
         Rebuilding = "rebuilding",
         /// Not authoritative yet: the data directory may be an older copy.
         Verifying = "verifying",
@@ -198,20 +197,20 @@ words! {
     }
 }
 
-/// Another node, as this node sees it.
+/// Another node, according to this node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Peer {
     /// The peer's name, which is its identity.
     pub(crate) name: String,
     /// The peer's URL.
     pub(crate) url: String,
-    /// Incarnation of the peer's disk at the last handshake; empty = no handshake since this node's
-    /// start.
+    /// Incarnation of the peer's data directory at the last handshake; empty = no handshake since
+    /// this node's start.
     pub(crate) incarnation: String,
-    /// True if this node has a connection to the peer, which is kept even when idle.
+    /// True if this node has a connection to the peer. The connection is kept even when it is idle.
     pub(crate) up: bool,
-    /// The reason why the last attempt to connect to the peer failed; missing = there is a
-    /// connection, or none has failed yet.
+    /// The reason why the last attempt to connect to the peer failed; missing = a connection
+    /// exists, or no attempt has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// Round-trip time of the last answer, in microseconds; 0 = no answer yet.
@@ -220,14 +219,16 @@ pub(crate) struct Peer {
     pub(crate) clock_skew_us: i64,
     /// Number of hints that this node keeps for the peer.
     pub(crate) hints: u64,
-    /// Size of those hints, in bytes.
+    /// Size of the kept hints, in bytes.
     pub(crate) hint_bytes: u64,
-    /// Number of hints with timestamps too far ahead of the clock to be delivered yet.
+    /// Number of hints that can't be delivered yet, because their timestamps are too far ahead of
+    /// the clock.
     pub(crate) hints_ahead_of_clock: u64,
-    /// Number of writes that the peer missed and for which no hint was kept, since this node's
-    /// start.
+    /// Number of writes since this node's start that the peer missed, and for which no hint was
+    /// kept.
     pub(crate) hints_dropped: u64,
-    /// Partitions, of 65,536, in which the peer may lack such writes and does not know it yet.
+    /// Number of partitions, out of 65,536, in which the peer may lack writes without a hint, and
+    /// does not know it yet.
     pub(crate) partitions_to_repair: u32,
 }
 
@@ -237,7 +238,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Returns the status of a member that lacks nothing, with the fields in `more` replaced.
+    /// Returns the status of a member in a normal state. The fields in `more` replace its fields.
     pub(crate) fn status(more: Value) -> Status {
         let mut status = json!({
             "name": "a", "url": "http://h:1", "version": "0.1.0 (0123456789)", "store_format": 1,

@@ -1,5 +1,5 @@
 //! Output to stderr: the log of a node, and the last line of a command. A blocked or closed stderr
-//! neither blocks the process nor makes it fail.
+//! neither blocks nor fails the process.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::operations::output::LineWriter;
 use crate::settings::config::Logging;
 use crate::settings::values::LogFormat;
 
-/// The log and its format, once logging has started.
+/// The log and its format, set when logging starts.
 static LOG: OnceLock<(LineWriter, LogFormat)> = OnceLock::new();
 
-/// The format of lines before logging has started.
+/// The format of lines before logging starts.
 static EARLY_FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Sets the format of lines until logging starts.
@@ -51,14 +51,14 @@ pub(crate) fn log(logging: &Logging) -> io::Result<()> {
     Ok(())
 }
 
-/// A writer that passes on each logged event as one write.
+/// A writer that queues each logged event as a unit.
 #[derive(Clone, Copy)]
 struct Lines(&'static LineWriter);
 
 impl Write for Lines {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         // Names and keys in a line are untrusted, so control characters are escaped. Lines are
-        // UTF-8.
+        // expected to be UTF-8.
         match str::from_utf8(lines) {
             Ok(text) => self.0.push(visible(text).as_bytes()),
             Err(_) => self.0.push(lines),
@@ -71,7 +71,7 @@ impl Write for Lines {
     }
 }
 
-/// Prints a line after everything logged before, in the log's format.
+/// Prints a line in the log's format, after all lines logged earlier.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let line = line.to_string();
     let line = visible(&line);
@@ -82,7 +82,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
                 LogFormat::Json if tracing::enabled!(tracing::Level::ERROR) => {
                     tracing::error!("{line}");
                 }
-                // The last line is printed at any log level.
+                // The last line is printed at every log level.
                 LogFormat::Json => {
                     let line = serde_json::json!({ "level": "ERROR", "message": line.to_string() });
                     log.push(format!("{line}\n").as_bytes());
@@ -101,7 +101,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints a panic in the log's format. Without a log, in text format, `otherwise` prints it.
+/// Prints a panic in the log's format. Without a log, and in text format, `otherwise` prints it.
 pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookInfo<'_>)) {
     if LOG.get().is_none() && format() == LogFormat::Text {
         return otherwise(panic);
@@ -115,7 +115,7 @@ pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookI
     }
 }
 
-/// Waits up to a second for logged lines to be written, before the process ends.
+/// Waits up to a second until the logged lines are written. Called before the process ends.
 pub(crate) fn flush() {
     if let Some((log, _)) = LOG.get() {
         log.flush();

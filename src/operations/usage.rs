@@ -1,5 +1,5 @@
 //! Resource usage of a node, for `/metrics`, `/v0/status` and the dashboard: memory by part of the
-//! ledger (`settings/memory.rs`), processor time, disk.
+//! memory plan (`settings/memory.rs`), CPU time, disk.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::node::Node;
 use crate::settings::memory::MEMTABLES;
 
-/// A part of the memory ledger.
+/// A part of the memory plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryPart {
     /// Name of the part, used as a label.
@@ -21,8 +21,8 @@ pub(crate) struct MemoryPart {
     pub(crate) budget: u64,
 }
 
-/// Returns the parts of the ledger whose use is counted. Messages to and from other nodes are not
-/// counted: they are bounded where they wait.
+/// Returns the parts of the memory plan whose use is counted. Messages to and from other nodes are
+/// not counted, because each queue of them has its own limit.
 pub(crate) fn memory_parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
     let plan = &node.config.memory;
     let part = |name, used, budget| MemoryPart { name, used, budget };

@@ -1,7 +1,8 @@
-//! Enums of the words in a node's JSON, each declared once, for the node that writes them and for
-//! the commands that read them. An unknown word, of a later release, is kept and shown as received.
+//! Enums of the words in a node's JSON. Each enum is declared once, for the node that writes the
+//! words and for the commands that read them. An unknown word of a later release is kept and shown
+//! as received.
 
-/// Declares an enum of words, with a variant for any other word.
+/// Declares an enum of words, with a further variant for unknown words.
 macro_rules! words {
     ($(#[$about:meta])* $visible:vis enum $name:ident {
         $($(#[$of:meta])* $variant:ident = $word:literal,)+
@@ -31,9 +32,9 @@ pub(crate) use words;
 #[cfg(test)]
 mod tests {
     words! {
-        /// A taste in the test.
+        /// A taste, an example for the test.
         enum Taste {
-            /// A word of one part.
+            /// A word without spaces.
             Sweet = "sweet",
             /// A word with spaces.
             SweetAndSour = "sweet and sour",

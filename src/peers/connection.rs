@@ -1,6 +1,6 @@
-//! One connection to or from another node, after the handshake: the part to which a loop's tasks
-//! push messages. Its [`Driver`](super::driver::Driver) does the I/O, and each push wakes the
-//! driver.
+//! One connection to or from another node, after the handshake. A loop's tasks push messages to the
+//! connection. The connection's [`Driver`](super::driver::Driver) does the I/O, and each push wakes
+//! the driver.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::counters::clocks;
 pub(super) struct PeerConnection {
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
-    pub(super) way: Direction,
+    pub(super) direction: Direction,
     pub(super) machine: RefCell<Connection<MemoryReservation>>,
     driver: RefCell<Option<Waker>>,
 }
@@ -30,24 +30,24 @@ impl PeerConnection {
         facts: &Arc<PeerFacts>,
         counters: &Arc<Counters>,
         seen: &PeerSeen,
-        way: Direction,
+        direction: Direction,
     ) -> Rc<Self> {
         Rc::new(Self {
             counters: Arc::clone(counters),
             peer: seen.node,
-            way,
-            machine: RefCell::new(Connection::new(&facts.table, seen, way, clocks::now())),
+            direction,
+            machine: RefCell::new(Connection::new(&facts.table, seen, direction, clocks::now())),
             driver: RefCell::default(),
         })
     }
 
-    /// Returns true if the other node has asked for no more requests.
+    /// Returns true if the other node has asked this node to send no more requests.
     #[cfg(test)]
     pub(super) fn is_leaving(&self) -> bool {
         self.machine.borrow().is_leaving()
     }
 
-    /// Returns the number of bytes to be written.
+    /// Returns the number of unsent bytes.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.machine.borrow().waiting()
@@ -68,32 +68,32 @@ impl PeerConnection {
         self.wake();
     }
 
-    /// Tells the other node that this node accepts no more requests.
+    /// Announces to the other node that this node accepts no more requests.
     pub(super) fn goodbye(&self) {
         self.machine.borrow_mut().goodbye();
         self.wake();
     }
 
-    /// Sends a ping if one is due.
+    /// Sends a ping if a ping is due.
     pub(super) fn ping(&self, round: Round) {
         let turn = round.is_turn_of(self.peer);
         let mut machine = self.machine.borrow_mut();
         machine.ping(clocks::now(), turn, round.skips);
         let wakes = machine.closed().is_some() || machine.waiting() > 0;
         drop(machine);
-        // Most connections are idle, and get no ping in this round.
+        // Most connections are idle, and send nothing in this round.
         if wakes {
             self.wake();
         }
     }
 
-    /// Closes the connection once all data is written and the other node has closed it too.
+    /// Closes the connection once all data is written and the other node has closed its end.
     pub(super) fn finish(&self) {
         self.machine.borrow_mut().finish();
         self.wake();
     }
 
-    /// Closes the connection at once; data not yet written is lost.
+    /// Closes the connection at once. Unsent data is lost.
     pub(super) fn close(&self, why: &'static str) {
         self.machine.borrow_mut().close(why);
         self.wake();

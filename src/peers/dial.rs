@@ -1,4 +1,4 @@
-//! Dialing another node: TCP, an HTTP upgrade, the handshake.
+//! Dials another node: a TCP connection, an HTTP upgrade, and the handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -13,30 +13,31 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::facts::PeerFacts;
-use super::greet::{self, HANDSHAKE_TIME, Refusal};
+use super::greet::{self, HANDSHAKE_TIMEOUT, Refusal};
 use super::lookup::Lookups;
 use crate::counters::Counters;
 use crate::settings::members::authority_of;
 use crate::transport::{self, Stream};
 
-/// Time limit for a TCP connection, and for the lookup of a name. A node that is up accepts within
-/// a round trip, and the requests that wait for the connection have little more time than this.
-const CONNECT_TIME: Duration = Duration::from_millis(250);
+/// Time limit of a TCP connection, and of a name lookup. A running node accepts within a round
+/// trip, and the requests that wait for the connection have little more time.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Time limit for the rest of an answer that refuses the upgrade.
-const DETAIL_TIME: Duration = Duration::from_millis(250);
+/// Time limit for the rest of an answer that declines the upgrade.
+const DETAIL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Maximum length of such an answer, in bytes.
+/// Maximum length of an answer that declines the upgrade, in bytes.
 const PROBLEM_MAX: usize = 4096;
 
-/// Number of characters of such a refusal that are shown: the other end is not authenticated.
+/// Maximum number of characters of the decline that are logged, because its sender is not
+/// authenticated.
 const DETAIL_CHARS: usize = 400;
 
-/// A connection to a node that has authenticated.
+/// A connection to a node that has completed the handshake.
 pub(super) struct Connected {
     pub(super) stream: Stream,
     pub(super) seen: PeerSeen,
-    /// Bytes received behind the handshake.
+    /// Bytes received after the handshake.
     pub(super) rest: Vec<u8>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) enum DialError {
     Declined {
         /// The status line.
         line: String,
-        /// The reason that the answer gives.
+        /// The reason, from the problem document of the answer.
         detail: String,
     },
     #[error("{0}")]
@@ -61,8 +62,8 @@ pub(crate) enum DialError {
 }
 
 impl From<Refusal> for DialError {
-    fn from(unmet: Refusal) -> Self {
-        match unmet {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
             Refusal::Io(error) => Self::Io(error),
             Refusal::Refused(refused) => Self::Refused(refused),
         }
@@ -76,8 +77,14 @@ impl DialError {
         Some(refused.reason)
     }
 
-    /// Logs the error of dialing a peer at a URL, rate-limited.
-    pub(super) fn complain(&self, facts: &PeerFacts, counters: &Counters, peer: NodeId, url: &str) {
+    /// Logs the error of a dial to a peer's URL, at a limited rate.
+    pub(super) fn log_error(
+        &self,
+        facts: &PeerFacts,
+        counters: &Counters,
+        peer: NodeId,
+        url: &str,
+    ) {
         let (name, at) = (facts.name(peer), authority_of(url));
         match self {
             Self::Refused(HandshakeRefused { reason, text }) => {
@@ -101,23 +108,23 @@ impl DialError {
     }
 }
 
-/// Connects to a node's URL. The other end is not authenticated.
+/// Connects to the URL of a node. The node is not authenticated.
 pub(crate) async fn connect(url: &str, lookups: &Lookups) -> Result<Stream, DialError> {
     let authority = authority_of(url);
-    let addresses = lookups.addresses(authority, CONNECT_TIME).await;
-    let addresses = addresses.ok_or(DialError::Late(CONNECT_TIME))??;
-    let connecting = timeout(CONNECT_TIME, TcpStream::connect(&addresses[..])).await;
-    let stream = connecting.map_err(|_| DialError::Late(CONNECT_TIME))??;
+    let addresses = lookups.addresses(authority, CONNECT_TIMEOUT).await;
+    let addresses = addresses.ok_or(DialError::Late(CONNECT_TIMEOUT))??;
+    let connecting = timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await;
+    let stream = connecting.map_err(|_| DialError::Late(CONNECT_TIMEOUT))??;
     stream.set_nodelay(true)?;
     if !url.starts_with("https://") {
         return Ok(stream.into());
     }
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let shaken = timeout(HANDSHAKE_TIME, transport::connect(stream, host)).await;
-    Ok(shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??)
+    let handshake_outcome = timeout(HANDSHAKE_TIMEOUT, transport::connect(stream, host)).await;
+    Ok(handshake_outcome.map_err(|_| DialError::Late(HANDSHAKE_TIMEOUT))??)
 }
 
-/// Dials a node at a URL: connects, upgrades, and performs the handshake.
+/// Dials a node at `url`: connects, upgrades, and performs the handshake.
 pub(super) async fn dial(
     facts: &Arc<PeerFacts>,
     peer: NodeId,
@@ -126,7 +133,7 @@ pub(super) async fn dial(
     lookups: &Lookups,
 ) -> Result<Connected, DialError> {
     let mut stream = connect(url, lookups).await?;
-    let shaking = async {
+    let handshaking = async {
         let early = upgrade(&mut stream, authority_of(url)).await?;
         let mut hello = Vec::new();
         let identity = Arc::clone(&facts.table.identity);
@@ -134,12 +141,12 @@ pub(super) async fn dial(
         let handshake = handshake.bind_to_channel(stream.channel());
         greet::run_handshake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
     };
-    let shaken = timeout(HANDSHAKE_TIME, shaking).await;
-    let (seen, rest) = shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??;
+    let handshake_outcome = timeout(HANDSHAKE_TIMEOUT, handshaking).await;
+    let (seen, rest) = handshake_outcome.map_err(|_| DialError::Late(HANDSHAKE_TIMEOUT))??;
     Ok(Connected { stream, seen, rest })
 }
 
-/// Requests the upgrade; returns the bytes received behind the answer.
+/// Requests the upgrade. Returns the bytes received after the answer.
 async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialError> {
     stream.write_all(Upgrade::request(authority).as_bytes()).await?;
     stream.flush().await?;
@@ -152,7 +159,7 @@ async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialEr
             Ok(Some(rest)) => return Ok(rest),
             Ok(None) => input.clear(),
             Err(no_peer) => {
-                return Err(match timeout(DETAIL_TIME, problem_detail(stream, input)).await {
+                return Err(match timeout(DETAIL_TIMEOUT, problem_detail(stream, input)).await {
                     Ok(Some(detail)) => DialError::Declined { line: no_peer.0, detail },
                     _ => no_peer.into(),
                 });
@@ -161,8 +168,8 @@ async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialEr
     }
 }
 
-/// Returns the `detail` of a problem document, as a node sends with an error, or `None`. `input` is
-/// the part of the answer with the end of its header.
+/// Returns the `detail` of the problem document that a node sends with an error; `None` if there is
+/// none. `input` is the received part of the answer, up to the end of the header or further.
 async fn problem_detail(stream: &mut Stream, mut input: Vec<u8>) -> Option<String> {
     loop {
         let end = input.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;

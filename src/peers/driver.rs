@@ -1,12 +1,12 @@
-//! Reads and writes a connection's socket, in a task of its own.
+//! Reads and writes the socket of a connection, in its own task.
 //!
 //! ```text
 //!  socket ─▶ scratch ─▶ server::link::Connection ─▶ events ─▶ sink
 //!         ◀───────────── bytes to send
 //! ```
 //!
-//! A push wakes the driver. The driver runs after the tasks that were ready before, so that all
-//! messages pushed in one turn of the loop become one envelope and one `write`.
+//! A push wakes the driver. The driver runs after the tasks that are already ready, so all messages
+//! that they push in one turn of the loop become one envelope and one `write`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,7 +27,7 @@ use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::transport::Stream;
 
-/// Maximum number of reads of one connection before the loop's other connections run.
+/// Maximum number of reads of one connection before other connections of the loop run.
 const READS_PER_TURN: usize = 4;
 
 /// The reason why a connection ended.
@@ -43,29 +43,29 @@ pub(super) enum LinkEnd {
     Malformed(#[from] Malformed),
 }
 
-/// A pending reservation of memory.
+/// A pending memory reservation.
 type CallWaiter = Option<Pin<Box<dyn Future<Output = MemoryReservation>>>>;
 
-/// Reads and writes a connection's socket.
+/// Reads and writes the socket of a connection.
 pub(super) struct Driver {
     stream: Stream,
     connection: Rc<PeerConnection>,
-    /// Bytes received behind the handshake, until the first turn.
+    /// Bytes received after the handshake. The first turn processes them.
     rest: Vec<u8>,
-    /// A pending reservation for the long request being received.
+    /// The pending reservation for the long request that is being received.
     waiting: CallWaiter,
-    /// True once the socket is shut down for writing.
+    /// True once the socket was shut down for writing.
     finished: bool,
 }
 
-/// Access of the connection to the clock and to memory reservations while it processes input.
-struct HostAccess<'a, 'c> {
+/// The connection's access to the clock and to memory reservations, while it processes input.
+struct ConnectionHost<'a, 'c> {
     peers: &'a PeerConnections,
     cx: &'a mut Context<'c>,
     waiting: &'a mut CallWaiter,
 }
 
-impl Host for HostAccess<'_, '_> {
+impl Host for ConnectionHost<'_, '_> {
     type Reservation = MemoryReservation;
 
     fn now(&self) -> Now {
@@ -92,7 +92,7 @@ impl Host for HostAccess<'_, '_> {
 }
 
 impl Driver {
-    /// Creates a driver; `rest` are the bytes received behind the handshake.
+    /// Creates a driver. `rest` are the bytes received after the handshake.
     pub(super) fn new(stream: Stream, connection: Rc<PeerConnection>, rest: Vec<u8>) -> Self {
         Self { stream, connection, rest, waiting: None, finished: false }
     }
@@ -102,7 +102,7 @@ impl Driver {
         Rc::clone(&self.connection)
     }
 
-    /// Serves the connection until it ends; returns the reason.
+    /// Serves the connection to its end, and returns the reason of the end.
     pub(super) async fn run(mut self, peers: &PeerConnections) -> LinkEnd {
         poll_fn(|cx| {
             self.connection.set_waker(cx.waker());
@@ -123,11 +123,11 @@ impl Driver {
             let paused = self.is_paused()?;
             let read = !paused && self.read(cx, peers)?;
             if !read && self.waiting.is_some() {
-                // Memory may now be free for input that waited for it.
+                // Memory may have become free for input that waits for it.
                 self.process_input(&[], cx, peers)?;
             }
             self.flush(cx)?;
-            // Only this check notices that the connection has closed itself.
+            // `is_paused` is also the only check whether the connection has closed itself.
             let resumes = !self.is_paused()? && paused;
             if !read && !resumes {
                 return Ok(());
@@ -137,13 +137,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns true if reading is paused, and an error if the connection is closed.
+    /// Returns true if reading is paused; an error if the connection is closed.
     fn is_paused(&self) -> Result<bool, LinkEnd> {
         let machine = self.connection.machine.borrow();
         machine.closed().map_or(Ok(machine.is_paused()), |why| Err(LinkEnd::Closed(why)))
     }
 
-    /// Reads once; returns true if anything was received.
+    /// Reads once. Returns true if bytes were received.
     fn read(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<bool, LinkEnd> {
         let mut scratch = mem::take(&mut *peers.inner.scratch.borrow_mut());
         scratch.resize(ENVELOPE_MAX, 0);
@@ -172,16 +172,18 @@ impl Driver {
         cx: &mut Context<'_>,
         peers: &PeerConnections,
     ) -> Result<(), Malformed> {
-        let mut lent = HostAccess { peers, cx, waiting: &mut self.waiting };
+        let mut lent = ConnectionHost { peers, cx, waiting: &mut self.waiting };
         loop {
-            // The connection is not borrowed while the sink is called, because the sink may send
-            // and respond.
+            // The connection must not be borrowed during a call of the sink, because the sink may
+            // send messages on it.
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),
                 Some(ConnectionInput::Event(event)) => peers.dispatch(PeerInput::Event(event)),
                 Some(ConnectionInput::Later) => peers.dispatch(PeerInput::Later),
-                Some(ConnectionInput::Goodbye) if self.connection.way == Direction::Dialed => {
+                Some(ConnectionInput::Goodbye)
+                    if self.connection.direction == Direction::Dialed =>
+                {
                     if let Some(entry) = peers.entry(self.connection.peer) {
                         entry.link.borrow_mut().note_peer_leaving();
                     }
@@ -191,7 +193,7 @@ impl Driver {
         }
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as many bytes as the socket accepts.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEnd> {
         let PeerConnection { machine, counters, .. } = &*self.connection;
         let counts = &counters.peers;
@@ -199,7 +201,7 @@ impl Driver {
         while !self.finished {
             let bytes = machine.to_send(clocks::now);
             if bytes.is_empty() {
-                // TLS may have buffered the written data.
+                // TLS may have buffered written data.
                 match Pin::new(&mut self.stream).poll_flush(cx) {
                     Poll::Pending => break,
                     Poll::Ready(Err(error)) => return Err(LinkEnd::Broken(error)),

@@ -1,6 +1,6 @@
 //! The state of a node's peer connections that all its event loops share: which links are up, the
-//! URLs of the other nodes, why the last connection to each failed, and the memory budget for long
-//! requests of other nodes.
+//! URLs of the other nodes, the error of the last connection attempt to each node, and the memory
+//! budget for long requests of other nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::settings::members::authority_of;
 /// State of a node's peer connections that all event loops share.
 pub(crate) struct PeerFacts {
     pub(super) table: Arc<PeerTable>,
-    /// Memory budget for long requests of other nodes: *received* in
+    /// Memory budget for long requests of other nodes, called *received* in
     /// [`memory`](crate::settings::memory).
     pub(super) received: Arc<Budget>,
     pub(super) complaints: Complaints,
-    /// URLs that the settings list, by node name. They are tried before those of the layout,
-    /// because all nodes may have moved to other addresses at once.
+    /// URLs from the settings, by node name, which precede the URLs of the layout, because all
+    /// nodes may have moved to other addresses at once.
     listed: HashMap<String, String>,
     layout_urls: Mutex<LayoutUrls>,
     /// The last attempts to connect to nodes, where they failed.
@@ -41,19 +41,19 @@ struct DialFailure {
     refusal: Option<Reason>,
 }
 
-/// Listed nodes for which the layout's URL is in use: a plan may have told of an address that the
-/// settings do not list yet.
+/// Nodes with a URL in the settings for which the layout's URL is used instead. A layout change may
+/// have moved a node to an address that the settings do not list yet.
 #[derive(Default)]
 struct LayoutUrls {
-    /// Nodes that are dialed there next, because the listed URL failed last.
+    /// Nodes to dial next at the layout's URL, because the URL from the settings failed last.
     next: HashSet<NodeId>,
-    /// Nodes that were last reached there.
+    /// Nodes that were last reached at the layout's URL.
     reached: HashSet<NodeId>,
 }
 
 impl PeerFacts {
-    /// Creates the facts; `listed` are URLs by node name, and `received` is the memory budget for
-    /// other nodes' long requests.
+    /// Creates the facts. `listed` are URLs by node name. `received` is the memory budget for long
+    /// requests of other nodes.
     pub(crate) fn new(table: PeerTable, received: Budget, listed: HashMap<String, String>) -> Self {
         Self {
             table: Arc::new(table),
@@ -65,28 +65,29 @@ impl PeerFacts {
         }
     }
 
-    /// Returns what this node has observed of another node.
+    /// Returns this node's observations of another node.
     pub(crate) fn seen(&self, node: NodeId) -> Arc<Seen> {
         self.table.seen(node)
     }
 
-    /// Returns true if the node is this one, or a loop has a link to it that is up.
+    /// Returns true if the node is this node, or if a loop's link to the node is up.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.table.is_up(node)
     }
 
-    /// Returns the voter id of another node that is up: see [`PeerTable::voter_of`].
+    /// Returns the voter id of another node; `None` if the node is not up. See
+    /// [`PeerTable::voter_of`].
     pub(crate) fn voter_of(&self, node: NodeId) -> Option<VoterId> {
         self.table.voter_of(node)
     }
 
-    /// Returns the incarnation of a node's disk, if it is known.
+    /// Returns the incarnation of a node's data directory; `None` if it is unknown.
     pub(crate) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         self.table.incarnation(node)
     }
 
     /// Calls `say` to log a complaint about a peer, unless the same complaint was logged recently.
-    pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
+    pub(crate) fn log_complaint(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
         self.complaints.log_unless_recent(peer, what, say);
     }
 
@@ -103,21 +104,22 @@ impl PeerFacts {
         self.table.name(node)
     }
 
-    /// Returns the URL at which a node was last reached, or else is listed, or else has in the
-    /// layout, `http://HOST:PORT` or `https://…`; empty if the node has left.
+    /// Returns a node's URL, `http://HOST:PORT` or `https://…`. The result is the layout's URL if
+    /// the node was last reached there; otherwise the URL from the settings, or else from the
+    /// layout. Empty if the node has left.
     pub(crate) fn url(&self, node: NodeId) -> String {
         let is_reached = self.layout_urls.lock().reached.contains(&node);
         self.url_of(node, is_reached)
     }
 
-    /// Returns the URL at which to dial a node next.
+    /// Returns the URL at which the next dial of a node is attempted.
     pub(super) fn next_url(&self, node: NodeId) -> String {
         let is_next = self.layout_urls.lock().next.contains(&node);
         self.url_of(node, is_next)
     }
 
-    /// Returns a node's URL from the settings, or from the layout if `prefers_layout` is set or the
-    /// settings lack the node.
+    /// Returns a node's URL from the settings; from the layout if `prefers_layout` is set, or if
+    /// the settings do not list the node.
     fn url_of(&self, node: NodeId, prefers_layout: bool) -> String {
         let layout = self.table.shared.membership.layouts.active_layout();
         let decided = layout.node(node).map_or("", |node| &node.url);
@@ -127,7 +129,7 @@ impl PeerFacts {
         }
     }
 
-    /// Returns the reason why the last attempt to connect to a node failed, if it did.
+    /// Returns the error of the last attempt to connect to a node; `None` if the attempt succeeded.
     pub(crate) fn dial_error(&self, node: NodeId) -> Option<String> {
         self.dial_failures.lock().get(&node).map(|failure| failure.text.clone())
     }
@@ -138,9 +140,9 @@ impl PeerFacts {
         self.dial_failures.lock().get(&node)?.refusal
     }
 
-    /// Notes whether dialing a node at `url` succeeded. A URL that led to the node is kept. After a
-    /// failure the other one is next: that of the layout, or the listed one.
-    pub(super) fn note_dialed(&self, node: NodeId, url: &str, failure: Option<&DialError>) {
+    /// Records whether a dial of a node at `url` succeeded. A URL that reached the node is used
+    /// again. After a failure the node's other URL is next: from the layout or from the settings.
+    pub(super) fn record_dial(&self, node: NodeId, url: &str, failure: Option<&DialError>) {
         let mut dial_failures = self.dial_failures.lock();
         match failure {
             Some(error) => dial_failures
@@ -163,8 +165,8 @@ impl PeerFacts {
         authority_of(&self.url(node)).to_owned()
     }
 
-    /// Handles a refused handshake. Returns true if the refusal is the first that fences this node,
-    /// because another process has taken over its identity.
+    /// Processes a refused handshake. Returns true if it is the first refusal which shows that
+    /// another process has taken over this node's identity.
     pub(super) fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let fenced = self.table.is_fenced_by(peer, refused);
         if fenced {
@@ -173,14 +175,14 @@ impl PeerFacts {
         fenced
     }
 
-    /// Returns how far a node's wall clock is ahead of this node's, in microseconds: see
+    /// Returns the time by which a node's wall clock is ahead of this node's, in microseconds: see
     /// [`PeerTable::skew_micros`].
     pub(crate) fn skew_micros(&self, node: NodeId) -> i64 {
         self.table.skew_micros(node, clocks::now())
     }
 }
 
-/// Inserts a node into a set, or removes it.
+/// Inserts a node into a set, or removes it from the set.
 fn set_member(nodes: &mut HashSet<NodeId>, node: NodeId, is_member: bool) {
     if is_member {
         nodes.insert(node);

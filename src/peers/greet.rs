@@ -1,5 +1,5 @@
-//! Handshakes with incoming peer connections. An unauthenticated connection costs a task, a buffer
-//! of a few KiB and at most [`HANDSHAKE_TIME`].
+//! Handshakes of incoming peer connections. An unauthenticated connection costs a task and a buffer
+//! of a few KiB, for at most [`HANDSHAKE_TIMEOUT`].
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::facts::PeerFacts;
 use crate::transport::Stream;
 
 /// Time limit for a handshake, on either side.
-pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_micros(HANDSHAKE_MICROS);
 
-/// Maximum number of concurrent handshakes of incoming connections on one loop. Beyond it the
-/// oldest one is aborted: because peers complete a handshake in milliseconds, it is the least
-/// likely to be a peer's.
-const MAX_GREETING: usize = 64;
+/// Maximum number of concurrent handshakes of incoming connections on one loop. Above it the oldest
+/// handshake is aborted. Peers complete a handshake in milliseconds, so the oldest handshake is the
+/// least likely to be from a peer.
+const MAX_HANDSHAKES: usize = 64;
 
 /// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +33,14 @@ pub(crate) enum Refusal {
     Refused(HandshakeRefused),
 }
 
-/// Starts the handshake on `stream`, and serves the connection if the other end is a peer.
+/// Starts the handshake on `stream`, and serves the connection if the client is a peer. `read` is
+/// input that was already received.
 pub(crate) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
     let this = peers.clone();
     let task = tokio::task::spawn_local(async move { greet(&this, stream, read).await });
     let mut greeting = peers.inner.greeting.borrow_mut();
     greeting.retain(|task| !task.is_finished());
-    if greeting.len() >= MAX_GREETING
+    if greeting.len() >= MAX_HANDSHAKES
         && let Some(oldest) = greeting.pop_front()
     {
         peers.inner.counters.peers.unfinished.add(1);
@@ -50,17 +51,17 @@ pub(crate) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
 
 async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     let facts = &peers.inner.facts;
-    let shaking = async {
+    let handshaking = async {
         let handshake = Handshake::accept(Arc::clone(&facts.table.identity), nonce()?);
         let handshake = handshake.bind_to_channel(stream.channel());
         run_handshake(&mut stream, handshake, Vec::new(), read.to_vec()).await
     };
-    match timeout(HANDSHAKE_TIME, shaking).await {
+    match timeout(HANDSHAKE_TIMEOUT, handshaking).await {
         Ok(Ok((seen, rest))) => peers.accept(stream, seen, rest),
         Ok(Err(Refusal::Refused(refused))) => {
             peers.inner.counters.peers.refused.add(1);
             peers.note_refusal(None, &refused);
-            complain(facts, &stream, &refused);
+            log_refusal(facts, &stream, &refused);
         }
         // Nobody was refused. After a pause of this process, for example, the connections that wait
         // to be accepted are closed already.
@@ -68,13 +69,13 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     }
 }
 
-fn complain(facts: &PeerFacts, stream: &Stream, refused: &HandshakeRefused) {
+fn log_refusal(facts: &PeerFacts, stream: &Stream, refused: &HandshakeRefused) {
     let HandshakeRefused { reason, text } = refused;
     facts.complaints.log_unless_recent(None, reason.label(), || {
         let from =
             stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
-        // Anyone can send malformed data. For another reason only a node is refused that knows the
-        // secret, or believes that it should.
+        // Anyone can send malformed data. The other reasons apply only to nodes that know the
+        // secret, or that were started with a wrong secret.
         match reason {
             Reason::Malformed(_) => tracing::info!(from, "refused an unknown peer: {text}"),
             Reason::Removed => tracing::info!(from, "{text}"),
@@ -83,8 +84,8 @@ fn complain(facts: &PeerFacts, stream: &Stream, refused: &HandshakeRefused) {
     });
 }
 
-/// Runs a handshake to its end. `out` is sent first; `input` has already been received. Returns the
-/// peer, and the bytes received behind the handshake.
+/// Runs a handshake to its end. `out` is sent first; `input` was already received. Returns the
+/// peer, and the bytes received after the handshake.
 pub(crate) async fn run_handshake(
     stream: &mut Stream,
     mut handshake: Handshake,
@@ -111,11 +112,11 @@ pub(crate) async fn run_handshake(
     }
 }
 
-/// Returns fresh random bytes.
+/// Returns 32 random bytes from the kernel.
 pub(crate) fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; 32];
-    // The kernel never satisfies so small a request in part, and lets it wait only during its own
-    // start.
+    // For such a small request the kernel never returns fewer bytes, and blocks only while the
+    // system boots.
     if getrandom(&mut nonce, GetRandomFlags::empty())? < nonce.len() {
         return Err(io::Error::other("the kernel returned too few random bytes"));
     }

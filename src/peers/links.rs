@@ -1,5 +1,5 @@
-//! Dials the connections that a [`Link`](server::link::Link) asks for, and serves each of them
-//! until it ends.
+//! Dials the connections that a [`Link`](server::link::Link) requests, and serves each connection
+//! to its end.
 
 use std::rc::Rc;
 
@@ -14,17 +14,17 @@ use super::driver::Driver;
 use super::{PeerConnections, PeerInput};
 use crate::counters::clocks;
 
-/// Close reason for links to a node of another cluster.
+/// Close reason for connections with a node of another cluster.
 const FOREIGN: &str = "it belongs to another cluster";
 
-/// Close reason for connections with a node that has left.
+/// Close reason for connections with a node that has left the cluster.
 const LEFT: &str = "it is not a member of the cluster any more";
 
 /// The link to one peer.
 pub(super) type DialedLink = server::link::Link<AbortHandle, Rc<PeerConnection>>;
 
-/// Sends a message, or queues it until there is a connection. Returns false if the queue is full,
-/// or if the peer is leaving or has left the cluster.
+/// Sends a message, or queues it until a connection is up. Returns false if the queue is full, or
+/// if the peer is leaving or has left the cluster.
 pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> bool {
     let facts = &peers.inner.facts;
     let Some(entry) = peers.entry(peer) else { return false };
@@ -37,7 +37,7 @@ pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> b
     )
 }
 
-/// Dials the peer if there is no connection, without a message to send.
+/// Dials the peer if there is no connection, although no message waits.
 pub(super) fn dial_if_down(peers: &PeerConnections, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
     if let Some(entry) = peers.entry(peer) {
@@ -90,11 +90,11 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     let Some(entry) = peers.entry(peer) else { return };
     let url = facts.next_url(peer);
     let dialed = dial::dial(facts, peer, &url, kind, &entry.lookups).await;
-    facts.note_dialed(peer, &url, dialed.as_ref().err());
+    facts.record_dial(peer, &url, dialed.as_ref().err());
     let connected = match dialed {
         Ok(connected) => connected,
         Err(error) => {
-            error.complain(facts, &peers.inner.counters, peer, &url);
+            error.log_error(facts, &peers.inner.counters, peer, &url);
             if let DialError::Refused(refused) = &error {
                 peers.note_refusal(Some(peer), refused);
             }
@@ -109,7 +109,8 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     handle_link_end(&peers, peer, falls, false, &end.to_string());
 }
 
-/// Handles an established connection: sends the messages queued for it, and reports the peer as up.
+/// Processes an established connection: sends the messages that waited for it, and reports the peer
+/// as up. Returns `None` if the connection is not needed any more.
 fn handle_connected(
     peers: &PeerConnections,
     peer: NodeId,
@@ -140,8 +141,8 @@ fn handle_connected(
     Some(Driver::new(stream, connection, rest))
 }
 
-/// Handles the end of a link, or of an attempt to dial: closes all connections of the link, and
-/// reports the loss. Does nothing if the link has already fallen since `falls` falls.
+/// Processes the end of a link, or of a dial attempt: closes all connections of the link, and
+/// reports the loss. Does nothing if the link has already fallen since its count was `falls`.
 fn handle_link_end(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(entry) = peers.entry(peer) else { return };

@@ -1,4 +1,4 @@
-//! Lookups of the names in a peer's URLs.
+//! Lookups of the host names in a peer's URLs.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,26 +9,26 @@ use tokio::net::lookup_host;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-/// Most lookups that are kept for a peer: its URL in the settings and its URL in the layout may
-/// have different names.
+/// Maximum number of unfinished lookups of a peer, because a peer's URLs in the settings and in the
+/// layout may have different host names.
 const MAX_UNFINISHED: usize = 2;
 
-/// The lookups of one peer that did not end in time. The next call for the same name waits for the
-/// same lookup. With a new one for each call, a silent name server would occupy thread after
-/// thread; and a name server slower than a call's time limit would never be of use.
+/// The lookups of one peer that did not end in time. A later call for the same name waits for the
+/// same lookup. If each call began a new lookup, a silent name server would occupy more and more
+/// threads, and a name server slower than the time limit of a call would never deliver an address.
 #[derive(Default)]
 pub(crate) struct Lookups {
     unfinished: RefCell<Vec<Lookup>>,
 }
 
-/// A lookup of `HOST:PORT`. It occupies a thread of the runtime.
+/// A lookup of `HOST:PORT`. Each lookup occupies a thread of the runtime.
 struct Lookup {
     authority: String,
     task: JoinHandle<io::Result<Vec<SocketAddr>>>,
 }
 
 impl Lookups {
-    /// Returns the addresses of `HOST:PORT`, or `None` if the lookup takes longer than `limit`.
+    /// Returns the addresses of `HOST:PORT`; `None` if the lookup takes longer than `limit`.
     pub(super) async fn addresses(
         &self,
         authority: &str,
@@ -51,7 +51,7 @@ impl Lookups {
         let Ok(ended) = timeout(limit, &mut task).await else {
             let mut unfinished = self.unfinished.borrow_mut();
             if unfinished.len() == MAX_UNFINISHED {
-                // The peer's URL has changed since.
+                // The oldest lookup is of a URL that the peer no longer has.
                 unfinished.remove(0);
             }
             unfinished.push(Lookup { authority: authority.to_owned(), task });

@@ -11,10 +11,10 @@
 //!   └───────────────┘
 //! ```
 //!
-//! Each loop dials its own connections and serves those that it accepted, so that no message
-//! crosses from one thread to another. One loop of the process keeps a connection to each peer; the
-//! other loops dial on demand. [`server::link`] has the state machines of links and connections;
-//! this module adds sockets, clocks, tasks and memory.
+//! Each loop dials its own connections, and serves the connections that it accepted, so no message
+//! crosses threads. One loop of the process keeps a connection to each peer; the other loops dial
+//! on demand. [`server::link`] has the state machines of links and connections. This module adds
+//! sockets, clocks, tasks and memory.
 
 mod complaints;
 mod connection;
@@ -58,37 +58,37 @@ pub(crate) use lookup::Lookups;
 /// Interval of pings on each connection.
 const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
 
-/// Limit on the time for sending pending data when the node stops.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+/// Time limit for sending unsent data when the node stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Input from the other nodes.
 #[derive(Debug)]
 pub(crate) enum PeerInput {
     /// A protocol event, for the coordinator.
     Event(Event),
-    /// A connection was established, by either side, and the other node has authenticated.
+    /// A connection was established, by either side, and the other node is authenticated.
     PeerSeen {
         /// The node at the other end.
         peer: NodeId,
-        /// Incarnation of the other node's disk.
+        /// Incarnation of the other node's data directory.
         incarnation: Incarnation,
-        /// The other node's knowledge of this node's disk.
+        /// The other node's knowledge of this node's data directory; `None` if it has none.
         knows_us: Option<Claim>,
-        /// True if the other node has never known another disk of this node.
-        never_another: bool,
-        /// The other node's cluster; `None` = none yet.
+        /// True if the other node has never known another data directory of this node.
+        knew_only_this_disk: bool,
+        /// The other node's cluster; `None` if it has no cluster yet.
         cluster: Option<ClusterId>,
     },
-    /// Another node has a later layout than this one.
+    /// Another node has a later layout than this node.
     Later,
     /// This node is fenced.
     Fenced,
 }
 
-/// A receiver of the input from all connections.
+/// The receiver of the input from all connections.
 pub(crate) type EventSink = Rc<dyn Fn(PeerInput)>;
 
-/// One loop's connections to and from the other nodes. Clones share them.
+/// One loop's connections to and from the other nodes. All clones are the same connections.
 #[derive(Clone)]
 pub(crate) struct PeerConnections {
     inner: Rc<Inner>,
@@ -97,14 +97,14 @@ pub(crate) struct PeerConnections {
 struct Inner {
     facts: Arc<PeerFacts>,
     counters: Arc<Counters>,
-    /// The receiver of input. `close` removes it, because the receiver holds the owner of this
-    /// struct, and each would keep the other alive.
+    /// The receiver of input. `close` removes it, because the receiver owns the owner of this
+    /// struct, and neither of them would ever be dropped.
     sink: RefCell<Option<EventSink>>,
-    /// State for each peer, created on first use, and dropped once the peer leaves the cluster.
+    /// State of each peer, created at first use, and dropped after the peer leaves the cluster.
     entries: RefCell<BTreeMap<NodeId, Rc<PeerEntry>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
-    /// Memory reserved for the long records that replies will bring, by node and request.
-    fetching: RefCell<HashMap<(NodeId, u64), MemoryReservation>>,
+    /// Memory reserved for long records in replies, by node and request.
+    reply_reservations: RefCell<HashMap<(NodeId, u64), MemoryReservation>>,
     next_connection: Cell<u64>,
     /// Handshakes of incoming connections, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
@@ -113,9 +113,9 @@ struct Inner {
     waker: RefCell<Option<Waker>>,
     dispatching: Cell<bool>,
     leaving: Cell<bool>,
-    keeper: RefCell<Redialer>,
+    redialer: RefCell<Redialer>,
     pings: RefCell<Pings>,
-    /// Read buffer that all connections share, one at a time.
+    /// Read buffer shared by all connections. One connection uses it at a time.
     scratch: RefCell<Vec<u8>>,
 }
 
@@ -127,8 +127,8 @@ struct PeerEntry {
 }
 
 impl PeerConnections {
-    /// Creates a set without connections. Nothing of the set is borrowed while `sink` is called, so
-    /// `sink` may send and respond.
+    /// Creates a set without connections. The set is not borrowed during a call of `sink`, so
+    /// `sink` may send messages.
     pub(crate) fn new(facts: Arc<PeerFacts>, counters: Arc<Counters>, sink: EventSink) -> Self {
         Self {
             inner: Rc::new(Inner {
@@ -137,24 +137,25 @@ impl PeerConnections {
                 sink: RefCell::new(Some(sink)),
                 entries: RefCell::default(),
                 accepted: RefCell::default(),
-                fetching: RefCell::default(),
+                reply_reservations: RefCell::default(),
                 next_connection: Cell::new(0),
                 greeting: RefCell::default(),
                 waiting: RefCell::default(),
                 waker: RefCell::default(),
                 dispatching: Cell::new(false),
                 leaving: Cell::new(false),
-                keeper: RefCell::default(),
+                redialer: RefCell::default(),
                 pings: RefCell::default(),
                 scratch: RefCell::default(),
             }),
         }
     }
 
-    /// Runs periodic work and delayed dispatch, as a task of the loop. Never ends.
+    /// Runs the periodic work and the delayed dispatch, as a task of the loop. Never ends.
     pub(crate) async fn run(&self) {
         let mut ping = tokio::time::interval(PING_EVERY);
-        // After a pause, received answers are read before further pings can be counted as missed.
+        // After a pause, the node reads the answers that have arrived before it counts further
+        // pings as missed.
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -164,13 +165,15 @@ impl PeerConnections {
         }
     }
 
-    /// Keeps a connection to each peer from now on. Only one loop of the process calls this method.
+    /// Keeps a connection to each peer from now on. Only one loop of the process may call this
+    /// method.
     pub(crate) fn keep_all_connected(&self) {
-        self.inner.keeper.borrow_mut().begin();
+        self.inner.redialer.borrow_mut().begin();
     }
 
-    /// Sends a request. Dials the peer if there is no connection. The outcome is an event, never
-    /// during this call: a reply, the loss of the link, or [`Event::MessageDropped`].
+    /// Sends a request, and dials the peer if there is no connection. The outcome is a later event:
+    /// a reply, the loss of the link, or [`Event::MessageDropped`]. No outcome is reported during
+    /// this call.
     pub(crate) fn send(&self, peer: NodeId, message: Message) {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
@@ -179,22 +182,21 @@ impl PeerConnections {
         }
     }
 
-    /// Sends a read. Its answer is received into the reservation `room`, whose size is the limit of
-    /// the answer. A long record without a reservation, or with a withdrawn one, is discarded as it
-    /// arrives.
+    /// Sends a read. The answer is received into the reservation `room`, whose size limits the
+    /// answer. A long record without a reservation is discarded as it arrives.
     pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: MemoryReservation) {
-        self.inner.fetching.borrow_mut().insert((peer, message.id), room);
+        self.inner.reply_reservations.borrow_mut().insert((peer, message.id), room);
         self.send(peer, message);
     }
 
-    /// Withdraws the reservation of a fetch, unless the answer has used it already.
+    /// Withdraws the reservation of a fetch; `None` if the answer has used it already.
     pub(crate) fn take_reservation(&self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
-        let mut fetching = self.inner.fetching.borrow_mut();
-        // Nearly always there are no reservations.
-        if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }
+        let mut reply_reservations = self.inner.reply_reservations.borrow_mut();
+        // In nearly all calls there is no reservation.
+        if reply_reservations.is_empty() { None } else { reply_reservations.remove(&(peer, id)) }
     }
 
-    /// Replies to a request, if the connection that it came on is still open.
+    /// Replies to a request, if the connection of the request is still open.
     pub(crate) fn respond(&self, connection: ConnectionId, id: u64, reply: Reply) {
         let connection = self.inner.accepted.borrow().get(&connection.0).map(Rc::clone);
         if let Some(connection) = connection {
@@ -202,7 +204,7 @@ impl PeerConnections {
         }
     }
 
-    /// Opens a connection to a node for a purpose other than messages. The other end is not
+    /// Opens a connection to a node for something other than protocol messages. The node is not
     /// authenticated.
     pub(crate) async fn connect_to(&self, peer: NodeId) -> Result<Stream, DialError> {
         let left = || io::Error::other("it has left the cluster");
@@ -210,8 +212,8 @@ impl PeerConnections {
         connect(&self.inner.facts.url(peer), &entry.lookups).await
     }
 
-    /// Takes over a connection that was upgraded to the peer protocol (status 101). `read` is the
-    /// data received behind the upgrade request.
+    /// Takes over a connection that was upgraded to the peer protocol (status 101). `read` is input
+    /// received after the upgrade request.
     pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         greet::start(self, stream, read);
     }
@@ -221,8 +223,8 @@ impl PeerConnections {
         !self.connections().is_empty()
     }
 
-    /// Tells the other nodes that this node is about to stop and accepts no more requests. Requests
-    /// received before are answered.
+    /// Announces to the other nodes that this node is about to stop, and accepts no more requests.
+    /// Requests received earlier are answered.
     pub(crate) fn goodbye(&self) {
         self.inner.leaving.set(true);
         for connection in self.inner.accepted.borrow().values() {
@@ -230,15 +232,15 @@ impl PeerConnections {
         }
     }
 
-    /// Closes all connections once their pending data is sent, or after `LAST_WORDS`. The sink gets
-    /// no more input.
+    /// Closes all connections after their unsent data is sent, or after `CLOSE_TIMEOUT`. The sink
+    /// receives no more input.
     pub(crate) async fn close(&self) {
         self.inner.leaving.set(true);
         self.inner.sink.borrow_mut().take();
         let connections = self.connections();
         connections.iter().for_each(|connection| connection.finish());
         let begun = Instant::now();
-        while !self.connections().is_empty() && begun.elapsed() < LAST_WORDS {
+        while !self.connections().is_empty() && begun.elapsed() < CLOSE_TIMEOUT {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         for greeting in self.inner.greeting.borrow_mut().drain(..) {
@@ -249,7 +251,7 @@ impl PeerConnections {
         }
     }
 
-    /// Returns the state for a peer; `None` = the peer has left the cluster.
+    /// Returns the state of a peer; `None` if the peer has left the cluster.
     fn entry(&self, peer: NodeId) -> Option<Rc<PeerEntry>> {
         if let Some(entry) = self.inner.entries.borrow().get(&peer) {
             return Some(Rc::clone(entry));
@@ -278,14 +280,14 @@ impl PeerConnections {
             connection.ping(round);
         }
         if !self.inner.leaving.get() {
-            let due = self.inner.keeper.borrow_mut().due(&facts.table, clocks::mono_micros());
+            let due = self.inner.redialer.borrow_mut().due(&facts.table, clocks::mono_micros());
             for peer in due {
                 links::dial_if_down(self, peer);
             }
         }
     }
 
-    /// Serves a connection that an authenticated node has dialed.
+    /// Serves a connection that an authenticated node has dialed to this node.
     fn accept(&self, stream: Stream, seen: PeerSeen, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
@@ -310,8 +312,9 @@ impl PeerConnections {
 
     fn dispatch_seen(&self, seen: PeerSeen) {
         self.inner.facts.table.saw(&seen);
-        let PeerSeen { node: peer, incarnation, knows_us, never_another, cluster, .. } = seen;
-        let seen = PeerInput::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        let PeerSeen { node: peer, incarnation, knows_us, knew_only_this_disk, cluster, .. } = seen;
+        let seen =
+            PeerInput::PeerSeen { peer, incarnation, knows_us, knew_only_this_disk, cluster };
         self.dispatch(seen);
     }
 
@@ -332,7 +335,8 @@ impl PeerConnections {
         }
     }
 
-    /// Passes input to the sink, after the queued input. The caller must not hold a borrow.
+    /// Passes input to the sink, after the queued input. The caller must not hold a borrow of this
+    /// state.
     fn dispatch(&self, what: PeerInput) {
         let inner = &self.inner;
         if inner.dispatching.get() || !inner.waiting.borrow().is_empty() {
@@ -352,7 +356,8 @@ impl PeerConnections {
         }
     }
 
-    /// Queues input for the sink, which `run` calls soon: the caller may hold a borrow.
+    /// Queues input for the sink; `run` passes it on soon. The caller may hold a borrow of this
+    /// state.
     fn queue_for_sink(&self, what: PeerInput) {
         self.inner.waiting.borrow_mut().push_back(what);
         if let Some(waker) = self.inner.waker.borrow_mut().take() {

@@ -1,4 +1,4 @@
-//! Authentication of page requests between nodes, by the cluster's secret, because a node has no
+//! Authentication of page requests between nodes by the cluster's secret, because a node has no
 //! token. Nodes do not verify TLS certificates, so over TLS the answering node proves itself too.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!  200 ¶ X-Kvorum-Node: PROOF ◀─ PROOF covers NONCE and the TLS connection
 //! ```
 //!
-//! A replayed request is refused: the asked node remembers each NONCE for as long as it accepts the
-//! TIME of the request.
+//! A replayed request is refused: the asked node remembers each NONCE for as long as it would
+//! accept the request's TIME.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,25 +20,25 @@ use protocol::handshake::{Channel, Nonce, Secret, Secrets};
 use super::greet::nonce;
 use crate::joining::message::{hex, unhex};
 
-/// Header that carries the proof.
+/// Header with the proof.
 pub(crate) const HEADER: &str = "x-kvorum-node";
 
-/// Maximum difference between the two nodes' clocks, in milliseconds. A clock that is further off
-/// is reported by the links of its peers, and must be corrected.
+/// Maximum difference between the clocks of two nodes, in milliseconds. If a clock is further off,
+/// the links of its peers report it, and an operator must correct it.
 pub(crate) const WINDOW_MS: u64 = 60_000;
 
-/// Maximum number of remembered proofs: more than a dashboard and `kvorum status` in a loop cause
+/// Maximum number of remembered proofs. A dashboard and `kvorum status` in a loop cause fewer, even
 /// in a cluster of hundreds of nodes.
 const MAX_SEEN: usize = 16_384;
 
 const ASKS: &[u8] = b"kvorum-ask/1";
 const ANSWERS: &[u8] = b"kvorum-ask/1 answer";
 
-/// The accepted proofs: time of arrival in milliseconds since 1970, and nonce.
+/// The accepted proofs, each with its time of arrival in milliseconds since 1970, and its nonce.
 #[derive(Debug, Default)]
 pub(crate) struct Proofs(Mutex<VecDeque<(u64, Nonce)>>);
 
-/// The proof of a page request, and the state that verifies the answer.
+/// The proof of a page request, and the state that verifies the answer's proof.
 #[derive(Debug)]
 pub(crate) struct PageProof {
     /// Value of the header [`HEADER`].
@@ -63,8 +63,9 @@ impl PageProof {
         Ok(Self { header, nonce, secret, channel })
     }
 
-    /// Returns true if a node of the cluster answered. Without TLS there is nothing to verify: an
-    /// attacker in the middle could change the page even if the answer had a proof.
+    /// Returns true if `header` proves that a node of the cluster answered. Without TLS it always
+    /// returns true, because an attacker in the middle could change the page even if the answer had
+    /// a proof.
     pub(crate) fn is_answered(&self, header: Option<&str>) -> bool {
         let Some(channel) = &self.channel else { return true };
         let proof = header.and_then(unhex).unwrap_or_default();
@@ -84,7 +85,7 @@ fn parts<'a>(
 
 impl Proofs {
     /// Verifies the proof of a request to node `name` for `target`. Returns the header of the
-    /// answer, or `None` if the proof is invalid. Each proof is accepted once.
+    /// answer; `None` if the proof is invalid. A proof is valid once.
     pub(crate) fn take(
         &self,
         secrets: &Secrets,
@@ -101,9 +102,9 @@ impl Proofs {
         }
         let secret = secrets.find(|secret| secret.is_proven(ASKS, &parts, &proof))?;
         let mut seen = self.0.lock();
-        // The time in a proof is at most one window from its arrival. Once the arrival is more than
-        // two windows from now, the time is refused, so the nonce can be forgotten. A proof that
-        // arrived while this clock was ahead may have its arrival after now.
+        // The time in a proof differs by at most one window from its arrival. If the arrival is
+        // more than two windows from now, the proof's time is outside the window, so its nonce can
+        // be forgotten. If this clock was ahead at the arrival, the arrival may be later than now.
         while seen.front().is_some_and(|(came_ms, _)| came_ms.abs_diff(now_ms) > 2 * WINDOW_MS) {
             seen.pop_front();
         }
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn by_tls_who_answers_shows_that_it_knows_the_secret() {
+    fn over_tls_the_answering_node_proves_that_it_knows_the_secret() {
         let ours = secrets("open sesame, please");
         let asked = ("b", "/v0/status");
         let asks = |channel| PageProof::new(ours.own().unwrap(), channel, asked, NOW).unwrap();

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! A replica counts each record that it stores, whichever node coordinates the write. A node
-//! extrapolates its own share of a prefix to all nodes, so each node knows the usage without asking
-//! other nodes.
+//! extrapolates its own bytes of a prefix to all nodes, so it needs no queries to other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,12 +28,11 @@ use crate::counters::clocks::wall_micros;
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     all: ArcSwap<Vec<Arc<CountedQuota>>>,
-    /// True if there is any quota; an atomic, because every write reads it.
+    /// True if any quota exists; an atomic, because every write reads the flag.
     are_any: AtomicBool,
-    /// Locked while a record is counted, so that a later record of the same key is counted after
-    /// it.
+    /// Locked while a record is counted, so the records of a key are counted in their order.
     accepted: Mutex<RecentRecords>,
-    /// Factors that extrapolate from bytes on this node to bytes on all nodes.
+    /// Factors that extrapolate the bytes on this node to all nodes.
     shares: ArcSwap<Shares>,
 }
 
@@ -50,18 +48,18 @@ pub(crate) struct CountedQuota {
 #[derive(Debug, Default)]
 struct PrefixUsage {
     usage: Mutex<Usage>,
-    /// Copy of the stored bytes in `usage`, which writes read without the lock.
+    /// Copy of the stored bytes in `usage`. Writes read it without the lock.
     stored: AtomicU64,
-    /// Copy of [`Usage::is_counted`], likewise.
+    /// Copy of [`Usage::is_counted`]. Writes read it without the lock.
     is_counted: AtomicBool,
-    /// Number of refused writes; it restarts at 0 with the node, and with the quota.
+    /// Number of refused writes since the start of the node, or since the quota was new.
     refused: AtomicU64,
 }
 
 /// The state of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuotaState {
-    /// Counting has not finished, and the bytes found so far are below the hard limit.
+    /// The first count is not complete, and the bytes counted so far are below the hard limit.
     Unknown,
     /// Usage is within the limits.
     Below,
@@ -72,8 +70,8 @@ pub(crate) enum QuotaState {
 }
 
 impl CountedQuota {
-    /// Returns the stored bytes, or `None` before the first count is complete. If the quota is full
-    /// before then, returns the bytes found so far.
+    /// Returns the stored bytes; `None` before the first count is complete. If the quota is full
+    /// before that, returns the bytes counted so far.
     pub(crate) fn stored(&self) -> Option<u64> {
         let stored = self.used.stored.load(Ordering::Relaxed);
         (self.state() != QuotaState::Unknown).then_some(stored)
@@ -85,11 +83,11 @@ impl CountedQuota {
     }
 
     /// Counts a write refused because of this quota.
-    pub(crate) fn has_refused(&self) {
+    pub(crate) fn count_refusal(&self) {
         self.used.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes the usage. The counting thread calls this, and [`Quotas::accept`] for each record.
+    /// Changes the usage. Callers are the counting thread, and [`Quotas::accept`] for each record.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Usage) -> T) -> T {
         let mut usage = self.used.usage.lock();
         let result = change(&mut usage);
@@ -120,7 +118,7 @@ impl Quotas {
         self.all.load_full()
     }
 
-    /// Adopts the quotas of the layout in force. A prefix that had a quota before keeps its usage.
+    /// Adopts the quotas of the layout in force. A prefix that already had a quota keeps its usage.
     pub(crate) fn adopt_layout(&self, shared: &Shared) {
         let layout = shared.membership.layouts.active_layout();
         let quotas = &layout.access.quotas;
@@ -148,23 +146,23 @@ impl Quotas {
         self.are_any.store(!quotas.is_empty(), Ordering::Release);
     }
 
-    /// Sets the extrapolation factors after a change of placement.
+    /// Sets the extrapolation factors. Called after a change of placement.
     pub(crate) fn place(&self, shares: Shares) {
         self.shares.store(Arc::new(shares));
     }
 
-    /// Returns the factors that extrapolate from bytes on this node to bytes on all nodes.
+    /// Returns the factors that extrapolate the bytes on this node to all nodes.
     pub(crate) fn shares(&self) -> Arc<Shares> {
         self.shares.load_full()
     }
 
-    /// True if any write can be refused.
+    /// True if any quota exists.
     #[inline]
     pub(crate) fn are_any(&self) -> bool {
         self.are_any.load(Ordering::Acquire)
     }
 
-    /// Returns a full quota whose prefix covers this key, if there is one.
+    /// Returns a full quota whose prefix covers `key`; `None` if there is none.
     pub(crate) fn full(&self, key: &[u8]) -> Option<Arc<CountedQuota>> {
         let quotas = self.all.load();
         let is_full = |counted: &&Arc<CountedQuota>| {
@@ -175,8 +173,9 @@ impl Quotas {
 
     /// Counts a record that this node is about to store.
     ///
-    /// Only the growth over the previous record counts. A previous record that would have to be
-    /// read from the disk is ignored, and the new one counts in full; the next count corrects that.
+    /// Only the growth over the previous record is counted. If the previous record is not in
+    /// memory, it is ignored, and the new record is counted in full. The next count corrects the
+    /// difference.
     #[cold]
     pub(crate) fn accept(&self, shared: &Shared, engine: &Engine, key: &[u8], record: &Record) {
         let quotas = self.all.load();
@@ -186,7 +185,8 @@ impl Quotas {
             let holds = topology.holds(shared.own, protocol::partition_of(key), copies);
             holds.then_some(copies)
         };
-        // Records that move to this node are counted once the new placement is in force.
+        // Records of a partition that moves to this node are counted after the new placement is in
+        // force.
         let Some(copies) =
             within.peek().and_then(|_| shared.membership.views.with(|view| copies(&view.topology)))
         else {
@@ -210,8 +210,8 @@ impl Quotas {
         let more = accepted.accept(xxh3_64(key), (version, bytes), before);
         let all = self.shares.load().all(copies, more.unsigned_abs());
         let all = i64::try_from(all).unwrap_or(i64::MAX) * more.signum();
-        // `accepted` is still locked, which keeps the updates in order: a removal must not be
-        // counted before the record that it removes.
+        // `accepted` is still locked, which keeps the updates in order. A removal must not be
+        // counted before the removed record.
         within.for_each(|counted| counted.update(|usage| usage.change(key, all)));
     }
 }
@@ -242,7 +242,7 @@ mod tests {
         quotas.all().iter().zip(stored).for_each(|(counted, stored)| count(counted, stored));
         let refused = |key: &[u8]| {
             let full = quotas.full(key)?;
-            full.has_refused();
+            full.count_refusal();
             Some(full.quota.prefix.clone())
         };
         assert_eq!(refused(b"a/b"), Some(b"a/".to_vec()));
@@ -252,7 +252,7 @@ mod tests {
             [0, 1, 2].map(state),
             [QuotaState::AboveSoft, QuotaState::Full, QuotaState::Below]
         );
-        // New limits take effect at once, on the usage counted so far.
+        // New limits take effect at once, for the usage counted so far.
         renew(&[quota("a/", 5, 11), quota("a/b", 0, 2), quota("c", 1, 0)]);
         assert_eq!(refused(b"a/b"), Some(b"a/b".to_vec()));
         let state = |at: usize| quotas.all()[at].state();

@@ -1,4 +1,4 @@
-//! Quotas: limits on the bytes that are stored under a prefix of keys.
+//! Quotas: limits on the bytes stored under a prefix of keys.
 //!
 //! ```text
 //!  routes, params   `/admin/quotas`, and the check of a write against the quotas

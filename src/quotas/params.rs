@@ -1,4 +1,4 @@
-//! Parsers of queries about quotas: one to set, or one to remove.
+//! Parsers of the queries that set or remove a quota.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use protocol::layout::Quota;
 use crate::http::params::{bad_parameter, key, parse_digits, raw_values};
 use crate::http::problem::Problem;
 
-/// Parameters of a quota to set.
+/// Parameters of a request that sets a quota.
 pub(crate) const QUOTA: [&str; 3] = ["prefix", "soft", "hard"];
 
-/// Parameters of a quota to remove.
+/// Parameters of a request that removes a quota.
 pub(crate) const REMOVE: [&str; 1] = ["prefix"];
 
-/// Parses the prefix of the quota to remove. A query without a prefix means the quota of all keys.
+/// Parses the prefix of the quota to remove. A query without a prefix names the quota of all keys.
 pub(crate) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
     let [prefix] = raw_values(query, REMOVE)?;
     prefix_of(prefix)

@@ -1,5 +1,5 @@
-//! The thread that counts the bytes stored under prefixes with a quota. It walks over this node's
-//! keys of each prefix again and again, a few megabytes at a step, with pauses between steps.
+//! The thread that counts the bytes stored under prefixes with a quota. The thread repeatedly walks
+//! over this node's keys of each prefix, a few megabytes per step, with pauses between the steps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,11 +15,11 @@ use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::quotas::counts::CountedQuota;
 
-/// Pause between two counts of a prefix, and of the thread while no count is due.
-const EVERY: Duration = Duration::from_secs(1);
+/// Pause between two counts of a prefix, and pause of the thread while no count is due.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pace of a count. The pause after each step is `cpu` times the step's CPU time, but at least
-/// `disk` times its elapsed time, which may include waiting for the disk.
+/// The pace of a count. The pause after each step is `cpu` times the step's CPU time, or `disk`
+/// times its elapsed time if that is longer. The elapsed time may include waits for the disk.
 struct CountingPace {
     cpu: u32,
     disk: u32,
@@ -39,20 +39,20 @@ pub(crate) struct Counting {
 
 /// The state of the counts of one prefix. A lap is one walk over all keys of the prefix.
 struct Lap {
-    /// The walk under way; `None` = the next step begins a lap.
+    /// The current walk; `None` if the next step begins a lap.
     walk: Option<StoredWalk>,
-    /// True if the lap began because it was urgent: further urgency does not restart it.
-    hurries: bool,
-    /// Time of the next step, which the pace of other prefixes may delay.
+    /// True if the lap was begun because it is urgent. Further urgency does not restart it.
+    began_urgent: bool,
+    /// Earliest time of the next step. Steps for other prefixes may delay it further.
     not_before: Instant,
 }
 
-/// State of the thread between two steps.
+/// State of the thread between steps.
 #[derive(Default)]
 struct Counts {
-    /// The counts of each prefix that has a quota.
+    /// The current lap of each prefix that has a quota.
     of: BTreeMap<Vec<u8>, Lap>,
-    /// The view for which the node's shares were computed.
+    /// The view from which the extrapolation factors were computed.
     placed: Option<ViewId>,
 }
 
@@ -72,32 +72,32 @@ impl Counting {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread, and waits for its end.
     pub(crate) fn stop(self) {
         drop(self.stop);
-        // The panic was already printed.
+        // If the thread panicked, the panic was already printed.
         let _ = self.thread.join();
     }
 }
 
 impl Counts {
-    /// Takes a step of the count that has waited longest; returns the pause before the next step.
+    /// Performs a step of the lap that has waited longest. Returns the pause before the next step.
     fn step(&mut self, node: &Node) -> Duration {
         node.quotas.adopt_layout(&node.shared);
         let quotas = node.quotas.all();
         self.of.retain(|prefix, _| quotas.iter().any(|counted| counted.quota.prefix == *prefix));
         if quotas.is_empty() {
-            return EVERY;
+            return COUNT_INTERVAL;
         }
         self.place(node);
         let now = Instant::now();
         for counted in quotas.iter() {
-            let new = || Lap { walk: None, hurries: false, not_before: now };
+            let new = || Lap { walk: None, began_urgent: false, not_before: now };
             let lap = self.of.entry(counted.quota.prefix.clone()).or_insert_with(new);
             let is_urgent = counted.update(|usage| usage.is_urgent(counted.quota.hard));
-            if is_urgent && !lap.hurries {
-                // A lap that began earlier would leave most of the additions uncorrected.
-                (lap.walk, lap.hurries) = (None, true);
+            if is_urgent && !lap.began_urgent {
+                // A lap that began earlier would leave most of the growth uncorrected.
+                (lap.walk, lap.began_urgent) = (None, true);
             }
         }
         let due = |counted: &&Arc<CountedQuota>| {
@@ -105,25 +105,25 @@ impl Counts {
             (lap.not_before <= now).then_some(lap.not_before)
         };
         let due = quotas.iter().filter(|of| due(of).is_some()).min_by_key(|of| due(of));
-        let Some(counted) = due else { return EVERY };
+        let Some(counted) = due else { return COUNT_INTERVAL };
         let lap = self.of.get_mut(&counted.quota.prefix).expect("each has one");
         lap.step(node, counted)
     }
 
-    /// Recomputes the node's shares if the placement of keys has changed.
+    /// Recomputes the extrapolation factors if the placement of keys has changed.
     fn place(&mut self, node: &Node) {
         let view = node.shared.view();
         if self.placed != Some(view.id()) {
             node.quotas.place(Shares::of(&view.topology, node.shared.own));
             self.placed = Some(view.id());
-            // Bytes found so far belong to the old placement.
+            // The bytes counted so far belong to the old placement.
             self.of.values_mut().for_each(|lap| lap.walk = None);
         }
     }
 }
 
 impl Lap {
-    /// Walks one step on; returns the pause before the thread's next step.
+    /// Performs one step of the walk. Returns the pause before the thread's next step.
     fn step(&mut self, node: &Node, counted: &CountedQuota) -> Duration {
         let mut walk = self.walk.take().unwrap_or_else(|| {
             counted.update(server::Usage::begin_lap);
@@ -139,10 +139,10 @@ impl Lap {
         let is_at_end = walk.step(&snapshot, wall_micros());
         drop(snapshot);
         let found = walk.bytes(&node.quotas.shares());
-        let pace = if self.hurries { URGENT_PACE } else { USUAL_PACE };
+        let pace = if self.began_urgent { URGENT_PACE } else { USUAL_PACE };
         if is_at_end {
             counted.update(|usage| usage.end_lap(found));
-            (self.hurries, self.not_before) = (false, Instant::now() + EVERY);
+            (self.began_urgent, self.not_before) = (false, Instant::now() + COUNT_INTERVAL);
         } else {
             counted.update(|usage| usage.end_step(walk.position(), found));
             (self.walk, self.not_before) = (Some(walk), Instant::now());
@@ -152,8 +152,8 @@ impl Lap {
     }
 }
 
-/// Returns the CPU time of this thread. A pause based on CPU time is as long on a busy machine as
-/// on an idle one.
+/// Returns the CPU time of this thread. A pause computed from CPU time has the same length on a
+/// busy machine as on an idle one.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

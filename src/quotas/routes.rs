@@ -9,9 +9,10 @@ use crate::http::{Answer, Service, params};
 use crate::operations::access::ChangeError;
 use crate::quotas::counts::CountedQuota;
 
-/// Refuses a write that stores a value under a prefix whose quota is full; `stores` is the write's
-/// key, `None` if the request stores no value. Admits a write with an idempotency key: such a write
-/// may have been done before the quota was full, so its handler checks that first, then the quota.
+/// Refuses a write that stores a value under a prefix whose quota is full. `stores` is the key of
+/// the write, or `None` if the request stores no value. A write with an idempotency key is
+/// admitted, because it may have been done before the quota was full. Its handler checks that
+/// first, then the quota.
 pub(crate) fn admit(
     service: &Service,
     stores: Option<&[u8]>,
@@ -25,9 +26,9 @@ pub(crate) fn admit(
     full.map_or(Ok(()), |full| Err(refuse(&full)))
 }
 
-/// Counts a write refused because of this quota, and returns the answer to the write.
+/// Counts a write that this quota refuses, and returns the answer to the write.
 pub(crate) fn refuse(full: &CountedQuota) -> Problem {
-    full.has_refused();
+    full.count_refusal();
     let stored = full.stored().unwrap_or(full.quota.hard);
     Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard)
 }

@@ -1,5 +1,5 @@
-//! Status and changes of quotas: the JSON of `/admin/quotas`. Limits that are not set and
-//! stored bytes that are not counted yet are left out.
+//! Status and changes of quotas: the JSON of `/admin/quotas`, which omits limits that are not set,
+//! and stored bytes that are not counted yet.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,16 +19,16 @@ pub(crate) struct QuotaStatus {
     /// Prefix in Base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_base64: Option<String>,
-    /// Soft limit in bytes, above which metrics and alerts warn; missing = none.
+    /// Soft limit in bytes, above which metrics and alerts warn; missing = no soft limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) soft_bytes: Option<u64>,
-    /// Hard limit in bytes: once it is reached, writes are refused; missing = none.
+    /// Hard limit in bytes. Once it is reached, writes are refused; missing = no hard limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hard_bytes: Option<u64>,
-    /// Estimated bytes stored; missing = the node has not counted them yet.
+    /// Estimated number of stored bytes; missing = the node has not counted them yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stored_bytes: Option<u64>,
-    /// Number of writes that this node refused since its start.
+    /// Number of writes that this node has refused since its start.
     pub(crate) refused_writes: u64,
     /// State of the quota: `unknown`, `below`, `above-soft` or `full`.
     pub(crate) state: String,

@@ -1,5 +1,5 @@
-//! Repair rounds on request: `/admin/repair`, and the JSON of its answers. The rounds themselves
-//! are in `protocol::repair`.
+//! `/admin/repair`: repair rounds on request, and the JSON of the answers. `protocol::repair`
+//! performs the rounds.
 
 pub(crate) mod routes;
 pub(crate) mod status;

@@ -1,5 +1,5 @@
 //! Status of repair rounds: the JSON of `GET /admin/repair`, and of `repair` in `GET /v0/status`.
-//! Unknown fields are left out.
+//! Fields with unknown values are omitted.
 
 use protocol::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
 use serde::{Deserialize, Serialize};
@@ -9,35 +9,35 @@ use crate::node::Node;
 /// The repair rounds that a node has driven since its start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Repair {
-    /// Number of the round that was requested and has not begun yet.
+    /// Number of the round that was requested but has not begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting: Option<u64>,
-    /// The round under way.
+    /// The running round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<Round>,
     /// The last round that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<Round>,
-    /// End of the last full round in which all nodes reported all their records, in milliseconds
+    /// End of the last full round in which all nodes reported all of their records, in milliseconds
     /// since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_full_ms: Option<u64>,
     /// Time up to which all writes are proven to be the same on all nodes, in milliseconds since
-    /// 1970: tombstones and expired values of writes up to this time may be purged.
+    /// 1970. Tombstones and expired values of writes up to this time may be purged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proven_ms: Option<u64>,
-    /// Repair fence of this node, in milliseconds since 1970: the node accepts no new record
+    /// Repair fence of this node, in milliseconds since 1970. The node accepts no new record
     /// written up to this time. The fence is that of the last round in which the node took part,
     /// whichever node drove the round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sealed_ms: Option<u64>,
     /// Time of the last round whose exchanged records are all durable on this node, in milliseconds
-    /// since 1970. A time that all nodes have reached is proven.
+    /// since 1970. Once all nodes have reached a time, it is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ready_ms: Option<u64>,
-    /// Number of keys that rounds made equal.
+    /// Number of keys that repair rounds made equal.
     pub(crate) repaired_keys: u64,
-    /// Number of damaged key ranges that rounds healed.
+    /// Number of damaged key ranges that repair rounds healed.
     pub(crate) healed_ranges: u64,
 }
 
@@ -46,16 +46,16 @@ pub(crate) struct Repair {
 pub(crate) struct Round {
     /// Number of the round, from 1 at the node's start.
     pub(crate) number: u64,
-    /// True if the round compares everything, not only writes since the last round.
+    /// True if the round compares all records, false if only writes since the last round.
     pub(crate) full: bool,
     /// Start of the round, in milliseconds since 1970.
     pub(crate) began_ms: u64,
-    /// Duration in milliseconds; missing while the round is under way.
+    /// Duration in milliseconds; missing while the round runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) took_ms: Option<u64>,
     /// Number of this node's records compared so far.
     pub(crate) records: u64,
-    /// Estimated number of records to compare, in a full round under way.
+    /// Estimated number of records to compare; only while a full round runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) of_records: Option<u64>,
     /// Bytes that all nodes have read from their disks for the round.
@@ -70,18 +70,18 @@ pub(crate) struct Round {
     pub(crate) damaged: u64,
     /// Number of damaged ranges that have been rewritten.
     pub(crate) healed: u64,
-    /// Damaged ranges that were not healed: the first of them.
+    /// The first damaged ranges that were not healed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unhealed: Vec<Range>,
-    /// Nodes that did not take part in the round, or not to its end.
+    /// Nodes that did not take part in the round to its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<String>,
-    /// The reason why the round ended early; missing = it did not.
+    /// The reason why the round ended early; missing = it did not end early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stopped: Option<String>,
-    /// True if all replicas hold the same records, as far as the round compared them.
+    /// True if all replicas have the same records, as far as the round compared them.
     pub(crate) equal: bool,
-    /// True if the equality is proven, so that earlier tombstones may be purged.
+    /// True if the equality is proven. Then tombstones from before the round may be purged.
     #[serde(default)]
     pub(crate) proven: bool,
     /// The reason why the equality is not proven; missing = it is proven.
@@ -92,11 +92,11 @@ pub(crate) struct Round {
 /// A range of keys that a node can't read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Range {
-    /// Name of the node.
+    /// Name of the node that can't read the range.
     pub(crate) node: String,
-    /// First key of the range, escaped as `kvorum scan` does.
+    /// First key of the range, escaped like keys of `kvorum scan`.
     pub(crate) first: String,
-    /// Last key of the range; missing = the range ends with the last key.
+    /// Last key of the range; missing = the range extends to the last key of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<String>,
     /// The reason why the range was not healed.
@@ -156,7 +156,7 @@ impl Round {
     }
 }
 
-/// Returns the time of a round in milliseconds since 1970; `None` = there was no round.
+/// Returns the time of a round in milliseconds since 1970; `None` if there was no round.
 fn millis_of(round: RoundId) -> Option<u64> {
     (round.time > 0).then(|| Clock::micros(round.time) / 1000)
 }

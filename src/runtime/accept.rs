@@ -1,5 +1,5 @@
-//! The acceptor: accepts connections, takes a connection slot for each, and hands it to
-//! the loop with the fewest connections.
+//! The acceptor accepts connections, takes a connection slot for each, and passes it to the loop
+//! with the fewest connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -14,14 +14,15 @@ use crate::counters::Accepting;
 use crate::node::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::runtime::event_loop::{Handle, LoopCommand};
 
-/// Connections that the kernel queues between two accepts. (It reduces this to net.core.somaxconn.)
+/// Maximum number of connections that the kernel queues for the acceptor. (The kernel reduces it to
+/// net.core.somaxconn.)
 const BACKLOG: i32 = 4096;
 
-/// Pause when no connection can be accepted, for lack of file descriptors or connection slots.
-/// Retrying at once would spin, because the listener stays readable.
+/// Pause after a failed accept, or without a free slot. An immediate retry would spin, because the
+/// listener stays readable.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
-/// Binds the address without serving on it yet: clients are refused until [`listen`].
+/// Binds the address. Clients are refused until [`listen`].
 pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -30,13 +31,13 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Starts to listen.
+/// Starts to listen on a bound socket.
 pub(crate) fn listen(socket: Socket) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Accepts connections forever, each once it has a slot.
+/// Accepts connections forever, each after it has a slot.
 pub(crate) async fn run(
     listener: TcpListener,
     loops: &[Handle],
@@ -51,7 +52,7 @@ pub(crate) async fn run(
             Ok((stream, _)) => stream,
             Err(error) => {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
-                if is_of_one_connection(&error) {
+                if concerns_one_connection(&error) {
                     continue;
                 }
                 if !std::mem::replace(&mut failing, true) {
@@ -67,7 +68,7 @@ pub(crate) async fn run(
             tracing::info!("accepting connections again");
         }
         counts.accepted.fetch_add(1, Ordering::Relaxed);
-        // A socket that can't be set up was already closed by its client.
+        // If the setup of a socket fails, its client has already closed it.
         let Ok(stream) = stream.into_std() else { continue };
         if stream.set_nodelay(true).is_err() {
             continue;
@@ -86,18 +87,18 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns a slot for an accepted connection. While none is free, closes connections in reserve
-/// slots that owe a request.
+/// Returns a slot for an accepted connection. While no slot is free, closes connections in reserve
+/// slots that have sent no request.
 async fn find_slot(loops: &[Handle], slots: &ConnectionSlots) -> ConnectionSlot {
     loop {
         if let Some(slot) = slots.acquire() {
             return slot;
         }
         for handle in loops {
-            // A loop with a full queue gets the command later.
+            // A loop with a full command queue gets the command at a later attempt.
             let _ = handle.commands.try_send(LoopCommand::CloseReserve);
         }
-        // The wait is bounded, because it may be long until a connection leaves.
+        // The wait is limited, because a long time may pass before a slot is released.
         let _ = timeout(BACK_OFF, slots.wait_for_release()).await;
     }
 }
@@ -106,13 +107,13 @@ async fn find_slot(loops: &[Handle], slots: &ConnectionSlots) -> ConnectionSlot 
 fn close_idle_client(loops: &[Handle]) {
     let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
     if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
-        // If the command is lost, the next connection in a reserve slot sends it again.
+        // If the command is lost, the next connection in a reserve slot causes another.
         let _ = handle.commands.try_send(LoopCommand::CloseIdleClient);
     }
 }
 
-/// Returns true if an accept error concerns only the connection that would have been accepted.
-fn is_of_one_connection(error: &io::Error) -> bool {
+/// Returns true if an accept error concerns only the connection that was to be accepted.
+fn concerns_one_connection(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM].map(Some).contains(&errno)
 }

@@ -1,5 +1,5 @@
-//! Reload of certificates, of the cluster's secrets and of the admin token when their files change,
-//! so that operators can replace them while the node runs. At SIGHUP the files are read at once.
+//! Reloads certificates, the cluster's secrets and the admin token when their files change, so
+//! operators can replace them while the node runs. At SIGHUP the files are read at once.
 
 use std::io;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::runtime::notify;
 use crate::settings::config::{Config, SecretFiles};
 use crate::settings::secret::{self, SecretError};
 
-/// Interval at which the files are read. They are a few KiB.
-const EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the files, of a few KiB, are read.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the secrets by which nodes of the cluster recognize each other.
+/// Returns the cluster secrets, by which nodes authenticate each other.
 pub(crate) fn secrets(config: &Config) -> Result<Secrets, SecretError> {
     let also = second_secret(&config.secret_files)?;
     Ok(Secrets::new(secret(config).unwrap_or_default(), also))
 }
 
-/// Returns the second secret that nodes may use.
+/// Returns the second secret that nodes may use; `None` if no file has one.
 fn second_secret(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
     match &files.also {
         Some(path) => Ok(secret::SECOND.read_if_any(path)?.map(as_proof)),
@@ -32,7 +32,8 @@ fn second_secret(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
     }
 }
 
-/// Returns the secret with which this node proves its membership.
+/// Returns the secret with which this node proves its membership; `None` in a cluster without a
+/// secret.
 pub(crate) fn secret(config: &Config) -> Option<Secret> {
     config.secret.clone().map(as_proof)
 }
@@ -43,7 +44,7 @@ fn as_proof(secret: secret::Secret) -> Secret {
 
 /// The thread that rereads the files.
 pub(crate) struct Credentials {
-    looks: SyncSender<()>,
+    reload_requests: SyncSender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -52,15 +53,15 @@ struct ReloadedSecrets {
     files: SecretFiles,
     secrets: Arc<Secrets>,
     admin: Arc<ArcSwapOption<secret::Secret>>,
-    /// The last logged error of the secrets, and of the admin token: each failure is logged once,
-    /// and not at each reading.
+    /// The last logged errors, of the secrets and of the admin token. A failure is logged once, not
+    /// at each reading.
     logged: [Option<String>; 2],
 }
 
 impl Credentials {
     /// Starts the thread.
     pub(crate) fn watch(node: &Node) -> io::Result<Self> {
-        let (looks, asked) = mpsc::sync_channel(1);
+        let (reload_requests, asked) = mpsc::sync_channel(1);
         let tls = node.tls.clone();
         let mut replaced = ReloadedSecrets {
             files: node.config.secret_files.clone(),
@@ -68,9 +69,9 @@ impl Credentials {
             admin: node.access.admin_token(),
             logged: Default::default(),
         };
-        let look = move || {
+        let watch_files = move || {
             loop {
-                let is_asked = match asked.recv_timeout(EVERY) {
+                let is_asked = match asked.recv_timeout(RELOAD_INTERVAL) {
                     Ok(()) => true,
                     Err(RecvTimeoutError::Timeout) => false,
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -91,20 +92,20 @@ impl Credentials {
                 }
             }
         };
-        let thread = thread::Builder::new().name("credentials".to_owned()).spawn(look)?;
-        Ok(Self { looks, thread })
+        let thread = thread::Builder::new().name("credentials".to_owned()).spawn(watch_files)?;
+        Ok(Self { reload_requests, thread })
     }
 
-    /// Has the thread read the files now.
+    /// Makes the thread read the files now.
     pub(crate) fn reload_now(&self) {
-        // If the channel is full, a reading is due that has not begun.
-        let _ = self.looks.try_send(());
+        // If the channel is full, a reading is due already.
+        let _ = self.reload_requests.try_send(());
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread, and waits for its end.
     pub(crate) fn stop(self) {
-        drop(self.looks);
-        // The panic was already printed.
+        drop(self.reload_requests);
+        // If the thread panicked, the panic was already printed.
         let _ = self.thread.join();
     }
 }
@@ -124,7 +125,7 @@ impl ReloadedSecrets {
     }
 }
 
-/// Reads the admin token anew, if it is in a file.
+/// Reads the admin token again, if it is in a file.
 fn reload_admin_token(
     files: &SecretFiles,
     admin: &ArcSwapOption<secret::Secret>,
@@ -138,14 +139,14 @@ fn reload_admin_token(
     Ok(())
 }
 
-/// Reads the secrets anew, if they are in files.
+/// Reads the secrets again, if they are in files.
 fn reload_secrets(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
     if files.own.is_none() && files.also.is_none() {
         return Ok(());
     }
     let own = match &files.own {
         Some(path) => Some(as_proof(secret::CLUSTER.read(path)?.0)),
-        // The secret is in a variable.
+        // The own secret comes from a variable.
         None => secrets.own(),
     };
     let also = second_secret(files)?;

@@ -1,5 +1,5 @@
-//! Errors that end the process at its start or its stop. Each error is one line, the last line that
-//! the process prints.
+//! Errors that end the process at its start or stop. The process prints such an error as its last
+//! line.
 
 use std::io;
 use std::net::SocketAddr;
@@ -92,9 +92,9 @@ pub(crate) enum ServeError {
 }
 
 impl ServeError {
-    /// True if the settings, or files that they name, must be corrected: a restart with the same
-    /// settings would end in the same way.
-    pub(crate) fn is_of_settings(&self) -> bool {
+    /// True if the settings, or files that they name, must be corrected. A restart with the same
+    /// settings would fail with the same error.
+    pub(crate) fn is_settings_error(&self) -> bool {
         matches!(self, Self::Config(_) | Self::Members(_) | Self::Secret(_) | Self::Tls(_))
             || matches!(self, Self::NoSecret { .. } | Self::JoinsItself { .. })
     }

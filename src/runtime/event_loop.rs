@@ -1,5 +1,5 @@
 //! An event loop: one thread with a tokio `current_thread` runtime, its share of the connections,
-//! and its own part of the node's protocol ([`Requests`]). Loops share nothing but [`Node`].
+//! and its own protocol instance ([`Requests`]). Loops share only [`Node`].
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -31,31 +31,32 @@ use crate::node::task;
 use crate::operations::reports::Reports;
 use crate::transport::{AcceptedStream, Stream, Tls};
 
-/// hyper's buffer limit for a connection in either direction, in bytes: a large body is read in few
+/// hyper's buffer limit for a connection in each direction, in bytes. A large body is read in few
 /// pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Sockets queued between the acceptor and a loop.
+/// Maximum number of commands, mostly sockets, that wait for a loop.
 const MAX_QUEUED_SOCKETS: usize = 256;
 
-/// Time for which connections stay open when the node stops: requests that arrive are answered, and
-/// their clients learn that the connection ends. Then idle connections are closed.
+/// Time for which connections stay open when the node stops. Requests that arrive are answered, and
+/// the answer announces the end of the connection. Then idle connections are closed.
 const LEAVE_TIME: Duration = Duration::from_millis(100);
 
-/// Longest duration of requests in flight when the node stops.
+/// Maximum duration of requests in flight when the node stops.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// A command from another thread to a loop.
 #[derive(Debug)]
 pub(crate) enum LoopCommand {
-    /// Serve this connection, which holds this connection slot.
+    /// Serve this connection, which has this connection slot.
     Serve(TcpStream, ConnectionSlot),
-    /// Close the client connection that has been idle for longest; another connection waits.
+    /// Close the client connection that has been idle for longest, because another connection
+    /// waits.
     CloseIdleClient,
-    /// Close the connection in a reserve slot that has owed a request for longest; another
+    /// Close the connection in a reserve slot that has sent no request for longest, because another
     /// connection waits.
     CloseReserve,
-    /// Finish the requests in flight and end.
+    /// Complete the requests in flight, then end.
     Stop,
 }
 
@@ -70,14 +71,14 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Waits for the loop's end.
+    /// Waits for the end of the loop's thread.
     pub(crate) fn join(self) {
-        // The panic was already printed.
+        // If the thread panicked, the panic was already printed.
         let _ = self.thread.join();
     }
 }
 
-/// An event loop's connections and the state to serve them.
+/// An event loop's connections, and the state that serves them.
 pub(crate) struct EventLoop {
     node: Arc<Node>,
     requests: Rc<Requests>,
@@ -99,7 +100,7 @@ pub(crate) fn start(node: &Arc<Node>, names: &Arc<OwnNames>, number: usize) -> i
     let thread = thread::Builder::new().name(format!("loop-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
-        // The starting thread waits for this report.
+        // The thread in `start` waits for this report.
         match runtime {
             Ok(runtime) => {
                 let _ = report.send(Ok(()));
@@ -192,17 +193,17 @@ impl EventLoop {
         self.requests.close().await;
     }
 
-    /// Ends the remaining connections, each in a way that its client notices.
+    /// Ends the remaining connections, each in a way that its client detects.
     async fn cut_off(&self) {
         for watch in self.watches.all().iter() {
             watch.mark_incomplete();
             watch.give_up();
         }
-        // The connections' tasks run before this one resumes.
+        // The tasks of the connections run before this task resumes.
         tokio::task::yield_now().await;
     }
 
-    /// Checks all connections and updates the idle counter once a tick. Never ends.
+    /// Checks all connections once per tick, and updates the idle counter. Never ends.
     async fn sweep(&self) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -220,7 +221,7 @@ impl EventLoop {
         }
     }
 
-    /// Takes memory back from the slowest connections while others wait for memory.
+    /// Aborts the slowest uploads and unread answers while other requests wait for memory.
     fn abort_slow_transfers(&self) {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
@@ -263,7 +264,7 @@ impl EventLoop {
         }
     }
 
-    /// Publishes the longest idle time of this loop's clients, for the acceptor.
+    /// Publishes the longest idle time of this loop's clients for the acceptor.
     fn report_idle(&self) {
         let watches = self.watches.all();
         let left = watches.iter().filter(|watch| !watch.is_given_up());
@@ -297,8 +298,8 @@ impl EventLoop {
         self.node.limits.connection_slots.release(watch.slot());
     }
 
-    /// Waits for `beginning`, the first bytes of a connection; `None` = the connection is given up,
-    /// or the node stops.
+    /// Waits for `beginning`, which reads a connection's first bytes; `None` if the connection is
+    /// given up, or the node stops.
     async fn begin<T>(
         &self,
         watch: &ConnectionState,
@@ -315,7 +316,8 @@ impl EventLoop {
         come.await
     }
 
-    /// Completes a TLS handshake within the time limit of a request's head.
+    /// Completes a TLS handshake within the time limit of a request's head. Returns `None` if the
+    /// handshake fails.
     async fn tls_handshake(
         &self,
         tls: &Tls,

@@ -1,4 +1,4 @@
-//! The process's threads: start and stop, the acceptor, the event loops.
+//! The threads of the process: start and stop, the acceptor, the event loops.
 //!
 //! ```text
 //!  kvorum (main)   accepts connections, waits for signals
@@ -19,8 +19,8 @@
 //!  tokio-rt-worker work that would block a loop (`off_the_loop` in `node/task.rs`)
 //! ```
 //!
-//! `kv-log`, `kv-flush` and `kv-compact` yield their core every 16 KiB or so of work, unless they
-//! are far behind.
+//! `kv-log`, `kv-flush` and `kv-compact` yield their core after each 16 KiB or so of work, unless
+//! the backlog is large.
 
 pub(crate) mod accept;
 pub(crate) mod allocator;

@@ -1,18 +1,18 @@
-//! Warning about a data directory that other users can read. A node creates its directory for its
-//! own user alone; an existing directory keeps its mode.
+//! Warning about a data directory that other users can read. A node creates its directory with
+//! access for its own user only, but does not change the mode of an existing directory.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Mode bits by which the group and all others may read a file, or enter a directory.
+/// Mode bits by which the group, or all other users, may read a file or enter a directory.
 const READ: u32 = 0o044;
 const ENTER: u32 = 0o011;
 
 /// Warns if other users can read files of the directory.
 pub(super) fn warn_of_readers(data: &Path) {
-    // A directory that can't be listed makes the start itself fail.
+    // If the directory can't be listed, the start itself fails later.
     if others_read(data).unwrap_or(false) {
         tracing::warn!(
             "other users of this machine can read files of the data directory: run chmod -R go= {}",
@@ -23,7 +23,8 @@ pub(super) fn warn_of_readers(data: &Path) {
 
 fn others_read(data: &Path) -> io::Result<bool> {
     let mode = |path: &Path| Ok::<_, io::Error>(fs::symlink_metadata(path)?.permissions().mode());
-    // Each of the two bits permits entering; shifted by two, it permits reading a file.
+    // Each of the two bits permits entering. The same bit shifted left by two permits reading a
+    // file.
     let who_enters = fs::metadata(data)?.permissions().mode() & ENTER;
     if who_enters == 0 {
         return Ok(false);
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_read_what_they_reach() {
+    fn other_users_read_files_if_both_modes_permit_it() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("STORE");
         fs::write(&file, "").unwrap();

@@ -1,6 +1,6 @@
-//! Reports to systemd by the protocol of `sd_notify` (a unit's `Type=notify`) that the node serves,
-//! rereads its files, or stops. With `WatchdogSec=`, also reports that all event loops make
-//! progress:
+//! Reports to systemd that the node serves, rereads its files, or stops. The protocol is that of
+//! `sd_notify` (a unit's `Type=notify`). With `WatchdogSec=`, it also reports that all event loops
+//! make progress:
 //!
 //! ```text
 //!  loop 0: sweeps ─┐
@@ -24,61 +24,61 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::runtime::event_loop::Handle;
 
-/// Checks of the loops in one period of the watchdog. A message may be late by one check, and a
-/// loop's sweep by one tick; systemd's own advice is at least two messages in a period.
+/// Number of checks of the loops in one period of the watchdog. A message may be late by one check,
+/// and a loop's sweep by one tick. systemd recommends at least two messages in a period.
 const CHECKS_PER_PERIOD: u32 = 4;
 
 /// The status that systemd shows for a node that serves.
 pub(crate) const SERVES: &str = "serves";
 
-/// Reports that the node does `what` from now on, and that clients reach it.
+/// Reports the status `what`, and that the node is ready.
 pub(crate) fn ready(what: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(what)]);
+    send_report(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
-/// Reports that files are read again; the next [`ready`] ends that.
+/// Reports that files are being read again. The next [`ready`] ends this state.
 pub(crate) fn reloading() {
-    // A message without the time of this reload counts for systemd as one about an earlier reload.
+    // systemd assigns a message without the time of this reload to an earlier reload.
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(_) => tell(&[NotifyState::Reloading]),
+        Ok(now) => send_report(&[NotifyState::Reloading, now]),
+        Err(_) => send_report(&[NotifyState::Reloading]),
     }
 }
 
 /// Reports that the node stops.
 pub(crate) fn stopping() {
-    tell(&[
+    send_report(&[
         NotifyState::Stopping,
         NotifyState::Status("stopping: requests in flight are finished"),
     ]);
 }
 
-/// Reports to the watchdog for as long as all of `loops` make progress. Never ends.
+/// Reports to the watchdog while all of `loops` make progress. Never ends.
 pub(crate) async fn keep_alive(loops: &[Handle]) {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return pending().await;
     };
-    let mut looks = interval((period / CHECKS_PER_PERIOD).max(Duration::from_millis(1)));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval((period / CHECKS_PER_PERIOD).max(Duration::from_millis(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut turning = LoopProgress::default();
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         let sweeps = loops.iter().map(|handle| handle.counters.sweeps.get());
         if turning.have_all_progressed(sweeps.collect()) {
-            tell(&[NotifyState::Watchdog]);
+            send_report(&[NotifyState::Watchdog]);
         }
     }
 }
 
-/// Sends a report. A node that can't send one serves all the same.
-fn tell(states: &[NotifyState<'_>]) {
+/// Sends a report. If that fails, the node still serves.
+fn send_report(states: &[NotifyState<'_>]) {
     if let Err(error) = send(states) {
         tracing::warn!(%error, "the service manager at $NOTIFY_SOCKET cannot be told: {states:?}");
     }
 }
 
-/// Sends a report to the socket in NOTIFY_SOCKET, a path or `@` and an abstract name
-/// (sd_notify(3)). `sd_notify` knows paths only.
+/// Sends a report to the socket in NOTIFY_SOCKET: a path, or `@` and an abstract name
+/// (sd_notify(3)). The crate `sd_notify` supports only paths.
 fn send(states: &[NotifyState<'_>]) -> io::Result<()> {
     let socket = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
     let Some(name) = socket.as_bytes().strip_prefix(b"@") else {
@@ -92,12 +92,13 @@ fn send(states: &[NotifyState<'_>]) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(report.as_bytes(), &address).map(|_| ())
 }
 
-/// The sweeps of each loop when all loops were last found to make progress.
+/// The number of each loop's sweeps at the last check that found progress in all loops.
 #[derive(Debug, Default)]
 struct LoopProgress(Vec<u64>);
 
 impl LoopProgress {
-    /// Returns true if each loop has swept since that time, and at the first check.
+    /// Returns true at the first check, and if each loop has swept since the last check that
+    /// returned true.
     fn have_all_progressed(&mut self, sweeps: Vec<u64>) -> bool {
         let stand_still = |(now, before): (&u64, &u64)| now == before;
         if sweeps.iter().zip(&self.0).any(stand_still) {

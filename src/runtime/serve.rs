@@ -1,4 +1,4 @@
-//! `kvorum serve`: starts the node, and stops it in the reverse order.
+//! `kvorum serve`: starts the node, and stops it in reverse order.
 //!
 //! ```text
 //!  start  address bound ─▶ store recovered ─▶ identity, clock ─▶ read pool, loops ─▶ port open
@@ -64,9 +64,9 @@ use crate::settings::members::{self, Membership};
 use crate::tokens::lookup::{self, Access};
 use crate::transport::Tls;
 
-/// Serves until told to stop.
+/// Serves until a signal or an error ends the node.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeError> {
-    store::keep_private();
+    store::restrict_umask();
     stderr::log(logging).map_err(ServeError::Logging)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -85,7 +85,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     let Config { allow_host, allow_origin, .. } = &node.config;
     let names = Arc::new(OwnNames::of(address, node.url(), allow_host, allow_origin));
     let loops = start_loops(&node, &names).map_err(ServeError::EventLoop)?;
-    // Handlers must exist before another process can know that the node runs and tell it to stop.
+    // Signal handlers must exist before another process can learn that the node runs, and stop it.
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, url = node.url(), data, "serving");
@@ -109,7 +109,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     outcome
 }
 
-/// Moves an outdated copy's content aside; returns the error with which the node ends.
+/// Moves an outdated copy's content aside. Returns the error that ends the node.
 fn set_outdated_aside(data: PathBuf) -> ServeError {
     match set_aside::set_aside(&data) {
         Ok(aside) => ServeError::Outdated { aside },
@@ -117,8 +117,8 @@ fn set_outdated_aside(data: PathBuf) -> ServeError {
     }
 }
 
-/// Completes a move of the data directory's content that a killed process had begun: half of a
-/// directory is not a store.
+/// Completes the move of the data directory's content if an earlier process was killed during the
+/// move. A directory with a part of its content is not a store.
 fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
     let ended = set_aside::resume_move(data)
         .map_err(|source| DirectoryError { data: data.to_owned(), source })?;
@@ -133,7 +133,7 @@ fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Opens the node; `None` = the node was stopped before it had joined the cluster.
+/// Opens the node; `None` if the node was stopped before it had joined the cluster.
 fn start_node(
     config: Config,
     socket: &Socket,
@@ -147,7 +147,7 @@ fn start_node(
     let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     modes::warn_of_readers(&config.data);
-    tell_formats(StoreFormats::of(&db));
+    log_store_format(StoreFormats::of(&db));
     if ask::join_cluster(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
         close(db)?;
         return Ok(None);
@@ -202,9 +202,8 @@ fn start_node(
     })))
 }
 
-/// Logs that the release before this one can still open the store, if this one writes a later
-/// format.
-fn tell_formats(formats: StoreFormats) {
+/// If this release writes a later format, logs that the previous release can still open the store.
+fn log_store_format(formats: StoreFormats) {
     if formats.can_be_raised() {
         tracing::info!(
             format = formats.store_format,
@@ -215,7 +214,7 @@ fn tell_formats(formats: StoreFormats) {
     }
 }
 
-/// Returns the state of the other nodes that all loops share.
+/// Returns the state of the peer connections, which all loops share.
 fn peer_facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<PeerFacts> {
     let known = handshake::HandshakeIdentity::new(
         Arc::clone(&shared.membership.views),
@@ -240,7 +239,7 @@ fn peer_facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> 
     Arc::new(PeerFacts::new(table, received, config.members.listed()))
 }
 
-/// Starts the node of the data directory.
+/// Starts the node of the data directory, and waits until its clock may be used.
 fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<StartedNode, StartError> {
     let Membership { topology, own, named, urls } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
@@ -269,8 +268,8 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<StartedN
     Ok(started)
 }
 
-/// Refuses to run without a secret in a cluster that other machines can reach. The settings' check
-/// is not enough: a node that was alone at its first start needed no secret.
+/// Refuses to run without a secret in a cluster that other machines can reach. The check of the
+/// settings does not suffice, because a node that was alone at its first start needed no secret.
 fn require_secret(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
         return Err(ConfigError::NodesProve.into());
@@ -285,7 +284,7 @@ fn require_secret(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     }
 }
 
-/// Returns this node's URL. The other nodes use the one in the layout.
+/// Returns this node's URL. The other nodes use the URL in the layout, which may differ.
 fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
     let listens = config.at(address).url();
     let layout = identity.layout_in_force();
@@ -317,7 +316,7 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
     }
 }
 
-/// Waits until the clock's lead over the wall clock is one that the peers accept.
+/// Waits until the peers accept the clock's lead over the wall clock.
 fn wait_for_wall(starting: &StartingNode) {
     let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
@@ -327,7 +326,7 @@ fn wait_for_wall(starting: &StartingNode) {
     }
 }
 
-/// Returns an unpredictable number, different for each word.
+/// Returns an unpredictable number, different for different words.
 pub(crate) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
@@ -339,7 +338,7 @@ fn limits(config: &Config) -> Limits {
         bodies: Budget::new(bodies),
         beginnings: Budget::new(http::beginning_bytes(bodies, config.max_value)),
         streams: Budget::new(http::MAX_STREAMS),
-        looks: Budget::new(http::MAX_CONCURRENT_STATUS),
+        status_collections: Budget::new(http::MAX_CONCURRENT_STATUS),
         connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),
         max_value: config.max_value,
         max_ttl: config.max_ttl,
@@ -351,25 +350,27 @@ fn start_loops(node: &Arc<Node>, names: &Arc<OwnNames>) -> io::Result<Vec<Handle
     (0..node.config.loops).map(|number| event_loop::start(node, names, number)).collect()
 }
 
-/// Part of the line printed to stdout once the node serves; `kvorum dev` waits for it.
+/// Part of the line on stdout which says that the node serves. `kvorum dev` waits for it.
 pub(crate) const LISTENS: &str = " listening on ";
 
-/// Part of the line printed to stdout while the node waits to join a cluster.
+/// Part of the line on stdout which says that the node waits to join a cluster.
 pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
-/// Prints the node's addresses, and commands to try. `own` is the URL at which others reach it.
+/// Prints the node's addresses, and commands to try. `own` is the URL at which other nodes reach
+/// it.
 fn print_greeting(config: &Config, address: SocketAddr, own: &str, data: &str) {
     if !config.greets {
         return;
     }
     let all = config.at(address).url();
-    // An unspecified address means all addresses; the reader is on this machine.
+    // An unspecified address means all addresses. The reader is on this machine.
     let near = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    // A certificate is for the URL of `--advertise`, and need not be for this machine's addresses.
+    // A certificate is for the URL of `--advertise`, and not necessarily for this machine's
+    // addresses.
     let url = match config.tls.is_some() && own != all {
         true => own.to_owned(),
         false => config.at((near, address.port()).into()).url(),
@@ -380,8 +381,8 @@ fn print_greeting(config: &Config, address: SocketAddr, own: &str, data: &str) {
         curl += " --cacert CA.pem";
         notes.push("CA.pem: of the CA that issued its certificate");
     }
-    let is_heard = config.open_to != OpenTo::Loopback || receives_loopback(address);
-    if config.open_to == OpenTo::Nobody || !is_heard {
+    let receives_requests = config.open_to != OpenTo::Loopback || receives_loopback(address);
+    if config.open_to == OpenTo::Nobody || !receives_requests {
         curl += " -H 'Authorization: Bearer TOKEN'";
         notes.push("TOKEN: made by kvorum token create, or the admin token");
     }
@@ -396,8 +397,8 @@ fn print_greeting(config: &Config, address: SocketAddr, own: &str, data: &str) {
     print_text(text);
 }
 
-/// Writes to stdout in a thread of its own: the node serves even if nobody reads the output, and
-/// does not wait for a full pipe.
+/// Writes to stdout in a separate thread. So the node serves even if no process reads the output,
+/// and does not wait for a full pipe.
 pub(crate) fn print_text(text: String) {
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
@@ -418,7 +419,7 @@ fn warn_of_unused_name(config: &Config, kept: Option<&str>) {
     }
 }
 
-/// The main thread while the node serves: accepts connections and waits for a signal to stop.
+/// The main thread of a serving node: accepts connections, and waits for a signal to stop.
 struct Acceptor {
     runtime: Runtime,
     terminate: Signal,
@@ -437,8 +438,8 @@ impl Acceptor {
         Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
-    /// Serves until a signal to stop, or until the data directory is found to be an older copy. An
-    /// error means that connections can't be accepted any more.
+    /// Serves until a signal to stop, or until the data directory turns out to be an older copy. An
+    /// error means that no more connections can be accepted.
     fn run(
         mut self,
         listener: TcpListener,
@@ -469,15 +470,14 @@ impl Acceptor {
 
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), ServeError> {
     for handle in &loops {
-        // A loop that has already ended needs no command.
+        // A loop that has already ended does not receive the command.
         let _ = handle.commands.blocking_send(LoopCommand::Stop);
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
     lookup::keep_expired(&node);
     node.clock.stop();
-    // All other holders of the store have just been joined, or are dropped with the rest of the
-    // node.
+    // All other owners of the store were joined above, or are dropped with the rest of the node.
     let db = Arc::into_inner(node).map(|node| node.db);
     close(db.ok_or(ServeError::InUse)?)
 }

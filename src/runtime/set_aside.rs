@@ -1,5 +1,5 @@
-//! Removal of an outdated copy from the data directory: its content is moved aside, for the
-//! operator to inspect, and the node continues like one with a new disk.
+//! Moves the content of an outdated copy aside within its data directory. The operator can inspect
+//! it there, and the node continues like a node with a new disk.
 //!
 //! ```text
 //!  outdated-SECONDS.part made ─▶ everything moved into it ─▶ renamed to outdated-SECONDS
@@ -14,10 +14,10 @@ use std::{fs, io};
 /// Name of the inner directory, before the seconds since 1970.
 const PREFIX: &str = "outdated-";
 
-/// Suffix of that name while the move is incomplete.
+/// Suffix of the inner directory's name while the move is incomplete.
 const PART: &str = ".part";
 
-/// Reason why a directory was not moved aside, or only in part.
+/// Reason why a directory's content was not moved, or only in part.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetAsideError {
     /// The directory can't be listed, so an incomplete move can't be detected.
@@ -31,19 +31,19 @@ pub(crate) enum SetAsideError {
     Move { part: PathBuf, source: io::Error },
 }
 
-/// Moves the content of the directory `data` into a new directory within `data`, and returns the
-/// new directory's path. Content moved aside earlier stays where it is.
+/// Moves the content of the directory `data` into a new directory within `data`. Returns the new
+/// directory's path. Content moved by earlier calls stays in place.
 pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let part = data.join(format!("{PREFIX}{seconds}{PART}"));
     fs::create_dir(&part)?;
-    // Once any file has moved, a start must find the directory, even after a power cut.
+    // After the first file has moved, a start must find the new directory, even after a power cut.
     sync(data)?;
     move_into(&part, data)
 }
 
-/// Completes a move that an earlier process left incomplete in `data`; returns its final path, or
-/// `None` if there was none.
+/// Completes a move in `data` that an earlier process left incomplete. Returns the final path;
+/// `None` if there was no such move.
 pub(crate) fn resume_move(data: &Path) -> Result<Option<PathBuf>, SetAsideError> {
     let names = match names(data) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

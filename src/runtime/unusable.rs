@@ -1,4 +1,4 @@
-//! The error for a data directory on which a node can't start: the cause, and the way out.
+//! The error for a data directory on which a node can't start: the cause, and the remedy.
 //!
 //! ```text
 //!  a file is damaged ─┬─ with other nodes: start with an empty directory and stream their records
@@ -28,8 +28,7 @@ pub(crate) struct Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { data, has_others, cause } = self;
-        // The store's message about a full disk is for a running node: that one resumes
-        // automatically.
+        // The store's message about a full disk is for a running node, which resumes automatically.
         if let Some((what, is_limit)) = cause.no_room() {
             let errno = if is_limit { Errno::FBIG } else { Errno::NOSPC };
             let (data, advice) = (data.display(), advice::advice(errno));
@@ -40,7 +39,7 @@ impl fmt::Display for Unusable {
             );
         }
         let cause_text = cause.to_string();
-        // Some causes name the directory themselves.
+        // The text of some causes names the directory already.
         if !cause_text.starts_with("data directory ") {
             write!(f, "data directory {}: ", data.display())?;
         }
@@ -102,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn no_advice_is_given_that_would_not_help() {
+    fn an_error_without_a_remedy_on_disk_has_no_advice() {
         let locked = lsm::Error::Locked { directory: "/d".to_owned() };
         let said = "data directory /d is in use by another process: stop it, or name another";
         assert_eq!(said_of(StartError::Open(locked), true), said);
-        // Advice to leave the directory would lose the records of a later release.
+        // Advice to use another directory would lose the records of a later release.
         let later = || StartError::LaterFormat { what: "the node's identity".into(), format: 9 };
         let said = said_of(later(), true);
         assert_eq!(said, format!("data directory /d: {}", later()));

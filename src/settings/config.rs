@@ -21,11 +21,11 @@ use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
 
-/// Upper limit of `--max-value`; a WAL batch holds several records of this size.
+/// Upper limit of `--max-value`. A WAL batch has room for several records of this size.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 
-/// The longest value is at most 1/`VALUE_SHARE` of `--memory`, so that the memory for bodies holds
-/// several.
+/// The longest value is at most 1/`VALUE_SHARE` of `--memory`, so the memory for bodies has room
+/// for several values.
 const VALUE_SHARE: u64 = 64;
 
 /// A node's configuration, complete and consistent.
@@ -39,28 +39,29 @@ pub(crate) struct Config {
     pub(crate) members: Members,
     /// Secret by which the cluster's nodes authenticate each other.
     pub(crate) secret: Option<Secret>,
-    /// Files from which the cluster's secret, a second accepted one and the admin token are reread.
+    /// Files of the cluster's secret, of a second accepted secret and of the admin token. The node
+    /// rereads them while it runs.
     pub(crate) secret_files: SecretFiles,
-    /// Files of the node's certificates; `None` = the node serves in clear text.
+    /// Files of the node's certificates; `None` = the node serves plaintext.
     pub(crate) tls: Option<TlsFiles>,
-    /// Token accepted for every request. If it is set, admin requests need a token even from
+    /// Token that permits every request. If it is set, admin requests need a token even from
     /// loopback.
     pub(crate) admin_token: Option<Secret>,
     /// Clients that may read and write without a token.
     pub(crate) open_to: OpenTo,
-    /// True if the node may serve in clear text on addresses where others can listen in.
+    /// True if the node may serve plaintext on addresses that other machines can reach.
     pub(crate) insecure: bool,
-    /// Host names, besides its own, to which a node on loopback answers.
+    /// Additional host names of a node on loopback.
     pub(crate) allow_host: Vec<String>,
-    /// Origins whose pages may send requests to this node, as browsers write them.
+    /// Origins of other pages that may send requests to this node, spelled as browsers send them.
     pub(crate) allow_origin: Vec<String>,
-    /// Tolerated lead of another node's clock over this node's.
+    /// Maximum time by which another node's clock may be ahead of this node's.
     pub(crate) max_clock_skew: Duration,
     /// The sync mode, which decides when a write is acknowledged.
     pub(crate) sync: lsm::SyncMode,
     /// The division of `--memory`.
     pub(crate) memory: MemoryPlan,
-    /// Number of replicas of a key if a request does not set `from`.
+    /// Number of replicas of a key if a request does not specify `from`.
     pub(crate) replicas: u8,
     /// Time after which a waiting request is answered with 504.
     pub(crate) deadline: Duration,
@@ -70,22 +71,23 @@ pub(crate) struct Config {
     pub(crate) max_ttl: Ttl,
     /// Schedule of repair rounds.
     pub(crate) rounds: RoundConfig,
-    /// Limit on the bytes a second at which this node receives partitions; `None` = unlimited.
+    /// Maximum number of bytes per second of partitions that this node receives; `None` =
+    /// unlimited.
     pub(crate) stream_rate: Option<u64>,
     /// Number of event loops.
     pub(crate) loops: usize,
-    /// Threads of the read pool.
+    /// Number of threads of the read pool.
     pub(crate) read_threads: usize,
-    /// Limit on the reads that wait for a thread of the read pool.
+    /// Maximum number of reads that wait for a thread of the read pool.
     pub(crate) queue: usize,
-    /// Limit on client connections.
+    /// Maximum number of client connections.
     pub(crate) connections: usize,
-    /// Number of connection slots in reserve, beyond those of clients.
+    /// Number of reserve slots, in addition to the slots of clients.
     pub(crate) reserve_slots: usize,
     /// True if the node prints its address and first commands to stdout. With the JSON log format
-    /// only `--greet` sets this, so that all other output is JSON.
+    /// only `--greet` sets it, so all other output is JSON.
     pub(crate) greets: bool,
-    /// Warnings for the operator, logged once logging works.
+    /// Warnings for the operator, logged when logging starts.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -101,7 +103,8 @@ pub(crate) enum OpenTo {
 }
 
 impl OpenTo {
-    /// Returns the choice of `--require-auth` and `--insecure`; `--require-auth` wins.
+    /// Returns the clients that `--require-auth` and `--insecure` select. `--require-auth` takes
+    /// precedence.
     fn of(require_auth: bool, insecure: bool) -> Self {
         match (require_auth, insecure) {
             (true, _) => Self::Nobody,
@@ -111,7 +114,7 @@ impl OpenTo {
     }
 }
 
-/// Files of the cluster's secrets, reread while the node runs.
+/// Files of secrets, which the node rereads while it runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SecretFiles {
     /// The secret with which the node proves its membership.
@@ -125,18 +128,19 @@ pub(crate) struct SecretFiles {
 /// Files of a node's certificates, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// The node's certificate, followed by the intermediate ones up to its CA.
+    /// The node's certificate, then the intermediate certificates up to its CA.
     pub(crate) cert: PathBuf,
     /// The certificate's private key.
     pub(crate) key: PathBuf,
-    /// CAs of clients; `None` = clients need no certificate.
+    /// CAs of clients' certificates; `None` = clients need no certificate.
     pub(crate) client_ca: Option<PathBuf>,
-    /// Host by which clients reach the node, as far as the settings tell: a name, or an address.
+    /// Host under which clients reach the node, a name or an address; `None` if the settings do not
+    /// have it.
     pub(crate) host: Option<String>,
 }
 
 impl Config {
-    /// Returns where the node serves, given its address.
+    /// Returns the address and protocol of the node. `address` is the address that it listens on.
     pub(crate) fn at(&self, address: SocketAddr) -> ServingAddress {
         ServingAddress { address, tls: self.tls.is_some() }
     }
@@ -145,14 +149,14 @@ impl Config {
 /// The logging configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Logging {
-    /// Least log level of each module.
+    /// Minimum log level of each module.
     pub(crate) filter: Targets,
-    /// Text or JSON.
+    /// Format of log lines.
     pub(crate) format: LogFormat,
 }
 
-/// Builds the configuration from `args` and the file that `args` names, if any. The text of an
-/// error is one line.
+/// Builds the configuration from `args`, and from the file that `args` names, if any. The text of
+/// an error is one line.
 pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     let greets = args.greet;
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
@@ -161,7 +165,7 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     Ok((config, logging))
 }
 
-/// Merges the settings of flags and variables with those of the file that `args` names.
+/// Merges the settings of flags and variables with those of the file that `args` names, if any.
 pub(crate) fn merge_sources(args: ServeArgs) -> Result<Settings, ConfigError> {
     let file = match &args.config {
         Some(path) => read_file(path)?,
@@ -207,9 +211,9 @@ fn complete(
         (settings.cluster_secret_file.as_deref(), settings.admin_token_file.as_deref());
     let (secret, warning) = secret::CLUSTER.load(secret_file, secret_variable)?;
     let (admin_token, token_warning) = secret::ADMIN.load(token_file, token_variable)?;
-    let unprotected = without_secret(&members, listen, secret.as_ref())?;
+    let unprotected = check_secret(&members, listen, secret.as_ref())?;
     let open_to = OpenTo::of(settings.require_auth, settings.insecure);
-    let open = in_clear(&members, at, settings.insecure, open_to)?;
+    let open = require_tls(&members, at, settings.insecure, open_to)?;
     if open_to == OpenTo::Nobody && secret.is_none() && !is_alone(&members) {
         return Err(ConfigError::NodesProve);
     }
@@ -262,9 +266,10 @@ fn complete(
     Ok((config, Logging { filter, format: settings.log_format }))
 }
 
-/// Requires TLS for addresses and URLs beyond loopback, because others can listen in there, on this
-/// and the other nodes. `--insecure` waives the requirement; then returns a warning.
-fn in_clear(
+/// Requires TLS for addresses and URLs beyond loopback, of this node and of other nodes, because
+/// plaintext can be read on a network. `--insecure` waives the requirement; then this function
+/// returns a warning.
+fn require_tls(
     members: &Members,
     at: ServingAddress,
     insecure: bool,
@@ -273,7 +278,7 @@ fn in_clear(
     let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
         .then(|| format!("--listen {}", at.address));
     let place = listens.or_else(|| {
-        // This node's own URL may lead to a proxy that terminates TLS.
+        // This node's own URL may be that of a proxy which terminates TLS.
         let beyond = members.beyond_loopback().into_iter();
         let mut others = beyond.filter(|url| members.own_url() != Some(url));
         others.find(|url| url.starts_with("http://")).map(str::to_owned)
@@ -291,15 +296,16 @@ fn in_clear(
     }
 }
 
-/// Returns true if requests from loopback reach a node that listens on this address. A request to
-/// another address of this machine comes from that address, unless its client binds its socket.
+/// Returns true if requests from loopback reach a node that listens on this address. The source of
+/// a request to another address of this machine is that address, unless the client binds its
+/// socket.
 pub(crate) fn receives_loopback(listen: SocketAddr) -> bool {
     let ip = listen.ip().to_canonical();
     ip.is_loopback() || ip.is_unspecified()
 }
 
-/// Returns a warning if every request needs a token and this node has no admin token, with which
-/// others could be created.
+/// Returns a warning if every request needs a token, but this node has no admin token with which
+/// tokens could be created.
 fn no_admin_warning(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
     let (why, way_out) = match open_to {
         OpenTo::Nobody => ("--require-auth is set".to_owned(), ""),
@@ -321,7 +327,7 @@ fn no_admin_warning(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Opt
     })
 }
 
-/// Returns the host by which clients reach the node, as far as the settings tell.
+/// Returns the host under which clients reach the node; `None` if the settings do not have it.
 fn host(members: &Members, listen: SocketAddr) -> Option<String> {
     let uri = members.own_url().and_then(|url| url.parse::<Uri>().ok());
     let named = uri.and_then(|uri| uri.host().map(str::to_owned));
@@ -329,7 +335,7 @@ fn host(members: &Members, listen: SocketAddr) -> Option<String> {
     named.or_else(|| (!ip.is_unspecified()).then(|| ip.to_string()))
 }
 
-/// Returns the certificate files, if the settings name them.
+/// Returns the certificate files; `None` if the settings do not name any.
 fn tls(
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -363,7 +369,8 @@ fn parse_origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
     list.iter().flat_map(|list| list.split(',')).map(normalize_origin).collect()
 }
 
-/// Normalizes an origin as browsers write it: without the default port of its scheme.
+/// Converts an origin to the spelling of browsers: in lower case, without the scheme's default
+/// port.
 fn normalize_origin(text: &str) -> Result<String, ConfigError> {
     match text {
         "*" => Err(ConfigError::AnyOrigin),
@@ -402,13 +409,13 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Factor of the age below which records may still be in transit: this many times `--deadline` plus
-/// `--max-clock-skew`.
+/// Factor for the age below which a record may still be in transit. The age is this factor times
+/// the sum of `--deadline` and `--max-clock-skew`.
 const TRANSIT_FACTOR: u32 = 2;
 
-/// Returns the schedule of repair rounds. A full round includes an incremental one: if full rounds
-/// are due more often, or incremental rounds are off, every round is full. Only a given value of
-/// `--repair-full-interval` (`wants_full`) causes rounds by itself; its default does not.
+/// Returns the schedule of repair rounds. A full round includes an incremental round. If full
+/// rounds are due more often, or incremental rounds are off, every round is full. `wants_full` is
+/// true if `--repair-full-interval` was given. Its default alone causes no rounds.
 fn repair_schedule(
     (interval, full_interval, wants_full): (Every, Every, bool),
     share: u64,
@@ -425,7 +432,7 @@ fn repair_schedule(
     }
 }
 
-/// Returns the longest value in bytes, if it fits the memory.
+/// Returns the longest value in bytes. Fails if it is too long for the memory.
 fn max_value(asked: Size, memory: Size) -> Result<usize, ConfigError> {
     let most = MAX_VALUE.min(Size(memory.0 / VALUE_SHARE));
     if asked.0 == 0 || asked > most {
@@ -434,15 +441,14 @@ fn max_value(asked: Size, memory: Size) -> Result<usize, ConfigError> {
     Ok(asked.0 as usize)
 }
 
-/// Returns true if the settings neither list other nodes nor name any to join.
+/// Returns true if the settings neither list other nodes, nor name a node to join.
 fn is_alone(members: &Members) -> bool {
     members.nodes() == 1 && members.joins().is_empty()
 }
 
-/// Requires that nodes without a secret are only reachable from this machine, because without a
-/// secret a node can't tell another node from a stranger. Returns a warning about nodes without a
-/// secret.
-fn without_secret(
+/// Requires that nodes without a secret are reachable only from this machine, because without a
+/// secret a node can't distinguish another node from a stranger. If they are, returns a warning.
+fn check_secret(
     members: &Members,
     listen: SocketAddr,
     secret: Option<&Secret>,
@@ -508,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_interval_that_is_given_counts_beside_a_longer_interval_or_none() {
+    fn a_given_full_interval_causes_rounds_even_without_an_interval() {
         let schedule = |interval: Option<&str>, full: Option<&str>| {
             let every = |text: Option<&str>| text.map(|text| text.parse().unwrap());
             let (repair_interval, repair_full_interval) = (every(interval), every(full));
@@ -534,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn several_nodes_need_a_secret_unless_nobody_else_can_reach_them() {
+    fn several_nodes_need_a_secret_unless_all_are_on_loopback() {
         let secret = || Some(OsString::from("sixteen letters."));
         let cluster = |list: &str, listen: &str, secret| {
             let settings = Settings {
@@ -565,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_listen_to_is_tls_or_said_to_be_insecure() {
+    fn addresses_beyond_loopback_require_tls_or_insecure() {
         let certs = Some((PathBuf::from("c"), PathBuf::from("k")));
         let secret = || Some(OsString::from("sixteen letters."));
         let node = |list: &str, listen: &str, insecure, certs: Option<(PathBuf, PathBuf)>| {

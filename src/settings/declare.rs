@@ -1,4 +1,4 @@
-//! Declaration of settings: [`super::list`] declares each setting once, and the macro `settings!`
+//! Declaration of settings. [`super::list`] declares each setting once, and the macro `settings!`
 //! generates the rest.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //!                                       └─▶ the table in docs/reference/settings.md
 //! ```
 //!
-//! The text of a default is what a user would write. `computed` marks a default that follows from
-//! other settings: its text is only a description, and the value stays optional. A `flag` is off
-//! unless it is named, and needs no value.
+//! The text of a default is the text that a user would write. For a `computed` default, which
+//! depends on other settings, the text is only a description, and the value stays optional. A
+//! `flag` is off unless it is named, and needs no value.
 
 /// Declares all settings.
 macro_rules! settings {
@@ -19,7 +19,7 @@ macro_rules! settings {
         $name:ident: $type:ty, $variable:literal, $value:literal,
         $default_is:ident $default:literal, $help:literal;
     )*) => {
-        /// The settings of a node; `None` = no source gives the setting.
+        /// The settings of a node from one source; `None` = the source does not have the setting.
         #[derive(Debug, Clone, Default, ::clap::Args, ::serde::Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
         pub(crate) struct Settings {
@@ -42,7 +42,7 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// Merges two sources: each setting from `self`, else from `other`.
+            /// Merges two sources. A setting that both have is that of `self`.
             pub(super) fn or(self, other: Self) -> Self {
                 Self { $($name: self.$name.or(other.$name),)* }
             }

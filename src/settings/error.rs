@@ -1,4 +1,4 @@
-//! Errors of settings: each is one line, for the user who starts the node.
+//! Errors of settings. Each error is one line, for the user who starts the node.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::settings::memory::MemoryError;
 use crate::settings::secret::SecretError;
 use crate::settings::units::Size;
 
-/// Reason why the settings yield no [`Config`](crate::settings::config::Config).
+/// Reason why the settings do not result in a [`Config`](crate::settings::config::Config).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("config file {}: {source}", path.display())]

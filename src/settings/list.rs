@@ -1,6 +1,6 @@
 //! The list of a node's settings. [`super::declare`] generates the rest from each entry.
 //!
-//! To add a setting: add an entry here and its use in [`super::config`]; then `UPDATE_DOCS=1 cargo
+//! A new setting needs an entry here, and its use in [`super::config`]. Then `UPDATE_DOCS=1 cargo
 //! test -p kvorum the_manual` writes the table of `docs/reference/settings.md`.
 
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ pub(crate) struct ServeArgs {
     pub(crate) settings: Settings,
 }
 
-/// Tolerated clock skew, 1 ms to 60 s. The default, 500 ms, is far more than NTP leaves between
-/// clocks, and far less than would surprise a writer.
+/// Permitted clock skew, 1 ms to 60 s. The default, 500 ms, is far more than the skew of clocks
+/// with NTP, and far less than a writer would notice.
 pub(crate) type ClockSkew = TimeIn<1, 60_000>;
 
 settings! {
@@ -221,7 +221,7 @@ mod tests {
         manual::holds("settings", &table);
     }
 
-    /// The settings file that packages install lists every setting with its help, switched off.
+    /// The settings file in packages lists every setting with its help, commented out.
     #[test]
     fn the_packages_settings_list_every_setting() {
         let mut text = SETTINGS_HEAD.to_owned();
@@ -237,7 +237,7 @@ mod tests {
         manual::is_file("packaging/kvorum.toml", &text);
         let parsed: Settings = toml::from_str(&text).unwrap();
         assert_eq!(parsed.data.as_deref(), Some(Path::new("/var/lib/kvorum")));
-        // The file accepts every default that is a value and not a description.
+        // The file accepts every default that is a value instead of a description.
         let fixed = ROWS.iter().filter(|(.., default, _)| !default.contains(' '));
         for (name, _, value, default, _) in fixed.filter(|(.., default, _)| *default != "none") {
             let line = format!("{} = {}", kebab(name), in_toml(value, default));
@@ -254,8 +254,8 @@ mod tests {
         # `systemctl restart kvorum`. Certificates, secrets and the admin token are read again by\n\
         # themselves, or at once by `systemctl reload kvorum`.\n";
 
-    /// Removes the dashes before names of settings, except in commands between backquotes: only in
-    /// commands are settings flags.
+    /// Removes the dashes before names of settings, except in commands between backquotes. Settings
+    /// are flags only in commands.
     fn of_a_file(help: &str) -> String {
         let parts = help.split('`').enumerate().map(|(place, part)| {
             let without = |part: String, row: &(&str, &str, &str, &str, &str)| {
@@ -273,7 +273,7 @@ mod tests {
         if is_bare { default.to_owned() } else { format!("{default:?}") }
     }
 
-    /// Returns the lines of a comment, each of up to 98 columns.
+    /// Formats a comment in lines of up to 98 columns.
     fn comment(text: &str) -> String {
         let mut lines = vec!["#".to_owned()];
         for word in text.split(' ') {

@@ -1,13 +1,13 @@
 //! `--log`: parses the log level of each module.
 //!
-//! A filter names levels and modules. Any other word is refused, because a filter that names only
-//! unknown modules would turn all logging off.
+//! A filter has levels and modules. Any other word is refused, because a filter with only unknown
+//! modules would turn all logging off.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// The targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which
-/// logs its frames at `debug` and `trace`. A test compares the list with the source.
+/// logs its frames at `debug` and `trace`. A test compares this list with the source.
 const TARGETS: [&str; 37] = [
     "audit",
     "h2",
@@ -63,8 +63,8 @@ pub(crate) enum LogError {
 }
 
 /// Parses the filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, separated by commas. A module
-/// without a level logs at all levels. Modules that the filter does not name log at `LEVEL`, or
-/// else at `info`.
+/// without a level logs at all levels. All other modules log at `LEVEL`, or at `info` if no `LEVEL`
+/// is given.
 pub(super) fn parse_filter(text: &str) -> Result<Targets, LogError> {
     let mut filter = Targets::new().with_default(LevelFilter::INFO);
     let mut directives = text.split(',').map(str::trim).filter(|text| !text.is_empty()).peekable();
@@ -95,7 +95,7 @@ pub(super) fn parse_filter(text: &str) -> Result<Targets, LogError> {
     Ok(filter)
 }
 
-/// Returns true if log lines have this target or one inside it.
+/// Returns true if log lines have this target, or a target inside of it.
 fn is_known(module: &str) -> bool {
     let is_in = |target: &&str| {
         let rest = target.strip_prefix(module);
@@ -104,7 +104,8 @@ fn is_known(module: &str) -> bool {
     !module.is_empty() && TARGETS.iter().any(is_in)
 }
 
-/// Suggests known modules for an unknown one: the modules of its crate, or else the crates.
+/// Returns the known modules of the unknown module's crate; the known crates if the crate is
+/// unknown too.
 fn suggest_modules(module: &str) -> String {
     let root = |path: &'static str| path.split("::").next().unwrap_or(path);
     let of_crate = module.split("::").next().filter(|name| is_known(name));
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_log_from_the_level_that_is_said_for_them() {
+    fn modules_log_from_their_configured_level() {
         let info =
             |text: &str, module| parse_filter(text).unwrap().would_enable(module, &Level::INFO);
         let debug =
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_names_nothing_is_refused_with_what_is_known() {
+    fn an_unknown_word_of_a_filter_is_refused_with_the_known_words() {
         for (text, says) in [
             ("wanr", "\"wanr\" is neither a level (off, error, warn, info, debug, trace) nor a"),
             ("wanr", "(audit, h2, kvorum, lsm, server)"),
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Returns the module of a source file, as log lines show it.
+    /// Returns the target of the log lines in a source file.
     fn module(root: &str, path: &Path) -> String {
         let parts = path.with_extension("");
         let parts = parts.iter().map(|part| part.to_str().unwrap());

@@ -1,5 +1,5 @@
-//! Early detection of the log format, before the settings are checked, so that a node reports
-//! invalid settings in its log format.
+//! Detects the log format before the settings are checked, so a node reports invalid settings in
+//! its log format.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use crate::settings::values::LogFormat;
 
-/// Returns the log format of the first source that gives one: the command line (`words`, the
-/// program's name first), the variable, or the file that either of them names. Commands other than
-/// `serve` use text.
+/// Returns the log format of the first source that has one: the command line, the variable, or the
+/// settings file that either of them names. `words` is the command line, beginning with the
+/// program's name. Commands other than `serve` use text.
 pub(crate) fn requested_format(words: &[OsString]) -> LogFormat {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
     if words.get(1).is_none_or(|command| command != "serve") {
@@ -19,14 +19,14 @@ pub(crate) fn requested_format(words: &[OsString]) -> LogFormat {
     let said = flag(words, "--log-format").or_else(|| variable("KVORUM_LOG_FORMAT"));
     let said = said.map(|word| word.to_string_lossy().into_owned());
     let file = || flag(words, "--config").or_else(|| variable("KVORUM_CONFIG")).map(PathBuf::from);
-    // The next step, `config::load`, reports an unreadable file.
+    // An unreadable file is an error of the next step, `config::load`.
     let text = || file().and_then(|file| fs::read_to_string(file).ok());
     let said = said.or_else(|| text().and_then(|text| in_file(&text)));
-    // An invalid format is refused later, with an error in text format.
+    // A later step refuses an invalid format, with an error in text format.
     said.and_then(|word| word.parse().ok()).unwrap_or(LogFormat::Text)
 }
 
-/// Returns the value of a flag.
+/// Returns the value of `flag` on the command line; `None` without the flag.
 fn flag(words: &[OsString], flag: &str) -> Option<OsString> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -41,7 +41,7 @@ fn flag(words: &[OsString], flag: &str) -> Option<OsString> {
     None
 }
 
-/// Returns the format that a file sets, even if the file is invalid elsewhere.
+/// Returns the format in a settings file, even if other lines are invalid; `None` if there is none.
 fn in_file(text: &str) -> Option<String> {
     let line = text.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_found_beside_what_is_refused() {
+    fn the_log_format_is_detected_despite_invalid_settings() {
         let of = |words: &[&str]| {
             let words = ["kvorum"].iter().chain(words).map(OsString::from);
             requested_format(&words.collect::<Vec<_>>())

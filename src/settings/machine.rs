@@ -1,5 +1,5 @@
-//! Detection of the memory limit of this process: the least of the machine's memory, the limits of
-//! its cgroup and of the cgroups above it, and the limits of mapped memory and of data.
+//! Detects the memory limit of this process: the minimum of the machine's memory, the limits of its
+//! cgroup and of the cgroups above, and the process's limits of mapped memory and of data.
 //!
 //! ```text
 //!  /proc/self/cgroup ─┬─ 0::/a/b ────────▶ /sys/fs/cgroup/{a/b, a, .}/memory.{max,high}
@@ -25,10 +25,10 @@ pub(crate) struct MemoryLimit {
     pub(crate) set_by: LimitSource,
 }
 
-/// Source of a limit.
+/// Source of a memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LimitSource {
-    /// A cgroup, by the limit in this file.
+    /// A cgroup. The file has the limit.
     Cgroup(PathBuf),
     /// The machine's memory.
     Machine,
@@ -38,7 +38,7 @@ pub(crate) enum LimitSource {
 
 impl fmt::Display for MemoryLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In whole MiB, if it is at least one.
+        // The size is in whole MiB, if it is at least one MiB.
         let size = match self.bytes >> 20 {
             0 => Size(self.bytes),
             mib => Size(mib << 20),
@@ -55,7 +55,7 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// Returns the least of the memory limits; `None` = the system reports none.
+/// Returns the lowest memory limit; `None` if the system reports no limit.
 pub(crate) fn memory_limit() -> Option<MemoryLimit> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let in_cgroups = of_cgroups(&read("/proc/self/cgroup"), Path::new(CGROUPS));
@@ -67,15 +67,15 @@ pub(crate) fn memory_limit() -> Option<MemoryLimit> {
     all.min_by_key(|limit| limit.bytes)
 }
 
-/// Parses the machine's memory out of `/proc/meminfo`.
+/// Parses the machine's memory from `/proc/meminfo`; `None` if the text is malformed.
 fn of_machine(meminfo: &str) -> Option<MemoryLimit> {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib = total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
     Some(MemoryLimit { bytes: kib.checked_mul(1024)?, set_by: LimitSource::Machine })
 }
 
-/// Returns all limits of the cgroups that `/proc/self/cgroup` names, where versions 1 and 2 may be
-/// mixed, and of the cgroups above them.
+/// Returns all limits of the cgroups in `/proc/self/cgroup`, and of the cgroups above them. The
+/// file may have lines of versions 1 and 2.
 fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
     let mut limits = Vec::new();
     for line in membership.lines() {
@@ -94,8 +94,8 @@ fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
         for group in below.ancestors() {
             let files = files.iter().map(|file| root.join(group).join(file));
             limits.extend(files.filter_map(|file| {
-                // "max" is not a number; for "no limit" version 1 has a number that no machine
-                // reaches.
+                // The text "max" is not a number. Version 1 reports a missing limit as a number
+                // greater than any machine's memory.
                 let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
                 Some(MemoryLimit { bytes, set_by: LimitSource::Cgroup(file) })
             }));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_may_take_what_it_and_those_above_it_may() {
+    fn the_memory_limit_is_the_minimum_of_a_cgroup_and_its_ancestors() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         assert_eq!(least("0::/a/b\n", root), None);

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use protocol::layout::MAX_URL;
 use protocol::{Member, NodeId, Topology, TopologyError};
 
-/// Reason why the settings yield no members.
+/// Reason why the settings do not result in members.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MembersError {
     #[error("{flag}: {source}")]
@@ -51,23 +51,24 @@ pub(crate) enum NodeError {
     Option { node: String, option: String },
 }
 
-/// The members, as far as the settings tell.
+/// The members, according to the settings.
 #[derive(Debug, Clone)]
 pub(crate) enum Members {
-    /// The settings list none: the members are this node alone, or those of its stored layout.
+    /// The settings list no members. The only member is this node, or the members are those of its
+    /// stored layout.
     Unlisted(Unlisted),
-    /// The members that the settings list.
+    /// The members listed in the settings.
     Listed(Membership),
 }
 
-/// The settings of this node if they list no members.
+/// The settings of this node, if they list no members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unlisted {
-    /// The node's URL; `None` = the address that the node listens on.
+    /// The node's URL; `None` = the URL of the address that the node listens on.
     pub(crate) url: Option<String>,
     /// URLs of the nodes that this node asks to join their cluster; empty = the node starts alone.
     pub(crate) join: Vec<String>,
-    /// The node's name, if the settings give one.
+    /// The node's name; `None` = the settings do not have it.
     name: Option<String>,
     zone: String,
     weight: u32,
@@ -108,7 +109,7 @@ impl UnlistedArgs<'_> {
         Ok(new)
     }
 
-    /// Returns a given flag that does not apply to a listed node, if any.
+    /// Returns a given flag that can't be combined with a list of members; `None` if there is none.
     fn flag_beside_list(self) -> Option<&'static str> {
         let given = [
             ("--join", self.join.is_some()),
@@ -121,19 +122,19 @@ impl UnlistedArgs<'_> {
 }
 
 impl Unlisted {
-    /// Returns the URL at which other nodes reach this node, which listens `at` an address.
+    /// Returns this node's URL for the other nodes. `at` is the address that the node listens on.
     pub(crate) fn own_url(&self, at: ServingAddress) -> String {
         self.url.clone().unwrap_or_else(|| at.url())
     }
 
-    /// Returns the node as a member; `name` is used if the settings give no name.
+    /// Returns the node as a member, with the name `name` unless the settings have a name.
     pub(crate) fn member(&self, name: &str) -> Member {
         let name = self.name.as_deref().unwrap_or(name).to_owned();
         Member { name, zone: self.zone.clone(), weight: self.weight }
     }
 }
 
-/// The members of the cluster, this node's id, and the URLs.
+/// The members of the cluster, their URLs, and this node's id.
 #[derive(Debug, Clone)]
 pub(crate) struct Membership {
     /// The placement of keys.
@@ -168,7 +169,7 @@ impl ServingAddress {
 }
 
 impl Members {
-    /// Parses and checks the settings. An error is one line.
+    /// Parses and checks the settings. The text of an error is one line.
     pub(crate) fn parse(
         cluster: Option<&str>,
         advertise: Option<&str>,
@@ -187,7 +188,8 @@ impl Members {
             return Err(MembersError::BesideAList(flag));
         }
         let find = |own: &str| list.iter().position(|(_, url)| url == own);
-        // `--listen` resolves localhost to 127.0.0.1, but the list has it as written.
+        // `--listen` resolves localhost to 127.0.0.1, but a URL in the list may still have
+        // localhost.
         let localhost = format!("{}://localhost:{}", at.scheme(), at.address.port());
         let by_name = advertise.is_none() && at.address.ip() == Ipv4Addr::LOCALHOST;
         let place = find(&own).or_else(|| find(&localhost).filter(|_| by_name));
@@ -197,9 +199,9 @@ impl Members {
             .map_err(|source| MembersError::Topology { flags: "--cluster", source })
     }
 
-    /// Completes the members for a node that serves at `at`; `kept` is the name in its data
-    /// directory. If its stored layout is in force (`layout_rules`), a listed membership only gives
-    /// URLs.
+    /// Returns the members for a node that serves at `at`. `kept` is the name in its data
+    /// directory. `layout_rules` is true if a stored layout is in force; then a list of members
+    /// only provides URLs.
     pub(crate) fn settle(
         &self,
         at: ServingAddress,
@@ -212,9 +214,9 @@ impl Members {
             Self::Unlisted(unlisted) => unlisted,
         };
         let url = unlisted.url.clone().unwrap_or_else(|| at.url());
-        // A node that was alone from the start takes its name from its URL, unless the settings
-        // name it. A node that has joined keeps its name: the name in its settings only applied to
-        // its first start.
+        // A node that was always alone takes its name from its URL, unless the settings have a
+        // name. A node that has joined keeps its name, because the name in its settings only
+        // applied to its first start.
         let asks = !unlisted.join.is_empty();
         let named = (unlisted.url.is_some() && !layout_rules || unlisted.name.is_some()) && !asks;
         let member = match kept.filter(|_| !named) {
@@ -225,14 +227,14 @@ impl Members {
     }
 
     /// Returns the name that the settings give to a joining node, if its data directory already has
-    /// another one: the given name only applied to the node's first start.
+    /// another name; otherwise `None`. The given name only applied to the node's first start.
     pub(crate) fn unused_name(&self, kept: Option<&str>) -> Option<&str> {
         let Self::Unlisted(unlisted) = self else { return None };
         let given = unlisted.name.as_deref().filter(|_| !unlisted.join.is_empty());
         given.filter(|given| kept.is_some_and(|kept| kept != *given))
     }
 
-    /// Returns the URLs of the nodes that this node asks to join their cluster.
+    /// Returns the URLs of the nodes that this node asks to join.
     pub(crate) fn joins(&self) -> &[String] {
         match self {
             Self::Unlisted(unlisted) => &unlisted.join,
@@ -240,7 +242,7 @@ impl Members {
         }
     }
 
-    /// Returns the URLs of the nodes that are not on this machine's loopback.
+    /// Returns the nodes' URLs whose host is not a loopback address.
     pub(crate) fn beyond_loopback(&self) -> Vec<&str> {
         let urls: Vec<&String> = match self {
             Self::Unlisted(unlisted) => {
@@ -252,7 +254,7 @@ impl Members {
         urls.into_iter().filter(|url| !is_loopback(url)).map(String::as_str).collect()
     }
 
-    /// Returns the number of listed nodes; 1 without a list.
+    /// Returns the number of listed nodes; 1 if no nodes are listed.
     pub(crate) fn nodes(&self) -> usize {
         match self {
             Self::Unlisted(_) => 1,
@@ -267,7 +269,7 @@ impl Members {
         names.zip(urls.iter().cloned()).collect()
     }
 
-    /// Returns the URL of this node, if the settings give it.
+    /// Returns the URL of this node; `None` if the settings do not have it.
     pub(crate) fn own_url(&self) -> Option<&str> {
         match self {
             Self::Unlisted(unlisted) => unlisted.url.as_deref(),
@@ -279,7 +281,7 @@ impl Members {
 }
 
 impl Membership {
-    /// Creates the membership of `list`, which is sorted by name; `own` is this node's index in it.
+    /// Creates the membership of `list`, which is sorted by name. `own` is this node's index.
     fn of(
         list: Vec<(Member, String)>,
         own: usize,
@@ -303,7 +305,7 @@ fn member(name: &str) -> Member {
     Member { name: name.to_owned(), zone: String::new(), weight: 1 }
 }
 
-/// Parses a list of nodes and sorts it by name, which is the order of node ids.
+/// Parses a list of nodes, and sorts it by name. The order is that of the node ids.
 fn parse_list(list: &str) -> Result<Vec<(Member, String)>, MembersError> {
     let mut nodes: Vec<(Member, String)> = Vec::new();
     for node in list.split(',') {
@@ -320,7 +322,7 @@ fn parse_list(list: &str) -> Result<Vec<(Member, String)>, MembersError> {
 
 /// Parses a node of `--cluster`: `[NAME=]URL[;zone=Z][;weight=W]`.
 pub(crate) fn parse_node(node: &str) -> Result<(Member, String), NodeError> {
-    // A name precedes the "://"; a '=' behind that belongs to an option.
+    // A name precedes the "://". A '=' after the "://" belongs to an option.
     let (name, rest) = match node.split_once('=') {
         Some((name, rest)) if !name.contains("://") => (Some(name), rest),
         _ => (None, node),
@@ -343,7 +345,7 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), NodeError> {
 }
 
 /// Checks the URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. Removes a trailing slash,
-/// because users copy it with the URL.
+/// because copied URLs often have one.
 pub(crate) fn node_url(text: &str) -> Result<&str, NodeError> {
     let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_keeps_the_name_that_its_directory_has() {
+    fn a_single_node_keeps_the_name_in_its_data_directory() {
         let alone = Members::parse(None, None, UnlistedArgs::DEFAULT, listen(), 3).unwrap();
         let first = alone.settle(at("127.0.0.1:4711"), None, 3, false).unwrap();
         assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_lists_none_may_say_its_name_zone_and_weight() {
+    fn an_unlisted_node_may_set_its_name_zone_and_weight() {
         let said =
             UnlistedArgs { name: Some("n4"), zone: Some("z"), weight: 3, ..UnlistedArgs::DEFAULT };
         let parse = |cluster, lone| Members::parse(cluster, None, lone, listen(), 3);

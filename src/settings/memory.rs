@@ -1,4 +1,4 @@
-//! The memory ledger: the division of `--memory` into parts, and the owner of each byte.
+//! The memory plan: the division of `--memory` into parts, and the owner of each byte.
 //!
 //! ```text
 //!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (the rest)
@@ -14,18 +14,18 @@
 //!          └─  1/32 left for work: compaction and flush buffers, one WAL batch being written
 //! ```
 //!
-//! On the leader of a key's conditional writes, a record that is made from a value that another
-//! node forwarded belongs to *left for work*: 1/64 of the budget at most.
+//! The leader of a key's conditional writes may make a record from a value that another node
+//! forwarded. These records are part of *left for work*, and take at most 1/64 of the budget.
 //!
-//! Every record over [`LONG_RECORD`] in memory that is not part of a memtable, a block or a batch
-//! has exactly one owner among *bodies*, *answers*, *received* and *lent*. Queues to other nodes,
-//! requests under way and responses share the record by counted references, and the last reference
+//! Each record over [`LONG_RECORD`] in memory that is not part of a memtable, a block or a batch
+//! has exactly one owner: *bodies*, *answers*, *received* or *lent*. Queues to other nodes,
+//! unfinished requests and responses share the record by counted references, and the last reference
 //! returns the record's bytes to their owner. The sum of an owner's records never exceeds its
-//! share, with one exception: a record longer than the whole share (a value stored under a larger
-//! setting) is admitted while the owner holds nothing else.
+//! share, except for one case: a record longer than the whole share (a value stored under a larger
+//! setting) is admitted while the owner has no other record.
 //!
-//! The owner grants a reservation *before* a record is read, fetched or received, and a request
-//! that waits for an owner holds nothing of that owner. To exclude circular waits, owners wait for
+//! The owner grants a reservation *before* a record is read, fetched or received. A request that
+//! waits for an owner has no reservation of this owner. To exclude circular waits, owners wait for
 //! each other in one direction only:
 //!
 //! ```text
@@ -33,81 +33,83 @@
 //!  answers ─▶ another node's lent ──────▶ its disk
 //! ```
 //!
-//! A record for *answers* has its reservation on this node before another node is asked for the
-//! record, so a slow client of this node ties up no memory of another node.
+//! A record for *answers* has its reservation on this node before this node requests it from
+//! another node. So a slow client of this node occupies no memory of another node.
 //!
-//! Memory outside the budget is 64 MiB at most: the program itself, its threads' stacks, the
-//! allocator's slack, the state of conditional writes (promises, 1 MiB; recent writes, 6 MiB; a
-//! leader's latest records, 4 MiB), and the last 15 minutes for dashboards (2 MiB,
-//! `history/ring.rs`).
+//! The memory outside of the budget is at most 64 MiB: the program itself, the stacks of its
+//! threads, the unused memory of the allocator, the state of conditional writes (promises, 1 MiB;
+//! recent writes, 6 MiB; a leader's latest records, 4 MiB), and the samples of the last 15 minutes
+//! for dashboards (2 MiB, `history/ring.rs`).
 
 use std::time::Duration;
 
 use crate::settings::machine::MemoryLimit;
 use crate::settings::units::Size;
 
-/// Number of reserve connection slots, for connections accepted while all client slots are taken. A
-/// client can't keep such a slot. A peer or a probe needs it for some milliseconds; the connections
-/// of all event loops of a few peers may arrive at once.
+/// Number of reserve slots, for connections accepted while all client slots are taken. A client
+/// can't keep a reserve slot. A peer or a probe needs it for some milliseconds. The number suffices
+/// for the connections of all event loops of a few peers at the same time.
 pub(crate) const RESERVE_SLOTS: usize = 64;
 
-/// Default `--memory`, if the process may use at least twice as much: the other half is for memory
-/// outside the ledger and for the page cache.
+/// Default of `--memory`, if the process's limit is at least twice as much. The other half is for
+/// the memory outside of the plan, and for the page cache.
 const USUAL_BUDGET: Size = Size(512 << 20);
 
-/// Minimum of `--memory`: with less, a memtable is so small that flushes never end.
+/// Minimum of `--memory`. With less, memtables would be so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
-/// Limit on memory outside `--memory`: program, stacks, the allocator's slack, the state of
-/// conditional writes, and the last 15 minutes for dashboards.
+/// Limit on the memory outside of `--memory`: the program, stacks, unused memory of the allocator,
+/// the state of conditional writes, and the samples of the last 15 minutes.
 pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
 
-/// Memtables that exist at once: one active, and up to three being flushed or still read.
+/// Maximum number of memtables: one active memtable, and up to three that are being flushed or
+/// still read.
 pub(crate) const MEMTABLES: u64 = 4;
 
-/// Length in bytes above which a record is accounted for individually. Shorter records are part of
-/// a connection's share, and only they are read by the engine on an event loop.
+/// Length in bytes above which a record is accounted for individually. A shorter record is part of
+/// its connection's share. The engine reads only shorter records on an event loop.
 pub(crate) const LONG_RECORD: usize = 16 << 10;
 
-/// Share of `--deadline` left for the answer. Before anything is sent, a request waits for memory
-/// or for its turn for at most `--deadline` less 1/`ANSWER_SHARE`: after a longer wait the answer
-/// would be too late for the client, and the work wasted. A much shorter wait is not better,
-/// because a refused client retries with the whole body.
+/// Share of `--deadline` that remains for the answer. Before a request is sent to replicas, it
+/// waits for memory or for its turn for at most `--deadline` less 1/`ANSWER_SHARE`. After a longer
+/// wait the answer would reach the client too late, and the work would be wasted. A much shorter
+/// wait would be worse, because a refused client sends the whole body again.
 const ANSWER_SHARE: u32 = 4;
 
-/// Returns the longest wait of a request for memory or for its turn.
+/// Returns the maximum wait of a request for memory or for its turn.
 pub(crate) fn longest_wait(deadline: Duration) -> Duration {
     deadline - deadline / ANSWER_SHARE
 }
 
-/// Largest memtable, 1 GiB: offsets in a memtable are 32-bit numbers, and a larger memtable makes
-/// flushes that last for minutes.
+/// Size of the largest memtable, 1 GiB. Offsets in a memtable are 32-bit numbers, and the flush of
+/// a larger memtable would take minutes.
 const MAX_MEMTABLE: u64 = 1 << 30;
 
-/// Smallest memtable, 1 MiB: smaller ones make tables faster than compactions can merge them.
+/// Size of the smallest memtable, 1 MiB. Smaller memtables produce tables faster than compactions
+/// can merge them.
 const MIN_MEMTABLE: u64 = 1 << 20;
 
-/// Smallest block cache, 8 MiB: indexes and filters must stay in the cache.
+/// Size of the smallest block cache, 8 MiB. Indexes and filters must stay in the cache.
 const MIN_CACHE: u64 = 8 << 20;
 
-/// Memory of a connection: its read buffer (8 KiB, at most 16 KiB while it holds a request's head),
-/// write buffer (8 KiB) and task.
+/// Memory of a connection in bytes: its read buffer (8 KiB, at most 16 KiB during a request's
+/// head), write buffer (8 KiB) and task.
 const CONNECTION_BYTES: u64 = 24 << 10;
 
-/// Memory that TLS adds to a connection: keys, state, and records that are incomplete or not yet
-/// sent (measured by `bench/tls.sh idle`: 7 KiB while idle, 12 KiB with values of 16 KiB). Before
-/// the end of the handshake a connection has none of the buffers above; its incomplete input (20
-/// KiB, `transport::bounded`) brings its resident memory to 36 KiB in all, measured on 840
-/// connections. While a head of 15 KiB arrives on each of them at once, a connection takes 57 KiB,
-/// or 39 KiB in clear text.
+/// Memory in bytes that TLS adds to a connection: keys, state, and records that are incomplete or
+/// not sent yet (measured by `bench/tls.sh idle`: 7 KiB while idle, 12 KiB with values of 16 KiB).
+/// Before the end of the handshake a connection has none of the buffers above. Its incomplete input
+/// (20 KiB, `transport::bounded`) raises its resident memory to a total of 36 KiB, measured with
+/// 840 connections. If a head of 15 KiB arrives on all of them at the same time, a connection takes
+/// 57 KiB, or 39 KiB without TLS.
 const TLS_BYTES: u64 = 12 << 10;
 
-/// Range of the size of a WAL segment. A segment has the size of a memtable, so that a flush frees
-/// about one segment, but stays in this range so that preparing a segment ahead is neither constant
-/// work nor a burst.
+/// Range of the size of a WAL segment, in bytes. A segment is as large as a memtable, so a flush
+/// frees about one segment. The range keeps the preparation of segments from becoming constant work
+/// or a burst.
 const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
 
-/// Shares of the memory budget, in bytes or pieces.
+/// The parts of the memory budget, in bytes or pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
     /// The whole budget.
@@ -116,11 +118,11 @@ pub(crate) struct MemoryPlan {
     pub(crate) memtable_bytes: u64,
     /// Bytes of the block cache.
     pub(crate) cache_bytes: u64,
-    /// Bytes of one WAL segment (a file, not memory; it follows the memtable).
+    /// Bytes of one WAL segment, a file whose size follows that of a memtable.
     pub(crate) segment_bytes: u64,
     /// Bytes of one connection.
     pub(crate) connection_bytes: u64,
-    /// Limit on client connections; the `RESERVE_SLOTS` slots come on top of it.
+    /// Maximum number of client connections, without the `RESERVE_SLOTS` reserve slots.
     pub(crate) connections: u64,
     /// Bytes of long values from clients.
     pub(crate) body_bytes: u64,
@@ -134,7 +136,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) waiting_bytes: u64,
     /// Bytes of messages encoded for other nodes.
     pub(crate) peer_bytes: u64,
-    /// Bytes of pages that range reads hold.
+    /// Bytes of pages for range reads.
     pub(crate) page_bytes: u64,
 }
 
@@ -151,8 +153,8 @@ pub(crate) enum MemoryError {
 }
 
 impl MemoryPlan {
-    /// Divides `budget`. `memtable` overrides the share of one memtable. With `tls` each connection
-    /// takes more memory, so there are fewer.
+    /// Divides `budget`. `memtable` overrides the size of a memtable. With `tls` a connection takes
+    /// more memory, so the plan has fewer connections.
     pub(crate) fn of(budget: Size, memtable: Option<Size>, tls: bool) -> Result<Self, MemoryError> {
         if budget < MIN_BUDGET {
             return Err(MemoryError::Budget(budget));
@@ -185,15 +187,16 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the default of `--memory`: half of the process's memory limit, from `MIN_BUDGET` to
-/// `USUAL_BUDGET`.
+/// Returns the default of `--memory`: half of the process's memory limit, but at least `MIN_BUDGET`
+/// and at most `USUAL_BUDGET`.
 pub(crate) fn usual_budget(limit: Option<&MemoryLimit>) -> Size {
-    // In whole MiB, as users would write it.
+    // The size is in whole MiB, as users would write it.
     let half = limit.map_or(USUAL_BUDGET, |limit| Size(((limit.bytes / 2) >> 20) << 20));
     half.clamp(MIN_BUDGET, USUAL_BUDGET)
 }
 
-/// Returns a warning if the budget, with the memory outside it, exceeds the process's limit.
+/// Returns a warning if the sum of the budget and the memory outside of it exceeds the process's
+/// limit.
 pub(crate) fn over_limit_warning(budget: Size, limit: Option<&MemoryLimit>) -> Option<String> {
     let limit = limit.filter(|limit| budget.0.saturating_add(OUTSIDE_BYTES) > limit.bytes)?;
     let outside = Size(OUTSIDE_BYTES);
@@ -209,9 +212,9 @@ pub(crate) fn over_limit_warning(budget: Size, limit: Option<&MemoryLimit>) -> O
 }
 
 impl MemoryPlan {
-    /// Returns the limit on the bytes that wait on one connection to another node. The limit can't
-    /// be reached: every waiting record has an owner, or comes from a connection that waits for its
-    /// answer.
+    /// Returns the limit on the bytes that wait on one connection to another node. No connection
+    /// reaches the limit, because every waiting record has an owner, or comes from a connection
+    /// that waits for its answer.
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.budget_bytes / 4
     }
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_follows_what_the_system_lets_the_process_have() {
+    fn the_default_budget_is_half_of_the_memory_limit_within_bounds() {
         let machine = |bytes| MemoryLimit { bytes, set_by: LimitSource::Machine };
         for (limit, usual) in
             [(64, 64), (128, 64), (300, 150), (1024, 512), (1025, 512), (65_536, 512)]

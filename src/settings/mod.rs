@@ -1,4 +1,4 @@
-//! A node's settings: flags, variables and a file, merged and checked against each other.
+//! A node's settings. Flags, variables and a file are merged, and checked against each other.
 //!
 //! ```text
 //!  list ─▶ declare: a flag, a KVORUM_* variable and a TOML key of each ─▶ read ─▶ config: checked

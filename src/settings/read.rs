@@ -1,5 +1,5 @@
-//! Bounded reads of the files that settings name: a pipe without data must delay neither the thread
-//! that rereads the files nor the stop of the node.
+//! Bounded reads of the files that settings name. A pipe without data must delay neither the thread
+//! that rereads the files, nor the stop of the node.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -9,24 +9,23 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-/// Time for which a pipe may bring no data: a command that writes a secret into the pipe takes
-/// less.
-const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Time for which a pipe may have no data. A command that writes a secret into the pipe takes less.
+const PIPE_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Opens a file. A pipe without a writer is opened at once too, and reads as empty.
+/// Opens a file without blocking. A pipe without a writer then reads as empty.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Reads up to `most` bytes. Fails if a pipe brings no data for a second.
+/// Reads up to `most` bytes. Fails if a pipe has no data for a second.
 pub(crate) fn read(file: &File, most: u64) -> io::Result<Vec<u8>> {
     let (mut bytes, mut rest) = (Vec::new(), file.take(most));
     loop {
         match rest.read_to_end(&mut bytes) {
             Ok(_) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&PATIENCE))? == 0 {
+                if poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&PIPE_TIMEOUT))? == 0 {
                     let what = "it is a pipe into which nothing was written for a second";
                     return Err(io::Error::new(ErrorKind::TimedOut, what));
                 }
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_file_the_beginning_is_read() {
+    fn only_the_beginning_of_a_long_file_is_read() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[7; 1000]).unwrap();
         assert_eq!(read(&open(file.path()).unwrap(), 11).unwrap(), [7; 11]);

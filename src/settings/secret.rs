@@ -1,5 +1,5 @@
 //! Secrets: the cluster secret, by which nodes authenticate each other, and tokens. A secret is
-//! read from a file or a variable, and is never written.
+//! read from a file or a variable, and never written.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,28 +15,28 @@ use crate::settings::read;
 pub(crate) struct SecretKind {
     /// Flag that names the file.
     flag: &'static str,
-    /// Variable that holds the secret itself. No flag holds it, because every user of the machine
+    /// Variable with the secret itself. There is no such flag, because every user of the machine
     /// can read command lines.
     pub(crate) variable: &'static str,
     what: &'static str,
 }
 
-/// The secret by which the cluster's nodes authenticate each other.
+/// The cluster secret, by which nodes authenticate each other.
 pub(crate) const CLUSTER: SecretKind = SecretKind {
     flag: "--cluster-secret-file",
     variable: "KVORUM_CLUSTER_SECRET",
     what: "the cluster's secret",
 };
 
-/// The second secret that is accepted while one secret replaces the other.
+/// The second accepted secret during the replacement of the cluster secret.
 pub(crate) const SECOND: SecretKind = SecretKind {
     flag: "--cluster-secret-also-file",
-    // Only a file holds this secret, so that it can be removed while the node runs.
+    // Only a file can have this secret, so it can be removed while the node runs.
     variable: "",
     what: "a secret of the cluster",
 };
 
-/// The token that a node accepts for every request.
+/// The token that permits every request to its node.
 pub(crate) const ADMIN: SecretKind = SecretKind {
     flag: "--admin-token-file",
     variable: "KVORUM_ADMIN_TOKEN",
@@ -49,12 +49,12 @@ pub(crate) const CLIENT: SecretKind =
 
 /// Minimum number of bytes of a secret: 128 bits, if the bytes are random.
 const MIN: usize = 16;
-/// Maximum number of bytes of a secret; a longer file is most likely not a secret.
+/// Maximum number of bytes of a secret. A longer file is probably not a secret.
 const MAX: usize = 4096;
 /// Permission bits by which users other than the owner can read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// Reason why no secret was read. The text does not contain the refused bytes.
+/// Reason why a secret was not read. The text does not contain the refused bytes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error("set only one of {flag} and {variable}")]
@@ -83,7 +83,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Creates a secret without trailing white space, such as a file's last line feed.
+    /// Creates a secret without trailing white space, such as the last line feed of a file.
     fn new(mut bytes: Vec<u8>) -> Result<Self, WrongLength> {
         bytes.truncate(bytes.trim_ascii_end().len());
         match bytes.len() {
@@ -92,20 +92,20 @@ impl Secret {
         }
     }
 
-    /// Returns the secret's bytes, only for proving possession of the secret.
+    /// Returns the secret's bytes, which may only be used to prove possession of the secret.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl SecretKind {
-    /// Returns the variable's value, if it is not empty.
+    /// Returns the variable's value; `None` if it is not set or empty.
     pub(crate) fn variable(&self) -> Option<OsString> {
         std::env::var_os(self.variable).filter(|value| !value.is_empty())
     }
 
-    /// Reads the secret from the file or takes it from the variable, if either is given. The second
-    /// value is a warning.
+    /// Reads the secret from the file or from the variable; `None` if neither is given, an error if
+    /// both are. The second value is a warning, if there is one.
     pub(crate) fn load(
         &self,
         file: Option<&Path>,
@@ -124,7 +124,8 @@ impl SecretKind {
         }
     }
 
-    /// Reads the secret from the file. The second value is a warning.
+    /// Reads the secret from a file. The second value is a warning if other users can read the
+    /// file.
     pub(crate) fn read(&self, file: &Path) -> Result<(Secret, Option<String>), SecretError> {
         let (flag, path) = (self.flag, || file.to_owned());
         let (bytes, mode) = bytes_of(file).map_err(|source| SecretError::Unreadable {
@@ -144,7 +145,7 @@ impl SecretKind {
         Ok((secret, warning))
     }
 
-    /// Reads a secret from a file; `None` = the file is missing or empty.
+    /// Reads a secret from a file; `None` if the file is missing or empty.
     pub(crate) fn read_if_any(&self, file: &Path) -> Result<Option<Secret>, SecretError> {
         match bytes_of(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -154,7 +155,8 @@ impl SecretKind {
     }
 }
 
-/// Reads a file, up to one byte more than a secret may have. Returns the bytes and the file's mode.
+/// Reads a file, up to one byte more than the maximum of a secret. Returns the bytes and the file's
+/// mode.
 fn bytes_of(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let file = read::open(path)?;
     let mode = file.metadata()?.permissions().mode();

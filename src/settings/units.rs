@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A duration, which users write in milliseconds (`ms`) or seconds (`s`).
+/// A duration. Users write it in milliseconds (`ms`) or seconds (`s`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
@@ -28,7 +28,7 @@ pub(crate) struct Ttl(u64);
 
 const TTL_UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// Number of characters of an invalid value that an error shows.
+/// Maximum number of characters of an invalid value in an error text.
 const SHOWN: usize = 100;
 
 /// Reason why a text is not a size or a time.
@@ -64,12 +64,12 @@ fn shown(text: &str) -> String {
 }
 
 impl Ttl {
-    /// Longest time to live, ten years: a value that lives longer may as well not expire.
+    /// Maximum time to live, ten years. A value with a longer life could as well never expire.
     pub(crate) const MOST: Self = Self::days(3650);
 
     const LEAST: Self = Self(1);
 
-    /// Returns a time to live in days.
+    /// Returns the time to live of `days` days.
     pub(crate) const fn days(days: u64) -> Self {
         Self(days * 86_400)
     }
@@ -88,7 +88,7 @@ impl FromStr for Ttl {
         let (number, unit) = text.split_at(digits);
         let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit && !number.is_empty());
         let (_, scale) = unit.ok_or_else(|| UnitError::Ttl(shown(text)))?;
-        // A number that does not fit into 64 bits is too long in any unit.
+        // A number that does not fit into 64 bits is too long in every unit.
         let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*scale));
         let ttl = seconds.map(Self).filter(|ttl| (Self::LEAST..=Self::MOST).contains(ttl));
         ttl.ok_or_else(|| UnitError::TtlRange(shown(text)))
@@ -103,7 +103,7 @@ impl fmt::Display for Ttl {
     }
 }
 
-/// Interval of a periodic task: 10 seconds to a year; `off` = never.
+/// Interval of a periodic task: 10 seconds to a year, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Every(pub(crate) Option<Duration>);
@@ -143,14 +143,14 @@ impl fmt::Display for Every {
     }
 }
 
-/// Rate limit in bytes a second, 64KiB or more; `off` = unlimited.
+/// Rate limit in bytes per second, at least 64KiB, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Rate(pub(crate) Option<u64>);
 
 impl Rate {
-    /// Minimum rate in bytes a second: at a lower rate the data of a node would not move within
-    /// days.
+    /// Minimum rate in bytes per second. At a lower rate the move of a node's data would take more
+    /// than days.
     const LEAST: u64 = 64 << 10;
 }
 
@@ -190,7 +190,7 @@ impl FromStr for Size {
         let scale = SIZE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
         let scale = scale.filter(|_| !number.is_empty());
         let scale = scale.ok_or_else(|| UnitError::Size(shown(text)))?;
-        // A number that does not fit into 64 bits is too large in any unit.
+        // A number that does not fit into 64 bits is too large in every unit.
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
         bytes.map(Self).ok_or_else(|| UnitError::TooLarge(shown(text)))
     }
@@ -255,8 +255,8 @@ impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> 
     }
 }
 
-/// Implements `TryFrom<String>`, by which serde reads values in the settings file, with the flag's
-/// parser.
+/// Implements `TryFrom<String>` with the parser of the flag. serde uses it for values in the
+/// settings file.
 macro_rules! from_text {
     ($error:ty: $($type:ty),*) => {$(
         impl TryFrom<String> for $type {

@@ -1,5 +1,5 @@
-//! Types of settings other than sizes and times. Each type has one parser, used for flags,
-//! variables, the file and defaults.
+//! Types of settings except sizes and times. Each type has one parser, which flags, variables, the
+//! file and defaults share.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -31,8 +31,8 @@ pub(crate) enum ValueError {
     SyncMode(String),
 }
 
-/// Address to listen on. Host names other than `localhost` are refused, because a name may have
-/// several addresses, or later none.
+/// Address to listen on. Host names except `localhost` are refused, because a name may have several
+/// addresses, or no address later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
@@ -74,7 +74,7 @@ impl<const MOST: u32> FromStr for UpTo<MOST> {
     }
 }
 
-/// A flag: on if it is named without a value, or with `true`.
+/// A flag, which is on if it is given without a value, or with `true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Switch(pub(crate) bool);
 
@@ -113,7 +113,7 @@ impl FromStr for LogFormat {
 #[serde(try_from = "String")]
 pub(crate) struct SyncSetting(pub(crate) lsm::SyncMode);
 
-/// The interval of `--sync interval` without a time.
+/// The interval of `--sync interval` if no time is given.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl FromStr for SyncSetting {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_a_range() {
+    fn numbers_outside_their_range_are_refused() {
         assert_eq!("1".parse(), Ok(UpTo::<3>(1)));
         assert_eq!("3".parse(), Ok(UpTo::<3>(3)));
         for bad in ["", "0", "4", "-1", "1.5", "x", "99999999999999999999"] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sync_modes() {
+    fn sync_modes_are_parsed_or_refused() {
         let interval = |millis| SyncSetting(lsm::SyncMode::Interval(Duration::from_millis(millis)));
         assert_eq!("always".parse(), Ok(SyncSetting(lsm::SyncMode::Always)));
         assert_eq!("never".parse(), Ok(SyncSetting(lsm::SyncMode::Never)));

@@ -24,7 +24,7 @@ use crate::peers::proof::Proofs;
 use crate::settings::config::OpenTo;
 use crate::settings::secret::Secret;
 
-/// Burst that a rate allows after a pause, in nanoseconds of the rate.
+/// Maximum burst after a pause, in nanoseconds of the nominal rate.
 const BURST_NANOS: u64 = 1_000_000_000;
 
 /// Tokens and the access policy of one node.
@@ -32,13 +32,13 @@ pub(crate) struct Access {
     admin: Arc<ArcSwapOption<Secret>>,
     open_to: OpenTo,
     index: ArcSwap<Index>,
-    /// Locked while the index is rebuilt, so that one caller rebuilds it.
+    /// Locked during a rebuild of the index, so only one caller rebuilds it.
     renewing: Mutex<()>,
-    /// Serializes the access changes that this node proposes: one at a time.
+    /// Locked during an access change, so this node proposes one change at a time.
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// Start of the node, in microseconds of the monotonic clock.
     began: u64,
-    /// Page proofs from other nodes that were already used.
+    /// Page proofs of other nodes that were used already.
     pub(crate) proofs: Proofs,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct RatedToken {
 }
 
 /// The last token that a connection sent, cached so that the next request with the same token costs
-/// one comparison.
+/// only one comparison.
 pub(crate) struct CachedToken {
     /// The token's text.
     text: Box<[u8]>,
@@ -81,32 +81,32 @@ impl Access {
         }
     }
 
-    /// Returns the cell that holds the admin token; a change of the token's file replaces the
-    /// content.
+    /// Returns the cell with the admin token. If the token's file changes, the new token is stored
+    /// in the cell.
     pub(crate) fn admin_token(&self) -> Arc<ArcSwapOption<Secret>> {
         Arc::clone(&self.admin)
     }
 
-    /// True if a request of `kind` needs a token; `near` is true if the request comes from
+    /// True if a request of `kind` needs a token. `is_local` is true if the request comes from
     /// loopback.
-    pub(crate) fn is_needed(&self, kind: Kinds, near: bool) -> bool {
+    pub(crate) fn is_needed(&self, kind: Kinds, is_local: bool) -> bool {
         match self.open_to {
             OpenTo::Nobody => true,
-            _ if kind == Kinds::ADMIN => self.admin.load().is_some() || !near,
-            OpenTo::Loopback => !near,
+            _ if kind == Kinds::ADMIN => self.admin.load().is_some() || !is_local,
+            OpenTo::Loopback => !is_local,
             OpenTo::All => false,
         }
     }
 
-    /// True if `given` is the admin token. The comparison takes constant time, so timing reveals
-    /// nothing about a matching prefix.
+    /// True if `given` is the admin token. The comparison takes constant time, so timing does not
+    /// reveal a matching prefix.
     pub(crate) fn is_admin(&self, given: &[u8]) -> bool {
         self.admin.load().as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
     }
 
-    /// Looks up the token with the text `given` in the layout in force; `before` is the
-    /// connection's cached token. A removed node finds no token, because it no longer learns which
-    /// tokens are revoked.
+    /// Looks up the token with the text `given` in the layout in force; `None` if it is unknown.
+    /// `before` is the connection's cached token. A removed node finds no token, because it no
+    /// longer learns about revoked tokens.
     pub(crate) fn find(
         &self,
         shared: &Shared,
@@ -129,9 +129,8 @@ impl Access {
         Some(TokenLookup::New(CachedToken { text: given.into(), epoch: index.epoch, known }))
     }
 
-    /// True if a token found earlier is still in the layout in force, and the node has not been
-    /// removed from the cluster. While the layout is unchanged, the check costs one comparison of
-    /// epochs.
+    /// True if a cached token is still in the layout in force, and the node was not removed from
+    /// the cluster. With an unchanged layout, the check costs one comparison of epochs.
     pub(crate) fn holds(&self, shared: &Shared, token: &CachedToken) -> bool {
         let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
@@ -150,8 +149,8 @@ impl Access {
         Arc::clone(&self.index.load().access)
     }
 
-    /// Rebuilds the index if the layout has changed. A token that did not change keeps its rate
-    /// state.
+    /// Rebuilds the index if the layout has changed. An unchanged token keeps the state of its
+    /// rates.
     fn rebuild_index(&self, shared: &Shared, epoch: u64) {
         if self.index.load().epoch >= epoch {
             return;
@@ -172,24 +171,25 @@ impl Access {
     }
 }
 
-/// Returns the time by which tokens expire, in milliseconds since 1970: the latest time that the
-/// node knows, so that no expired token becomes valid again when the wall clock is set back.
+/// Returns the time that decides whether a token has expired, in milliseconds since 1970: the
+/// latest time that the node knows. So an expired token stays expired if the wall clock is set
+/// back.
 pub(crate) fn now_ms(node: &Node) -> u64 {
     let (now, skew) = (now(), node.config.max_clock_skew.as_micros() as u64);
     let up = now.mono.saturating_sub(node.access.began);
     node.shared.clock.latest(up, now, skew) / 1000
 }
 
-/// Returns the creation time of a token that is made now, in milliseconds since 1970. The token's
-/// lifetime begins then. The time is [`now_ms`], but not later than most other nodes accept: a
-/// single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes a token
-/// that is valid elsewhere.
+/// Returns the creation time of a new token, in milliseconds since 1970. The token's lifetime
+/// begins at this time. The time is [`now_ms`], but not later than most other nodes accept. So a
+/// node whose clock is ahead neither lengthens a token's lifetime, nor removes a token that is
+/// valid on other nodes.
 pub(crate) fn made_ms(node: &Node) -> u64 {
     node.shared.clock.cap_to_accepted(now_ms(node) * 1000, now()) / 1000
 }
 
-/// True if the token has expired. The node then merges the token's expiry into its clock, which
-/// becomes durable and never goes back: a token that was refused stays refused after a restart.
+/// True if the token has expired. Then the node merges the token's expiry into its clock. The clock
+/// is durable and never goes back, so a refused token stays refused after a restart.
 pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     let has_expired = token.expires_ms != 0 && token.has_expired(now_ms(node));
     if has_expired {
@@ -198,9 +198,9 @@ pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     has_expired
 }
 
-/// Merges the expiries of all expired tokens into the node's clock before the clock stops. A clean
-/// stop stores only the last time that the clock issued or merged, which may be long ago on an idle
-/// node.
+/// Merges the latest expiry of the expired tokens into the node's clock, before the clock stops. A
+/// clean stop stores only the last time that the clock issued or merged. On an idle node this may
+/// be long ago.
 pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
     let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));
@@ -210,8 +210,8 @@ pub(crate) fn keep_expired(node: &Node) {
 }
 
 fn merge_expiry(node: &Node, expires_ms: u64) {
-    // Other nodes refuse versions that are too far ahead of their clocks; a single node has no
-    // others.
+    // Other nodes refuse versions that are too far ahead of their clocks. A single node has no
+    // other nodes.
     let skew = match node.shared.is_alone() {
         true => u64::MAX,
         false => node.config.max_clock_skew.as_micros() as u64,
@@ -225,9 +225,9 @@ impl fmt::Debug for CachedToken {
     }
 }
 
-/// True if two texts are equal. For texts of the same length the comparison takes constant time: it
-/// gathers all differences before it decides. It compares words of eight bytes, because every
-/// request with a token is compared.
+/// True if two texts are equal. For texts of the same length the comparison takes constant time,
+/// because it combines all differences before it decides. Words of eight bytes are compared,
+/// because every request with a token needs a comparison.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let (ones, end) = one.as_chunks::<8>();
     let (others, other_end) = other.as_chunks::<8>();
@@ -238,9 +238,9 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 
 /// The result of a token lookup.
 pub(crate) enum TokenLookup {
-    /// The connection's cached token matches.
+    /// The token is the connection's cached token.
     CachedToken,
-    /// The token was looked up; the connection caches it.
+    /// The token was found in the index. The connection caches it.
     New(CachedToken),
 }
 
@@ -250,14 +250,14 @@ impl RatedToken {
         Self { token, requests, bytes }
     }
 
-    /// True if the token has a byte rate.
+    /// True if the token limits bytes per second.
     pub(crate) fn counts_bytes(&self) -> bool {
         self.bytes.is_some()
     }
 
-    /// Admits one request at `now`, in nanoseconds since a fixed origin. The error is the time to
-    /// wait before a request is admitted, in nanoseconds. Bytes are charged after their transfer,
-    /// so a token may exceed its byte rate, and its next requests then wait.
+    /// Admits one request at `now`, in nanoseconds since a fixed origin. The error is the time
+    /// until a request is admitted, in nanoseconds. Bytes are charged after their transfer, so a
+    /// token may exceed its byte rate. Then its next requests wait.
     pub(crate) fn admit(&self, now: u64) -> Result<(), u64> {
         if let Some(bytes) = &self.bytes {
             bytes.take(now, 0)?;
@@ -265,7 +265,8 @@ impl RatedToken {
         self.requests.as_ref().map_or(Ok(()), |requests| requests.take(now, 1))
     }
 
-    /// Charges `bytes` received or sent to the token's byte rate.
+    /// Charges `bytes`, received or sent, to the token's byte rate. `now` is as for
+    /// [`Self::admit`].
     pub(crate) fn used(&self, now: u64, bytes: u64) {
         if let Some(pace) = &self.bytes {
             pace.used(now, bytes);
@@ -273,17 +274,17 @@ impl RatedToken {
     }
 }
 
-/// A rate limiter by the generic cell rate algorithm (ITU-T I.371): `until` is the time at which
-/// the usage so far would end if it ran at the nominal rate. In nanoseconds since a fixed origin.
+/// A rate limiter with the generic cell rate algorithm (ITU-T I.371). `until` is the time at which
+/// the usage so far would end at the nominal rate, in nanoseconds since a fixed origin.
 #[derive(Debug)]
 struct TokenRate {
-    /// Requests or bytes a second.
+    /// Number of requests or bytes per second.
     rate: u64,
     until: AtomicU64,
 }
 
 impl TokenRate {
-    /// Returns `None` for rate 0, which means unlimited.
+    /// Creates a limiter; `None` for rate 0, which means unlimited.
     fn new(rate: u64) -> Option<Self> {
         (rate > 0).then(|| Self { rate, until: AtomicU64::new(0) })
     }
@@ -315,7 +316,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_rate_is_kept_over_time_and_a_second_of_it_at_once() {
+    fn a_rate_permits_a_burst_of_one_second() {
         let pace = TokenRate::new(10).unwrap();
         let taken = |now| (0..1000).take_while(|_| pace.take(now, 1).is_ok()).count();
         assert_eq!(taken(5 * SECOND), 10);
@@ -359,7 +360,7 @@ mod tests {
         let secret = || ADMIN.load(None, Some("sixteen letters.".into())).unwrap().0;
         let needs = |access: Access| {
             [Kinds::DATA, Kinds::METRICS, Kinds::ADMIN]
-                .map(|kind| [true, false].map(|near| access.is_needed(kind, near)))
+                .map(|kind| [true, false].map(|is_local| access.is_needed(kind, is_local)))
         };
         let (far, all, none) = ([false, true], [true, true], [false, false]);
         assert_eq!(needs(Access::new(None, OpenTo::Loopback)), [far, far, far]);

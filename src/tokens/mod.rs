@@ -1,4 +1,4 @@
-//! Tokens, each of which permits its bearer some kinds of requests, up to a rate.
+//! Tokens. A token permits its bearer some kinds of requests, up to a rate.
 //!
 //! ```text
 //!  routes, params   `/admin/tokens`: lists, creates and revokes tokens

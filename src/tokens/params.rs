@@ -1,4 +1,4 @@
-//! Parsers of queries about tokens: one to create, or one to revoke.
+//! Parsers of the queries that create or revoke a token.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use crate::http::problem::Problem;
 use crate::settings::units::Ttl;
 use crate::tokens::status::{KINDS, METHODS, NewToken, granted_names};
 
-/// Parameters of a token to create.
+/// Parameters of a request that creates a token.
 pub(crate) const TOKEN: [&str; 7] =
     ["name", "methods", "for", "prefix", "expires", "requests", "bytes"];
 
-/// Parameters of a token to revoke.
+/// Parameters of a request that revokes a token.
 pub(crate) const REVOKE: [&str; 1] = ["id"];
 
 /// Parses the id or the name of the token to revoke.
@@ -37,7 +37,7 @@ pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
         KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
     })?;
     if prefix == Some("") {
-        // A script whose variable is not set passes an empty prefix, and would make a token for all
+        // A script with an unset variable passes an empty prefix, and would get a token for all
         // keys.
         return Err(bad_parameter("prefix: it is empty: leave it out for all keys".to_owned()));
     }
@@ -85,7 +85,8 @@ fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Parses a list of words separated by commas; `known` lists the permitted words.
+/// Parses a list of words separated by commas. `of` converts a word, and `known` lists the
+/// permitted words for the error.
 fn list<T>(
     name: &str,
     known: &str,
@@ -101,7 +102,7 @@ fn list<T>(
     value.split(',').map(one).collect()
 }
 
-/// Parses a value that is UTF-8.
+/// Parses a percent-encoded value that must be UTF-8.
 fn text(name: &str, value: &str) -> Result<String, Problem> {
     String::from_utf8(key(name, value)?.into_owned())
         .map_err(|_| bad_parameter(format!("parameter {name:?} is not UTF-8")))
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_parameters_of_a_token_are_refused_by_name() {
         for (query, said) in [
             ("", "\"name\" is missing"),
             ("name=", "\"name\" is empty"),

@@ -1,5 +1,5 @@
-//! Status and changes of tokens: the JSON of `/admin/tokens` and of the paths below it. Fields that
-//! are unknown, or without a restriction, are left out.
+//! Status and changes of tokens: the JSON of `/admin/tokens` and of the paths below it, without
+//! unknown fields, and fields without a restriction.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::operations::access::{ChangeError, change};
 use crate::tokens::lookup::{made_ms, now_ms};
 
-/// Prefix of every token's text, by which scanners for leaked secrets recognize tokens.
+/// Prefix of every token's text. Scanners for leaked secrets recognize tokens by it.
 const MARK: &str = "kvorum_";
 
 /// Random bytes of a token: 256 bits.
@@ -24,14 +24,15 @@ const RANDOM: usize = 32;
 pub(crate) struct TokenStatus {
     /// Id of the token, 8 hexadecimal digits.
     pub(crate) id: String,
-    /// Name of the token, for people to read.
+    /// Name of the token. People use it to recognize the token.
     pub(crate) name: String,
     /// Permitted purposes: `data`, `metrics`, `admin`.
     #[serde(rename = "for")]
     pub(crate) kinds: Vec<String>,
     /// Permitted methods: `GET` (and `HEAD`), `PUT`, `DELETE`, `POST`.
     pub(crate) methods: Vec<String>,
-    /// Prefix of the permitted keys, if it is UTF-8; both forms are missing = all keys.
+    /// Prefix of the permitted keys, if it is UTF-8. Without this field and `prefix_base64` all
+    /// keys are permitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
     /// Prefix of the permitted keys in Base64, if it is not UTF-8.
@@ -45,10 +46,11 @@ pub(crate) struct TokenStatus {
     /// True if the token has expired.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) expired: bool,
-    /// Rate limit at each node, in requests a second; missing = none.
+    /// Rate limit at each node, in requests per second; missing = unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requests_per_second: Option<u64>,
-    /// Rate limit at each node for bodies, in and out together, in bytes a second; missing = none.
+    /// Rate limit at each node for received and sent bodies together, in bytes per second; missing
+    /// = unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_second: Option<u64>,
 }
@@ -58,7 +60,7 @@ pub(crate) struct TokenStatus {
 pub(crate) struct TokenList {
     /// Epoch of the layout that has the tokens.
     pub(crate) epoch: u64,
-    /// The time by which this node decides whether a token has expired, in milliseconds since 1970.
+    /// The time that decides on this node whether a token has expired, in milliseconds since 1970.
     pub(crate) now_ms: u64,
     /// The tokens, sorted by name.
     pub(crate) tokens: Vec<TokenStatus>,
@@ -67,14 +69,14 @@ pub(crate) struct TokenList {
 /// A newly created token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TokenMade {
-    /// The token's text, which is shown only in this answer.
+    /// The token's text. Only this answer has it.
     pub(crate) token: String,
     /// The token's status.
     #[serde(flatten)]
     pub(crate) status: TokenStatus,
 }
 
-/// The wanted properties of a new token.
+/// The properties of a token to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewToken {
     pub(crate) name: String,
@@ -83,9 +85,9 @@ pub(crate) struct NewToken {
     pub(crate) prefix: Vec<u8>,
     /// Time to live of the token in milliseconds; 0 = unlimited.
     pub(crate) lives_ms: u64,
-    /// Rate limit at each node, in requests a second; 0 = none.
+    /// Rate limit at each node, in requests per second; 0 = unlimited.
     pub(crate) requests: u64,
-    /// Rate limit at each node, in bytes a second; 0 = none.
+    /// Rate limit at each node, in bytes per second; 0 = unlimited.
     pub(crate) bytes: u64,
 }
 
@@ -140,7 +142,8 @@ pub(crate) fn list(node: &Node) -> TokenList {
     TokenList { epoch: layout.epoch, now_ms, tokens }
 }
 
-/// Creates a token. Returns once the metadata quorum has decided the change and this node uses it.
+/// Creates a token. Returns after the metadata quorum has decided the change, and this node uses
+/// it.
 pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
@@ -170,7 +173,7 @@ pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, C
     Ok(TokenMade { token: text, status: TokenStatus::of(&token, now_ms) })
 }
 
-/// Revokes the token with this id or name, and waits until the change is decided.
+/// Revokes the token with this id or name. Returns after the change is decided.
 pub(crate) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
     let now_ms = made_ms(node);
     let mut revoked: Option<Token> = None;
@@ -189,7 +192,7 @@ pub(crate) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, Chan
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    // The kernel never satisfies so small a request in part.
+    // For such a small request the kernel never returns fewer bytes.
     if getrandom(&mut bytes, GetRandomFlags::empty())? < N {
         return Err(io::Error::other("the kernel returned too few random bytes"));
     }

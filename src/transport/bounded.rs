@@ -1,7 +1,7 @@
-//! The socket below TLS, with a limit on the bytes received since the last application data.
+//! The socket under TLS, with a limit on the bytes received since the last application data.
 //!
-//! rustls buffers up to 64 KiB of an incomplete handshake message, before the handshake's end and
-//! after it, for anyone who can connect. That exceeds a connection's share of `--memory`
+//! rustls buffers up to 64 KiB of an incomplete handshake message, during the handshake and after
+//! it, for any client. These 64 KiB exceed a connection's share of `--memory`
 //! (`settings/memory.rs`).
 
 use std::io;
@@ -11,10 +11,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Limit on bytes received since the last application data: those of a handshake, or of the TLS
-/// messages between two pieces of data. A ClientHello takes 1.8 KiB with a post-quantum key share,
-/// and up to 2 KiB more with a ticket; a certificate 0.5 to 2 KiB, so that chains of five fit; a
-/// record with data 16.3 KiB.
+/// Limit on the bytes received since the last application data: bytes of a handshake, or of TLS
+/// messages between two pieces of data. A ClientHello has 1.8 KiB with a post-quantum key share,
+/// and up to 2 KiB more with a ticket. A certificate has 0.5 to 2 KiB, so chains of five fit. A
+/// record with data has 16.3 KiB.
 pub(super) const MAX_WITHOUT_DATA: usize = 20 << 10;
 
 /// A socket with a limit on the bytes received since the last application data.
@@ -23,7 +23,7 @@ pub(crate) struct Bounded {
     socket: TcpStream,
     /// Bytes received since the last application data.
     without_data: usize,
-    /// True if the limit was reached at the previous read, and still is.
+    /// True if the previous read reached the limit, and no data has arrived since.
     is_over: bool,
 }
 
@@ -32,15 +32,15 @@ impl Bounded {
         Self { socket, without_data: 0, is_over: false }
     }
 
-    /// Resets the limit: the handshake is over, or data was received.
-    pub(super) fn saw_data(&mut self) {
+    /// Resets the count. Called after the handshake, and after each arrival of data.
+    pub(super) fn record_data(&mut self) {
         self.without_data = 0;
         self.is_over = false;
     }
 
-    /// Ends a read at the limit. The first call returns `Pending`, so that after the handshake the
-    /// caller can take the data received so far, although the rest of a record is missing. A second
-    /// call without data in between fails.
+    /// Ends a read at the limit. The first call returns `Pending`: after the handshake the caller
+    /// can then process the data received so far, although the rest of a record is missing. A
+    /// second call without data in between fails.
     fn pause(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.is_over, true) {
             cx.waker().wake_by_ref();

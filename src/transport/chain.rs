@@ -1,7 +1,7 @@
-//! Checks that clients make of a node's certificates: dates, names, and permitted uses.
+//! Checks of a node's certificates, the same as clients make: dates, names, and permitted uses.
 //!
-//! A file holds the node's own certificate first, then the intermediate certificates up to the CA.
-//! Nodes do not check each other's certificates ([`super::tls`]): these checks decide only whether
+//! In a file, the node's own certificate precedes the intermediate certificates up to the CA. Nodes
+//! do not check each other's certificates ([`super::tls`]), so these checks only show whether
 //! clients accept the node.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use x509_parser::x509::X509Version;
 
 use super::files::FileError;
 
-/// The reason why no client accepts a certificate.
+/// The reason why clients refuse a certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChainDefect {
     #[error(
@@ -50,10 +50,10 @@ pub(crate) enum ChainDefect {
     SignsNothing { which: String, why: &'static str },
 }
 
-/// The certificates of a file, with the facts that clients check.
+/// The certificates of a file, with the parsed fields that clients check.
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
-    /// The node's own certificate, then the others.
+    /// The node's own certificate, then the other certificates of the file.
     links: Vec<ChainCert>,
     has_names: bool,
     is_for_servers: bool,
@@ -66,7 +66,7 @@ struct ChainCert {
     from: ASN1Time,
     until: ASN1Time,
     is_ca: bool,
-    /// The reason why no certificate signed by this one is accepted; `None` if it may sign.
+    /// The reason why certificates signed by this one are refused; `None` if it may sign.
     signs_nothing: Option<&'static str>,
 }
 
@@ -90,7 +90,7 @@ impl ChainCert {
     }
 }
 
-/// The CAs of clients' certificates, with the facts that a node checks.
+/// The CAs of clients' certificates, with the parsed fields that a node checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClientCas(Vec<ChainCert>);
 
@@ -113,7 +113,8 @@ impl ClientCas {
         Ok(Self(links))
     }
 
-    /// Checks that at least one CA is valid at `now`, in seconds since 1970.
+    /// Checks that at least one CA is valid at `now`, in seconds since 1970. If none is, returns
+    /// the error of the first CA.
     pub(super) fn check(&self, now: u64) -> Result<(), ChainDefect> {
         let mut checked = self.0.iter().map(|link| link.check_dates(now));
         let first = checked.next().unwrap_or(Ok(()));
@@ -122,7 +123,7 @@ impl ClientCas {
 }
 
 impl Chain {
-    /// Parses the certificates. One that no TLS library can use is an error.
+    /// Parses the certificates. A certificate that TLS libraries can't use is an error.
     pub(super) fn of(certs: &[CertificateDer<'_>]) -> Result<Self, FileError> {
         let mut links = Vec::with_capacity(certs.len());
         let (mut has_names, mut is_for_servers) = (false, true);
@@ -147,7 +148,7 @@ impl Chain {
         Ok(Self { links, has_names, is_for_servers })
     }
 
-    /// Returns when the first certificate expires, in seconds since 1970: from then on clients
+    /// Returns the earliest expiry of the certificates, in seconds since 1970. After it clients
     /// refuse the chain.
     pub(super) fn expires(&self) -> u64 {
         let ends = self.links.iter().map(|link| link.until.timestamp());
@@ -160,8 +161,8 @@ impl Chain {
         first.map_or("", |link| &link.which)
     }
 
-    /// Checks that clients accept the certificates at `now`, in seconds since 1970, as far as a
-    /// node can tell: a node does not know which CAs clients trust.
+    /// Checks that clients accept the certificates at `now`, in seconds since 1970. A node does not
+    /// know which CAs its clients trust, so it can't check the CA.
     pub(super) fn check(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), ChainDefect> {
         self.links.iter().try_for_each(|link| link.check_dates(now))?;
         let which = || self.links.first().map_or(String::new(), |own| own.which.clone());
@@ -174,9 +175,9 @@ impl Chain {
         self.check_signature(certs, now)
     }
 
-    /// Checks the issuer's certificate, if the file has it: the issuer must have signed the node's
-    /// own certificate, and be permitted to. A file need not have the issuer's certificate, because
-    /// the issuer may be the CA that clients trust.
+    /// Checks the issuer's certificate if the file has it. The issuer must have signed the node's
+    /// own certificate, and must be permitted to sign. The file need not have the issuer's
+    /// certificate, because the issuer may be the CA that clients trust.
     fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), ChainDefect> {
         let Some((own, others)) = certs.split_first() else { return Ok(()) };
         let mut refused = None;
@@ -194,7 +195,7 @@ impl Chain {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Returns warnings about settings that are suspicious, and may be intended.
+    /// Returns warnings about settings that are suspicious, but may be intended.
     pub(super) fn warnings(&self, certs: &[CertificateDer<'_>], host: Option<&str>) -> Vec<String> {
         let mut doubts = Vec::new();
         let Some(own) = self.links.first() else { return doubts };
@@ -226,7 +227,7 @@ impl Chain {
     }
 }
 
-/// True if a certificate's subject is the issuer that another one names.
+/// True if `own` names the subject of `signer` as its issuer.
 fn is_issuer(signer: &CertificateDer<'_>, own: &CertificateDer<'_>) -> bool {
     let parse = x509_parser::parse_x509_certificate;
     match (parse(signer), parse(own)) {
@@ -235,12 +236,12 @@ fn is_issuer(signer: &CertificateDer<'_>, own: &CertificateDer<'_>) -> bool {
     }
 }
 
-/// True if a certificate is named as the issuer of another one in the file.
+/// True if another certificate of the file names this one as its issuer.
 fn is_needed(cert: &CertificateDer<'_>, certs: &[CertificateDer<'_>]) -> bool {
     certs.iter().any(|other| other != cert && is_issuer(cert, other))
 }
 
-/// Checks that a certificate signed another one, and that its constraints allow that.
+/// Checks that `signer` signed `own`, and that its constraints permit the signature.
 fn verify_signed_by(
     own: &CertificateDer<'_>,
     signer: &CertificateDer<'_>,
@@ -254,8 +255,8 @@ fn verify_signed_by(
     verify_server_cert_signed_by_trust_anchor(&own, &roots, &[], now, algorithms)
 }
 
-/// Returns the reason why no certificate signed by this one is accepted: of a server if
-/// `of_servers`, else of a client.
+/// Returns the reason why certificates signed by this one are refused, as certificates of servers
+/// if `of_servers`, otherwise of clients. `None` if they are accepted.
 fn signs_nothing(cert: &X509Certificate<'_>, of_servers: bool) -> Option<&'static str> {
     let usage = cert.key_usage().ok().flatten();
     let purpose = cert.extended_key_usage().ok().flatten();
@@ -281,19 +282,20 @@ fn signs_nothing(cert: &X509Certificate<'_>, of_servers: bool) -> Option<&'stati
     }
 }
 
-/// True if a chain's first certificate is for that host.
+/// True if the chain's first certificate is for `host`.
 pub(super) fn is_for(certs: &[CertificateDer<'_>], host: &str) -> bool {
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let (Ok(name), Some(own)) = (name, certs.first()) else { return false };
     ParsedCertificate::try_from(own).is_ok_and(|own| verify_server_name(&own, &name).is_ok())
 }
 
-/// Returns the name of a certificate in messages, for a file without a node's own certificate.
+/// Returns the name of a certificate in messages, for a file in which no certificate is the node's
+/// own.
 fn in_file(number: usize, cert: &X509Certificate<'_>) -> String {
     format!("certificate {} of the file ({})", number + 1, cert.subject())
 }
 
-/// Returns the name of a certificate in messages.
+/// Returns the name of a certificate in messages. The first certificate is the node's own.
 pub(super) fn named(number: usize, cert: &X509Certificate<'_>) -> String {
     let subject = cert.subject().to_string();
     let subject = if subject.is_empty() { String::new() } else { format!(" ({subject})") };

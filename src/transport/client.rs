@@ -1,5 +1,5 @@
-//! A command's connection to a node: blocking, and by TLS for `https://` URLs, where it checks the
-//! node's certificate as a browser does.
+//! A command's blocking connection to a node. For `https://` URLs it uses TLS, and checks the
+//! node's certificate like a browser.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -43,12 +43,12 @@ pub(crate) enum BlockingStream {
 }
 
 impl Certificates {
-    /// Trusts the CAs of this file, and shows no certificate.
+    /// Trusts the CAs of a file, and shows no client certificate.
     pub(crate) fn trusting_ca(ca_file: PathBuf) -> Self {
         Self { ca_file: Some(ca_file), ..Self::default() }
     }
 
-    /// Returns the flags that were given, with their files.
+    /// Returns the given flags, each with its file.
     pub(crate) fn flags(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [
             ("--ca-file", &self.ca_file),
@@ -58,7 +58,8 @@ impl Certificates {
         files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
     }
 
-    /// Performs a TLS handshake on a connection. `host` is as in the node's URL, without port.
+    /// Performs a TLS handshake on a connection. `host` is the host of the node's URL, without the
+    /// port.
     pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<BlockingStream> {
         let config = self.config().map_err(io::Error::other)?;
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
@@ -99,7 +100,7 @@ impl Certificates {
         })
     }
 
-    /// Explains a failed handshake and its remedy.
+    /// Adds the cause and the remedy to the error of a handshake.
     fn explain(&self, error: io::Error, host: &str) -> io::Error {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let Some(cause) = cause else { return error };
@@ -161,8 +162,8 @@ impl Read for BlockingStream {
         match self {
             Self::Plain(stream) => stream.read(buf),
             Self::Tls(stream) => match stream.read(buf) {
-                // With TLS 1.3 a node that requires another certificate reports it after the
-                // handshake.
+                // In TLS 1.3 the client learns only after the handshake that the node refuses its
+                // certificate.
                 Err(error) => Err(refused(error)),
                 read => read,
             },
@@ -170,8 +171,8 @@ impl Read for BlockingStream {
     }
 }
 
-/// Names the cause of a refused handshake. The kind of such an error is `PermissionDenied`: the
-/// node has read no request.
+/// Names the cause of a refused handshake, with the error kind `PermissionDenied`, because the node
+/// has read no request.
 fn refused(error: io::Error) -> io::Error {
     use AlertDescription::{
         AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,

@@ -14,7 +14,7 @@ use x509_parser::nom;
 use super::chain::{self, Chain, ChainDefect, ClientCas};
 use crate::settings::{self, config::TlsFiles};
 
-/// Maximum size of a file: a chain has a few KiB, a bundle of all public CAs 230.
+/// Maximum size of a file, in bytes. A chain has a few KiB, a bundle of all public CAs 230 KiB.
 const MAX_FILE: u64 = 1 << 20;
 
 /// The reason why certificates can't be loaded.
@@ -80,7 +80,7 @@ pub(crate) enum FileError {
 }
 
 impl FileError {
-    /// Attaches the file that a flag names to the error.
+    /// Returns a function that adds the flag and the path of a file to an error.
     pub(super) fn of(flag: &'static str, path: &Path) -> impl Fn(Self) -> TlsError {
         move |source| TlsError::File { flag, path: path.to_owned(), source: Box::new(source) }
     }
@@ -91,11 +91,11 @@ pub(super) struct TlsMaterial {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     pub(super) client_ca: Option<(RootCertStore, ClientCas)>,
-    /// The facts about the chain that clients check.
+    /// The parsed fields of the chain that clients check.
     pub(super) facts: Chain,
 }
 
-/// The raw contents of the files, for comparison with a later read.
+/// The raw contents of the files. A later read is compared with them.
 #[derive(PartialEq, Eq)]
 pub(super) struct RawFiles {
     cert: Vec<u8>,
@@ -147,7 +147,7 @@ pub(super) fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError>
     read().map_err(FileError::of(flag, path))
 }
 
-/// Parses all certificates, at least one.
+/// Parses all certificates. A file without certificates is an error.
 pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
@@ -166,7 +166,7 @@ pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, FileError> {
     Ok(roots)
 }
 
-/// Parses the private key.
+/// Parses the private key. An encrypted key is an error.
 pub(super) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, FileError> {
     let is_mark = |line: &[u8]| {
         line.starts_with(b"-----BEGIN ENCRYPTED") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
@@ -177,7 +177,7 @@ pub(super) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, FileEr
     PrivateKeyDer::from_pem_slice(bytes).map_err(FileError::NoKey)
 }
 
-/// Refuses a client certificate that is a CA's, because no node would accept it.
+/// Refuses a client certificate that is a CA's, because nodes refuse it.
 pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
     let own = chain.first().map(|own| x509_parser::parse_x509_certificate(own));
     match own {
@@ -188,7 +188,8 @@ pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
     }
 }
 
-/// Returns the certificate to which the key belongs, if that is not the first but a later one.
+/// Returns the certificate to which the key belongs; `None` if it is the first certificate, or no
+/// certificate.
 fn misplaced(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<String> {
     let key = any_supported_type(key).ok()?;
     let key = key.public_key()?;

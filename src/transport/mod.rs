@@ -1,5 +1,4 @@
-//! Connections as byte streams, plaintext or TLS 1.3: of clients, and between nodes in both
-//! directions.
+//! Connections as byte streams, in plaintext or TLS 1.3, from clients, and from and to other nodes.
 //!
 //! ```text
 //!  accept ─▶ has the node a certificate? ── no ──▶ Stream in plaintext
@@ -12,8 +11,8 @@
 //!                               └─ h2, http/1.1 ─▶ with --tls-client-ca: a certificate of that CA
 //! ```
 //!
-//! Certificates: [`tls`]; loading and reloading of files: [`files`]; checks that clients make:
-//! [`chain`]; the limit on bytes without application data: [`bounded`].
+//! [`tls`] has the certificates, [`files`] loads and reloads the files, [`chain`] has the checks
+//! that clients make, and [`bounded`] limits the bytes without application data.
 
 mod bounded;
 mod chain;

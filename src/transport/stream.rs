@@ -1,4 +1,4 @@
-//! A connection's socket, and TLS over it if there is any.
+//! A connection's socket, with or without TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio_rustls::TlsStream;
 use super::bounded::Bounded;
 use super::tls::HTTP2;
 
-/// Exporter label with which both ends of a connection between nodes derive the channel (RFC 5705).
+/// Exporter label of the channel secret (RFC 5705). Both ends of a connection between nodes use it.
 const LABEL: &[u8] = b"EXPORTER-kvorum-peer";
 
 /// A connection as a byte stream.
@@ -25,13 +25,13 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Wraps a TLS connection whose handshake is over.
+    /// Wraps a TLS connection after its handshake.
     pub(super) fn secured(mut stream: TlsStream<Bounded>) -> Self {
-        stream.get_mut().0.saw_data();
+        stream.get_mut().0.record_data();
         Self::Tls(Box::new(stream))
     }
 
-    /// Returns the socket below.
+    /// Returns the socket under the stream.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -39,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// Returns the socket below, for use outside of the TLS session.
+    /// Returns the socket under the stream, for use outside of the TLS session.
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -47,13 +47,13 @@ impl Stream {
         }
     }
 
-    /// True if the two ends agreed on HTTP/2 in the handshake.
+    /// True if the TLS handshake selected HTTP/2.
     pub(crate) fn chose_http2(&self) -> bool {
         let Self::Tls(stream) = self else { return false };
         stream.get_ref().1.alpn_protocol() == Some(HTTP2)
     }
 
-    /// Returns the TLS exporter secret, which only the two ends know; `None` without TLS.
+    /// Returns the TLS exporter secret, which only the two ends have; `None` without TLS.
     pub(crate) fn channel(&self) -> Option<Channel> {
         let Self::Tls(stream) = self else { return None };
         let exported = match &**stream {
@@ -68,8 +68,8 @@ impl Stream {
     }
 }
 
-/// Reads the data that one read of the socket yields. `TlsStream` itself would read until `buf` is
-/// full. [`Bounded`] must be told each time data arrives, because its limit counts from then.
+/// Reads the data of one read of the socket, whereas `TlsStream` would read until `buf` is full.
+/// Each arrival of data is reported to [`Bounded`], because its limit counts from the last data.
 fn read(
     stream: &mut TlsStream<Bounded>,
     cx: &mut Context<'_>,
@@ -80,8 +80,8 @@ fn read(
         let length = data.len().min(buf.remaining());
         buf.put_slice(&data[..length]);
         Pin::new(&mut *stream).consume(length);
-        stream.get_mut().0.saw_data();
-        // A session that does not want to read has decrypted more data already.
+        stream.get_mut().0.record_data();
+        // If the session does not want to read, it has already decrypted more data.
         if length == 0 || buf.remaining() == 0 || stream.get_ref().1.wants_read() {
             return Poll::Ready(Ok(()));
         }

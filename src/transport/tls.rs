@@ -1,14 +1,14 @@
 //! TLS 1.3: a node's server configuration, and its connections to other nodes.
 //!
-//! Nodes do not verify each other's certificates. They authenticate on the connection by the
-//! cluster's secret, and the proof covers the connection's exporter
-//! ([`Channel`](protocol::handshake::Channel)). A certificate would add nothing to that proof, and
-//! without verification its expiry can't separate nodes.
+//! Nodes do not verify each other's certificates, but authenticate on the connection by the
+//! cluster's secret, with a proof that covers the connection's exporter secret
+//! ([`Channel`](protocol::handshake::Channel)). A certificate would add nothing to the proof.
+//! Without its verification, an expired certificate can't separate nodes.
 //!
-//! Clients do verify certificates. While a node runs, files that no client would accept
-//! ([`super::chain`]) do not replace the loaded files. At its start a node has no loaded files: the
-//! node serves with the given files and logs their errors, because the other nodes count on its
-//! replicas even if clients refuse its certificate.
+//! Clients verify certificates. While a node runs, files that clients would refuse
+//! ([`super::chain`]) do not replace the loaded files. At its start a node has no loaded files, so
+//! it serves with the given files, and logs their errors. The other nodes rely on its replicas even
+//! if clients refuse its certificate.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,21 +38,22 @@ use crate::settings::config::TlsFiles;
 /// ALPN name of the peer protocol.
 const PEER: &[u8] = b"kvorum-peer";
 
-/// ALPN names for clients, the preferred one first.
+/// ALPN names for clients. The first is preferred.
 const CLIENTS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// ALPN name of HTTP/2.
 pub(super) const HTTP2: &[u8] = b"h2";
 
-/// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP request begins with it.
+/// The first byte of a TLS record with a handshake (RFC 8446, 5.1). HTTP requests never begin with
+/// it.
 const HANDSHAKE: u8 = 22;
 
-/// Limit on the bytes of records that wait for a client's socket: about one record. A client that
-/// does not read its answers takes no more; rustls' own limit, 64 KiB, exceeds a connection's share
-/// of the memory plan.
+/// Limit on the bytes of records that wait for a client's socket, about one record. A client that
+/// does not read its answers uses no more. The default limit of rustls, 64 KiB, exceeds a
+/// connection's share of the memory plan.
 const MAX_UNSENT: usize = 16 << 10;
 
-/// A warning is logged once a day while a certificate's expiry is less than this time ahead.
+/// Time before a certificate's expiry from which a warning is logged once a day.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const WARN_EVERY: u64 = 24 * 3600;
 
@@ -63,19 +64,19 @@ pub(crate) struct Tls {
     last: Mutex<LastRead>,
     is_bad: AtomicBool,
     reloads: AtomicU64,
-    /// Times of the last log lines about certificates that expire soon, and about expired ones, in
-    /// seconds since 1970.
-    said_soon: AtomicU64,
-    said_over: AtomicU64,
+    /// Times of the last log lines, in seconds since 1970: about a certificate that expires soon,
+    /// and about an expired certificate.
+    expiry_warned_at: AtomicU64,
+    expired_logged_at: AtomicU64,
 }
 
-/// The files as last read, good or not, and the error last logged about them.
+/// The files as last read, even if they are not used, and the error last logged about them.
 struct LastRead {
     raw: Option<RawFiles>,
     said: Option<String>,
 }
 
-/// The configuration built from good files.
+/// The configuration built from usable files.
 struct ServedConfig {
     clients: Arc<ServerConfig>,
     peers: Arc<ServerConfig>,
@@ -84,21 +85,21 @@ struct ServedConfig {
     client_cas: Option<ClientCas>,
 }
 
-/// An accepted connection, by the protocol of the other end.
+/// An accepted connection, distinguished by its protocol.
 pub(crate) enum AcceptedStream {
     /// A connection of a client.
     Client(Stream),
-    /// A connection that announced the peer protocol; not authenticated yet.
+    /// A connection that announced the peer protocol, and is not authenticated yet.
     Peer(Stream),
-    /// A connection that does not speak TLS.
+    /// A connection in plaintext.
     InClear(TcpStream),
 }
 
 impl Tls {
-    /// Loads the files. Files that cannot be served are an error. Files that can be served, but
-    /// that no client accepts, such as an expired certificate, are logged and served: other nodes
-    /// do not verify certificates, and need this node's replicas. [`check`](Self::check) returns an
-    /// error for them.
+    /// Loads the files. Files that can't be used are an error. Files that can be used, but that
+    /// clients refuse, such as an expired certificate, are logged and used: other nodes do not
+    /// verify certificates, and need this node's replicas. For such files [`check`](Self::check)
+    /// returns an error.
     pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let raw = RawFiles::read(&files)?;
         let served = ServedConfig::of(&files, raw.parse(&files)?)?;
@@ -108,8 +109,8 @@ impl Tls {
             last: Mutex::new(LastRead { raw: Some(raw), said: None }),
             is_bad: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
-            said_soon: AtomicU64::new(0),
-            said_over: AtomicU64::new(0),
+            expiry_warned_at: AtomicU64::new(0),
+            expired_logged_at: AtomicU64::new(0),
         };
         if let Err(error) = this.check() {
             tracing::error!("clients refuse this node until this is mended: {error}");
@@ -135,7 +136,7 @@ impl Tls {
         checked.map_err(FileError::of("--tls-client-ca", path))
     }
 
-    /// Returns warnings about the served certificates, which may be as intended.
+    /// Returns warnings about the served certificates. The certificates may still be as intended.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let served = self.served.load();
         let doubts = served.facts.warnings(&served.certs, self.files.host.as_deref());
@@ -143,9 +144,9 @@ impl Tls {
         doubts.into_iter().map(|doubt| format!("--tls-cert {path}: {doubt}")).collect()
     }
 
-    /// Reloads the files if they have changed. Good files are used from now on, by new connections;
-    /// otherwise the last good ones stay. Certificate and key are two files, which can't be
-    /// replaced at once: for a moment in between they don't match.
+    /// Reloads the files if they have changed. New connections use usable files; otherwise the last
+    /// usable files stay in use. Certificate and key are separate files, so during their
+    /// replacement they don't match for a moment.
     pub(crate) fn reload_if_changed(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
@@ -153,7 +154,7 @@ impl Tls {
         let (raw, parsed) = match RawFiles::read(&self.files) {
             Ok(raw) if last.raw.as_ref() == Some(&raw) && !self.has_bad_files() => return,
             Ok(raw) => {
-                // Files that were refused may be accepted by now: a certificate that was not valid
+                // Refused files may be usable now, for example a certificate that was not valid
                 // yet.
                 is_known = last.raw.as_ref() == Some(&raw);
                 let parsed = raw.parse(&self.files);
@@ -176,8 +177,8 @@ impl Tls {
             }
             Err(error) => {
                 self.is_bad.store(true, Ordering::Relaxed);
-                // Each failure is logged once, and again if other files fail in the same way, but
-                // not at each check.
+                // A failure is logged once, not at each check, and again if other files fail in the
+                // same way.
                 let error = Some(error.to_string());
                 if last.said != error || raw.is_some() && !is_known {
                     tracing::error!(
@@ -191,8 +192,8 @@ impl Tls {
         last.raw = raw;
     }
 
-    /// Builds the configuration of new files, if they can be served and clients accept them. If the
-    /// certificates are those in use, nothing is lost by using them with the other new files.
+    /// Builds the configuration of new files. New certificates, and new CAs of clients, must pass
+    /// the checks. Certificates in use are not checked again.
     fn accept_files(&self, material: TlsMaterial) -> Result<ServedConfig, TlsError> {
         let used = self.served.load();
         let bad = FileError::of("--tls-cert", &self.files.cert);
@@ -216,7 +217,7 @@ impl Tls {
         if expires > now + WARN_BEFORE.as_secs() {
             return;
         }
-        let said = if expires <= now { &self.said_over } else { &self.said_soon };
+        let said = if expires <= now { &self.expired_logged_at } else { &self.expiry_warned_at };
         if now < said.load(Ordering::Relaxed) + WARN_EVERY {
             return;
         }
@@ -231,37 +232,37 @@ impl Tls {
         }
     }
 
-    /// Returns when the first of the certificates in use expires, in seconds since 1970.
+    /// Returns the earliest expiry of the certificates in use, in seconds since 1970.
     pub(crate) fn expires(&self) -> u64 {
         self.served.load().facts.expires()
     }
 
-    /// Returns the whole days until the first certificate expires; negative afterwards.
+    /// Returns the whole days until the earliest expiry; negative after it.
     pub(crate) fn days_left(&self) -> i64 {
         days_until(self.expires())
     }
 
-    /// True if the files hold something that can't be used.
+    /// True if the current files can't be used.
     pub(crate) fn has_bad_files(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of reloads of changed certificates.
+    /// Returns the number of reloads of changed files.
     pub(crate) fn reloads(&self) -> u64 {
         self.reloads.load(Ordering::Relaxed)
     }
 
-    /// True if clients must show a certificate.
+    /// True if this node requires certificates of clients.
     pub(crate) fn asks_clients(&self) -> bool {
         self.files.client_ca.is_some()
     }
 
-    /// Accepts a connection, and completes its TLS handshake if it speaks TLS.
+    /// Accepts a connection. If it begins with a TLS record, completes the TLS handshake.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<AcceptedStream> {
         self.accept_by(stream, |served| Arc::clone(&served.clients)).await
     }
 
-    /// As [`Tls::accept`], for a node that does not speak HTTP/2 yet.
+    /// Like [`Tls::accept`], for a node that does not support HTTP/2 yet.
     pub(crate) async fn accept_http1(&self, stream: TcpStream) -> io::Result<AcceptedStream> {
         let http1 = |served: &ServedConfig| {
             let mut config = ServerConfig::clone(&served.clients);
@@ -289,7 +290,7 @@ impl Tls {
             start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == PEER));
         let config = if is_peer { Arc::clone(&served.peers) } else { clients(&served) };
         let bound = |session: &mut ServerConnection| {
-            // The peer connections bound their messages themselves.
+            // The peer connections limit their messages themselves.
             if !is_peer {
                 session.set_buffer_limit(Some(MAX_UNSENT));
             }
@@ -327,13 +328,15 @@ impl ServedConfig {
         let mut clients = clients.with_single_cert(chain.clone(), key).map_err(unfit)?;
         clients.alpn_protocols = CLIENTS.map(<[u8]>::to_vec).to_vec();
         if files.client_ca.is_some() {
-            // A client that resumes a session shows no certificate: nobody would notice its expiry.
+            // A client that resumes a session shows no certificate, so its expiry would stay
+            // undetected.
             clients.session_storage = Arc::new(NoServerSessionStorage {});
             clients.send_tls13_tickets = 0;
         }
         let client_cas = client_ca.map(|(_, cas)| cas);
         for config in [&mut clients, &mut peers] {
-            // New keys with each certificate: clients admitted before must authenticate again.
+            // Each certificate gets new ticket keys, so clients admitted before must authenticate
+            // again.
             config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::NoRandom)?;
         }
         Ok(Self {
@@ -346,8 +349,8 @@ impl ServedConfig {
     }
 }
 
-/// Performs the TLS handshake of a connection to another node. `host` is as in its URL, without
-/// port.
+/// Performs the TLS handshake of a connection to another node. `host` is the host of its URL,
+/// without the port.
 pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream> {
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
@@ -355,7 +358,7 @@ pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream>
     Ok(Stream::secured(stream.map_err(name_plaintext)?.into()))
 }
 
-/// Returns the error of a handshake, in words if the other end does not speak TLS.
+/// Returns the error of a failed handshake, with its own text if the other end uses plaintext.
 fn name_plaintext(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     if matches!(cause, Some(rustls::Error::InvalidMessage(_))) {
@@ -364,7 +367,7 @@ fn name_plaintext(error: io::Error) -> io::Error {
     error
 }
 
-/// The error of a TLS handshake with an end that speaks plaintext.
+/// The error of a TLS handshake with an end that uses plaintext.
 pub(super) const DOES_NOT_SPEAK_TLS: &str =
     "it does not speak TLS: use http:// instead of https://";
 
@@ -377,15 +380,15 @@ static CONNECTOR: LazyLock<TlsConnector> = LazyLock::new(|| {
     TlsConnector::from(Arc::new(config))
 });
 
-/// Returns the one provider of cryptography.
+/// Returns the provider of cryptography that all connections share.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> =
         LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
     Arc::clone(&PROVIDER)
 }
 
-/// Accepts any certificate whose key the other side has: nodes authenticate by the secret instead,
-/// see the module.
+/// Accepts any certificate whose private key the other end has. Nodes authenticate by the cluster's
+/// secret instead (see the module header).
 #[derive(Debug)]
 struct AnyCertificate;
 
@@ -428,7 +431,7 @@ fn seconds() -> u64 {
     wall_micros() / 1_000_000
 }
 
-/// Returns the whole days until `expires`; negative afterwards.
+/// Returns the whole days until `expires`; negative after it.
 fn days_until(expires: u64) -> i64 {
     (expires as i64 - seconds() as i64).div_euclid(24 * 3600)
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Plays upgrades before there are later releases: builds this tree, the next release and the one
+# Tests upgrades before later releases exist: builds this tree, the next release and the release
 # after it (testing/torture/releases/*.patch) in a copy, and runs the row "finalize" of torture.
-# Three nodes go up, back down and up again under load, and are finalized. Takes some minutes.
+# Three nodes are upgraded, downgraded and upgraded again under load, and are finalized. Takes some
+# minutes.
 #
 #     testing/torture/finalize.sh [--rounds N] [--seed N]
 #
-# Needs strace and libfaketime. CARGO names another cargo (default: cargo).
+# Needs strace and libfaketime. CARGO names another cargo command (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cargo=${CARGO:-cargo}
@@ -16,7 +17,7 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z | xargs -0 cp --parents -t "$copy"
 cd "$copy"
 
-# Builds the copy as it is now, and keeps the binary under this name.
+# Builds the copy in its current state, and keeps the binary as $1.
 build() {
     CARGO_TARGET_DIR=$built "$cargo" build --quiet --locked --bin kvorum
     cp "$built/debug/kvorum" "$built/$1"

@@ -1,5 +1,5 @@
-//! Nodes that restart at other addresses: joining nodes find the members there, and the
-//! members find a node that no list names.
+//! Nodes that restart at other addresses: joining nodes find the members there, and the members
+//! find a node that is in no list.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
+use crate::moves::{cluster_command, layout, moved, planned, text, wait_for_epoch};
 use crate::process::{Node, kvorum, wait_until};
 
 const KEYS: usize = 100;
@@ -26,7 +26,7 @@ fn url(at: SocketAddr) -> String {
     format!("http://{at}")
 }
 
-/// Starts node d, which joins the cluster of `n0`, or restarts d when it is a member already.
+/// Starts node d, which joins the cluster of `n0`, or restarts d if it is already a member.
 fn d_starts(cluster: &Cluster, at: SocketAddr, data: TempDir, more: &[&str]) -> JoinHandle<Node> {
     let of = url(cluster.address(0));
     let args = ["--join", &of, "--name", "d", "--log", "warn"];
@@ -43,7 +43,7 @@ fn d_asks(cluster: &Cluster, at: SocketAddr) -> JoinHandle<Node> {
     starts
 }
 
-/// Returns the URL of each peer, and whether the node has a connection to it.
+/// Returns the URL of each peer, and true if the node has a connection to the peer.
 fn peers(node: &Node) -> Vec<(String, bool)> {
     let status: Value = serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap();
     let peers = status["peers"].as_array().unwrap().iter();
@@ -55,12 +55,12 @@ fn a_node_joins_a_cluster_that_moved_to_other_addresses() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     write(&cluster);
-    // From the first change on, nodes go by the decided layout instead of `--cluster`.
+    // After the first change, nodes use the decided layout instead of `--cluster`.
     assert_eq!(moved(&cluster, 0, &["--council", "n0"]), 2);
-    (0..3).for_each(|node| goes_by(&cluster, node, 2));
+    (0..3).for_each(|node| wait_for_epoch(&cluster, node, 2));
     (0..3).for_each(|node| cluster.stop(node));
     let before = url(cluster.address(2));
-    cluster.moves_elsewhere();
+    cluster.change_all_addresses();
     (0..3).for_each(|node| cluster.up(node));
     cluster.settled();
 
@@ -106,7 +106,7 @@ fn a_node_that_nobody_lists_says_where_it_is_by_a_plan() {
     assert_eq!(plan["moved_copies"], 0);
     let applied = command(&["apply", "--wait", plan["plan"].as_str().unwrap()]);
     assert!(applied.status.success(), "{}", text(&applied.stderr));
-    (0..3).for_each(|node| goes_by(&cluster, node, 6));
+    (0..3).for_each(|node| wait_for_epoch(&cluster, node, 6));
     wait_until("their reaching it", || {
         let status = cluster_command(&cluster, 0, &["status"]);
         status.status.success() && !said().contains("no connection")
@@ -126,7 +126,7 @@ fn other_nodes_reach_a_listed_node_at_the_url_of_a_plan() {
     cluster.settled();
     write(&cluster);
     cluster.stop(2);
-    let list_before = cluster.node_moves_elsewhere(2);
+    let list_before = cluster.change_address(2);
     cluster.up(2);
     let reaches = |cluster: &Cluster, node: usize| {
         let moved = url(cluster.address(2));
@@ -139,7 +139,7 @@ fn other_nodes_reach_a_listed_node_at_the_url_of_a_plan() {
     assert_eq!(moved(&cluster, 2, &[]), 2);
     (0..2).for_each(|node| reaches(&cluster, node));
 
-    // The old list, which a restarted node still has, does not hide the decided URL.
+    // A restarted node still has the old list, which must not hide the decided URL.
     cluster.lists(list_before);
     cluster.stop(0);
     cluster.up(0);

@@ -1,5 +1,5 @@
-//! `kvorum bench`, which executes `kvorum-bench`. In most tests a shell stands in for
-//! `kvorum-bench`, and prints its arguments.
+//! `kvorum bench`, which executes `kvorum-bench`. In most tests a shell replaces `kvorum-bench` and
+//! prints its arguments.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::process::{Node, run};
 
-/// Creates a directory with `kvorum` alone. It is a hard link: a new copy could still be open for
+/// Creates a directory that has only `kvorum`, as a hard link. A new copy could still be open for
 /// writing in a child process of another test, and the kernel would refuse to run it.
 fn alone() -> TempDir {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -19,19 +19,19 @@ fn alone() -> TempDir {
     directory
 }
 
-/// Runs `kvorum bench` from a directory with these arguments and `PATH` set to `path`; returns its
-/// process id and its output.
+/// Runs `kvorum bench` from a directory with the arguments `words` and with `PATH` set to `path`;
+/// returns its process ID and its output.
 fn bench(directory: &Path, path: &Path, words: &[&str]) -> (u32, Output) {
     let mut command = Command::new(directory.join("kvorum"));
     command.arg("bench").args(words).env_clear().env("PATH", path);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Ignores errors: a program that ends at once does not read its stdin.
+    // Writing fails if the program has exited without reading its stdin.
     let _ = child.stdin.take().unwrap().write_all(b"from stdin\n");
     (child.id(), child.wait_with_output().unwrap())
 }
 
-/// The shell's arguments: a script that prints its process, a line of stdin, and its arguments.
+/// The shell's arguments: a script that prints its process ID, a line of stdin, and its arguments.
 const TELL: [&str; 6] =
     ["-c", "read -r line; echo $$ $line $0 $*; echo no >&2; exit 3", "load", "--help", "--", "-x"];
 
@@ -67,8 +67,8 @@ fn without_the_kit_the_bench_command_says_how_to_get_it() {
     assert!(said.contains("cannot run kvorum-bench: "), "{said}");
 }
 
-/// Runs the README's load tests, shorter and with fewer keys. If a run read keys that no run has
-/// written yet, its results would differ from those of the next run.
+/// Runs the README's load tests, shorter and with fewer keys. The runs must only read keys that a
+/// run has written, so that a run's results do not differ from those of the next run.
 #[test]
 fn the_load_tests_of_the_readme_find_every_key() {
     let beside = Path::new(env!("CARGO_BIN_EXE_kvorum")).with_file_name("kvorum-bench");

@@ -1,5 +1,5 @@
-//! Membership changes with failures: nodes that lost their disks, die or come late; outdated plans;
-//! data and secrets of other clusters.
+//! Membership changes with failures: nodes that lost their disks, die or start late; outdated
+//! plans; data and secrets of other clusters.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
+use crate::moves::{cluster_command, layout, moved, planned, text, wait_for_epoch};
 use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 100;
@@ -22,7 +22,7 @@ fn url(at: SocketAddr) -> String {
     format!("http://{at}")
 }
 
-/// A node that joins the cluster of `n0`, at an address that it keeps.
+/// A node that joins the cluster of `n0`, always at the same address.
 pub(crate) struct Joiner {
     name: &'static str,
     of: String,
@@ -34,7 +34,7 @@ impl Joiner {
         Self { name, of: url(cluster.address(0)), at: ports::addresses(1)[0] }
     }
 
-    /// Makes the node also ask `n0` of another cluster.
+    /// Also gives the node the URL of `n0` of another cluster.
     pub(crate) fn also(self, other: &Cluster) -> Self {
         Self { of: format!("{},{}", self.of, url(other.address(0))), ..self }
     }
@@ -43,7 +43,7 @@ impl Joiner {
         ["--join", &self.of, "--name", self.name, "--log", "warn"]
     }
 
-    /// Starts the node on this directory; it is up once it is a member.
+    /// Starts the node on this directory. The returned thread ends once the node is a member.
     pub(crate) fn starts(&self, data: TempDir) -> JoinHandle<Node> {
         let args = self.args().map(str::to_owned);
         let at = self.at.to_string();
@@ -62,8 +62,9 @@ impl Joiner {
         node
     }
 
-    /// Starts the node, and kills it once it asks to join; returns the id of a plan that adds it.
-    fn asks_and_dies(&self, cluster: &Cluster) -> String {
+    /// Starts the node, and kills it after it has asked to join; returns the id of a plan that adds
+    /// it.
+    fn ask_then_kill(&self, cluster: &Cluster) -> String {
         let data = tempfile::tempdir().unwrap();
         let mut command = kvorum();
         command.args(["serve", "--listen", &self.at.to_string(), "--data"]);
@@ -78,7 +79,7 @@ impl Joiner {
         plan
     }
 
-    /// Starts the node, which must be refused; returns the reason.
+    /// Starts the node, which must exit with an error; returns the error.
     fn refused(&self, data: &TempDir, more: impl FnOnce(&mut Command)) -> String {
         let mut command = kvorum();
         command.args(["serve", "--listen", &self.at.to_string(), "--data"]);
@@ -104,8 +105,8 @@ fn membership(node: &Node) -> String {
     status["membership"].as_str().unwrap().to_owned()
 }
 
-/// Runs the command in `line`, which begins with `kvorum` and extends to the end, in a shell;
-/// returns its output.
+/// Runs, in a shell, the command that begins at `kvorum cluster` in `line` and extends to the end;
+/// returns its stdout.
 fn typed(line: &str) -> String {
     let command = &line[line.find("kvorum cluster").unwrap()..];
     let command = command.replacen("kvorum", env!("CARGO_BIN_EXE_kvorum"), 1);
@@ -132,7 +133,7 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     let asked = typed(&apply.replace(" --wait", ""));
     let shows = format!("kvorum cluster status{shown} shows its end");
     assert!(asked.contains(&shows), "{asked}");
-    // The plan was applied: applying it again is the same change.
+    // The plan is already applied; a second apply of the same plan succeeds.
     assert!(typed(apply).starts_with("done: epoch "));
     drop(starts.join().unwrap());
     for (work, begins) in [("repair", "repair round"), ("compact", "compaction")] {
@@ -144,7 +145,8 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     }
 }
 
-/// Sends a node a join request for a node d at `url`; returns the status and body of the answer.
+/// Sends a node a join request for a node d with the URL `url`; returns the status and body of the
+/// answer.
 fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     let one = format!("{:016x}", 1);
     let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -155,9 +157,9 @@ fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     (answer.status, text(&answer.body()))
 }
 
-/// Two processes ask to join under one name by mistake: the first one keeps waiting.
+/// Two processes ask to join under one name by mistake: the first one continues to wait.
 #[test]
-fn of_two_that_ask_to_join_by_one_name_the_second_one_ends() {
+fn the_second_process_that_asks_to_join_under_a_name_exits() {
     let cluster = Cluster::start(3, &[]);
     let asks = |node: usize, at: SocketAddr| {
         layout(&cluster, node)["joining"].to_string().contains(&url(at))
@@ -195,11 +197,11 @@ fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
         assert!(why.contains("node n1 is one of those that --cluster lists"), "{why}");
         assert!(why.contains("start it with the same --cluster as the others"), "{why}");
     }
-    // Follows the advice in the error.
+    // Follows the advice in the error message.
     cluster.up(1);
     cluster.settled();
     read(&cluster);
-    // Once the cluster has made a change, the node may also join like a new one.
+    // After the cluster's first change, the node may also join like a new node.
     moved(&cluster, 0, &["--council", "n0"]);
     cluster.kill(1);
     cluster.wipe(1);
@@ -217,14 +219,14 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     write(&cluster);
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
-    // Three of the four nodes hold each key: d holds three quarters of the keys.
+    // Three of the four nodes store each key, so d has three quarters of the keys.
     moved(&cluster, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("its being a member", || membership(&d) == "member");
     let held = d.client().get("/v0/entities?start=%00&local=true").chunks.len();
     assert!(held > KEYS / 2, "{held}");
 
-    // While d is up, no other process can take its place.
+    // While d is up, no other process can replace it.
     let other = Joiner { at: ports::addresses(1)[0], ..Joiner::new(&cluster, "d") };
     let advertise = url(joiner.at);
     let why = other.refused(&tempfile::tempdir().unwrap(), |command| {
@@ -235,7 +237,7 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     let why = other.refused(&tempfile::tempdir().unwrap(), |_| ());
     assert!(why.contains(&format!("node d is a member already, at {advertise}")), "{why}");
 
-    // A plan can't give the name d to another node either, and no plan is needed.
+    // The name d can't be given to another node by a plan either, and d needs no plan.
     let again =
         cluster_command(&cluster, 0, &["plan", "--add", "d=http://h:1", "--remove-dead", "d"]);
     let why = text(&again.stderr);
@@ -251,8 +253,8 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,d"]), 6, "it can be a councillor");
 }
 
-/// Runs a command that is refused; returns the reason.
-fn why_not(cluster: &Cluster, node: usize, args: &[&str]) -> String {
+/// Runs a command that must be refused; returns the reason.
+fn refusal_of(cluster: &Cluster, node: usize, args: &[&str]) -> String {
     let refused = cluster_command(cluster, node, args);
     assert!(!refused.status.success(), "{args:?}: {}", text(&refused.stdout));
     text(&refused.stderr)
@@ -263,7 +265,7 @@ fn plan_id(cluster: &Cluster, node: usize, change: &[&str]) -> String {
 }
 
 #[test]
-fn of_two_plans_one_is_done_and_none_is_done_twice() {
+fn of_two_concurrent_plans_exactly_one_is_applied_once() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     let plans = [0, 1].map(|node| plan_id(&cluster, node, &["--weight", &format!("n{node}=2")]));
@@ -277,10 +279,10 @@ fn of_two_plans_one_is_done_and_none_is_done_twice() {
     let why = text(&failed.stderr);
     let overtaken = why.contains("another change was decided before: plan again");
     assert!(overtaken || why.contains("the plan was made in epoch 1, and it is epoch"), "{why}");
-    // The first plan moved keys and is complete: no node applies it once more.
-    (0..4).for_each(|node| goes_by(&cluster, node, 5));
+    // The first plan has moved keys and is complete: no node applies it again.
+    (0..4).for_each(|node| wait_for_epoch(&cluster, node, 5));
     for node in [first, 1 - first] {
-        let why = why_not(&cluster, node, &["apply", &plans[node]]);
+        let why = refusal_of(&cluster, node, &["apply", &plans[node]]);
         assert!(why.contains("the plan was made in epoch 1, and it is epoch 5 by now"), "{why}");
     }
     let next = plan_id(&cluster, 2, &["--weight", "n3=2"]);
@@ -291,7 +293,7 @@ fn of_two_plans_one_is_done_and_none_is_done_twice() {
         let is_known = why.contains("made in epoch 5") || why.contains("another change is under");
         assert!(again.status.success() || is_known, "{args:?}: {why}");
     }
-    (0..4).for_each(|node| goes_by(&cluster, node, 9));
+    (0..4).for_each(|node| wait_for_epoch(&cluster, node, 9));
 }
 
 #[test]
@@ -316,18 +318,17 @@ fn a_plan_names_members_only_and_leaves_enough_of_them() {
         (&["--add", "d"], "does not ask this node to join (those that do: none)"),
         (&["--add", "n3"], "asks again with an empty directory only"),
     ] {
-        let why = why_not(&cluster, 0, &[&["plan"], args].concat());
+        let why = refusal_of(&cluster, 0, &[&["plan"], args].concat());
         assert!(why.contains(said), "{args:?}: {why}");
     }
-    let why = why_not(&cluster, 0, &["abort"]);
+    let why = refusal_of(&cluster, 0, &["abort"]);
     let says = why.contains("there is nothing to abort") && !why.contains("can't be applied");
     assert!(says, "{why}");
-    // A node of the metadata quorum can leave like any other node, even by a plan that it made
-    // itself.
+    // A member of the council can leave like any other node, even by a plan that it has made.
     assert!(layout(&cluster, 0)["council"].to_string().contains("n0"));
     let plan = plan_id(&cluster, 0, &["--remove", "n0", "--replicas", "2"]);
     assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
-    (1..3).for_each(|node| goes_by(&cluster, node, 9));
+    (1..3).for_each(|node| wait_for_epoch(&cluster, node, 9));
     assert!(!layout(&cluster, 1)["council"].to_string().contains("n0"));
     wait_until("its being told", || cluster.status(0)["membership"] == "removed");
     let mut client = cluster.client(1);
@@ -337,28 +338,28 @@ fn a_plan_names_members_only_and_leaves_enough_of_them() {
 }
 
 #[test]
-fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
+fn a_plan_warns_of_a_down_node_which_can_be_removed_as_dead() {
     let mut cluster = Cluster::start(4, &[]);
     cluster.settled();
     write(&cluster);
     cluster.kill(3);
     wait_until("its being down", || cluster.status(0)["peers"][2]["up"] == false);
     assert!(!layout(&cluster, 0)["council"].to_string().contains("n3"));
-    // n3 may return with a disk that has no vote: a metadata quorum of n3 alone could then decide
+    // n3 may return with a disk that has no vote, and a council of n3 alone could then decide
     // nothing.
-    let why = why_not(&cluster, 0, &["plan", "--council", "n3"]);
+    let why = refusal_of(&cluster, 0, &["plan", "--council", "n3"]);
     assert!(why.contains("node \"n3\" can't be a councillor"), "{why}");
     let leaves = planned(&cluster, 0, &["--remove", "n3"]);
     let warned = leaves["warnings"].to_string();
     assert!(warned.contains("n3 can't be reached from this node"), "{warned}");
     assert!(warned.contains("remove it with --remove-dead in this plan"), "{warned}");
-    // The removal waits for n3, which is down; the addition waits for d, which never comes.
+    // The removal waits for n3, which is down; the addition waits for d, which never starts.
     for (change, stage, late, epoch) in [
         (&["--remove", "n3"][..], "read old", "n3 (down)", 4),
         (&["--add", "d"], "prepare", "d (down)", 6),
     ] {
         let plan = match stage {
-            "prepare" => Joiner::new(&cluster, "d").asks_and_dies(&cluster),
+            "prepare" => Joiner::new(&cluster, "d").ask_then_kill(&cluster),
             _ => plan_id(&cluster, 0, change),
         };
         assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
@@ -385,14 +386,14 @@ fn layout_of(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap()
 }
 
-/// Aborts a change right after it was applied, while the metadata quorum is about to decide it.
+/// Aborts a change right after it was applied, while the council is about to decide it.
 #[test]
-fn an_abort_finds_what_was_applied_before() {
+fn an_abort_right_after_apply_reverts_the_change() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let client = &mut cluster.client(0);
     for (name, epoch) in [("d", 3), ("e", 5), ("f", 7)] {
-        let plan = Joiner::new(&cluster, name).asks_and_dies(&cluster);
+        let plan = Joiner::new(&cluster, name).ask_then_kill(&cluster);
         let apply = client.request("POST", &format!("/admin/layout/apply?plan={plan}"), b"");
         assert_eq!(apply.status, 202, "{}", text(&apply.body()));
         assert_eq!(layout_of(&apply.body())["change"]["plan"], *plan);
@@ -400,7 +401,7 @@ fn an_abort_finds_what_was_applied_before() {
         assert_eq!(abort.status, 202, "{}", text(&abort.body()));
         let before = layout_of(&abort.body());
         assert_eq!(before["stage"], "prepare", "it tells what it goes back from");
-        (0..3).for_each(|node| goes_by(&cluster, node, epoch));
+        (0..3).for_each(|node| wait_for_epoch(&cluster, node, epoch));
         assert_eq!(layout(&cluster, 0)["nodes"].as_array().map(Vec::len), Some(3));
     }
     let abort = client.request("POST", "/admin/layout/abort", b"");
@@ -408,13 +409,13 @@ fn an_abort_finds_what_was_applied_before() {
 }
 
 #[test]
-fn a_plan_says_who_did_not_ask_and_who_is_not_dead() {
+fn a_plan_warns_of_a_node_that_did_not_ask_and_of_removing_a_live_node_as_dead() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     let add = planned(&cluster, 0, &["--add", "d=http://127.0.0.1:9"]);
     assert!(add["warnings"].to_string().contains("d has not asked to join"), "{add}");
     let plan = add["plan"].as_str().unwrap();
-    let why = why_not(&cluster, 0, &["apply", plan]);
+    let why = refusal_of(&cluster, 0, &["apply", plan]);
     assert!(why.contains("node \"d\" has not asked to join: nothing was changed"), "{why}");
     let remove = planned(&cluster, 0, &["--remove-dead", "n3"]);
     assert!(remove["warnings"].to_string().contains("n3 is up: --remove-dead"), "{remove}");
@@ -423,7 +424,7 @@ fn a_plan_says_who_did_not_ask_and_who_is_not_dead() {
     assert_eq!(layout(&cluster, 0)["epoch"], 1);
 }
 
-/// A process supervisor's probes must show a waiting node as alive, but not ready for requests.
+/// Probes of a process supervisor must see a waiting node as alive, but not as ready for requests.
 #[test]
 fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
     let cluster = Cluster::start(3, &[]);
@@ -463,20 +464,20 @@ fn a_joiner_that_dies_in_the_middle_goes_on() {
     let starts = joiner.asks(&cluster);
     let plan = plan_id(&cluster, 0, &["--add", "d"]);
     assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
-    // Kills d as soon as it is a member, and once more while keys move.
+    // Kills d when it has just become a member, and again while keys move.
     let data = starts.join().unwrap().kill();
     assert_ne!(layout(&cluster, 0)["stage"], "settled", "it is waited for");
     let d = joiner.starts(data).join().unwrap();
     wait_until("keys move", || layout(&cluster, 0)["stage"] != "prepare");
     let d = joiner.starts(d.kill()).join().unwrap();
-    goes_by_epoch(&cluster, 5);
+    wait_for_epoch_on_all(&cluster, 5);
     wait_until("its being a member", || membership(&d) == "member");
     assert!(d.client().get("/v0/entities?start=%00&local=true").chunks.len() > KEYS / 2);
     read(&cluster);
 }
 
-/// A process that hangs keeps its connections open. Requests bypass the process, and the change
-/// goes on once it runs again.
+/// A suspended process keeps its connections open. Requests bypass the process, and the change
+/// continues after the process does.
 #[test]
 fn a_joiner_that_hangs_costs_no_request() {
     let cluster = Cluster::start(3, &[]);
@@ -495,17 +496,17 @@ fn a_joiner_that_hangs_costs_no_request() {
     }
     read(&cluster);
     d.signal(Signal::CONT);
-    goes_by_epoch(&cluster, 5);
+    wait_for_epoch_on_all(&cluster, 5);
     wait_until("its being a member", || membership(&d) == "member");
     read(&cluster);
 }
 
-fn goes_by_epoch(cluster: &Cluster, epoch: u64) {
-    (0..3).for_each(|node| goes_by(cluster, node, epoch));
+fn wait_for_epoch_on_all(cluster: &Cluster, epoch: u64) {
+    (0..3).for_each(|node| wait_for_epoch(cluster, node, epoch));
 }
 
 #[test]
-fn data_of_others_is_left_alone() {
+fn a_join_refuses_a_directory_with_other_data() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let joiner = Joiner::new(&cluster, "d");
@@ -537,8 +538,8 @@ fn once_reads_have_switched_there_is_no_way_back() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     let mut weight = 1;
-    // "Read new" lasts for at least half a second. The loop repeats if this process was delayed
-    // for longer, and missed the stage.
+    // The stage "read new" lasts at least half a second. If this process was delayed for longer and
+    // missed the stage, the loop tries the next plan.
     let why = loop {
         weight += 1;
         assert!(weight < 8, "it is never seen");
@@ -546,7 +547,7 @@ fn once_reads_have_switched_there_is_no_way_back() {
         assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
         wait_until("the stage", || layout(&cluster, 0)["stage"] == "read old");
         wait_until("the switch", || layout(&cluster, 0)["stage"] != "read old");
-        let why = why_not(&cluster, 0, &["abort"]);
+        let why = refusal_of(&cluster, 0, &["abort"]);
         wait_until("its end", || layout(&cluster, 0)["stage"] == "settled");
         if !why.contains("there is nothing to abort") {
             break why;

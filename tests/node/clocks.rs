@@ -1,4 +1,5 @@
-//! Wrong wall clocks, simulated by libfaketime: the nodes' reports, and the advice in messages.
+//! Wrong wall clocks, simulated by libfaketime: the reports of the nodes, and the advice in
+//! messages.
 
 use serde_json::Value;
 
@@ -9,11 +10,11 @@ use crate::tokens::Files;
 /// The series of the peers' clocks in `/metrics`.
 const SKEW: &str = "kvorum_peer_clock_skew_seconds{";
 
-/// Starts a cluster in which the clock of node n0 is wrong by `offset`; `None` = libfaketime is not
-/// installed.
+/// Starts a cluster in which the clock of node n0 is wrong by `offset`; `None` if libfaketime is
+/// not installed.
 fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
     let mut cluster = Cluster::made(count, &[]);
-    cluster.up_by(0, kvorum_at(offset)?);
+    cluster.start_by(0, kvorum_at(offset)?);
     (1..count).for_each(|node| cluster.up(node));
     cluster.settled();
     Some(cluster)
@@ -30,8 +31,8 @@ fn noted(cluster: &Cluster, asked: usize, note: &str) -> String {
     text
 }
 
-/// Returns a node's row of `/v0/cluster`, once every row has a clock: on a busy machine a node may
-/// be late with its status, and its row then has no clock.
+/// Returns a node's row of `/v0/cluster`, once every row has a clock. On a busy machine a node may
+/// report its status late, and its row then has no clock.
 fn row(cluster: &Cluster, asked: usize, node: usize) -> Value {
     let mut nodes = Value::Null;
     wait_until("the status of every node", || {
@@ -85,7 +86,8 @@ fn of_two_clocks_that_differ_status_names_both() {
     }
 }
 
-/// Nodes that require tokens refuse each other's proofs if clocks differ, and report the reason.
+/// Nodes that require tokens refuse each other's proofs if their clocks differ, and report the
+/// reason.
 #[test]
 fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_status() {
     for (offset, side) in [("+120s", "ahead of"), ("-120s", "behind")] {
@@ -94,7 +96,7 @@ fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_stat
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut cluster = Cluster::made(3, &args);
         let Some(command) = kvorum_at(offset) else { return };
-        cluster.up_by(0, command);
+        cluster.start_by(0, command);
         (1..3).for_each(|node| cluster.up(node));
         for asked in 0..3 {
             let mut text = String::new();
@@ -122,11 +124,12 @@ fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_stat
     }
 }
 
-/// Starts three nodes whose clocks are all ahead by `offset`, writes to them, and stops them.
+/// Starts three nodes whose clocks are all ahead by `offset`, writes to them, and stops them;
+/// `None` if libfaketime is not installed.
 fn ahead_together(offset: &str) -> Option<Cluster> {
     let mut cluster = Cluster::made(3, &[]);
     for node in 0..3 {
-        cluster.up_by(node, kvorum_at(offset)?);
+        cluster.start_by(node, kvorum_at(offset)?);
     }
     cluster.settled();
     wait_until("a write to all", || {
@@ -136,7 +139,7 @@ fn ahead_together(offset: &str) -> Option<Cluster> {
     Some(cluster)
 }
 
-/// The messages must not promise that other nodes hold the records: repairs of all nodes would
+/// The messages must not promise that other nodes have the records: repairs of all nodes would
 /// remove the records everywhere.
 #[test]
 fn clocks_that_were_ahead_together_are_waited_for() {
@@ -171,8 +174,8 @@ fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
     assert!((1..50_000).contains(&ahead), "{ahead}");
 }
 
-/// At its start a replica counts as having promised, for all keys, ballots up to the time of its
-/// own clock.
+/// After a start, a replica behaves as if it had promised, for all keys, all ballots up to the time
+/// of its own clock.
 #[test]
 fn a_conditional_write_by_a_clock_that_is_behind_is_not_refused_for_a_record_that_is_not_there() {
     let Some(cluster) = with_wrong_clock(2, "-30s") else { return };

@@ -1,4 +1,4 @@
-//! Exit codes and messages of commands whose output nobody reads, and of commands whose URL does
+//! Exit codes and messages of commands whose output has no reader, and of commands whose URL does
 //! not lead to a kvorum node.
 
 use std::io;

@@ -1,5 +1,5 @@
-//! A cluster of nodes as real processes, for all tests; and tests of quorums, of a node that goes
-//! down and comes back, of ranges, and of a wiped disk.
+//! A cluster of real node processes, for all tests. Also tests of quorums, of a node that is down
+//! for a while, of ranges, and of a wiped disk.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -15,22 +15,22 @@ use rustix::process::Signal;
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
-use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, run, wait_until};
 
-/// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.
+/// Number of the arguments that every node gets: `--cluster` and `--log`, each with its value.
 const COMMON_ARGS: usize = 4;
 
-/// A cluster of nodes with the names `n0`, `n1` …, each on a port of its own.
+/// A cluster of nodes with the names `n0`, `n1` …, each on its own port.
 pub(crate) struct Cluster {
     addresses: Vec<SocketAddr>,
     nodes: Vec<Option<Node>>,
     down: Vec<Option<TempDir>>,
     args: Vec<String>,
-    /// TLS configuration of clients; `None` = the nodes serve plaintext.
+    /// TLS configuration of clients; `None` if the nodes serve plaintext.
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// Formats the nodes for `--cluster`.
+/// Formats the nodes' names and URLs as a value of `--cluster`.
 fn listed(addresses: &[SocketAddr], scheme: &str) -> String {
     let node = |(number, at)| format!("n{number}={scheme}://{at}");
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
@@ -69,41 +69,42 @@ impl Cluster {
         Self { addresses, nodes, down, args: all, tls }
     }
 
-    /// Returns the `--cluster` list, with another URL in place of one.
+    /// Returns the `--cluster` list, with `url` replaced by `other`.
     pub(crate) fn list_with(&self, url: &str, other: &str) -> String {
         self.args[1].replace(url, other)
     }
 
-    /// Replaces the settings with which nodes are started from now on.
+    /// Replaces the arguments of all nodes that start from now on, except the common ones.
     pub(crate) fn with(&mut self, args: &[&str]) {
         self.args.truncate(COMMON_ARGS);
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
-    /// Gives other addresses to all nodes, which must be down, and sets `--cluster` accordingly.
-    pub(crate) fn moves_elsewhere(&mut self) {
+    /// Gives other addresses to all nodes, which must be down, and changes `--cluster` accordingly.
+    pub(crate) fn change_all_addresses(&mut self) {
         self.addresses = ports::addresses(self.addresses.len() as u16);
         self.args[1] = listed(&self.addresses, "http");
     }
 
-    /// Gives one node another address. Nodes that start from now on get the list with it. Returns
-    /// the list before.
-    pub(crate) fn node_moves_elsewhere(&mut self, node: usize) -> String {
+    /// Gives one node another address. Nodes that start from now on get a list with the new
+    /// address. Returns the previous list.
+    pub(crate) fn change_address(&mut self, node: usize) -> String {
         self.addresses[node] = ports::addresses(1)[0];
         self.lists(listed(&self.addresses, "http"))
     }
 
-    /// Replaces the `--cluster` list of the nodes that start from now on. Returns the list before.
+    /// Replaces the `--cluster` list of the nodes that start from now on. Returns the previous
+    /// list.
     pub(crate) fn lists(&mut self, list: String) -> String {
         std::mem::replace(&mut self.args[1], list)
     }
 
     pub(crate) fn up(&mut self, node: usize) {
-        self.up_by(node, kvorum());
+        self.start_by(node, kvorum());
     }
 
-    /// Starts a node with `command` in place of the plain binary.
-    pub(crate) fn up_by(&mut self, node: usize, command: Command) {
+    /// Starts a node by `command` instead of the plain binary.
+    pub(crate) fn start_by(&mut self, node: usize, command: Command) {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let data = self.down[node].take().unwrap();
         let at = self.addresses[node].to_string();
@@ -125,13 +126,13 @@ impl Cluster {
         stopped.stop_for_its_log()
     }
 
-    /// Returns the data directory of a node, up or down.
+    /// Returns the data directory of a node, whether it is up or down.
     pub(crate) fn data(&self, node: usize) -> PathBuf {
         let up = self.nodes[node].as_ref().map(|node| node.data.path());
         up.unwrap_or_else(|| self.down[node].as_ref().unwrap().path()).join("data")
     }
 
-    /// Starts another process that claims to be `node`, at another address and on this directory.
+    /// Starts another process that claims to be `node`, at another address and with this directory.
     pub(crate) fn twin(&self, node: usize, data: TempDir) -> Node {
         let mut args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let url = format!("http://{}", self.addresses[node]);
@@ -139,17 +140,17 @@ impl Cluster {
         Node::start_at("127.0.0.1:0", kvorum(), data, &args)
     }
 
-    /// Writes `keys` keys through the first node, each with three copies acknowledged.
+    /// Writes `keys` keys through the first node, each acknowledged by three replicas.
     pub(crate) fn fill(&self, keys: usize, value: &[u8]) {
-        self.fill_of(3, keys, value);
+        self.fill_with_ack(3, keys, value);
     }
 
-    /// Writes `keys` keys through the first node, each with `copies` copies acknowledged.
-    pub(crate) fn fill_of(&self, copies: u8, keys: usize, value: &[u8]) {
+    /// Writes `keys` keys through the first node, each acknowledged by `copies` of three replicas.
+    pub(crate) fn fill_with_ack(&self, copies: u8, keys: usize, value: &[u8]) {
         let mut client = self.client(0);
         for number in 0..keys {
             let target = format!("{}&ack={copies}&from=3", key(number));
-            // On a busy machine a replica may acknowledge a write after the deadline.
+            // On a busy machine a replica may acknowledge a write only after the deadline.
             wait_until("a write to all", || {
                 let put = client.put(&target, value);
                 let why = String::from_utf8_lossy(&put.body()).into_owned();
@@ -159,7 +160,7 @@ impl Cluster {
         }
     }
 
-    /// Asserts that these keys are read through the first node with this value.
+    /// Asserts that a read of each of these keys through the first node returns this value.
     pub(crate) fn has(&self, keys: Range<usize>, value: &[u8]) {
         let mut client = self.client(0);
         for number in keys {
@@ -172,31 +173,31 @@ impl Cluster {
         self.addresses[node]
     }
 
-    /// Starts a node, which must end by itself with an error; returns its log.
+    /// Starts a node, which must exit with an error; returns its log.
     pub(crate) fn refused(&self, node: usize) -> String {
         let (at, data) = (self.addresses[node].to_string(), self.data(node));
         let mut command = kvorum();
         command.args(["serve", "--listen", &at, "--data"]).arg(data).args(&self.args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = Process::start(&mut command).unwrap();
-        let ended = process.wait_within(PATIENCE).unwrap();
+        let ended = process.wait_within(TIMEOUT).unwrap();
         let code = ended.unwrap_or_else(|| panic!("n{node} goes on")).code();
         let said = process.read_stderr().unwrap();
         assert_eq!(code, Some(1), "{said}");
         said
     }
 
-    /// Returns the disk of a node that is down, and gives the node an empty one.
+    /// Returns the directory of a node that is down, and gives the node an empty one.
     pub(crate) fn take_data(&mut self, node: usize) -> TempDir {
         self.down[node].replace(tempfile::tempdir().unwrap()).unwrap()
     }
 
-    /// Gives this disk to a node that is down.
+    /// Gives this directory to a node that is down.
     pub(crate) fn put_back(&mut self, node: usize, data: TempDir) {
         self.down[node] = Some(data);
     }
 
-    /// Replaces the disk of a node that is down by an empty one.
+    /// Replaces the directory of a node that is down by an empty one.
     pub(crate) fn wipe(&mut self, node: usize) {
         self.down[node] = Some(tempfile::tempdir().unwrap());
     }
@@ -212,7 +213,7 @@ impl Cluster {
         self.nodes[node].as_ref().unwrap().signal(signal);
     }
 
-    /// Returns the items in the store of `node` itself.
+    /// Returns the items that `node` itself stores.
     pub(crate) fn local(&self, node: usize) -> Vec<Vec<u8>> {
         self.client(node).get("/v0/entities?start=%00&local=true").chunks
     }
@@ -245,7 +246,7 @@ fn votes(response: &Response) -> (u64, u64, u64) {
 }
 
 #[test]
-fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
+fn any_node_coordinates_and_makes_only_the_requested_copies() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let mut clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
@@ -259,7 +260,7 @@ fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
             assert_eq!(got.header("etag"), put.header("etag"));
         }
     }
-    // Reads with the default quorum ask more replicas, and must not copy records to them.
+    // Reads with the default quorum ask other replicas too, and must not copy records to them.
     for number in 0..60 {
         clients[2].get(&key(number));
     }
@@ -271,8 +272,8 @@ fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
     assert_eq!(clients[0].get(&format!("{}&from=4", key(1))).status, 400);
 }
 
-/// Asserts that a request failed because only `up` replicas are available; `needed` are its `ack`
-/// and `from`. The coordinator may answer before the available replicas do.
+/// Asserts that a request failed because only `up` replicas are available; `needed` has its `ack`
+/// and `from`. The coordinator may answer before all available replicas do.
 fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
     let (acked, required, from) = votes(answer);
     assert_eq!((answer.status, (required, from)), (504, needed));
@@ -319,8 +320,8 @@ fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(60), "a refused connection is no time-out");
 }
 
-/// A read from more replicas than the write named needs the record on the write's replicas, and
-/// counts these only.
+/// If a read names more replicas than the write did, it needs the record on the write's replicas,
+/// and counts only these.
 #[test]
 fn a_read_from_more_replicas_than_the_write_counts_those_of_the_write() {
     let mut cluster = Cluster::start(4, &[]);
@@ -389,7 +390,7 @@ fn a_node_that_comes_back_serves_at_once_and_gets_what_it_missed() {
     wait_until("forgetting the hints", || !waiting());
 }
 
-/// Returns whether each other node is up, as `node` sees it.
+/// Returns, for each other node, true if `node` reports it as up.
 fn up(cluster: &Cluster, node: usize) -> Vec<bool> {
     let status = cluster.status(node);
     let peers = status["peers"].as_array().unwrap();
@@ -397,7 +398,7 @@ fn up(cluster: &Cluster, node: usize) -> Vec<bool> {
 }
 
 #[test]
-fn a_peer_is_up_whether_anything_is_asked_of_it_or_not() {
+fn an_idle_peer_is_reported_up_until_it_fails() {
     let mut cluster = Cluster::start(3, &["--loops", "3"]);
     for node in 0..3 {
         wait_until("being connected to both peers", || up(&cluster, node) == [true, true]);
@@ -490,8 +491,8 @@ fn large_values_go_through_any_node() {
     }
 }
 
-/// A range sees all writes whose quorum overlaps its own, whichever nodes it asks. As a range does
-/// not repair, it may miss other writes that an earlier range saw.
+/// A range returns all writes whose quorum intersects its own, whichever node receives the request.
+/// A range does not repair, so a later range may miss other writes that it returned.
 #[test]
 fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
     let cluster = Cluster::start(3, &[]);
@@ -510,11 +511,13 @@ fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
         let seen = range(&mut clients[(step as usize + 1) % 3], "&ack=2&from=3");
         assert_eq!(seen, format!("key0000\n{value}").as_bytes(), "all of 2 of 3 overlap");
     }
-    // One replica of one acknowledges the write: two of three need not include that replica.
+    // The only replica of this write acknowledges it. Two of three replicas need not include that
+    // replica.
     assert_eq!(clients[0].put(&format!("{}&ack=3&from=3", key(0)), b"old").status, 201);
     assert_eq!(clients[0].put(&format!("{}&ack=1&from=1", key(0)), b"new").status, 201);
     let seen: Vec<_> = clients.iter_mut().map(|client| range(client, "&ack=2&from=3")).collect();
-    // Each node asks itself and the next one: two of the three ask the only holder of the write.
+    // Each node asks itself and the next node, so two of the three nodes ask the only replica with
+    // the write.
     assert_eq!(seen.iter().filter(|items| *items == b"key0000\nnew").count(), 2, "{seen:?}");
     assert_eq!(seen.iter().filter(|items| *items == b"key0000\nold").count(), 1, "{seen:?}");
     let held = (0..3).filter(|node| cluster.local(*node)[0] == b"key0000\nnew").count();

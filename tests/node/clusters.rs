@@ -1,5 +1,6 @@
-//! Two clusters with nodes of the same names, on one machine. Their nodes never talk to each other,
-//! wherever and with whichever directory they start. A new node that is killed early comes back.
+//! Two clusters with nodes of the same names, on one machine. Their nodes must never exchange data,
+//! at whichever address and with whichever directory they start. Also nodes that are killed or
+//! replaced while a cluster is new.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 40;
 
-/// Returns the id of a cluster, once all its nodes have it.
+/// Waits until all nodes of a cluster have its id; returns the id.
 fn id(cluster: &Cluster) -> String {
     let of = |node| cluster.status(node)["cluster_id"].as_str().map(str::to_owned);
     wait_until("a cluster id", || (0..3).all(|node| of(node).is_some()));
@@ -47,14 +48,15 @@ fn status(node: &Node) -> Value {
     serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap()
 }
 
-/// True if a node sees another one.
+/// Returns true if a node has a connection to the node `name`.
 fn sees(cluster: &Cluster, node: usize, name: &str) -> bool {
     let status = cluster.status(node);
     let peers = status["peers"].as_array().unwrap();
     peers.iter().any(|peer| peer["name"] == name && peer["up"] == true)
 }
 
-/// Asserts that a log reports a node refused for its cluster, with the ids of both clusters.
+/// Asserts that a log reports the refusal of a node of another cluster, with the ids of both
+/// clusters.
 fn refuses(log: &str, ids: &[String; 2]) {
     let line = log.lines().find(|line| line.contains("belongs to cluster")).unwrap_or_else(|| {
         panic!("nothing is refused: {log}");
@@ -64,8 +66,7 @@ fn refuses(log: &str, ids: &[String; 2]) {
     }
 }
 
-/// Asserts that the commands distinguish node n1, which belongs to another cluster, from a node
-/// that is down.
+/// Asserts that the commands report node n1 as a node of another cluster, and not as down.
 fn is_shown_as_of_another_cluster(cluster: &Cluster, ids: &[String; 2]) {
     let url = format!("http://{}", cluster.address(0));
     for command in [&["status", "--url", &url][..], &["cluster", "status", "--url", &url]] {
@@ -106,7 +107,7 @@ fn a_node_that_starts_at_an_address_of_another_cluster_is_refused_by_it() {
         let got = stray.client().get(&key(number));
         assert_eq!((got.status, got.body()), (200, b"of h".to_vec()));
     }
-    g.fill_of(2, KEYS, b"of g, later");
+    g.fill_with_ack(2, KEYS, b"of g, later");
     g.has(0..KEYS, b"of g, later");
     h.has(0..KEYS, b"of h");
     assert!(!sees(&g, 0, "n1") && !sees(&g, 2, "n1"));
@@ -133,7 +134,7 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
     let copied = tempfile::tempdir().unwrap();
     copy(&h.data(1), &copied.path().join("data"));
     g.put_back(1, copied);
-    // Node n2 is down: if n0 counted the stray node, there would be a majority.
+    // Node n2 is down: if n0 counted the node of the other cluster, there would be a majority.
     g.kill(2);
     g.up(1);
     wait_until("coming up", || g.status(1)["cluster_id"] == ids[1].as_str());
@@ -181,7 +182,8 @@ fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() 
     g.up(1);
     g.settled();
     g.has(0..KEYS, b"of g");
-    // Swapped directories of the same node of two clusters: each starts, and no node talks to it.
+    // Swapped directories of the same node of two clusters: each node starts, and no node exchanges
+    // data with it.
     g.stop(1);
     h.stop(1);
     let (of_g, of_h) = (g.take_data(1), h.take_data(1));
@@ -192,7 +194,7 @@ fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() 
         wait_until("its id", || cluster.status(1)["cluster_id"] == ids[strange].as_str());
         assert_eq!(cluster.status(0)["cluster_id"], ids[own].as_str());
         let value: &[u8] = [b"of g, later" as &[u8], b"of h, later"][own];
-        cluster.fill_of(2, KEYS, value);
+        cluster.fill_with_ack(2, KEYS, value);
         cluster.has(0..KEYS, value);
         assert!(!sees(cluster, 0, "n1") && !sees(cluster, 2, "n1"));
         refuses(&cluster.stop_for_its_log(1), &[ids[strange].clone(), ids[own].clone()]);
@@ -261,7 +263,7 @@ fn a_node_that_two_clusters_add_belongs_to_the_first_one() {
     wait_until("the other one's list", || {
         h.status(1)["peers"].as_array().unwrap().iter().any(|peer| peer["name"] == "d")
     });
-    h.fill_of(2, KEYS, b"of h, later");
+    h.fill_with_ack(2, KEYS, b"of h, later");
     g.has(0..KEYS, b"of g");
     h.has(0..KEYS, b"of h, later");
     let got = d.client().get(&key(0));
@@ -287,7 +289,7 @@ fn replaced_disks_take_the_id_of_their_cluster() {
         cluster.settled();
     }
     cluster.has(0..KEYS, b"kept");
-    // Two disks are lost at once. No majority remains for the data that only they held, so the
+    // Two disks are lost at once. For the data that only they had, no majority remains, so the
     // nodes are readmitted.
     for node in [0, 1] {
         cluster.kill(node);
@@ -303,8 +305,9 @@ fn replaced_disks_take_the_id_of_their_cluster() {
     cluster.has(0..KEYS, b"kept");
 }
 
-/// A disk is replaced while the cluster has no id yet, and then takes data with a node that its
-/// former one had not met: two nodes refuse each other. `status` names the directory to empty.
+/// A disk is replaced while the cluster has no id yet. The node then shares data with a node that
+/// its former disk had not met, so two nodes refuse each other. `kvorum status` names the directory
+/// to empty.
 #[test]
 fn a_disk_replaced_before_the_cluster_has_an_id_is_named_with_the_remedy() {
     let mut cluster = Cluster::made(3, &[]);
@@ -322,7 +325,8 @@ fn a_disk_replaced_before_the_cluster_has_an_id_is_named_with_the_remedy() {
     cluster.up(1);
     met(&cluster, 0, "n1");
     assert_eq!(cluster.client(0).put(&key(1), b"second").status, 201);
-    // A node notes in its next tick, a fraction of a second later, that it shares data with others.
+    // A node records in its next tick, a fraction of a second later, that it shares data with other
+    // nodes.
     let uptime = || cluster.status(0)["uptime_s"].as_u64().unwrap();
     let put_at = uptime();
     wait_until("the next ticks", || uptime() >= put_at + 2);
@@ -373,9 +377,9 @@ fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
     }
 }
 
-/// Sends additions and exclusive writes through two processes that claim to be the same node. Each
-/// addition that was answered must count once, and of two writers of one key one must succeed. A
-/// write answered 504 may be done or not.
+/// Sends additions and conditional writes through two processes that claim to be the same node.
+/// Each acknowledged addition must count once, and of two conditional writes of one key exactly one
+/// must succeed. A write answered with 504 may take effect or not.
 fn are_told_apart(cluster: &Cluster, second: &Node) {
     let processes = [cluster.address(0), second.address];
     let send = |address, request: String| {
@@ -416,7 +420,7 @@ fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
     assert_ne!(status(&second)["membership"], "member");
     let log = second.stop_for_its_log();
     assert!(log.contains("another process that runs as this node, n0"), "{log}");
-    // A replacement process waits, and takes over once the other process is gone.
+    // A replacement process waits, and becomes a member after the other process has exited.
     let second = cluster.twin(0, tempfile::tempdir().unwrap());
     cluster.kill(0);
     wait_until("taking the place", || status(&second)["membership"] == "member");
@@ -434,8 +438,8 @@ fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
     are_told_apart(&cluster, &second);
 }
 
-/// A node that lost its disk is started without a list: it serves a store of its own at a member's
-/// URL, to which clients of the cluster write.
+/// A node that lost its disk is started without a list. It serves a separate store at a member's
+/// URL, to which clients of the cluster send writes.
 #[test]
 fn a_store_of_its_own_at_a_members_url_says_which_cluster_looks_for_its_member_there() {
     let mut cluster = Cluster::start(3, &[]);

@@ -1,4 +1,4 @@
-//! Compactions of a whole store through a node's interfaces: `/admin/compact`, `kvorum compact`.
+//! Compactions of a whole store through a node's interfaces: `/admin/compact` and `kvorum compact`.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Flags of a small store, so that a few MiB make several tables.
+/// Flags of a small store, in which a few MiB make several tables.
 const SMALL: [&str; 6] = ["--memory", "64MiB", "--memtable", "1MiB", "--sync", "never"];
 
 /// Number of keys.
@@ -79,7 +79,7 @@ fn requests_are_served_meanwhile_and_nothing_is_lost() {
     assert!(last["number"] == number && last["failed"].is_null(), "{last}");
     let count = |name: &str| last[name].as_u64().unwrap();
     assert!(count("records") >= KEYS as u64 && count("records") == count("of_records"), "{last}");
-    // One of the three values of each key remains, and so do the keys written meanwhile.
+    // Of three values of each key one remains, and so do the values written during the compaction.
     assert!(count("bytes") < count("bytes_before") + (served * 1100) as u64, "{last}");
     fill(&mut client, 4);
     for number in 0..KEYS {
@@ -108,7 +108,7 @@ fn what_was_deleted_takes_no_space_afterwards() {
 }
 
 #[test]
-fn the_command_says_what_came_of_it() {
+fn the_compact_command_prints_the_result() {
     let node = Node::start(&SMALL);
     let asked = run(&["compact", "--url", &url(&node)]);
     assert_eq!((asked.status.code(), text(&asked.stderr)), (Some(0), String::new()));
@@ -123,7 +123,7 @@ fn the_command_says_what_came_of_it() {
     let last: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(last["took_ms"].is_u64() && last["failed"].is_null(), "{last}");
     assert_eq!(text(&done.stdout).lines().count(), 1);
-    // A single table is left, which holds only the node's own state.
+    // A single table remains, which has only the node's own state.
     let again = run(&["compact", "--wait", "--url", &url(&node)]);
     let said = text(&again.stdout);
     assert!(again.status.code() == Some(0) && said.lines().count() == 1, "{said}");
@@ -171,7 +171,7 @@ fn a_store_that_has_failed_says_why() {
 }
 
 #[test]
-fn strangers_and_what_makes_no_sense_are_refused() {
+fn unauthorized_and_invalid_compaction_requests_are_refused() {
     const TOKEN: &str = "sixteen letters!";
     let mut command = kvorum();
     command.env("KVORUM_ADMIN_TOKEN", TOKEN);

@@ -1,4 +1,4 @@
-//! Conditional writes and additions: the answers that a client gets, on one node and on three.
+//! Conditional writes and additions: the answers of one node and of three nodes.
 
 use std::thread;
 
@@ -46,8 +46,7 @@ fn is(tag: &str) -> String {
 const ABSENT: &str = "If-None-Match: *";
 const EXISTS: &str = "If-Match: *";
 
-/// Checks all promises about conditional writes. Each request goes through the next one of these
-/// clients.
+/// Checks the guarantees of conditional writes. The requests go through these clients in turn.
 fn check_all_promises(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
@@ -135,7 +134,7 @@ fn a_node_without_sync_keeps_all_promises_of_conditional_writes() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_as_not_done() {
+fn invalid_conditional_writes_are_refused_as_not_done() {
     let cluster = Cluster::start(3, &[]);
     let mut client = cluster.client(0);
     client.put("/v0/entity?id=k", b"old");
@@ -172,13 +171,13 @@ fn what_makes_no_sense_is_refused_as_not_done() {
     assert_eq!(usual.status, 201, "the default may be said");
 }
 
-/// No addition is lost or done twice, however many come at once to whichever node.
+/// Concurrent additions through all nodes are applied exactly once.
 #[test]
-fn additions_at_once_add_up() {
+fn concurrent_additions_are_each_done_once() {
     const EACH: i64 = 40;
     let cluster = Cluster::start(3, &[]);
-    // Nodes that do not know each other yet may compete for a key, and leave the outcome of an
-    // addition unknown.
+    // While nodes do not know each other yet, they may compete for a key, and leave the outcome of
+    // an addition unknown.
     cluster.settled();
     let mut threads = Vec::new();
     for number in 0..6 {
@@ -192,7 +191,8 @@ fn additions_at_once_add_up() {
                         let sum = String::from_utf8(added.body()).unwrap();
                         sums.push(sum.parse::<i64>().unwrap());
                     }
-                    // Status 503 = the node is overloaded, and the addition was not done.
+                    // Status 503 means that the node is overloaded and has not applied the
+                    // addition.
                     503 => assert_eq!(added.json()["outcome"], "none"),
                     other => panic!("{other}: {:?}", added.json()),
                 }
@@ -206,7 +206,7 @@ fn additions_at_once_add_up() {
 }
 
 #[test]
-fn a_majority_suffices_and_less_does_not() {
+fn conditional_writes_succeed_with_a_majority_and_fail_with_less() {
     let mut cluster = Cluster::start(3, &[]);
     let mut client = cluster.client(0);
     let first = put(&mut client, "k", ABSENT, "one");
@@ -219,8 +219,8 @@ fn a_majority_suffices_and_less_does_not() {
     cluster.up(1);
     cluster.up(2);
     cluster.settled();
-    // Node n2, which was down, has the write by now, or gets it with the next write: nothing is
-    // lost, and nothing is done twice.
+    // Node n2, which was down, already has the write or gets it with the next write: no write is
+    // lost or applied twice.
     let mut other = cluster.client(2);
     let read = other.get("/v0/entity?id=k");
     assert_eq!((read.status, read.body(), tag(&read)), (200, b"two".to_vec(), tag(&second)));
@@ -245,9 +245,9 @@ fn what_was_acknowledged_outlives_a_kill_whatever_the_sync_mode() {
     }
 }
 
-/// A write repeated with the same idempotency key is done once. The key's own list recognizes the
-/// repetition; once other writes have replaced the list, the replicas do; and so they do after a
-/// restart.
+/// A write that is repeated with the same idempotency key is applied once. The repetition is
+/// recognized by the list in the key's record; after other writes have replaced the list, by the
+/// replicas; and also after a restart.
 #[test]
 fn a_write_with_an_idempotency_key_is_done_once() {
     let mut cluster = Cluster::start(3, &[]);
@@ -310,8 +310,8 @@ fn plain_writes_with_an_idempotency_key_are_done_once_too() {
     }
 }
 
-/// Other requests with an idempotency key that a `PUT` of `one` has used: method, query, headers,
-/// body.
+/// Requests that differ from the `PUT` of `one` with the same idempotency key: method, query,
+/// headers, body.
 const OTHERS: [(&str, &str, &str, &str); 7] = [
     ("DELETE", "id=k", "", ""),
     ("PUT", "id=k", "", "two"),
@@ -322,7 +322,7 @@ const OTHERS: [(&str, &str, &str, &str); 7] = [
     ("POST", "id=k&add=1", "", ""),
 ];
 
-/// Asserts that each node refuses each of `OTHERS`, and nothing is done.
+/// Asserts that each node refuses each of `OTHERS`, and that no request takes effect.
 fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
     for (node, (method, target, headers, body)) in
         (0..3).flat_map(|node| OTHERS.map(|other| (node, other)))
@@ -341,8 +341,8 @@ fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
     }
 }
 
-/// The first request is recognized by the key's list, by replicas once the list has lost it, and
-/// after a restart.
+/// The first request is recognized by the list in the key's record, by the replicas after the list
+/// has lost it, and after a restart.
 #[test]
 fn an_idempotency_key_is_good_for_one_request_only() {
     let mut cluster = Cluster::start(3, &[]);
@@ -372,10 +372,10 @@ fn an_idempotency_key_is_good_for_one_request_only() {
     assert_eq!(elsewhere.status, 201, "a word belongs to its key");
 }
 
-/// Framing and notation do not make a request another one: repetitions in chunks, or with
-/// parameters in other words, get the first answer.
+/// Framing and notation do not make a request a different one: a repetition in chunks, or with
+/// another notation of the parameters, gets the first answer.
 #[test]
-fn the_same_request_is_known_again() {
+fn a_repetition_in_another_notation_gets_the_first_answer() {
     let node = Node::start(&[]);
     let mut client = node.client();
     let word = "Idempotency-Key: w\r\n";
@@ -393,7 +393,7 @@ fn the_same_request_is_known_again() {
     assert_eq!((again.status, again.header("etag")), (201, first.header("etag")), "in chunks");
 }
 
-/// A body is refused because a client that sends the number in the body would add another number.
+/// A client that sends the number in the body would otherwise add the number in the query instead.
 #[test]
 fn an_addition_with_a_body_is_refused() {
     let node = Node::start(&[]);
@@ -417,7 +417,8 @@ fn an_addition_with_a_body_is_refused() {
     assert_eq!(chunked(client, "0\r\n\r\n").body(), b"3", "an empty one is none");
 }
 
-/// The script `conditional.txt` has the exact parts. Here a busy machine may find the links down.
+/// The script `conditional.txt` tests the exact lists. Here a busy machine may report the links as
+/// down.
 #[test]
 fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
     let cluster = Cluster::start(3, &["--deadline", "1s", "--loops", "1"]);
@@ -433,7 +434,7 @@ fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
     assert_eq!(failed.status, 504, "{problem}");
     assert_eq!(problem["pending"], serde_json::json!([]), "{problem}");
     let failures = problem["failed"].as_array().unwrap();
-    // A key's write may have been forwarded to one of them.
+    // The coordinator may have forwarded the write of the key to one of the two nodes.
     assert!(!failures.is_empty(), "{problem}");
     for failure in failures {
         let reason = failure["reason"].as_str().unwrap();
@@ -441,7 +442,7 @@ fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
     }
 }
 
-/// A replica promises at its start to accept no ballot from before, also not of the record that it
+/// At its start a replica promises to accept no earlier ballot, not even for a record that it
 /// missed. Reads from more replicas than the default need the record at that replica.
 #[test]
 fn reads_from_more_replicas_than_the_default_find_what_a_restarted_replica_missed() {
@@ -459,7 +460,7 @@ fn reads_from_more_replicas_than_the_default_find_what_a_restarted_replica_misse
         let mut client = cluster.client(number % 5);
         let got = client.get(&format!("/v0/entity?id=k{number}&ack=3&from=5"));
         assert_eq!((got.status, got.body()), (200, b"one".to_vec()), "k{number}");
-        // Without `from`, a write goes on from the value that the read completed.
+        // A write without `from` continues from the value that the read completed.
         let changed = put(&mut client, &format!("k{number}"), &is(&tag(&got)), "two");
         assert_eq!(changed.status, 201, "k{number}");
     }

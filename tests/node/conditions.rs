@@ -1,5 +1,5 @@
-//! A request's conditions are honored or refused, but never ignored; a request with an ambiguous
-//! head is refused.
+//! The conditions of a request are honored or refused, but never ignored. A request with an
+//! ambiguous head is refused.
 
 use kit::raw::{Client, Response};
 
@@ -84,7 +84,7 @@ fn a_value_is_sent_again_only_if_it_has_changed() {
 }
 
 /// A server may answer a request for a part with the whole value (RFC 9110, 14.2), but must not
-/// take a part for the whole.
+/// store a part as the whole value.
 #[test]
 fn parts_of_values_are_read_as_a_whole_and_not_written() {
     let node = Node::start(&[]);
@@ -158,7 +158,7 @@ fn a_fragment_is_refused_and_not_cut_off() {
 }
 
 #[test]
-fn there_is_one_host_header() {
+fn a_missing_or_second_host_header_is_refused() {
     let node = Node::start(&[]);
     let get = |headers: &str, version: &str| {
         let mut client = node.client();

@@ -1,4 +1,4 @@
-//! Flags, variables and file: their precedence, and each error message.
+//! Flags, variables and the settings file: their precedence, and error messages.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::process::{Node, kvorum, run};
 
-/// Returns the longest value, up to 5 bytes, that a node with this configuration accepts.
+/// Returns the maximum length of a value, from 1 to 5 bytes, that a node with these settings
+/// accepts.
 fn max_value(node: &Node) -> usize {
     let fits = |len: usize| node.client().put("/v0/entity?id=k", &vec![0; len]).status == 201;
     [1, 2, 3, 4, 5].into_iter().take_while(|len| fits(*len)).last().unwrap()
@@ -127,7 +128,8 @@ fn dev_add_refuses_an_invalid_zone_at_once() {
     assert!(String::from_utf8(said).unwrap().contains("\"a b\" is not a valid name"));
 }
 
-/// Runs a node whose settings are refused; returns its output, which is one line of JSON.
+/// Runs a node whose settings are invalid. Its stderr must be one line of JSON; returns the message
+/// in it.
 fn refused_as_json(mut command: Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -1,4 +1,4 @@
-//! The HTTP contract of one node: values and their versions, limits, refused requests, encoded
+//! The HTTP contract of a single node: values and their versions, limits, refused requests, encoded
 //! keys, health and metrics.
 
 use crate::process::Node;
@@ -24,7 +24,7 @@ fn a_value_is_put_read_replaced_and_deleted() {
 }
 
 #[test]
-fn versions_grow() {
+fn each_write_gets_a_greater_version() {
     let node = Node::start(&[]);
     let mut client = node.client();
     let mut last = String::new();
@@ -94,7 +94,7 @@ fn another_method_is_refused_with_those_allowed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_queries_are_refused_by_name() {
     let node = Node::start(&[]);
     let mut client = node.client();
     let long = "a".repeat(1025);
@@ -159,8 +159,8 @@ fn a_quorum_of_one_can_be_asked_for() {
     assert_eq!(client.delete("/v0/entity?ack=1&id=k").status, 202);
 }
 
-/// Query builders write a space as `+`. A key written like this must neither be taken for another
-/// key, nor stored.
+/// Query builders encode a space as `+`. Such a key must neither be decoded as another key, nor be
+/// stored.
 #[test]
 fn a_raw_plus_in_a_query_is_refused() {
     let node = Node::start(&[]);
@@ -190,9 +190,10 @@ fn a_raw_plus_in_a_query_is_refused() {
     assert_eq!(client.get("/v0/entities?start=a").chunks, [&b"a b\nspace"[..], b"a+b\nplus"]);
 }
 
-/// Row 35 of the reliability table: a key consists of any bytes, and comes back unchanged.
+/// Row 35 of docs/results/reliability.md: a key consists of arbitrary bytes, and is returned
+/// unchanged.
 #[test]
-fn keys_are_bytes() {
+fn keys_of_any_bytes_come_back_unchanged() {
     let node = Node::start(&[]);
     let mut client = node.client();
     let longest = "%61".repeat(1024);

@@ -1,5 +1,5 @@
-//! More clients than client slots: peers, probes and operators are admitted, connections of idle
-//! clients are closed for their slots, and a client that finds no slot gets 503.
+//! More clients than client slots: peers, probes and operators are admitted, idle clients are
+//! disconnected to free their slots, and a client that finds no free slot gets 503.
 
 use kit::raw::Client;
 
@@ -8,7 +8,7 @@ use crate::process::{Node, wait_until};
 
 const PLACES: usize = 6;
 
-/// True if a new client is admitted and served.
+/// Returns true if a new client is admitted and served.
 fn is_served(node: &Node) -> bool {
     let mut client = node.client();
     client.put("/v0/entity?id=new", b"v").status == 201
@@ -25,7 +25,7 @@ fn node() -> Node {
     Node::start(&["--sync", "never", "--connections", &places, "--loops", "2"])
 }
 
-/// Connects clients that are all in the middle of a request.
+/// Connects as many clients as there are slots, each in the middle of a request.
 fn busy(node: &Node) -> Vec<Client> {
     let mut clients: Vec<_> = (0..PLACES).map(|_| node.client()).collect();
     for client in &mut clients {

@@ -1,4 +1,4 @@
-//! A node whose files are damaged: its messages, and the remedy.
+//! A node with damaged files: its messages, and the remedy.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 50;
 
-/// Flips a byte in each file with this suffix, at the first occurrence of `bytes`.
+/// Inverts a byte in each file with the suffix `ending`, at the first occurrence of `bytes`. At
+/// least one file must have it.
 fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
     let mut flips = 0;
     for file in fs::read_dir(data).unwrap().flatten() {
@@ -27,7 +28,7 @@ fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
     assert!(flips > 0, "{ending} holds it somewhere");
 }
 
-/// No other node has a copy of a node's own state. The node must not guess that state; its data is
+/// No other node has a copy of a node's own state, and the node must not guess it. Its data exists
 /// on the other nodes.
 #[test]
 fn a_node_that_can_not_read_its_own_state_is_replaced_by_an_empty_one() {
@@ -73,8 +74,8 @@ fn a_single_node_is_sent_to_its_backup() {
     assert!(last.contains("Nothing was changed") && last.contains("a backup"), "{said}");
 }
 
-/// Without replicas no repair round looks for damage. A compaction finds the damage, and must
-/// report it where an operator looks.
+/// A single node runs no repair rounds that look for damage. A compaction finds the damage, and
+/// must report it in the metrics and the status.
 #[test]
 fn a_table_that_a_compaction_can_not_read_is_counted() {
     let args = ["--sync", "never", "--memory", "64MiB"];

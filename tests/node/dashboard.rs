@@ -1,17 +1,17 @@
-//! The dashboard's requests to a node: its files, snapshots as server-sent events, the replicas of
-//! a key. The page itself is tested in a browser (`tests/browser/dashboard.spec.js`).
+//! The dashboard's requests to a node: its files, snapshots as server-sent events, and the replicas
+//! of a key. `tests/browser/dashboard.spec.js` tests the page itself in a browser.
 
 use kit::raw::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::process::{Node, PATIENCE, wait_until};
+use crate::process::{Node, TIMEOUT, wait_until};
 
 /// Equals `MAX_STREAMS` in `src/http/ui/events.rs`.
 const MAX_STREAMS: usize = 64;
 
-/// A stream of the dashboard's events.
+/// A stream of server-sent events for the dashboard.
 struct Events {
     client: Client,
     text: String,
@@ -27,7 +27,7 @@ impl Events {
         Self { client, text: String::new() }
     }
 
-    /// Reads the next event: its name (empty = none) and its data.
+    /// Reads the next event; returns its name, which may be empty, and its data.
     fn next(&mut self) -> (String, Value) {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -43,7 +43,7 @@ impl Events {
         }
     }
 
-    /// True if the stream ends with its last chunk, after any events.
+    /// Returns true if the stream ends with a last chunk, after any number of events.
     fn ends(mut self) -> bool {
         while let Ok(piece) = self.client.read_chunk() {
             if piece.is_none() {
@@ -70,7 +70,7 @@ fn the_page_is_part_of_the_program_and_may_load_nothing_else() {
         assert_eq!(got.status, 200, "{path}");
         assert_eq!(got.header("x-content-type-options"), Some("nosniff"), "{path}");
         let text = String::from_utf8(got.body()).unwrap();
-        // Requests the links of a page and the imports of a script.
+        // Follows the links of a page and the imports of a script.
         for word in text.split('"').filter(|word| word.ends_with(".js") || word.ends_with(".css")) {
             wanted.push(word.replace("./", "/ui/"));
         }
@@ -81,7 +81,7 @@ fn the_page_is_part_of_the_program_and_may_load_nothing_else() {
 }
 
 #[test]
-fn only_what_the_routes_offer_is_done() {
+fn dashboard_routes_refuse_other_methods_paths_and_queries() {
     let node = Node::start(&[]);
     let mut client = node.client();
     for (path, allow) in
@@ -148,7 +148,8 @@ fn snapshots_come_by_themselves_and_count_requests() {
     }
 }
 
-/// Counts the PUTs answered by 201 in samples of a node; `fields` names the values of a sample.
+/// Counts the PUTs with status 201 in samples of a node. `fields` has the names of the values in a
+/// sample.
 fn past_puts(fields: &[String], seconds: &Value) -> u64 {
     let place = fields.iter().position(|field| field == "put.statuses.201").unwrap() as u64;
     let seconds = seconds.as_array().unwrap().iter();
@@ -157,6 +158,7 @@ fn past_puts(fields: &[String], seconds: &Value) -> u64 {
 }
 
 /// Counts the PUTs in the samples of `node` that the stream sends, until the count reaches `all`.
+/// Asserts that it is not exceeded.
 fn count_past_puts(events: &mut Events, node: &str, all: u64) {
     let mut fields = Vec::new();
     let mut puts = 0;
@@ -183,7 +185,7 @@ fn the_past_of_all_nodes_is_told_to_whoever_connects() {
         let put = cluster.client(1).put(&format!("/v0/entity?id={key}"), b"v");
         assert_eq!(put.status, 201);
     }
-    // The sample exists once its second is over, even if no client was connected.
+    // The sample exists after its second has passed, even if no client was connected.
     wait_until("the sample of that second", || {
         let mut local = Events::open(cluster.client(1), "/ui/events?local=true");
         let fields: Vec<String> = loop {
@@ -239,9 +241,9 @@ fn an_open_dashboard_does_not_hold_up_the_end() {
     let (status, log) = node.wait();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(!log.contains("still busy after"), "{log}");
-    // A stopping node waits up to 10 s for requests in flight; the limit leaves as much time again
-    // for a busy machine.
-    assert!(begun.elapsed() < PATIENCE / 5, "it took {:?}", begun.elapsed());
+    // A stopping node waits up to 10 s for requests in flight. The limit leaves a margin of the
+    // same length for a busy machine.
+    assert!(begun.elapsed() < TIMEOUT / 5, "it took {:?}", begun.elapsed());
 }
 
 #[test]
@@ -259,8 +261,8 @@ fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
         }
     }
     assert!(seen.contains(own["node"].as_str().unwrap()));
-    // On a busy machine other nodes may be reported as lost for a moment: waits for the report
-    // about `node`.
+    // On a busy machine other nodes may be reported as lost for a moment. So the closure skips all
+    // reports but those about `node`.
     let lost = |events: &mut Events, node: &str| loop {
         let (name, data) = events.next();
         if name == "lost" && data["node"] == node {
@@ -285,7 +287,7 @@ fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
             break;
         }
     }
-    // A stopped process sends nothing, but keeps its connections open.
+    // A suspended process sends nothing, but keeps its connections open.
     cluster.signal(1, Signal::STOP);
     let silent = lost(&mut events, "n1");
     assert!(silent["why"].as_str().unwrap().contains("no response for 3 s"), "{silent}");
@@ -367,7 +369,7 @@ fn a_look_up_shows_the_begin_of_the_newest_value() {
     assert_eq!(shown(b"\x00\xff"), serde_json::json!({"hex": "00ff", "bytes": 2}));
     let long = shown("a".repeat(5000).as_bytes());
     assert_eq!((&long["bytes"], long["text"].as_str().unwrap().len()), (&2048.into(), 2048));
-    // The text is cut after the last character that fits completely.
+    // The text ends after the last character that fits completely.
     let cut = shown(format!("a{}", "é".repeat(3000)).as_bytes());
     assert_eq!(cut["bytes"], 2047);
     assert_eq!(shown(&[b'x'; 20_000]), Value::Null, "it is not read");

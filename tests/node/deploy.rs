@@ -1,4 +1,4 @@
-//! The files in `deploy/` match the binary: metrics, flags and settings named there exist.
+//! The files in `deploy/` match the binary: the metrics, flags and settings that they name exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,14 +20,14 @@ fn text(path: &str) -> String {
     fs::read_to_string(deploy().join(path)).unwrap()
 }
 
-/// Returns the words of `text` that begin with `prefix`.
+/// Returns the words of `text` that begin with `prefix` and are longer.
 fn words<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
         .filter(|word| word.starts_with(prefix) && word.len() > prefix.len())
         .collect()
 }
 
-/// Returns the names of all metrics in `/metrics`.
+/// Returns the names of all metrics that `/metrics` can show.
 fn metrics(node: &Node) -> BTreeSet<String> {
     let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -60,7 +60,7 @@ fn every_metric_that_is_watched_exists() {
     }
 }
 
-/// Returns the alerts that some test expects to be raised.
+/// Returns the alerts that at least one test expects to be raised.
 fn raised_in_tests() -> BTreeSet<String> {
     let tests = &YamlLoader::load_from_str(&text("prometheus/kvorum.rules.test.yml")).unwrap()[0];
     let looks = tests["tests"].as_vec().unwrap().iter();
@@ -94,7 +94,8 @@ fn the_rules_are_complete() {
     assert_eq!(scrape["scrape_configs"][0]["job_name"].as_str(), Some("kvorum"));
 }
 
-/// Returns the example for nodes with TLS and tokens, with its files at `at`.
+/// Returns the example configuration for nodes with TLS and tokens, with its files in the directory
+/// `at`.
 fn secured_scrape(at: &Path) -> String {
     text("prometheus/prometheus-tls.yml").replace("/etc/prometheus/", &format!("{}/", at.display()))
 }
@@ -113,7 +114,7 @@ fn a_node_with_tls_and_tokens_is_scraped_as_in_the_example() {
     );
     assert!(job["tls_config"]["ca_file"].as_str().is_some(), "{example}");
     assert!(job["authorization"]["credentials_file"].as_str().is_some(), "{example}");
-    // The command in the example's comment makes the token that the node requires.
+    // The command in the example's comment creates the token that the node requires.
     let command = "kvorum token create --name prometheus --for metrics --methods read";
     assert!(example.contains(command), "{example}");
     fs::write(certs.path("admin"), "0123456789abcdef0123456789abcdef").unwrap();
@@ -188,7 +189,7 @@ fn the_composed_nodes_are_one_cluster() {
         let port = service["ports"][0].as_str().unwrap();
         assert!(port.starts_with("127.0.0.1:") && ports.insert(port), "{port}");
         assert_ne!(compose["volumes"][name], Yaml::BadValue, "{name} has no volume of its own");
-        // Docker Compose refuses to start a read-only service with a secret of a variable.
+        // Docker Compose refuses to start a read-only service whose secret comes from a variable.
         let (node, secrets) = (&compose["x-node"], &compose["secrets"]);
         assert_eq!(node["read_only"].as_bool(), Some(true));
         for secret in node["secrets"].as_vec().unwrap() {
@@ -217,7 +218,7 @@ fn the_settings_of_the_service_are_taken() {
     node.stop();
 }
 
-/// Starts the node as the systemd unit does, with files that the unit's user can read.
+/// The node is started as by the systemd unit, with files that the unit's user can read.
 #[test]
 fn the_service_can_be_administered() {
     let certs = Certs::new();
@@ -259,7 +260,7 @@ fn the_service_can_be_administered() {
     let url = format!("https://localhost:{}", node.address.port());
     let (ca, token) = (certs.text("ca.pem"), certs.text("admin-token"));
     let status = ["status", "--url", &url, "--ca-file", &ca, "--token-file", &token];
-    // The command exits with 1, because the other two nodes of the list are down.
+    // The command's exit code is 1, because the other two nodes of the list are down.
     assert_eq!(run(&status).status.code(), Some(1));
     let quota = ["quota", "list", "--url", &url, "--ca-file", &ca];
     assert_eq!(run(&quota).status.code(), Some(2), "it needs the token");
@@ -278,8 +279,7 @@ fn a_node_that_nobody_can_use_says_so() {
     assert!(!log.contains("nobody can use or administer"), "{log}");
 }
 
-/// Returns the manual's commands that start a node, each on one line. Leaves out abbreviated
-/// commands.
+/// Returns the manual's commands that start a node, each on one line, without abbreviated commands.
 fn starts() -> Vec<String> {
     let pages = [
         include_str!("../../docs/operate/cluster.md"),
@@ -291,8 +291,8 @@ fn starts() -> Vec<String> {
     lines.filter(|line| !line.contains('…')).map(str::to_owned).collect()
 }
 
-/// Runs the commands with the files that they name, and those of stories with the environment that
-/// the manual gives them.
+/// The commands run with the files that they name. The commands of procedures that add and remove
+/// nodes run with the environment that the manual gives them.
 #[test]
 fn the_commands_of_the_manual_start_nodes() {
     let certs = Certs::new();
@@ -318,7 +318,7 @@ fn the_commands_of_the_manual_start_nodes() {
     }
 }
 
-/// True if `tool` is installed here.
+/// Returns true if `tool` is installed on this machine.
 fn is_here(tool: &str) -> bool {
     let tried =
         Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -364,8 +364,8 @@ fn systemd_takes_the_service_where_it_is_installed() {
     let path = at.path().join("kvorum.service");
     fs::write(&path, unit).unwrap();
     approves(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path));
-    // The threshold is in tenths of systemd's exposure level, so the unit may have at most 2.0 of
-    // 10.
+    // The threshold is in tenths of systemd's exposure level, so it allows the unit a level of 2.0
+    // out of 10.
     let most = ["security", "--offline=true", "--threshold=20"];
     approves(Command::new("systemd-analyze").args(most).arg(&path));
 }

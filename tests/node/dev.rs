@@ -1,4 +1,4 @@
-//! `kvorum dev`: processes that run, are killed, are restarted, and stop.
+//! `kvorum dev`: its processes start, are killed, are restarted, and stop.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -14,8 +14,8 @@ use crate::process::{DEADLINE, kvorum, run, wait_until};
 use crate::stderr;
 use crate::tls::Certs;
 
-/// Maximum number of nodes in these tests, and the number of ports that must be free at the start.
-const MOST: u16 = 8;
+/// Maximum number of nodes in these tests, all of which need a free port.
+const MAX_NODES: u16 = 8;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.
 pub(crate) struct Dev {
@@ -30,13 +30,13 @@ impl Dev {
         loop {
             let data = tempfile::tempdir().unwrap();
             // Another process may have taken a port meanwhile.
-            if let Some(dev) = Self::begin(data, nodes, ports::free(MOST), flags) {
+            if let Some(dev) = Self::begin(data, nodes, ports::free(MAX_NODES), flags) {
                 return dev;
             }
         }
     }
 
-    /// Stops `kvorum dev`, and restarts it on its data.
+    /// Stops `kvorum dev`, and restarts it with its data.
     pub(crate) fn again(self, nodes: u16, flags: &[&str]) -> Self {
         let port = self.port;
         Self::begin(self.stop(), nodes, port, flags).unwrap()
@@ -60,7 +60,7 @@ impl Dev {
         flags: &[&str],
     ) -> Self {
         command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
-        // The commands that it prints are typed in other directories than its own.
+        // Users type the printed commands in another directory than that of `kvorum dev`.
         command.current_dir(data.path()).args(["--data", "dev"]).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -74,13 +74,13 @@ impl Dev {
         self.ended()
     }
 
-    /// Waits until the process has ended; returns its data.
+    /// Waits until the process has exited; returns its data.
     fn ended(mut self) -> TempDir {
         wait_until("the end", || self.child.try_wait().unwrap().is_some());
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
 
-    /// Stops `kvorum dev` with its nodes; returns the lines printed since the last read.
+    /// Stops `kvorum dev` with its nodes; returns the lines that it printed since the last read.
     fn stop_for_its_lines(mut self) -> Vec<String> {
         self.signal(Signal::TERM);
         let lines = (&mut self.out).lines().map(Result::unwrap).collect();
@@ -93,7 +93,8 @@ impl Dev {
         self.data.path().join("dev")
     }
 
-    /// Reads lines up to one that contains `what`; `None` if the output ended before.
+    /// Reads lines until one contains `what`; returns that line, or `None` if the output ends
+    /// before.
     pub(crate) fn until(&mut self, what: &str) -> Option<String> {
         let mut line = String::new();
         while self.out.read_line(&mut line).unwrap() > 0 {
@@ -120,8 +121,8 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // SIGTERM ends the nodes too, which SIGKILL would not do. SIGCONT wakes a stopped process.
-        // Errors are ignored, because the process may have ended.
+        // SIGTERM stops the nodes too, which SIGKILL would not do. SIGCONT resumes a suspended
+        // process. Errors are ignored, because the process may have exited.
         for signal in [Signal::TERM, Signal::CONT] {
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
@@ -161,7 +162,7 @@ fn a_killed_node_comes_back_with_its_data_and_ctrl_c_stops_all() {
 fn a_terminal_that_stands_still_holds_up_neither_the_nodes_nor_the_end() {
     let mut dev = Dev::start(1, &["--sync", "never", "--memory", "64MiB"]);
     let node = SocketAddr::from(([127, 0, 0, 1], dev.port));
-    stderr::make_it_log(node, stderr::MANY);
+    stderr::log_lines(node, stderr::MANY);
     assert_eq!(dev.client(0).put("/v0/entity?id=k", b"v").status, 201);
     dev.signal(Signal::TERM);
     wait_until("the end", || dev.child.try_wait().unwrap().is_some());
@@ -178,15 +179,16 @@ fn a_cluster_heals_after_a_kill() {
     assert_eq!(value(2, "before"), b"1");
     let table = kvorum(1, &["status"]);
     assert_eq!(table.status.code(), Some(0), "{}", String::from_utf8_lossy(&table.stdout));
-    // A line below the table says so until all nodes are connected to each other.
+    // Until all nodes are connected to each other, a line below the table reports missing
+    // connections.
     wait_until("nothing to be said", || {
         String::from_utf8(kvorum(1, &["status"]).stdout).unwrap().lines().count() == 4
     });
-    // A stopped `kvorum dev` restarts no node, however long the next steps take.
+    // A suspended `kvorum dev` restarts no node, however long the next steps take.
     dev.signal(Signal::STOP);
     kill_process(pid_of(&dev, "node-3"), Signal::KILL).unwrap();
-    // Retries, because a write at the instant of the node's death may wait for the node up to the
-    // deadline.
+    // The first attempt may fail: a write at the moment of the node's death may wait for the node
+    // until the deadline.
     wait_until("a write", || kvorum(0, &["put", "while-away", "2", "--ack", "2"]).status.success());
     assert_eq!(value(1, "while-away"), b"2");
     assert_eq!(kvorum(1, &["status"]).status.code(), Some(1), "one is down");
@@ -201,7 +203,7 @@ fn a_cluster_heals_after_a_kill() {
     assert!(dev.until("node-3 = down").is_some() && dev.until("node-3 = up").is_some());
 }
 
-/// Returns the only process that works on a node's directory.
+/// Waits for the process that serves a node's directory; returns its ID.
 pub(crate) fn pid_of(dev: &Dev, name: &str) -> Pid {
     let (at, data) = (dev.data.path(), Path::new("dev").join(name));
     let mut found = None;
@@ -253,8 +255,8 @@ fn a_node_that_ends_at_its_start_stops_the_rest() {
     assert!(log.contains("node-1 | kvorum: data directory"), "{log}");
 }
 
-/// Another `kvorum dev` uses some of the ports, or the directory. Neither its nodes nor its data
-/// may be touched.
+/// A second `kvorum dev` with the same ports or the same directory must neither touch the nodes nor
+/// the data of the first.
 #[test]
 fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
     let dev = Dev::start(2, &["--sync", "never", "--memory", "64MiB"]);
@@ -278,7 +280,7 @@ fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
     }
 }
 
-/// Nodes whose `kvorum dev` was killed. They are killed at the end of the test.
+/// Nodes whose `kvorum dev` was killed; the drop kills them.
 struct Left([Pid; 2]);
 
 impl Drop for Left {
@@ -317,7 +319,7 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
     let why = refused(port, &elsewhere.path().join("dev"));
     assert!(why.contains("another --port") && why.contains("go on if it is killed"), "{why}");
     pids.iter().for_each(|pid| kill_process(*pid, Signal::TERM).unwrap());
-    // The nodes' new parent may leave them as zombies until it reads their exit codes.
+    // The nodes' new parent process may leave them as zombies until it reads their exit codes.
     let command = |pid: &Pid| std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
     let has_ended = |pid: &Pid| command(pid).unwrap_or_default().is_empty();
     wait_until("their end", || pids.iter().all(has_ended));
@@ -328,7 +330,8 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
     });
 }
 
-/// Returns the commands that a `kvorum dev` prints, once it has printed all of them.
+/// Returns the commands that `kvorum dev` prints, after it has printed all of them; `None` if its
+/// output ends before.
 fn printed(dev: &mut Dev) -> Option<Vec<String>> {
     let mut commands = Vec::new();
     dev.until("Try in another terminal")?;
@@ -344,7 +347,7 @@ fn printed(dev: &mut Dev) -> Option<Vec<String>> {
     }
 }
 
-/// Runs exactly the printed commands, from another directory, in their order.
+/// The test runs exactly the printed commands, in their order and from another directory.
 #[test]
 fn what_is_printed_can_be_typed() {
     if !Command::new("curl").arg("--version").output().is_ok_and(|curl| curl.status.success()) {
@@ -357,7 +360,7 @@ fn what_is_printed_can_be_typed() {
         let flags = [first, &["--", "--sync", "never", "--memory", "64MiB"], last].concat();
         let (mut dev, commands) = loop {
             let data = tempfile::Builder::new().prefix("with space").tempdir().unwrap();
-            let mut dev = Dev::spawn(data, 3, ports::free(MOST), &flags);
+            let mut dev = Dev::spawn(data, 3, ports::free(MAX_NODES), &flags);
             // Another process may have taken a port meanwhile.
             if let Some(commands) = printed(&mut dev) {
                 break (dev, commands);
@@ -366,7 +369,7 @@ fn what_is_printed_can_be_typed() {
         assert_eq!(commands.len(), 8, "{commands:?}");
         let elsewhere = tempfile::tempdir().unwrap();
         for command in &commands {
-            // Runs the command once: a user would end `--watch` by hand.
+            // Without `--watch` the command ends by itself.
             let once = command.replace(" --watch", "");
             let mut outcome = (false, String::new());
             wait_until(&once, || {
@@ -377,7 +380,8 @@ fn what_is_printed_can_be_typed() {
                 let output = shell.output().unwrap();
                 let said = [&output.stdout[..], &output.stderr[..]].concat();
                 outcome = (output.status.success(), String::from_utf8(said).unwrap());
-                // Three nodes that have just started may not know each other yet.
+                // Three nodes that have just started may not be connected yet, so the command is
+                // retried.
                 outcome.0 && !outcome.1.contains("HTTP/1.1 50") && !outcome.1.contains("HTTP/2 50")
             });
             let said = outcome.1;
@@ -393,7 +397,7 @@ fn what_is_printed_can_be_typed() {
     }
 }
 
-/// The environment of an operator who also runs a node of a real cluster.
+/// The environment is that of an operator who also runs a node of a production cluster.
 #[test]
 fn variables_of_a_node_are_not_for_those_of_kvorum_dev() {
     let certs = Certs::new();
@@ -417,7 +421,7 @@ fn variables_of_a_node_are_not_for_those_of_kvorum_dev() {
         let mut command = kvorum();
         command.envs(set);
         let data = tempfile::tempdir().unwrap();
-        let mut dev = Dev::spawn_by(command, data, 2, ports::free(MOST), &flags);
+        let mut dev = Dev::spawn_by(command, data, 2, ports::free(MAX_NODES), &flags);
         // Another process may have taken a port meanwhile.
         let note = dev.until("ignored environment variable(s): ");
         if let Some(note) = note.filter(|_| dev.until("Ctrl-C stops all").is_some()) {
@@ -435,14 +439,14 @@ fn variables_of_a_node_are_not_for_those_of_kvorum_dev() {
     assert!(said.contains("kvorum dev --tls"), "{said}");
 }
 
-/// The address of a Unix socket is limited to 107 bytes.
+/// The path in the address of a Unix socket is limited to 107 bytes.
 #[test]
 fn a_long_path_of_the_data_directory_does_no_harm() {
     let flags = ["--", "--sync", "never", "--memory", "64MiB"];
     let (mut dev, commands) = loop {
         let name = "y".repeat(150);
         let data = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
-        let mut dev = Dev::spawn(data, 1, ports::free(MOST), &flags);
+        let mut dev = Dev::spawn(data, 1, ports::free(MAX_NODES), &flags);
         // Another process may have taken a port meanwhile.
         if let Some(commands) = printed(&mut dev) {
             break (dev, commands);
@@ -460,7 +464,7 @@ fn a_long_path_of_the_data_directory_does_no_harm() {
     assert!(!data.path().join("dev/dev.sock").exists(), "it is removed at the end");
 }
 
-/// A planned removal of a node is not an error, on any node.
+/// The planned removal of a node is not an error for any node.
 #[test]
 fn a_node_that_is_removed_logs_no_error() {
     let dev = Dev::start(3, &["--sync", "never", "--memory", "64MiB", "--log-format", "json"]);

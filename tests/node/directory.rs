@@ -1,4 +1,4 @@
-//! The data directory of a running node: changes to its files, and access by other processes.
+//! The data directory of a running node: changes of its files, and access by other processes.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn put(client: &mut Client, key: &str) -> u16 {
     client.put(&format!("/v0/entity?id={key}"), b"value").status
 }
 
-/// Asserts that the node reports everywhere that it accepts no writes.
+/// Asserts that the node reports in all interfaces that it accepts no writes.
 fn takes_no_writes(node: &Node, what: &str) {
     let mut client = node.client();
     let mut ready = client.get("/readyz");
@@ -33,9 +33,9 @@ fn takes_no_writes(node: &Node, what: &str) {
     for i in 0..100 {
         assert_eq!(put(&mut client, &format!("late{i}")), 500, "{what}");
     }
-    // Conditional writes need ballots from the node's clock, and fail in the same way. They still
-    // do once the clock has passed its bound, at most a second later, because a new bound can't be
-    // stored.
+    // Conditional writes need ballots from the node's clock, and fail in the same way. They
+    // continue to fail after the clock has passed its bound, at most a second later, because a new
+    // bound can't be stored.
     let conditional = "PUT /v0/entity?id=once HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
         Content-Length: 1\r\n\r\nv";
     let begun = Instant::now();
@@ -109,7 +109,7 @@ fn a_directory_whose_lock_file_was_removed_lets_nobody_else_in() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"value");
 }
 
-/// Returns the bytes of the log, and the number of its files.
+/// Returns the size of the log in bytes, and the number of its files.
 fn log(data: &Path) -> (u64, usize) {
     let files = fs::read_dir(data.join("data")).unwrap().map(|entry| entry.unwrap());
     let segments = files.filter(|file| file.file_name().to_string_lossy().ends_with(".wal"));
@@ -117,7 +117,7 @@ fn log(data: &Path) -> (u64, usize) {
     (lens.iter().sum(), lens.len())
 }
 
-/// Restarts a node after stops and kills: files do not accumulate, and nothing is replayed twice.
+/// The node is restarted after stops and kills. Log files must not accumulate.
 #[test]
 fn restarts_leave_no_log_behind() {
     let args = ["--memory", "64MiB"];
@@ -130,14 +130,15 @@ fn restarts_leave_no_log_behind() {
             assert_eq!(got.body(), b"value", "life {life}");
         }
         assert_eq!(put(&mut client, &format!("k{life}")), 201);
-        // Of each eight runs, two are stopped and six killed.
+        // Of each eight runs, two end with a stop and six with a kill.
         let stopped = life % 8 < 2;
         data = if stopped { node.stop() } else { node.kill() };
         let (bytes, segments) = log(data.path());
         if stopped {
             assert!(bytes < 1024, "life {life}: {bytes} bytes of log after a stop");
         }
-        // The log has the segments of two runs at most, and one that is allocated ahead.
+        // The log has the segments of at most two runs, and one segment that is allocated in
+        // advance.
         assert!(segments <= 5, "life {life}: {segments} segments, {bytes} bytes");
     }
 }
@@ -148,8 +149,8 @@ fn a_directory_that_can_not_be_written_is_one_clear_line() {
     assert_eq!(put(&mut node.client(), "k"), 201);
     let data = node.stop();
     let path = data.path().join("data");
-    // Not even root can change an immutable file. Where files can't be made immutable, the test
-    // ends here.
+    // Even root can't change an immutable file. Where files can't be made immutable, the test ends
+    // here.
     let store = path.join("MANIFEST");
     let lock = |flag: &str| Command::new("chattr").arg(flag).arg(&store).output();
     if !lock("+i").is_ok_and(|output| output.status.success()) {

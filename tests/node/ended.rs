@@ -1,13 +1,13 @@
-//! Tokens that are revoked or expire while a request is under way: nothing is stored with a token
-//! that is no longer valid.
+//! Tokens that are revoked or expire during a request: nothing is stored with a token that is no
+//! longer valid.
 
 use bytes::Bytes;
 
 use crate::http2::client::{Http2, all_of};
 use crate::process::{Node, wait_until};
-use crate::tokens::{ADMIN, Files, bearer, lone, status};
+use crate::tokens::{ADMIN, Files, bearer, single_node, status};
 
-/// The way in which a token ends.
+/// The way in which a token becomes invalid.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Revoked,
@@ -19,7 +19,7 @@ fn create(files: &Files, node: &Node, name: &str, end: End) -> String {
     files.create(node.address, name, expires)
 }
 
-/// Ends the token, and waits until the node refuses it.
+/// Makes the token invalid, and waits until the node refuses it.
 fn end(files: &Files, node: &Node, (name, token): (&str, &str), end: End) {
     if matches!(end, End::Revoked) {
         assert!(files.run(node.address, "admin", &["token", "revoke", name]).status.success());
@@ -31,7 +31,7 @@ fn end(files: &Files, node: &Node, (name, token): (&str, &str), end: End) {
 #[test]
 fn a_slow_upload_is_not_stored_once_its_token_has_ended() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let cases = [
         ("short", "", 8, End::Revoked),
         ("short-expires", "", 8, End::Expired),
@@ -65,7 +65,7 @@ fn a_slow_upload_is_not_stored_once_its_token_has_ended() {
 #[test]
 fn a_slow_http2_upload_is_not_stored_once_its_token_has_ended() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     for (name, how) in [("revoked", End::Revoked), ("expired", End::Expired)] {
         let token = create(&files, &node, name, how);
         let client = Http2::connect(node.address);
@@ -73,7 +73,7 @@ fn a_slow_http2_upload_is_not_stored_once_its_token_has_ended() {
         let head = head.header("authorization", format!("Bearer {token}"));
         let (answer, mut upload) = client.begin(head.body(()).unwrap());
         client.run(async { upload.send_data(Bytes::from_static(b"half"), false).unwrap() });
-        // A node reads a connection's frames in their order, so the PUT was admitted before this
+        // A node reads the frames of a connection in order, so the PUT was admitted before this
         // answer.
         assert_eq!(client.get("/healthz").status, 200);
         end(&files, &node, (name, &token), how);
@@ -92,7 +92,7 @@ fn a_slow_http2_upload_is_not_stored_once_its_token_has_ended() {
 #[test]
 fn a_recording_is_not_told_to_a_token_that_has_ended_meanwhile() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let token = files.create(node.address, "brief", &["--for", "admin", "--expires", "1s"]);
     let target = "/admin/profile?seconds=2&format=folded";
     assert_eq!(status(node.address, "GET", target, &token), 401);

@@ -1,13 +1,13 @@
 //! The end of an upgrade: `kvorum cluster finalize`, and the store formats in the status. This
-//! release writes one store format, so nothing is raised here; `testing/torture/finalize.sh` raises
-//! the stores of a build that writes two.
+//! release writes only one store format, so these tests raise no store;
+//! `testing/torture/finalize.sh` raises the stores of a build that writes two formats.
 
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::moves::{cluster_command, text};
 use crate::process::{Node, run, wait_until};
-use crate::tokens::{ADMIN, Files, lone, status};
+use crate::tokens::{ADMIN, Files, single_node, status};
 
 fn post(node: &Node, target: &str) -> (u16, Value) {
     let answer = node.client().request("POST", target, b"");
@@ -94,7 +94,7 @@ fn a_node_raises_its_store_to_no_format_that_it_does_not_write() {
 #[test]
 fn only_administrators_finalize() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let data = files.create(node.address, "data", &[]);
     let ops = files.create(node.address, "ops", &["--for", "admin"]);
     for target in ["/admin/finalize", "/admin/store-format?format=1"] {

@@ -1,5 +1,5 @@
-//! Future records, written with a clock that was far ahead: they hide nothing, block no writes, are
-//! not spread, and can be removed from a stopped node.
+//! Future records, written with a clock that was far ahead: they hide no other records, block no
+//! writes, are not copied to other nodes, and can be removed from a stopped node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ fn target(key: usize, votes: &str) -> String {
     format!("/v0/entity?id=key{key}{votes}")
 }
 
-/// Opens a stopped node's store. Retries while a process that another test is just starting holds
-/// an inherited copy of the directory's lock, which it closes when it executes its program.
+/// Opens a stopped node's store. Retries, because a process that another test has just forked may
+/// have inherited the directory's lock, and releases it only when it executes its program.
 fn open(data: &Path) -> Engine {
     let mut disk = None;
     wait_until("that the directory is free", || {
@@ -54,7 +54,7 @@ fn plant(data: &Path) {
     engine.close().unwrap();
 }
 
-/// Writes a clock bound a day ahead too: n2 has promised to issue no version below it.
+/// Writes a clock bound that is a day ahead: n2 has promised to issue no version below it.
 fn plant_bound(data: &Path) {
     let engine = open(data);
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
@@ -70,9 +70,9 @@ fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(said).unwrap())
 }
 
-/// Starts a cluster in which every node holds an old value of every key. Node n2 is down, and holds
-/// a future record of each key; returns n2's data directory.
-fn poisoned() -> (Cluster, PathBuf) {
+/// Starts a cluster in which every node has an old value of every key. Node n2 is down, and has a
+/// future record of each key. Also returns the data directory of n2.
+fn cluster_with_future_records() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     for key in 0..KEYS {
@@ -87,7 +87,7 @@ fn poisoned() -> (Cluster, PathBuf) {
 
 #[test]
 fn future_records_are_neither_returned_nor_spread_and_block_no_writes() {
-    let (mut cluster, _data) = poisoned();
+    let (mut cluster, _data) = cluster_with_future_records();
     cluster.up(2);
     let for_others = |cluster: &Cluster| {
         let peers = cluster.status(2)["peers"].clone();
@@ -121,7 +121,7 @@ fn future_records_are_neither_returned_nor_spread_and_block_no_writes() {
 
 #[test]
 fn a_node_whose_clock_was_far_ahead_does_not_start_until_it_is_repaired() {
-    let (mut cluster, data) = poisoned();
+    let (mut cluster, data) = cluster_with_future_records();
     plant_bound(&data);
     let why = cluster.refused(2);
     let last = why.lines().last().unwrap();

@@ -1,5 +1,5 @@
-//! Request headers that are permitted, and answer headers for caches, browsers and tools that talk
-//! to any server.
+//! Permitted request headers, and answer headers for caches, browsers and tools that work with any
+//! server.
 
 use kit::raw::{Client, Response};
 
@@ -20,7 +20,7 @@ fn put(client: &mut Client, headers: &str) -> Response {
 }
 
 #[test]
-fn no_cache_serves_what_was_true_before() {
+fn cache_control_headers_prevent_stale_answers() {
     let node = Node::start(&[]);
     let client = &mut node.client();
     let tag = client.put("/v0/entity?id=k", b"v").header("etag").unwrap().to_owned();
@@ -53,7 +53,7 @@ fn no_cache_serves_what_was_true_before() {
     assert_eq!((range.status, range.header("cache-control")), (200, Some("no-store")));
 }
 
-/// Values have no date, so a server ignores conditions on dates (RFC 9110, 13.1.3 and 13.1.4).
+/// Values have no date, so the server ignores conditions on dates (RFC 9110, 13.1.3 and 13.1.4).
 #[test]
 fn conditions_on_dates_are_ignored_where_nothing_is_lost_by_that() {
     let node = Node::start(&[]);
@@ -114,7 +114,7 @@ fn metrics_come_in_the_format_that_is_wanted() {
         ("Accept: text/plain\r\n", plain),
         ("Accept: text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n", plain),
         ("Accept: text/*;q=0.5\r\nAccept: application/*;q=0.4\r\n", plain),
-        // The `Accept` of Prometheus.
+        // The `Accept` header of Prometheus.
         (
             "Accept: application/openmetrics-text;version=1.0.0;q=0.6,\
              application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,\
@@ -133,7 +133,7 @@ fn metrics_come_in_the_format_that_is_wanted() {
     };
     let (old, new) = (names(&plain), names(&open));
     assert!(new.iter().all(|name| old.contains(name)), "every sample is in both");
-    // Each sample follows the TYPE line of its metric.
+    // Each sample must follow the TYPE line of its metric.
     let mut declared = "";
     for line in plain.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {
@@ -199,7 +199,7 @@ fn a_post_without_an_addition_is_not_allowed() {
 }
 
 #[test]
-fn a_request_has_one_authorization() {
+fn a_second_authorization_header_is_refused() {
     let node = Node::start(&[]);
     let one = "Authorization: Bearer a\r\n";
     for (method, path) in routes() {

@@ -6,19 +6,20 @@ use crate::process::{Node, kvorum, run};
 const OWN: &str = "http://127.0.0.1:1";
 const THREE: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
 
-/// Starts a node with these arguments, and stops it again; returns its data.
+/// Starts a node with these arguments, and stops it; returns its data.
 fn made(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
     Node::start_with(kvorum(), data, args).stop()
 }
 
-/// Asserts that a start on this data is refused in one line that contains `named`.
+/// Asserts that a node with this data refuses to start, with one line that contains `named` and the
+/// path.
 fn refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
     let path = data.path().join("data");
     let serve = ["serve", "--listen", "127.0.0.1:0", "--data", path.to_str().unwrap()];
     let output = run(&[&serve, args].concat());
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    // Warnings may precede the reason in the log.
+    // Warnings may precede the error in the log.
     let line = said.lines().last().unwrap();
     assert!(line.starts_with("kvorum: ") && line.contains(named), "{said}");
     assert!(line.contains(path.to_str().unwrap()), "{said}");
@@ -62,8 +63,8 @@ fn a_node_alone_keeps_its_name_wherever_it_listens() {
     made(data, &[]);
 }
 
-/// A token or a quota makes a single node store its layout, which must not settle the name of a
-/// node that has none yet.
+/// A single node stores its layout because of a token or a quota. The stored layout must not fix
+/// the name of a node that has no name yet.
 #[test]
 fn a_node_alone_gets_its_name_after_a_token_and_a_quota_were_made() {
     let first = Node::start(&[]);

@@ -1,6 +1,6 @@
 //! `kvorum serve --join`: a node with an empty directory waits until it is a member of a cluster,
-//! or ends with the reason why it can't be one. Node a is a member; the test plays the other nodes
-//! and the metadata quorum.
+//! or exits with the reason why it can't become one. Node a is a member; the test simulates the
+//! other nodes and the council.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::members::{c_joins, json, node, peers, start, tells};
-use crate::peers::{SECRET, good_b, shake, upgraded};
-use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
+use crate::peers::{SECRET, good_b, perform_handshake, upgraded};
+use crate::process::{Node, TIMEOUT, kvorum, run, wait_until};
 
 /// URL of node c in the layouts of these tests.
 const C: &str = "http://127.0.0.1:3";
@@ -27,7 +27,7 @@ fn with_secret(secret: &str) -> Command {
     command
 }
 
-/// Returns the command of a node with this name and URL that joins the cluster of `of`.
+/// Returns the command that starts a node with this name and URL, which joins the cluster of `of`.
 fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str) -> Command {
     let mut command = with_secret(secret);
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
@@ -35,7 +35,7 @@ fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str
     command
 }
 
-/// A node that asks to join.
+/// A node process that asks to join.
 struct Waiting(Process);
 
 impl Waiting {
@@ -44,10 +44,10 @@ impl Waiting {
         Self(Process::start(pipes).unwrap())
     }
 
-    /// Stops the process as an operator does; returns its stdout and its log.
+    /// Stops the process with SIGTERM; returns its stdout and its log.
     fn stop(mut self) -> (String, String) {
         self.0.signal(Signal::TERM).unwrap();
-        let status = self.0.wait_within(PATIENCE).unwrap().expect("it ends");
+        let status = self.0.wait_within(TIMEOUT).unwrap().expect("it ends");
         let mut out = String::new();
         self.0.take_stdout().unwrap().read_to_string(&mut out).unwrap();
         let log = self.0.read_stderr().unwrap();
@@ -56,7 +56,7 @@ impl Waiting {
     }
 }
 
-/// Returns the names of the nodes that ask a node to join.
+/// Returns the names of the nodes that currently ask `node` to join.
 fn asking(node: &Node) -> Vec<String> {
     let layout = json(node, "/admin/layout");
     let joining = layout["joining"].as_array().cloned().unwrap_or_default();
@@ -70,20 +70,20 @@ fn plan(node: &Node, add: &str) -> std::process::Output {
 #[test]
 fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let node = node();
-    // The cluster begins once a has met b.
-    shake(&mut upgraded(&node), good_b()).0.unwrap();
+    // The cluster begins after a has connected to b.
+    perform_handshake(&mut upgraded(&node), good_b()).0.unwrap();
     wait_until("a is a member", || json(&node, "/v0/status")["membership"] == "member");
     let data = tempfile::tempdir().unwrap();
     let unknown = plan(&node, "c");
     let why = String::from_utf8(unknown.stderr).unwrap();
     assert!(why.contains("does not ask this node to join (those that do: none)"), "{why}");
 
-    // The node waits, and a restart changes neither its disk nor its voter id.
+    // The node waits. A restart changes neither its disk nor its voter ID.
     let command = || joining(SECRET, &data.path().join("data"), &url(&node), "c", C);
     let mut voters = Vec::new();
     for _ in 0..2 {
-        // Waits until the request of the previous process is forgotten, so that it does not count
-        // for this process.
+        // The request of the previous process must be forgotten, so that it is not mistaken for a
+        // request of this process.
         wait_until("what was asked is forgotten", || asking(&node).is_empty());
         let waiting = Waiting::start(command());
         wait_until("it asks", || asking(&node) == ["c"]);
@@ -93,7 +93,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
         let council = ["cluster", "plan", "--json", "--council", "c", "--add", "c", "--url"];
         let council = run(&[&council[..], &[&url(&node)]].concat());
         let council: Value = serde_json::from_slice(&council.stdout).unwrap();
-        // The plan's id is a hash of its contents, which include the voter id.
+        // The plan's ID is a hash of its contents, which include the voter ID.
         voters.push(council["plan"].as_str().unwrap().to_owned());
         let status = run(&["cluster", "status", "--url", &url(&node)]);
         let status = String::from_utf8(status.stdout).unwrap();
@@ -105,7 +105,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     }
     assert_eq!(voters[0], voters[1]);
 
-    // A waiting node can't be started in another role.
+    // A waiting node refuses to start in another role.
     let mut alone = with_secret(SECRET);
     alone.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path().join("data"));
     let refused = alone.output().unwrap();
@@ -121,23 +121,23 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     tells(&node, &c_joins());
     let c = starting.join().unwrap();
     assert!(c.greeting.contains("waits for a place"), "{}", c.greeting);
-    let goes_by = |c: &Node| {
+    let wait_for_layout = |c: &Node| {
         let status = json(c, "/v0/status");
         assert_eq!((&status["name"], &status["url"]), (&"c".into(), &C.into()), "{status}");
         assert_eq!((&status["epoch"], &status["membership"]), (&5.into(), &"joining".into()));
         let names: Vec<_> = peers(c).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a", "b"]);
     };
-    goes_by(&c);
+    wait_for_layout(&c);
     wait_until("it asks no more", || asking(&node).is_empty());
-    // From now on the node does not need the flags for a join, and accepts them.
+    // From now on the node does not need the flags for a join, but accepts them.
     let c = start(c.stop(), &[]);
-    goes_by(&c);
+    wait_for_layout(&c);
     let c = start(c.stop(), &["--join", "http://127.0.0.1:9", "--advertise", C]);
-    goes_by(&c);
+    wait_for_layout(&c);
 }
 
-/// Runs a join that is refused; returns the reason, which is one line.
+/// Runs a join that must fail; returns the error, which is one line.
 fn refused(mut command: Command) -> String {
     let refused = command.stdin(Stdio::null()).output().unwrap();
     assert!(!refused.status.success());
@@ -148,10 +148,10 @@ fn refused(mut command: Command) -> String {
 }
 
 #[test]
-fn who_can_not_join_is_told_why() {
+fn a_refused_join_request_names_the_reason() {
     let node = node();
-    // Connects as node b, so that node a knows the disk of b.
-    shake(&mut upgraded(&node), good_b()).0.unwrap();
+    // The connection as node b tells node a which disk b has.
+    perform_handshake(&mut upgraded(&node), good_b()).0.unwrap();
     let of = url(&node);
     for (secret, name, at, says) in [
         (
@@ -168,7 +168,7 @@ fn who_can_not_join_is_told_why() {
         let said = refused(joining(secret, data.path(), &of, name, at));
         assert!(said.contains(&format!("cannot join the cluster of {of}: {says}")), "{said}");
     }
-    // Without the secret the request is refused earlier.
+    // Without a secret the request is refused earlier.
     let data = tempfile::tempdir().unwrap();
     let mut command = joining(SECRET, data.path(), &of, "c", C);
     command.env_remove("KVORUM_CLUSTER_SECRET");
@@ -190,7 +190,7 @@ fn who_can_not_join_is_told_why() {
 }
 
 #[test]
-fn nobody_reachable_is_said_once_and_tried_on() {
+fn an_unreachable_url_is_logged_once_while_the_node_keeps_asking() {
     let data = tempfile::tempdir().unwrap();
     let node = node();
     let of = format!("http://127.0.0.1:1,{}", url(&node));
@@ -202,7 +202,7 @@ fn nobody_reachable_is_said_once_and_tried_on() {
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "{lines}");
         lines += &line;
     }
-    // A member lists a node until some seconds after the node's last request. The node asks once a
+    // A member lists a node for some seconds after the node's last request. The node asks once a
     // second, so it stays on the list.
     wait_until("it asks on", || asking(&node) == ["c"]);
     waiting.0.signal(Signal::TERM).unwrap();

@@ -1,5 +1,5 @@
-//! Large values: the limit on the memory that they use, and the node's behavior when requests need
-//! more than that at once.
+//! Large values: the limit on the memory that they use, and the node's behavior when concurrent
+//! requests need more memory.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::process::{Node, wait_until};
 
 const MIB: usize = 1 << 20;
 
-/// Returns a gauge or a counter of `/metrics`.
+/// Returns the value of a gauge or counter in `/metrics`. Panics if the metric is missing.
 fn metric(client: &mut Client, name: &str) -> f64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let is_it = |line: &&str| line.split([' ', '{']).next() == Some(name);
@@ -26,15 +26,14 @@ fn value(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251 + number) as u8).collect()
 }
 
-/// Starts an upload of 1 MiB, and sends one byte of it.
+/// Starts an upload of 1 MiB, and sends only its first byte.
 fn begin(mut client: Client) -> Client {
     let head = "PUT /v0/entity?id=slow HTTP/1.1\r\nHost: localhost\r\n";
     client.send(format!("{head}Content-Length: {MIB}\r\n\r\nx"));
     client
 }
 
-/// A write that waits for memory is neither sent to replicas nor refused, as long as its deadline
-/// permits.
+/// A write that waits for memory is neither sent to replicas nor refused before its deadline.
 #[test]
 fn many_large_writes_at_once_are_all_done() {
     let cluster = Cluster::start(3, &["--sync", "interval", "--deadline", "30s"]);
@@ -56,8 +55,8 @@ fn many_large_writes_at_once_are_all_done() {
     }
 }
 
-/// An upload that announces no length holds memory for its beginning only, until all that a value
-/// may have is free.
+/// An upload without a `Content-Length` reserves memory only for its beginning, until the memory
+/// for the longest value is free.
 #[test]
 fn uploads_of_unknown_length_wait_for_each_other_and_are_all_done() {
     const LEN: usize = 300_000;
@@ -66,7 +65,7 @@ fn uploads_of_unknown_length_wait_for_each_other_and_are_all_done() {
         for number in 0..12 {
             let mut client = node.client();
             scope.spawn(move || {
-                // A conditional write has memory for two copies of its value.
+                // A conditional write reserves memory for two copies of its value.
                 let condition = if number % 3 == 0 { "If-None-Match: *\r\n" } else { "" };
                 client.send(format!(
                     "PUT {} HTTP/1.1\r\nHost: localhost\r\n{condition}\
@@ -94,21 +93,21 @@ fn uploads_of_unknown_length_wait_for_each_other_and_are_all_done() {
     });
 }
 
-/// A write that waited in vain is refused before any of it is sent to replicas.
+/// A write that waits until its deadline is refused before any of it is sent to replicas.
 #[test]
 fn large_writes_that_find_no_room_are_refused_as_not_done() {
     let args = ["--sync", "interval", "--memory", "64MiB", "--deadline", "250ms"];
     let cluster = Cluster::start(3, &args);
     cluster.settled();
-    // Two uploads that do not end take all the memory for bodies.
+    // Two uploads that do not end reserve all the memory for bodies.
     let uploads: Vec<_> = (0..2).map(|_| begin(cluster.client(0))).collect();
     let mut client = cluster.client(0);
     wait_until("taking the memory", || {
         metric(&mut client, "kvorum_request_body_bytes") >= 2.0 * MIB as f64
     });
     let put = cluster.client(0).put(&key(1), &value(1, MIB));
-    // The node aborts the uploads once they have held their memory for a second, so the write may
-    // also succeed.
+    // The node aborts the uploads after they have reserved their memory for a second, so the write
+    // may also succeed.
     if put.status != 201 {
         assert_eq!((put.status, put.header("retry-after")), (503, Some("1")));
         assert_eq!(put.json()["outcome"], "none");
@@ -117,7 +116,7 @@ fn large_writes_that_find_no_room_are_refused_as_not_done() {
 }
 
 #[test]
-fn slow_uploads_give_way_to_those_who_wait() {
+fn slow_uploads_are_aborted_for_waiting_requests() {
     let node = Node::start(&["--memory", "64MiB", "--deadline", "10s"]);
     let mut good = node.client();
     assert_eq!(good.put(&key(0), &value(0, MIB)).status, 201);
@@ -143,7 +142,7 @@ fn slow_uploads_give_way_to_those_who_wait() {
     }
 }
 
-/// A node that restarts with less memory serves large values one at a time.
+/// After a restart with less memory, a node serves large values one at a time.
 #[test]
 fn a_value_larger_than_all_the_memory_for_answers_is_served() {
     let node = Node::start(&["--max-value", "8MiB"]);

@@ -1,6 +1,5 @@
-//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`. The tests
-//! change the metadata quorum (the council) under load, while nodes are down, and after they lost
-//! their disks.
+//! The cluster's layout through a node's interfaces: `kvorum cluster` and `/admin/layout`. The
+//! tests change the council under load, while nodes are down, and after nodes lost their disks.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +9,7 @@ use kit::raw::Client;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
-use crate::process::{between_turns, run, wait_until};
+use crate::process::{pause_between_requests, run, wait_until};
 
 fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     let url = format!("http://{}", cluster.address(node));
@@ -21,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Plans another metadata quorum at a node; returns the plan's id.
+/// Makes a plan for another council at a node; returns the plan's ID.
 fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
     let planned = cluster_command(cluster, node, &["plan", "--json", "--council", council]);
     assert!(planned.status.success(), "{}", text(&planned.stderr));
@@ -31,7 +30,7 @@ fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
     plan["plan"].as_str().unwrap().to_owned()
 }
 
-/// Changes the metadata quorum through a node; returns the epoch.
+/// Changes the council through a node; returns the new epoch.
 fn change(cluster: &Cluster, node: usize, council: &str) -> u64 {
     let plan = planned(cluster, node, council);
     let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", &plan]);
@@ -44,12 +43,12 @@ fn layout(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
 }
 
-fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
+fn wait_for_epoch(cluster: &Cluster, node: usize, epoch: u64) {
     wait_until("the node goes by the layout", || layout(cluster, node)["epoch"] == epoch);
 }
 
-/// Waits until `kvorum cluster status` exits with a code; returns the status. A node that was just
-/// started or killed may be shown in its earlier state for a moment.
+/// Waits until `kvorum cluster status` exits with `code`; returns the status. For a moment, a node
+/// that was just started or killed may be shown in its earlier state.
 fn status(cluster: &Cluster, node: usize, code: i32) -> String {
     let mut shown = String::new();
     wait_until(&format!("exit code {code} of cluster status"), || {
@@ -60,7 +59,7 @@ fn status(cluster: &Cluster, node: usize, code: i32) -> String {
     shown
 }
 
-/// Sets the flag when dropped, which stops the threads that watch it.
+/// Stops the threads that watch the flag: sets the flag when dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -87,14 +86,14 @@ fn the_council_changes_under_load_and_no_request_fails() {
                     assert_eq!(client.put(&entity, b"value").status, 201);
                     assert_eq!(client.get(&entity).status, 200);
                     done.fetch_add(1, Ordering::Relaxed);
-                    between_turns();
+                    pause_between_requests();
                 }
             });
         }
         for (epoch, council) in (2..).zip(["n0", "n0,n1,n2", "n1", "n2", "n0,n1,n2"]) {
             let before = done.load(Ordering::Relaxed);
             assert_eq!(change(&cluster, epoch as usize % 3, council), epoch);
-            (0..3).for_each(|node| goes_by(&cluster, node, epoch));
+            (0..3).for_each(|node| wait_for_epoch(&cluster, node, epoch));
             wait_until("clients go on", || done.load(Ordering::Relaxed) > before + 30);
         }
     });
@@ -104,24 +103,24 @@ fn the_council_changes_under_load_and_no_request_fails() {
 }
 
 #[test]
-fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
+fn a_minority_decides_nothing_and_a_returning_node_learns_the_layout() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     let late = planned(&cluster, 0, "n1");
     let plan = planned(&cluster, 0, "n0,n1,n2");
     assert_eq!(layout(&cluster, 1)["has_vote"], true);
     cluster.kill(2);
-    // Two of three are a majority. When the same plan is applied once more, it is done already.
+    // Two of three nodes are a majority. A second apply of the same plan finds the change complete.
     for _ in 0..2 {
         let applied = cluster_command(&cluster, 0, &["apply", "--wait", &plan]);
         assert_eq!(text(&applied.stdout), "done: epoch 2\n", "{}", text(&applied.stderr));
     }
-    goes_by(&cluster, 1, 2);
+    wait_for_epoch(&cluster, 1, 2);
     cluster.up(2);
-    goes_by(&cluster, 2, 2);
+    wait_for_epoch(&cluster, 2, 2);
     status(&cluster, 1, 0);
 
-    // A plan made in an earlier epoch is refused, and so is a plan that a node does not know.
+    // Plans of an earlier epoch are refused, and so are plans that a node does not know.
     let late = cluster_command(&cluster, 0, &["apply", "--wait", &late]);
     let why = text(&late.stderr);
     assert!(!late.status.success() && why.contains("made in epoch 1, and it is epoch 2"), "{why}");
@@ -129,7 +128,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let why = text(&stranger.stderr);
     assert!(!stranger.status.success() && why.contains("this node knows no plan 0000"), "{why}");
 
-    // With one of three nodes up the change waits. Once the second node is back the change is done,
+    // With one of three nodes up the change waits. Once the second node is back the change is made,
     // although nobody applies its plan again.
     let plan = planned(&cluster, 0, "n0");
     cluster.kill(1);
@@ -142,10 +141,10 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     assert!(down.contains("down"), "{down}");
     assert_eq!(layout(&cluster, 0)["epoch"], 2);
     cluster.up(1);
-    goes_by(&cluster, 0, 3);
-    goes_by(&cluster, 1, 3);
+    wait_for_epoch(&cluster, 0, 3);
+    wait_for_epoch(&cluster, 1, 3);
     cluster.up(2);
-    goes_by(&cluster, 2, 3);
+    wait_for_epoch(&cluster, 2, 3);
 
     // The layout is durable: all nodes have it after a restart, even a node that runs alone.
     for node in 0..3 {
@@ -157,18 +156,18 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
 }
 
 #[test]
-fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
+fn a_councillor_with_a_new_disk_has_no_vote_until_the_next_change() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
-    goes_by(&cluster, 2, 2);
+    wait_for_epoch(&cluster, 2, 2);
     cluster.kill(2);
     cluster.wipe(2);
     cluster.up(2);
     cluster.settled();
-    goes_by(&cluster, 2, 2);
+    wait_for_epoch(&cluster, 2, 2);
     assert_eq!(layout(&cluster, 2)["has_vote"], false);
-    // The status reports the missing vote, and a plan shows that it restores the vote.
+    // The status reports the missing vote, and a plan shows that it would restore the vote.
     let url = format!("http://{}", cluster.address(0));
     for command in [&["status"][..], &["cluster", "status"]] {
         wait_until(&format!("a report of the missing vote by {command:?}"), || {
@@ -181,20 +180,20 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
         let planned = text(&cluster_command(&cluster, 0, &["plan"]).stdout);
         planned.contains("n2 votes again, with the disk that it has now")
     });
-    // The other nodes decide a plan that seats n2 again.
+    // The other nodes decide a plan that gives n2 its vote again.
     assert_eq!(change(&cluster, 2, "n0,n1,n2"), 3);
-    goes_by(&cluster, 2, 3);
+    wait_for_epoch(&cluster, 2, 3);
     assert_eq!(layout(&cluster, 2)["has_vote"], true);
     cluster.kill(0);
     assert_eq!(change(&cluster, 1, "n2"), 4, "its vote counts: the first node is away");
 }
 
 #[test]
-fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
+fn a_plan_shows_moved_copies_and_refuses_invalid_changes() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
-    // The seats of the first layout name no voters, and the first change names them. From then on,
-    // a plan for the same metadata quorum changes nothing.
+    // The seats of the first layout name no voters. The first change names them, so a later plan
+    // for the same council changes nothing.
     assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
     let plan = |args: &[&str]| cluster_command(&cluster, 0, &[&["plan"], args].concat());
     let grown = plan(&["--add", "d=http://127.0.0.1:1;zone=x", "--weight", "n0=2", "--json"]);
@@ -219,9 +218,9 @@ fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
         let why = text(&refused.stderr);
         assert!(!refused.status.success() && why.contains(said), "{args:?}: {why}");
     }
-    // Repeats until a plan changes nothing. While a node of the metadata quorum is unreachable, a
-    // plan seats another one. If a node was unreachable when the change above was planned, its seat
-    // names no voter until one more change.
+    // Repeats until a plan changes nothing. While a member of the council is unreachable, a plan
+    // replaces it by another node. If a node was unreachable when the change above was planned, its
+    // seat names no voter until the next change.
     wait_until("that there is nothing to change", || {
         let refused = plan(&["--json"]);
         if refused.status.success() {

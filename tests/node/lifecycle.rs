@@ -58,7 +58,8 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
     }
 }
 
-/// An operator sends SIGHUP to have certificates read again; `service.rs` tests the effects.
+/// An operator sends SIGHUP to make the node reload its certificates; `service.rs` tests the
+/// reload.
 #[test]
 fn sighup_does_not_end_a_node() {
     let node = Node::start(&[]);
@@ -70,7 +71,7 @@ fn sighup_does_not_end_a_node() {
 }
 
 #[test]
-fn who_asks_while_a_node_stops_is_answered_and_told_to_leave() {
+fn requests_during_a_stop_are_answered_with_connection_close() {
     let node = Node::start(&[]);
     let clients: Vec<_> = (0..8)
         .map(|_| {
@@ -220,7 +221,7 @@ fn logs_can_be_json() {
 }
 
 /// A log collector that reads stdout and stderr gets only JSON, including the last line of a node
-/// that fails.
+/// that fails to start.
 #[test]
 fn with_json_nothing_else_is_printed() {
     let data = tempfile::tempdir().unwrap();
@@ -276,11 +277,11 @@ fn a_clock_after_2112_is_refused_and_nothing_is_changed() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// Row 12 of the reliability table, as far as the acceptance of connections is concerned.
+/// The part of row 12 of docs/results/reliability.md about the acceptance of connections.
 #[test]
 fn too_few_file_descriptors_refuse_nobody_who_is_served() {
-    // A node accepts no more connections than its descriptors permit. So this test lowers the limit
-    // while the node runs, to eight more than the node uses without connections.
+    // A node accepts no more connections than its descriptors permit at its start. So the test
+    // lowers the limit of the running node to eight more than the node uses without connections.
     let node = Node::start(&["--read-threads", "1", "--loops", "1"]);
     let pid = node.proc("").split('/').nth(2).and_then(|pid| pid.parse().ok());
     let limit = Some(node.open_files() as u64 + 8);

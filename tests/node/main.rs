@@ -1,5 +1,5 @@
-//! Tests of the `kvorum` binary. They run the binary as users do, and talk to it over raw sockets,
-//! so that they can send input that no client library would send.
+//! Tests of the `kvorum` binary. The tests run the binary as users do, and send requests over raw
+//! sockets, so that they can send input that no client library would send.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod a_while;

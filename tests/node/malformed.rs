@@ -1,10 +1,10 @@
-//! Rows 32 and 34 of the reliability table: input that is not HTTP, and excessive input.
+//! Rows 32 and 34 of docs/results/reliability.md: input that is not HTTP, and excessive input.
 
 use kit::raw::Client;
 
 use crate::process::Node;
 
-/// Sends `bytes`; asserts that the server closes the connection, and returns its status.
+/// Sends `bytes`; asserts that the server answers and closes the connection; returns the status.
 fn refused(node: &Node, bytes: impl AsRef<[u8]>) -> u16 {
     let mut client = node.client();
     client.send(bytes);
@@ -54,8 +54,8 @@ fn ambiguous_or_malformed_lengths_are_refused() {
     assert_alive(&node);
 }
 
-/// In HTTP/1.0 the end of the connection may be the end of a body. If the node took such a body for
-/// empty, a PUT would lose its value.
+/// In HTTP/1.0 the end of the connection may mark the end of a body. If the node read such a body
+/// as empty, a PUT would lose its value.
 #[test]
 fn a_put_by_http_1_0_without_a_length_overwrites_nothing() {
     let node = Node::start(&[]);
@@ -73,7 +73,8 @@ fn a_put_by_http_1_0_without_a_length_overwrites_nothing() {
     assert_eq!(node.client().get("/v0/entity?id=other").body(), b"new");
 }
 
-/// A write refused before it begins tells its client that nothing was done, whatever the reason.
+/// If a write is refused before it begins, its client learns that nothing was written, whatever the
+/// reason.
 #[test]
 fn a_write_that_was_not_begun_says_so() {
     let node = Node::start(&[]);
@@ -131,9 +132,9 @@ fn malformed_chunks_are_refused() {
     assert_alive(&node);
 }
 
-/// A request with both Content-Length and Transfer-Encoding is refused, or read as chunked,
-/// answered once, and its connection closed. So the node never runs bytes that a front end took for
-/// the next request.
+/// A request with both Content-Length and Transfer-Encoding is either refused, or read as chunked,
+/// answered once, and its connection closed. So the node never executes bytes that a front end took
+/// for the next request.
 #[test]
 fn two_kinds_of_length_smuggle_nothing() {
     let node = Node::start(&[]);
@@ -154,7 +155,7 @@ fn two_kinds_of_length_smuggle_nothing() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn bytes_that_are_not_a_request_are_refused() {
     let node = Node::start(&[]);
     for head in [
         "GARBAGE\r\n\r\n",
@@ -195,7 +196,7 @@ fn heads_over_the_limit_are_refused() {
     assert_alive(&node);
 }
 
-/// Endless heads, bodies and chunks get an answer, and take no memory.
+/// Endless heads, bodies and chunks are refused without using much memory.
 #[test]
 fn endless_input_takes_no_memory() {
     let node = Node::start(&["--memory", "64MiB", "--max-value", "64KiB"]);
@@ -204,8 +205,8 @@ fn endless_input_takes_no_memory() {
         let mut client = node.client();
         client.send(start);
         send_until_refused(&mut client, block.as_bytes());
-        // A client that sends far more than the node discards may lose the answer to a reset of the
-        // connection.
+        // If a client sends far more than the node discards, a reset of the connection may destroy
+        // the answer.
         if let Ok(response) = client.try_response() {
             assert!(expected.contains(&response.status), "{}", response.status);
         }

@@ -1,5 +1,5 @@
-//! Membership as one node learns it: from the layout that another node sends, and after a restart
-//! from the layout on its disk. The test plays all other nodes.
+//! The membership that a node uses: from the layout that another node sends, and after a restart
+//! from the layout on its disk. The test simulates all other nodes.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use protocol::{
 };
 use serde_json::Value;
 
-use crate::peers::{CLUSTER, SECRET, USUAL, good_b, secrets, shake, upgraded};
+use crate::peers::{CLUSTER, SECRET, USUAL, good_b, perform_handshake, secrets, upgraded};
 use crate::process::{Node, kvorum, run, wait_until};
 
 fn first() -> Layout {
     Layout::first(&USUAL, |id| format!("http://127.0.0.1:{}", id.0 + 1))
 }
 
-/// Returns the layout at the end of a change of `base`.
+/// Returns the layout at the end of the change `change` of `base`.
 fn changed(base: &Layout, change: &PlanChange) -> Layout {
     let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
@@ -38,9 +38,9 @@ fn a_leaves() -> Layout {
     changed(&first(), &PlanChange { remove, replicas: Some(1), ..PlanChange::default() })
 }
 
-/// Connects to node a as node b, which has a later layout.
+/// Connects to node a as node b, which has the later layout `layout`.
 pub(crate) fn tells(node: &Node, layout: &Layout) {
-    let met = shake(&mut upgraded(node), good_b()).0.unwrap();
+    let met = perform_handshake(&mut upgraded(node), good_b()).0.unwrap();
     let topology = layout.topology().unwrap();
     let own = topology.find("b").unwrap();
     let view = View::settled(layout.epoch, layout.placement_epoch, topology);
@@ -52,7 +52,7 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     views.note_name(NodeId(0), "a");
     let cluster = Arc::new(OwnCluster::new(met.cluster));
     let later = HandshakeIdentity::new(views, own, cluster, secrets(SECRET), known);
-    let _ = shake(&mut upgraded(node), Arc::new(later));
+    let _ = perform_handshake(&mut upgraded(node), Arc::new(later));
 }
 
 pub(crate) fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
@@ -61,7 +61,7 @@ pub(crate) fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
     Node::start_with(command, data, args)
 }
 
-/// Starts node a of a cluster of two.
+/// Starts node a of a cluster of two nodes.
 pub(crate) fn node() -> Node {
     let args = ["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER];
     start(tempfile::tempdir().unwrap(), &args)
@@ -71,11 +71,11 @@ pub(crate) fn json(node: &Node, target: &str) -> Value {
     serde_json::from_slice(&node.client().get(target).body()).unwrap()
 }
 
-fn goes_by(node: &Node, layout: &Layout) {
+fn wait_for_layout(node: &Node, layout: &Layout) {
     wait_until("it goes by the layout", || json(node, "/v0/status")["epoch"] == layout.epoch);
 }
 
-/// Returns names and URLs of the other nodes, from a node's status.
+/// Returns the names and URLs of the other nodes, as a node's status reports them.
 pub(crate) fn peers(node: &Node) -> Vec<(String, String)> {
     let status = json(node, "/v0/status");
     let text = |peer: &Value, field: &str| peer[field].as_str().unwrap().to_owned();
@@ -90,7 +90,7 @@ fn a_joined_node_is_a_peer_and_a_start_needs_no_list() {
     assert_eq!(peers(&node), [pair("b", "http://127.0.0.1:2")]);
     let layout = c_joins();
     tells(&node, &layout);
-    goes_by(&node, &layout);
+    wait_for_layout(&node, &layout);
     let both = [pair("b", "http://127.0.0.1:2"), pair("c", "http://127.0.0.1:3")];
     assert_eq!(peers(&node), both);
     let metrics = String::from_utf8(node.client().get("/metrics").body()).unwrap();
@@ -101,7 +101,7 @@ fn a_joined_node_is_a_peer_and_a_start_needs_no_list() {
         cluster_error(&node, "c").is_some_and(|error| !error.is_empty())
     });
 
-    // Restarts the node without a list, then with a list that has another address for node b.
+    // Restarts the node without a list, and then with a list that has another address of node b.
     let data = node.stop();
     let node = start(data, &[]);
     assert_eq!((peers(&node), &json(&node, "/v0/status")["name"]), (both.to_vec(), &"a".into()));
@@ -119,7 +119,8 @@ fn a_joined_node_is_a_peer_and_a_start_needs_no_list() {
     assert!(log.contains("node c is missing"), "{log}");
 }
 
-/// Returns the error that a node's `/v0/cluster` reports for the node `name`.
+/// Returns the error that a node's `/v0/cluster` reports for the node `name`; `None` without an
+/// error.
 fn cluster_error(node: &Node, name: &str) -> Option<String> {
     let cluster = json(node, "/v0/cluster");
     let row = cluster["nodes"].as_array().unwrap().iter().find(|row| row["name"] == name)?;
@@ -131,7 +132,7 @@ fn a_removed_node_serves_nothing_and_says_why() {
     let node = node();
     let layout = a_leaves();
     tells(&node, &layout);
-    goes_by(&node, &layout);
+    wait_for_layout(&node, &layout);
     let is_removed = |node: &Node| {
         for (method, target) in [
             ("GET", "/v0/entity?id=k"),

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
-use crate::process::between_turns;
+use crate::process::pause_between_requests;
 use crate::process::{run, wait_until};
 
 /// Number of keys that each client writes and reads.
@@ -24,14 +24,14 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Plans a change at a node; returns the plan.
+/// Makes a plan at a node; returns the plan.
 pub(crate) fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
     let planned = cluster_command(cluster, node, &[&["plan", "--json"], change].concat());
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     serde_json::from_slice(&planned.stdout).unwrap()
 }
 
-/// Applies a change and waits for its end; returns the epoch.
+/// Applies a change and waits until it is complete; returns the epoch.
 pub(crate) fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
     let plan = planned(cluster, node, change);
     let id = plan["plan"].as_str().unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn layout(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
 }
 
-/// Clients that write values, read them and check them until `stop` is set.
+/// Clients that write, read and check values until `stop` is true.
 struct Clients {
     stop: AtomicBool,
     done: AtomicU64,
@@ -60,7 +60,7 @@ impl Drop for Stops<'_> {
 }
 
 impl Clients {
-    /// Runs `what` while one client for each of these nodes writes and reads; returns the number of
+    /// Runs `what` while one client at each of these nodes writes and reads; returns the number of
     /// pairs of a write and a read.
     fn during(cluster: &Cluster, nodes: &[usize], what: impl FnOnce(&Self)) -> u64 {
         let clients = Self { stop: AtomicBool::new(false), done: AtomicU64::new(0) };
@@ -107,18 +107,18 @@ impl Clients {
             );
             assert_eq!(found, expected, "{}", key(first + other));
             self.done.fetch_add(1, Ordering::Relaxed);
-            between_turns();
+            pause_between_requests();
         }
     }
 
-    /// Waits until clients have done 50 more pairs of a write and a read.
+    /// Waits until the clients have completed 50 more pairs of a write and a read.
     fn go_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
         wait_until("clients go on", || self.done.load(Ordering::Relaxed) > before + 50);
     }
 }
 
-pub(crate) fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
+pub(crate) fn wait_for_epoch(cluster: &Cluster, node: usize, epoch: u64) {
     wait_until("the node goes by it", || layout(cluster, node)["epoch"] == epoch);
     assert_eq!(layout(cluster, node)["stage"], "settled");
 }
@@ -141,7 +141,7 @@ fn keys_move_there_and_back_under_load_and_no_request_fails() {
         assert_eq!(moved(&cluster, 3, &["--replicas", "3", "--weight", "n1=2"]), 17);
         clients.go_on();
     });
-    (0..4).for_each(|node| goes_by(&cluster, node, 17));
+    (0..4).for_each(|node| wait_for_epoch(&cluster, node, 17));
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     let refused = cluster_command(&cluster, 0, &["abort"]);
     assert!(text(&refused.stderr).contains("no keys move"), "{}", text(&refused.stderr));
     Clients::during(&cluster, &[0, 1, 2], |clients| {
-        // The change waits for n3, which is down. If n3 leaves, the change waits in "read old",
-        // because n3 alone may hold some records; if n3 stays, the change waits before any key
-        // moves.
+        // The change waits for n3, which is down. If n3 leaves, the change waits in the stage "read
+        // old", because n3 may be the only node with some records. If n3 stays, the change waits
+        // before any key moves.
         for (change, stage, epoch) in
             [(["--remove", "n3"], "read old", 4), (["--weight", "n1=5"], "prepare", 6)]
         {
@@ -165,7 +165,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
                 wait_until("the stage", || layout(&cluster, node)["stage"] == stage);
             });
             clients.go_on();
-            // All nodes except n3 have reported.
+            // All nodes except n3 have reported their progress.
             wait_until("others have told", || {
                 let layout = layout(&cluster, 0);
                 layout["moves"].as_array().is_some_and(|moves| moves.len() == 3)
@@ -180,12 +180,12 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
         }
     });
     cluster.up(3);
-    (0..4).for_each(|node| goes_by(&cluster, node, 6));
-    // Records pulled for the aborted changes do no harm.
+    (0..4).for_each(|node| wait_for_epoch(&cluster, node, 6));
+    // Records that were copied for the aborted changes must do no harm.
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
 }
 
-/// Length in bytes of a value that a node reads and sends only after it has reserved memory for it.
+/// Length in bytes of a value, for which a node reserves memory before it reads or sends the value.
 const LONG: usize = 200_000;
 
 #[test]
@@ -211,16 +211,16 @@ fn long_values_of_conditional_writes_move_too() {
     }
 }
 
-/// Of the two removed nodes one was down, and one was stopped and so could not be reached. Of the
-/// members that they knew, only one is left to tell them.
+/// Of the two removed nodes one is down, and the other is suspended and so unreachable. Of the
+/// members that they knew, only one remains to inform them.
 #[test]
-fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
+fn a_node_removed_while_unreachable_learns_of_it_from_any_member() {
     let mut cluster = Cluster::start(5, &[]);
     cluster.settled();
     cluster.kill(4);
     cluster.signal(3, Signal::STOP);
     assert_eq!(moved(&cluster, 0, &["--remove-dead", "n3", "--remove-dead", "n4"]), 5);
-    goes_by(&cluster, 2, 5);
+    wait_for_epoch(&cluster, 2, 5);
     cluster.kill(0);
     cluster.kill(1);
     cluster.signal(3, Signal::CONT);
@@ -236,7 +236,7 @@ fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
     for node in [3, 4] {
         let log = cluster.stop_for_its_log(node);
         assert_eq!(said(&log), 1, "{log}");
-        // The node knows from its disk that it was removed, and contacts no other node.
+        // The node knows from its disk that it was removed, and connects to no other node.
         cluster.up(node);
         assert_eq!(cluster.status(node)["membership"], "removed");
         let log = cluster.stop_for_its_log(node);
@@ -277,9 +277,9 @@ fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
     assert!(text(&told.stdout).contains("at least, at the --stream-rate of this node"));
 }
 
-/// A node that is not in the council learns of the last layout after the nodes in it.
+/// A node outside the council receives the last layout after the members of the council.
 #[test]
-fn whoever_answers_goes_by_a_change_that_was_waited_for() {
+fn after_apply_with_wait_every_node_reports_the_new_epoch() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     for round in 0..6 {

@@ -1,5 +1,6 @@
-//! Cross-origin requests: those of the node's own pages and of `--allow-origin` are permitted.
-//! Requests that other pages make a browser send are refused, whatever host name they use.
+//! Cross-origin requests: requests of the node's own pages and of pages in `--allow-origin` are
+//! permitted. Requests that other pages make a browser send are refused, whatever host name they
+//! use.
 
 use std::fs;
 
@@ -118,7 +119,7 @@ fn other_sites_pages_are_refused_and_the_nodes_own_are_not() {
         ("Origin: http://evil.example\r\n", 403),
         (secured.as_str(), 403),
         (same_site.as_str(), 403),
-        // The browser reports the page's origin as https, because a proxy terminates TLS.
+        // A proxy terminates TLS, so the browser reports the origin of the page as https.
         (proxied.as_str(), 201),
         ("Origin: null\r\n", 403),
         ("Origin: http://127.0.0.1:1\r\n", 403),
@@ -135,7 +136,7 @@ fn other_sites_pages_are_refused_and_the_nodes_own_are_not() {
 }
 
 #[test]
-fn values_are_not_to_be_guessed_at() {
+fn values_are_sent_with_the_nosniff_header() {
     let node = Node::start(&[]);
     let mut client = node.client();
     client.put("/v0/entity?id=k", b"<script>alert(1)</script>");
@@ -145,11 +146,11 @@ fn values_are_not_to_be_guessed_at() {
     }
 }
 
-/// The origin in `--allow-origin`.
+/// The origin that `--allow-origin` lists.
 const LISTED: &str = "https://app.example";
 
-/// Sends a request with these headers to every route of the API; calls `told` with method, path and
-/// answer of each.
+/// Sends a request with these headers to every route of the API; calls `told` with the method, the
+/// path and the answer.
 fn asked(node: &Node, headers: &str, mut told: impl FnMut(&str, &str, &Response)) {
     for (method, path) in routes() {
         let target = scope(&path).1;
@@ -159,9 +160,9 @@ fn asked(node: &Node, headers: &str, mut told: impl FnMut(&str, &str, &Response)
     }
 }
 
-/// Row 36 of the reliability table: sends what a foreign page can make a browser send.
+/// Row 36 of docs/results/reliability.md: the requests that a foreign page can make a browser send.
 #[test]
-fn no_route_answers_pages_of_others() {
+fn every_route_refuses_foreign_origins() {
     let near = Node::start(&["--allow-origin", LISTED]);
     let data = tempfile::tempdir().unwrap();
     let open = Node::start_at("0.0.0.0:0", kvorum(), data, &["--insecure"]);
@@ -230,7 +231,7 @@ fn pages_of_listed_origins_may_ask_and_read_and_administer_with_a_token() {
 }
 
 #[test]
-fn a_browser_is_told_beforehand_what_such_a_page_may_send() {
+fn a_preflight_request_gets_the_permitted_methods_and_headers() {
     let files = tempfile::tempdir().unwrap();
     let admin = files.path().join("admin");
     fs::write(&admin, "an admin token of this test").unwrap();
@@ -273,7 +274,7 @@ fn a_browser_is_told_beforehand_what_such_a_page_may_send() {
 }
 
 #[test]
-fn origins_that_are_none_are_refused_and_check_says_what_pages_may() {
+fn invalid_origins_are_refused_and_check_prints_the_rights_of_pages() {
     let data = tempfile::tempdir().unwrap();
     let data = data.path().to_str().unwrap();
     let check = |args: &[&str]| {

@@ -1,4 +1,4 @@
-//! Connections to the peer route: strangers, impostors, and another node that is broken.
+//! Connections to the peer route: from unknown processes, from impostors, and from a broken node.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,18 +16,17 @@ use protocol::{
     OwnCluster, Proof, Proofs, Reply, Request, Topology, ViewId, Views,
 };
 
-use crate::process::{Node, PATIENCE, kvorum, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, wait_until};
 
 pub(crate) const SECRET: &str = "sixteen bytes and more";
 
-/// `--cluster` of the nodes. Nobody listens at these addresses: the test opens all connections
-/// itself.
+/// `--cluster` of the nodes. No process listens at these addresses: the test opens all connections.
 pub(crate) const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
 
 pub(crate) const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\n\
      Connection: Upgrade\r\nUpgrade: kvorum-peer/1\r\n\r\n";
 
-/// Starts node a. The test plays all other nodes.
+/// Starts node a. The test simulates all other nodes.
 fn node() -> Node {
     let mut command = kvorum();
     command.env("KVORUM_CLUSTER_SECRET", SECRET);
@@ -40,7 +39,7 @@ pub(crate) fn topology(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(member).collect(), 3).unwrap()
 }
 
-/// Returns a node's secrets.
+/// Returns a node's cluster secrets: the given one, and no second secret.
 pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
     Arc::new(Secrets::new(Secret::new(secret.into()), None))
 }
@@ -61,7 +60,7 @@ pub(crate) fn good_b() -> Arc<HandshakeIdentity> {
     b(USUAL.clone(), SECRET)
 }
 
-/// Opens a connection whose upgrade to the peer protocol was accepted.
+/// Opens a connection, and upgrades it to the peer protocol.
 pub(crate) fn upgraded(node: &Node) -> TcpStream {
     let mut client = node.client();
     client.send(UPGRADE);
@@ -70,8 +69,8 @@ pub(crate) fn upgraded(node: &Node) -> TcpStream {
     client.stream
 }
 
-/// Performs a handshake as the dialer; returns its result and the bytes sent.
-pub(crate) fn shake(
+/// Performs a handshake as the dialer; returns its outcome and the bytes sent.
+pub(crate) fn perform_handshake(
     stream: &mut TcpStream,
     own: Arc<HandshakeIdentity>,
 ) -> (Result<PeerSeen, HandshakeRefused>, Vec<u8>) {
@@ -85,24 +84,24 @@ pub(crate) fn shake(
         assert_ne!(length, 0, "closed in the handshake");
         let received = dialing.receive(&heard[..length], &mut told);
         if let Some(outcome) = received.transpose() {
-            // A refused connection may be closed already.
+            // The node may already have closed a refused connection.
             let _ = stream.write_all(&told[sent..]);
             return (outcome, told);
         }
     }
 }
 
-/// Opens a connection on which node b has authenticated.
+/// Opens a connection on which node b has completed the handshake.
 fn proven(node: &Node) -> TcpStream {
     let mut stream = upgraded(node);
-    let met = shake(&mut stream, good_b()).0.unwrap();
+    let met = perform_handshake(&mut stream, good_b()).0.unwrap();
     assert_eq!(met.node, NodeId(0));
     stream
 }
 
-/// Reads everything until the connection is closed or reset.
+/// Reads all bytes until the connection is closed or reset.
 fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut all = Vec::new();
     if let Err(error) = stream.read_to_end(&mut all) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -130,7 +129,7 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// Reads the next message; returns its sender, the request's number, and the reply.
+/// Reads the next reply; returns its sender, the request's number, and the reply.
 fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
     let mut read = Vec::new();
     loop {
@@ -197,7 +196,7 @@ fn the_route_is_for_peers_only() {
 }
 
 #[test]
-fn an_upgrade_is_asked_for_elsewhere_in_vain() {
+fn an_upgrade_on_another_route_is_ignored() {
     let node = node();
     for target in ["/healthz", "/metrics", "/v0/status"] {
         let mut client = node.client();
@@ -207,25 +206,26 @@ fn an_upgrade_is_asked_for_elsewhere_in_vain() {
 }
 
 #[test]
-fn strangers_get_nothing() {
+fn unauthenticated_connections_get_no_data() {
     let node = node();
     let mut recording = {
         let mut stream = upgraded(&node);
-        shake(&mut stream, good_b()).1
+        perform_handshake(&mut stream, good_b()).1
     };
     recording.extend_from_slice(&envelope(&request(1, Request::Ping), honest()));
     let tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
     let http = UPGRADE.as_bytes().to_vec();
     for said in [vec![], vec![0; 100_000], vec![0xff; 100_000], tls, http, recording] {
         let mut stream = upgraded(&node);
-        // Errors are ignored, because the node may close the connection before everything is sent.
+        // Sending may fail, because the node may close the connection before it has received all
+        // bytes.
         let _ = stream.write_all(&said);
         let heard = until_closed(&mut stream);
         let refusal = [1, 0, 0, 0, 3, 3];
         assert!(heard.is_empty() || heard.ends_with(&refusal), "{} bytes", heard.len());
     }
     let mut stream = upgraded(&node);
-    let refused = shake(&mut stream, b(USUAL.clone(), "another secret, long enough")).0;
+    let refused = perform_handshake(&mut stream, b(USUAL.clone(), "another secret, long enough")).0;
     assert!(refused.unwrap_err().text.contains("different cluster secrets"));
     assert_eq!(until_closed(&mut stream), b"");
     let all = || metric(&node, REFUSED) + metric(&node, UNFINISHED);
@@ -236,12 +236,12 @@ fn strangers_get_nothing() {
 }
 
 #[test]
-fn strangers_in_numbers_keep_nobody_out_and_are_gone_soon() {
+fn many_unauthenticated_connections_block_no_peer_and_are_closed() {
     let node = node();
     let (files, resident) = (node.open_files(), node.resident());
     let mut strangers: Vec<TcpStream> = (0..300).map(|_| upgraded(&node)).collect();
     for stranger in &mut strangers {
-        // Errors are ignored, because the node has closed the first connections already.
+        // Sending may fail, because the node has already closed the first connections.
         let _ = stranger.write_all(&[90, 0, 0]);
     }
     let mut peer = proven(&node);
@@ -261,7 +261,7 @@ fn a_list_that_differs_is_told_to_both_sides() {
     for _ in 0..3 {
         let mut stream = upgraded(&node);
         let other = topology(&["a", "b", "c"]);
-        let refused = shake(&mut stream, b(other, SECRET)).0.unwrap_err();
+        let refused = perform_handshake(&mut stream, b(other, SECRET)).0.unwrap_err();
         assert!(refused.text.contains("node c is in our list and not in a's"), "{refused}");
         assert_eq!(until_closed(&mut stream), b"");
     }
@@ -309,7 +309,7 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
     flipped[ENVELOPE_HEAD] ^= 1;
     let garbage: Vec<u8> = (0..50_000_u32).map(|at| (at * 31 % 251) as u8).collect();
     let endless = [[0; 8].as_slice(), &[0xff; 4]].concat();
-    // Sends a malformed record, nothing of which may reach the store.
+    // The last case is a malformed record in a valid envelope, which must not reach the store.
     let mut record = envelope(&request(1, Request::Read { key: "k".into(), most: 1 }), honest());
     record[ENVELOPE_HEAD] = 2;
     let check = xxhash_rust::xxh3::xxh3_64(&record[8..]);

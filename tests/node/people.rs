@@ -1,4 +1,4 @@
-//! `put`, `get`, `del`, `scan` and `status` on a real node: output, exit codes, messages.
+//! `put`, `get`, `del`, `scan` and `status` against a real node: output, exit codes, messages.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,15 +12,15 @@ use std::time::Instant;
 use rustix::process::Signal;
 
 use crate::cluster::Cluster;
-use crate::process::{Node, PATIENCE, kvorum, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, wait_until};
 
-/// Runs a command on the node at `url`, with `input` on its stdin.
+/// Runs a command against the node at `url`, with `input` as its stdin.
 pub(crate) fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
     let mut command = kvorum();
     command.args(args).env("KVORUM_URL", url);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Errors are ignored: a command that does not read its stdin may have ended already.
+    // Writing fails if the command has exited without reading its stdin.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -29,7 +29,7 @@ pub(crate) fn url(node: &Node) -> String {
     format!("http://{}", node.address)
 }
 
-/// Runs a command that must succeed; returns its output.
+/// Runs a command that must succeed without a message; returns its stdout.
 pub(crate) fn done(node: &Node, args: &[&str]) -> Vec<u8> {
     let output = run_at(&url(node), args, b"");
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
@@ -37,7 +37,7 @@ pub(crate) fn done(node: &Node, args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Runs a command that must fail; returns its message, which is one line.
+/// Runs a command that must fail with exit code `code`; returns its message, which is one line.
 fn refused(node: &Node, code: i32, args: &[&str]) -> String {
     let output = run_at(&url(node), args, b"");
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
@@ -54,7 +54,7 @@ fn json(bytes: &[u8]) -> serde_json::Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Runs a command through a shell that redirects its streams; returns its exit code and message.
+/// Runs a command in a shell that redirects its streams; returns its exit code and message.
 pub(crate) fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
     let mut command = kvorum();
     let shell = format!("exec \"$0\" {args} {streams}");
@@ -92,7 +92,7 @@ fn a_change_that_was_made_is_said_also_if_its_result_can_not_be_printed() {
         assert_eq!(said.lines().count(), 1, "{args} {streams}: {said}");
         assert!(said.contains("stdout: ") && said.contains(done), "{args} {streams}: {said}");
     }
-    // The message names the command that revokes the token.
+    // The message has the command that revokes the token.
     let (_, said) = redirected(&node, "token create --name lost", streams);
     let revoke = said.split("kvorum ").nth(1).unwrap_or_default();
     let revoke = revoke.split(", then").next().unwrap();
@@ -140,7 +140,7 @@ fn an_empty_prefix_is_that_of_all_keys() {
 }
 
 #[test]
-fn a_closed_stdin_is_no_empty_value() {
+fn a_closed_stdin_is_refused_as_a_value() {
     let node = Node::start(&[]);
     done(&node, &["put", "k", "hello"]);
     let (code, said) = redirected(&node, "put k -", "<&-");
@@ -224,7 +224,7 @@ fn several_keys_are_read_and_deleted_at_once() {
 }
 
 #[test]
-fn help_and_usage_ask_for_no_more_than_is_needed() {
+fn help_groups_connection_flags_and_usage_omits_them() {
     let node = Node::start(&[]);
     for command in ["put", "get", "del", "add", "scan", "status", "repair", "compact"] {
         let help = String::from_utf8(done(&node, &[command, "--help"])).unwrap();
@@ -331,7 +331,7 @@ fn characters_that_nobody_sees_are_written_out() {
 
     let lines = done(&node, &["scan", "--json"]);
     assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
-    // U+0085 ends a line, and U+009B begins a sequence that a terminal executes.
+    // U+0085 ends a line, and U+009B begins a control sequence that a terminal executes.
     let unseen = "\u{7f}\u{85}\u{9b}2J\u{2028}\u{2029}\u{202e}\u{200b}";
     done(&node, &["put", unseen, unseen]);
     for command in [&["scan", unseen, "--json"][..], &["get", unseen, "--json"]] {
@@ -351,7 +351,7 @@ fn characters_that_nobody_sees_are_written_out() {
 fn a_scan_that_breaks_off_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    // An item of key "a" and value "x", in a chunk of 19 bytes.
+    // An item with the key "a" and the value "x"; it is sent in a chunk of 19 bytes.
     let item = b"\x01\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0ax";
     for end in [&b""[..], b"3\r\nb", b"5\r\nb\nbcd\r\n", b"0\r\n\r\n", b"1\r\n\x02\r\n"] {
         let listener = listener.try_clone().unwrap();
@@ -398,8 +398,8 @@ fn status_shows_the_node() {
     assert_eq!((&settings["sync"], &settings["deadline"]), (&"always".into(), &"1s".into()));
 }
 
-/// As in containers, the nodes' addresses are reachable only for nodes. The client reaches one node
-/// through a forwarded port.
+/// As in a container network, only nodes can reach the nodes' addresses. The client reaches one
+/// node through a forwarded port.
 #[test]
 fn status_needs_to_reach_one_node_only() {
     let mut cluster = Cluster::start(3, &[]);
@@ -430,7 +430,7 @@ fn status_needs_to_reach_one_node_only() {
     assert!(lines[3].starts_with("n2 ") && lines[3].contains("  down  "), "{text}");
     let at = cluster.address(2);
     assert!(lines[4].starts_with(&format!("n2 does not answer n1 at http://{at}: ")), "{text}");
-    // A stopped node accepts connections and sends nothing.
+    // A suspended node accepts connections but sends nothing.
     cluster.signal(0, Signal::STOP);
     let silent = json(&look(true).stdout);
     cluster.signal(0, Signal::CONT);
@@ -438,10 +438,10 @@ fn status_needs_to_reach_one_node_only() {
     assert!(why.contains("no response for") && silent["nodes"][1]["up"] == true, "{silent}");
 }
 
-/// The requests that `/v0/cluster` causes are limited: too many at once are refused with that
-/// reason.
+/// A request for `/v0/cluster` causes requests to all nodes, so concurrent ones are limited.
+/// Further ones are refused with the reason.
 #[test]
-fn looks_at_the_whole_cluster_are_bounded() {
+fn concurrent_cluster_status_requests_are_limited() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     cluster.signal(2, Signal::STOP);
@@ -460,7 +460,7 @@ fn looks_at_the_whole_cluster_are_bounded() {
     assert_eq!(refused.header("retry-after"), Some("1"));
 }
 
-/// Runs a command against a server that gives one answer and closes the connection; returns the
+/// Runs a command against a server that sends one answer and closes the connection; returns the
 /// server's URL, and the command's output.
 pub(crate) fn answered(answer: &str, args: &[&str]) -> (String, Output) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -509,8 +509,8 @@ fn another_programs_answers_are_not_taken_for_kvorums() {
     }
 }
 
-/// A proxy may send interim responses before the final one (RFC 9110, section 15.2), and may code
-/// a value, which is then another value.
+/// A proxy may send interim responses before the final one (RFC 9110, section 15.2), and may encode
+/// the content, which changes the value.
 #[test]
 fn interim_responses_are_skipped_and_coded_values_refused() {
     let value = "Content-Length: 1\r\nETag: \"0123456789abcdef-01234567\"\r\n";
@@ -524,7 +524,7 @@ fn interim_responses_are_skipped_and_coded_values_refused() {
     assert!(said.contains("its Content-Encoding is gzip") && said.contains(&url), "{said}");
 }
 
-/// A proxy that gave a write up does not know the outcome of the write.
+/// A proxy that timed out does not know the outcome of a write.
 #[test]
 fn a_write_that_another_program_answers_has_an_unknown_outcome() {
     let page = "<html>gave up</html>";
@@ -537,7 +537,7 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
         ("504 Gateway Timeout", &until_end),
         ("200 OK", &sized),
         ("201 Created", &sized),
-        // A node reports a deletion like this, but with a receipt.
+        // A node answers a deletion with this status, but always with a receipt.
         ("202 Accepted", &sized),
     ];
     let writes: [&[&str]; 7] = [
@@ -575,8 +575,7 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
     }
 }
 
-/// A change by an administrator has an unknown outcome too if a proxy gave it up, or answered it
-/// itself.
+/// An administrator's change also has an unknown outcome if a proxy timed out or answered it.
 #[test]
 fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     let page = "Content-Length: 6\r\n\r\n<html>";
@@ -609,7 +608,8 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
     let (_, output) = answered("", &["cluster", "abort"]);
     assert!(said(&output).contains(unknown), "{}", said(&output));
-    // The node took the request, and is gone while the command waits for the end of the change.
+    // The node has accepted the request, and is gone while the command waits for the end of the
+    // task.
     let accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 12\r\n\r\n{\"number\":1}";
     for args in [&["repair", "--wait"][..], &["compact", "--wait"]] {
         let (_, output) = answered(accepted, args);
@@ -617,7 +617,7 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
         let (_, output) = answered(accepted, &[args, &["--json"]].concat());
         assert_eq!(json(&output.stderr)["outcome"], "unknown", "{args:?}");
     }
-    // Messages of commands that change nothing report no outcome.
+    // The messages of commands that change nothing report no outcome.
     for args in [&["cluster", "plan", "--replicas", "2"][..], &["quota", "list"], &["status"]] {
         let (_, output) = answered(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);
         let told = said(&output);
@@ -625,7 +625,7 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
 }
 
-/// A write without any answer has an unknown outcome too; `--json` reports that to programs.
+/// A write without any answer also has an unknown outcome, which `--json` reports to programs.
 #[test]
 fn a_write_without_an_answer_has_an_unknown_outcome() {
     let (url, output) = answered("", &["put", "k", "v"]);
@@ -637,7 +637,7 @@ fn a_write_without_an_answer_has_an_unknown_outcome() {
     assert!(problem["detail"].as_str().unwrap().contains(&url), "{problem}");
 }
 
-/// With `--json` a command prints a node's refusal as the same JSON as HTTP has.
+/// With `--json` a command prints a node's refusal as the same JSON that the HTTP answer has.
 #[test]
 fn a_refusal_of_an_admin_command_is_json_for_programs() {
     let cluster = Cluster::start(3, &[]);
@@ -662,8 +662,8 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
         assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
         assert!(problem["detail"].is_string(), "{args:?}: {problem}");
     }
-    // `status` prints a refusal too: a node refuses requests for the cluster's status while too
-    // many clients send them.
+    // `status` also prints refusals: a node refuses concurrent requests for the cluster's status
+    // beyond a limit.
     let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
     let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let (url, output) = answered(&answer, &["status"]);
@@ -674,7 +674,7 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
     assert_eq!(said(&output), format!("{body}\n"));
 }
 
-/// A forwarded port, as `ssh -L` makes one: its connections end at a node.
+/// A forwarded port, such as `ssh -L` creates: its connections lead to a node.
 struct Tunnel {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -686,7 +686,7 @@ impl Tunnel {
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&accepted);
-        // The thread ends with the test's process.
+        // The thread runs until the test's process exits.
         thread::spawn(move || {
             while let Ok((near, _)) = listener.accept() {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -712,7 +712,7 @@ impl Tunnel {
     }
 }
 
-/// The kernel accepts connections to a stopped process, which never answers.
+/// The kernel accepts connections to a suspended process, which never answers.
 #[test]
 fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
     let node = Node::start(&[]);
@@ -723,7 +723,7 @@ fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
     for args in all {
         let begun = Instant::now();
         let output = run_at(&url(&node), &[args, &["--timeout", "300ms"]].concat(), b"");
-        assert!(begun.elapsed() < PATIENCE, "{args:?}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < TIMEOUT, "{args:?}: {:?}", begun.elapsed());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
         let said = said(&output);
         let first = said.lines().next().unwrap();

@@ -1,4 +1,4 @@
-//! A node as a child process, on a free port, with a data directory of its own.
+//! A node as a child process, on a free port, with its own data directory.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -10,22 +10,22 @@ use kit::node::without_settings;
 use kit::raw::Client;
 use tempfile::TempDir;
 
-/// Time limit of any wait before a test fails, far longer than waits take on a busy machine.
-pub(crate) const PATIENCE: Duration = kit::raw::PATIENCE;
+/// Timeout of each wait of a test, far longer than any wait on a busy machine.
+pub(crate) const TIMEOUT: Duration = kit::raw::TIMEOUT;
 
-/// `--deadline` of a node whose test names none. On a busy machine a replica may answer later than
-/// the node's own default of 1 s.
+/// `--deadline` of a node whose test sets none. On a busy machine a replica may answer later than
+/// after the default deadline of 1 s.
 pub(crate) const DEADLINE: &str = "4s";
 
-/// Returns a command for the binary with a clean environment.
+/// Returns a command that runs the binary without `KVORUM_` variables of this process.
 pub(crate) fn kvorum() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
     without_settings(&mut command);
     command
 }
 
-/// Returns a command for the binary with this wall clock, in libfaketime's words (`+3600s`); `None`
-/// = that library is not installed.
+/// Returns a command that runs the binary with this wall clock, in libfaketime's syntax (`+3600s`);
+/// `None` if libfaketime is not installed.
 pub(crate) fn kvorum_at(time: &str) -> Option<Command> {
     let Ok(library) = clock::library() else {
         eprintln!("skipped: libfaketime is needed");
@@ -37,12 +37,12 @@ pub(crate) fn kvorum_at(time: &str) -> Option<Command> {
     Some(command)
 }
 
-/// Runs a command to its end; returns its output.
+/// Runs a command until it exits; returns its output.
 pub(crate) fn run(args: &[&str]) -> Output {
     kvorum().args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// A running node with a data directory of its own, killed when dropped.
+/// A running node with its own data directory, killed when dropped.
 pub(crate) struct Node {
     node: kit::node::Node,
     pub(crate) greeting: String,
@@ -56,12 +56,14 @@ impl Node {
         Self::start_with(kvorum(), data, args)
     }
 
-    /// Starts `command serve` on `data`, and reads the address that it prints.
+    /// Starts `command serve` with the directory `data`, on a free port, and waits until the node
+    /// serves.
     pub(crate) fn start_with(command: Command, data: TempDir, args: &[&str]) -> Self {
         Self::start_at("127.0.0.1:0", command, data, args)
     }
 
-    /// Starts `command serve` on `data`, listening at `listen`.
+    /// Starts `command serve` with the directory `data`, listening at `listen`, and waits until the
+    /// node serves.
     pub(crate) fn start_at(
         listen: &str,
         mut command: Command,
@@ -88,7 +90,7 @@ impl Node {
         self.data.path().join("data")
     }
 
-    /// Stops the node by SIGTERM, as an operator does; returns its data directory.
+    /// Stops the node with SIGTERM, as an operator does; returns its data directory.
     pub(crate) fn stop(mut self) -> TempDir {
         self.signal(rustix::process::Signal::TERM);
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
@@ -97,7 +99,7 @@ impl Node {
         data
     }
 
-    /// Stops the node by SIGTERM, as an operator does; returns its log.
+    /// Stops the node with SIGTERM, as an operator does; returns its log.
     pub(crate) fn stop_for_its_log(self) -> String {
         self.signal(rustix::process::Signal::TERM);
         self.wait().1
@@ -108,13 +110,13 @@ impl Node {
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
 
-    /// Takes the node's stderr, for the test to read or to close.
+    /// Returns the node's stderr, which the test may read or close. Panics if it was taken before.
     pub(crate) fn take_stderr(&mut self) -> ChildStderr {
         self.node.take_stderr().unwrap()
     }
 
-    /// Waits until the process ends without a signal from this test; returns its exit status and
-    /// its log, which is empty if the test took stderr.
+    /// Waits until the process exits, sending no signal; returns its exit status and its log, which
+    /// is empty if the test has taken stderr.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = self.node.wait().unwrap();
         let mut log = String::new();
@@ -140,17 +142,17 @@ impl Node {
     }
 }
 
-/// Pauses between two requests of a client that runs until it is stopped. Without pauses the client
-/// would keep a CPU busy.
-pub(crate) fn between_turns() {
+/// Pauses between two requests of a client that runs until it is stopped. Without the pause the
+/// client would keep a CPU busy.
+pub(crate) fn pause_between_requests() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// Waits until `done` returns true.
+/// Waits until `done` returns true; panics with `what` after [`TIMEOUT`].
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "{what} does not happen");
+        assert!(begun.elapsed() < TIMEOUT, "{what} does not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,12 +1,12 @@
-//! `/admin/profile` and `kvorum profile`: the required right, refusals, results, and the cleanup
-//! after a recording.
+//! `/admin/profile` and `kvorum profile`: authorization, refusals, results, and the cleanup after a
+//! recording.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Returns a node's resources that a recording uses: the number of perf descriptors, the number of
+/// Returns the resources that a recording uses in a node: the numbers of perf descriptors and of
 /// timers, and the handled signals.
 fn traces(node: &Node) -> (usize, usize, String) {
     let events = fs::read_dir(node.proc("fd")).unwrap().flatten().filter(|file| {
@@ -50,7 +50,7 @@ fn all_events_in_one_recording_while_the_node_serves() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_profile_queries_are_refused_by_name() {
     let node = Node::start(&[]);
     let mut client = node.client();
     for (query, named) in [
@@ -106,9 +106,10 @@ fn a_node_that_stops_does_not_wait_for_a_recording() {
     node.stop();
 }
 
-/// Row 36 of the reliability table, for administration: requests without the token are refused.
+/// Row 36 of docs/results/reliability.md, for admin requests: a request without the token is
+/// refused.
 #[test]
-fn strangers_get_nothing() {
+fn profile_requests_without_the_admin_token_are_refused() {
     const TOKEN: &str = "sixteen letters!";
     let mut command = kvorum();
     command.env("KVORUM_ADMIN_TOKEN", TOKEN);
@@ -139,8 +140,8 @@ fn strangers_get_nothing() {
     assert_eq!(ask(&format!("Authorization: Bearer {TOKEN}\r\n")).status, 200);
 }
 
-/// Returns an address of this machine that is not loopback, if there is one. Connecting a UDP
-/// socket sends nothing, but the kernel chooses the source address.
+/// Returns an address of this machine that is not loopback; `None` if there is none. Connecting a
+/// UDP socket sends nothing, but makes the kernel choose a source address.
 pub(crate) fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("192.0.2.1:9").ok()?;
@@ -177,7 +178,7 @@ fn the_command_writes_a_file_for_each_node_and_event() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The command prints notes about a recording on stderr too.
+        // The command also prints notes about a recording on stderr.
         let notes = |line: &str| line.contains("CPU time is sampled by timers");
         assert!(output.status.success() && said.lines().all(notes), "{said}");
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
@@ -192,7 +193,7 @@ fn the_command_writes_a_file_for_each_node_and_event() {
     let [first, second] = ["a", "b"].map(|name| dir.join(format!("{name}-cpu.folded")));
     fs::write(&first, "loop-0;lsm::memtable::insert 10\n").unwrap();
     fs::write(&second, "loop-0;lsm::memtable::insert 10\nloop-0;hyper::poll 10\n").unwrap();
-    // The stacks in the page are compressed; tests/browser checks them.
+    // The stacks in the page are compressed, so only tests/browser checks them.
     for (output, shown) in [("d.svg", "memtable"), ("d.html", "\"base\":1")] {
         let output = dir.join(output);
         let mut diff = kvorum();

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as good clients speak it, in its less common forms.
+//! Less common but valid uses of HTTP/1.1 by clients.
 
 use crate::process::Node;
 
@@ -57,7 +57,7 @@ fn http_1_0_is_answered_in_kind_and_closed() {
 }
 
 #[test]
-fn connection_close_closes() {
+fn a_connection_close_header_ends_the_connection() {
     let node = Node::start(&[]);
     let mut client = node.client();
     client.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -80,7 +80,7 @@ fn a_client_that_only_stopped_sending_gets_its_answers() {
 }
 
 #[test]
-fn chunked_uploads() {
+fn chunked_uploads_are_stored_whole() {
     let node = Node::start(&[]);
     let mut client = node.client();
     client.send(PUT_CHUNKED);
@@ -105,7 +105,7 @@ fn chunked_uploads() {
 }
 
 #[test]
-fn expect_100_continue() {
+fn expect_100_continue_is_answered_before_the_body() {
     let node = Node::start(&["--max-value", "1KiB"]);
     let mut client = node.client();
     let put = |length: usize| {

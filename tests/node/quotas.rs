@@ -1,5 +1,5 @@
-//! Storage quotas of prefixes: refused and repeated writes, on one node and on several, through any
-//! node, and after restarts.
+//! Storage quotas of prefixes: refused writes and repeated writes, on one node and on several,
+//! through any node, and after restarts.
 
 use kit::raw::Client;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::conditional::ask;
 use crate::moves::{moved, text};
 use crate::process::{Node, run, wait_until};
 
-/// Returns the quota of a prefix, as the client's node reports it.
+/// Returns the quota of a prefix, as the client's node reports it; null if there is none.
 fn quota(client: &mut Client, prefix: &str) -> Value {
     let list: Value = serde_json::from_slice(&client.get("/admin/quotas").body()).unwrap();
     let quotas = list["quotas"].as_array().unwrap();
@@ -39,14 +39,14 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
     let set = set(client, "prefix=a%2F&soft=4096&hard=8192");
     assert_eq!((&set["soft_bytes"], &set["hard_bytes"]), (&4096.into(), &8192.into()));
     wait_until("it is counted", || state(client, "a/") == "below");
-    // Each item counts 1 KiB: 3 bytes of the key, and 1,021 of the value.
+    // Each item counts 1 KiB: 3 bytes of the key and 1,021 bytes of the value.
     let value = vec![b'v'; 1021];
     let put =
         |client: &mut Client, n: usize| client.put(&format!("/v0/entity?id=a/{n}"), &value).status;
     assert_eq!((0..5).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 5]);
     assert_eq!(state(client, "a/"), "above-soft", "at once");
     wait_until("the sum is right", || quota(client, "a/")["stored_bytes"] == 5 * 1024);
-    // An overwritten value counts once.
+    // An overwritten key counts once.
     (0..40).for_each(|_| assert_eq!(put(client, 1), 201));
     assert_eq!((5..8).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 3]);
     assert_eq!(state(client, "a/"), "full", "at once");
@@ -73,15 +73,15 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
     assert_eq!(metric(client, &labels("quota_stored_bytes")), Some(8192));
     assert_eq!(metric(client, &labels("quota_hard_bytes")), Some(8192));
 
-    // Writes are accepted again once enough is deleted.
+    // Deletions free the quota for further writes.
     assert_eq!(client.delete("/v0/entity?id=a/0").status, 202);
     wait_until("there is room", || put(client, 9) == 201);
     wait_until("it is full", || state(client, "a/") == "full");
-    // Writes are accepted again after an expiry, or with another limit.
+    // A larger limit permits further writes, and an expiry frees the quota.
     assert_eq!(set_status(client, "prefix=a%2F&hard=65536"), 200);
     assert_eq!(client.put("/v0/entity?id=a/short&ttl=1s", &vec![1; 128 << 10]).status, 201);
     wait_until("it has expired", || state(client, "a/") == "below");
-    // Writes are accepted again without a quota.
+    // Without the quota, writes are accepted again.
     assert_eq!(set_status(client, "prefix=a%2F&hard=1"), 200);
     wait_until("it is full", || put(client, 9) == 507);
     assert_eq!(client.request("POST", "/admin/quotas/remove?prefix=a/", b"").status, 200);
@@ -94,7 +94,7 @@ fn set_status(client: &mut Client, query: &str) -> u16 {
 }
 
 #[test]
-fn whoever_is_asked_refuses_and_restarts_change_nothing() {
+fn every_node_enforces_a_quota_also_after_a_restart() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     let hard = ["quota", "set", "a/", "--hard", "100KiB"];
@@ -111,7 +111,7 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     let mut client = cluster.client(1);
     let stored = (0..100).map(|n| put(&mut client, n));
     assert_eq!(stored.collect::<Vec<_>>(), [201; 100]);
-    // Each key counts once, although three nodes hold it.
+    // Each key counts once, although three nodes store it.
     for node in 0..3 {
         let client = &mut cluster.client(node);
         wait_until("it is full everywhere", || {
@@ -130,7 +130,7 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     }
     let list = command(&cluster, 2, &["quota", "list"]);
     assert!(list.starts_with("\"a/\"  hard 100.00 KiB  about 100.00 KiB stored: full"), "{list}");
-    // The quota survives the layouts of a change of the members.
+    // The quota survives the layouts of a membership change.
     moved(&cluster, 0, &["--weight", "n2=2"]);
     let removed = command(&cluster, 1, &["quota", "remove", "a/"]);
     assert_eq!(removed, "removed: \"a/\"  hard 100.00 KiB\n");
@@ -144,10 +144,10 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
 /// Length in bytes of values that fill a quota quickly.
 const LONG: usize = 64 << 10;
 
-/// Maximum number of bytes by which the writes through each node may exceed a hard limit.
+/// Maximum number of bytes by which the writes through each node may exceed the hard limit.
 const OVERRUN: u64 = 1 << 20;
 
-/// Sets a quota, and waits until all nodes have counted.
+/// Sets a quota, and waits until all nodes have counted the stored bytes.
 fn limited(cluster: &Cluster, nodes: usize, hard: u64) {
     set(&mut cluster.client(0), &format!("prefix=a%2F&hard={hard}"));
     for node in 0..nodes {
@@ -157,7 +157,7 @@ fn limited(cluster: &Cluster, nodes: usize, hard: u64) {
 }
 
 /// Writes keys until all writers are refused. Each writer has its own connection to one of the
-/// nodes. Returns the bytes of the acknowledged writes.
+/// nodes. A `steady` writer writes slowly. Returns the bytes of the acknowledged writes.
 fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: bool) -> u64 {
     let write = |writer: usize| {
         let mut client = cluster.client(writer % nodes);
@@ -171,8 +171,8 @@ fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: boo
                 other => panic!("{other}"),
             }
             if steady {
-                // Slows the writer down to the pace of a client that checks the stored bytes
-                // between two writes.
+                // Slows the writer down to the rate of a client that reads the stored bytes between
+                // two writes.
                 state(&mut client, "a/");
             }
         }
@@ -194,12 +194,12 @@ fn a_hard_limit_stops_who_writes_fast(nodes: usize) {
     let most = hard + nodes as u64 * OVERRUN;
     assert!(burst <= most, "{burst} of {hard} were stored");
     assert!(burst >= hard / 2, "{burst} of {hard}: others were refused long before");
-    // The nodes also report the usage without delay.
+    // The nodes must also report the usage without delay.
     for node in 0..nodes {
         let shown = quota(&mut cluster.client(node), "a/")["stored_bytes"].as_u64().unwrap();
         assert!(shown >= hard / 2, "node {node} shows {shown} of {burst}");
     }
-    // Repeats the test with other keys, by clients that are not in a hurry.
+    // Repeats the test with other keys, and with clients that write slowly.
     let again = 2 * hard;
     set(&mut cluster.client(0), &format!("prefix=a%2F&hard={again}"));
     for node in 0..nodes {
@@ -227,8 +227,8 @@ fn a_hard_limit_stops_who_writes_fast_on_five_nodes() {
     a_hard_limit_stops_who_writes_fast(5);
 }
 
-/// The replacement of a value counts only for its growth. A client that stays below its quota is
-/// not refused, however much it replaces, or deletes and writes again.
+/// An overwrite counts only for the growth of the value. A client that stays below its quota is not
+/// refused, however often it overwrites, or deletes and writes again.
 fn who_stays_below_is_not_refused(nodes: usize) {
     let cluster = Cluster::start(nodes, &[]);
     cluster.settled();
@@ -265,10 +265,11 @@ fn who_stays_below_a_hard_limit_is_not_refused_on_five_nodes() {
     who_stays_below_is_not_refused(5);
 }
 
-/// A write repeated with its idempotency key gets the first answer, whether its key or only the
-/// replicas still have the outcome. No such answer may claim that the write was not done.
+/// A write that is repeated with its idempotency key gets the first answer, whether the key's
+/// record or only the replicas still have the outcome. The answer must never claim that the write
+/// was not done.
 #[test]
-fn what_was_done_before_there_was_no_room_is_answered_as_then() {
+fn a_repeated_write_gets_its_first_answer_although_the_quota_is_full() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let word = |word: &str| format!("Idempotency-Key: {word}\r\n");
@@ -300,8 +301,8 @@ fn what_was_done_before_there_was_no_room_is_answered_as_then() {
         }
         let used = ask(client, "PUT", "id=a/n", &word("add"), "");
         assert_eq!((used.status, &used.json()["outcome"]), (422, &"none".into()));
-        // Two writes were refused; repeated writes that got the first answer do not count as
-        // refused.
+        // Only the two new writes count as refused. The repeated writes, which got the first
+        // answer, do not.
         assert_eq!(quota(client, "a/")["refused_writes"], 2, "node {node}");
     }
     assert_eq!(client.get("/v0/entity?id=a/n").body(), b"14");
@@ -309,7 +310,7 @@ fn what_was_done_before_there_was_no_room_is_answered_as_then() {
 }
 
 #[test]
-fn what_makes_no_quota_is_refused() {
+fn invalid_quotas_are_refused() {
     let node = Node::start(&[]);
     let client = &mut node.client();
     for (query, status, said) in [

@@ -59,7 +59,7 @@ fn ranges_go_over_many_pages() {
     assert_eq!(client.get("/v0/entities?start=a").chunks, left);
 }
 
-/// Deletes absent keys, which leaves a tombstone for each.
+/// Deletes absent keys; each delete leaves a tombstone.
 fn delete_keys(client: &mut Client, count: usize, votes: &str) {
     const AT_ONCE: usize = 500;
     for first in (0..count).step_by(AT_ONCE) {
@@ -70,7 +70,7 @@ fn delete_keys(client: &mut Client, count: usize, votes: &str) {
         });
         client.send(requests.collect::<String>());
         for _ in 0..AT_ONCE {
-            // A delete that is not acknowledged may leave a tombstone too.
+            // An unacknowledged delete may leave a tombstone too.
             assert!(matches!(client.response().status, 202 | 503 | 504));
         }
     }
@@ -88,12 +88,12 @@ fn a_range_goes_on_over_any_number_of_tombstones() {
     }
 }
 
-/// Concurrent ranges may together take far more time than a request's deadline, as long as each of
+/// All concurrent ranges together may take far longer than a request's deadline, as long as each of
 /// their pages takes less.
 ///
-/// The time depends on the machine and its load. So the test measures how long all ranges take, and
-/// sets the deadline to half of that. A range has so many pages that each takes a fraction of the
-/// deadline.
+/// The time depends on the machine and its load. So the test measures the time of all ranges, and
+/// sets the deadline to half of it. A range has so many pages that each takes only a fraction of
+/// the deadline.
 #[test]
 fn each_page_has_its_own_deadline() {
     let settings = |deadline: &str| {
@@ -117,15 +117,15 @@ fn each_page_has_its_own_deadline() {
         }
         cluster.settled();
         took = read_at_once(&cluster);
-        // If the ranges took less than the deadline, the machine has become faster meanwhile: the
-        // run proves nothing, and is repeated.
+        // If the ranges took less than the deadline, the machine has become faster meanwhile. The
+        // run then shows nothing, and is repeated.
         if took > deadline {
             break;
         }
     }
 }
 
-/// Reads a range of tombstones and one value by forty concurrent requests; returns the duration.
+/// Reads a range of tombstones and one value with forty concurrent requests; returns the duration.
 fn read_at_once(cluster: &Cluster) -> Duration {
     const VOTES: [&str; 4] = ["", "&ack=3&from=3", "&ack=1&from=1", "&local=true"];
     let begun = Instant::now();
@@ -146,7 +146,7 @@ fn read_at_once(cluster: &Cluster) -> Duration {
     begun.elapsed()
 }
 
-/// The node reads a range only as fast as its client, however long the range is.
+/// The node reads a range only as fast as its client reads the answer, however long the range is.
 #[test]
 fn a_range_waits_for_its_reader() {
     let node = Node::start(&["--sync", "never", "--memory", "128MiB"]);
@@ -163,7 +163,7 @@ fn a_range_waits_for_its_reader() {
         assert_eq!(reader.read_head().unwrap().status, 200);
         assert_eq!(reader.read_chunk().unwrap().unwrap(), items[0]);
     }
-    // A range holds memory for a page once its reader's socket is full.
+    // After the socket of its reader is full, a range holds the memory of one page.
     wait_until("holding a page for each", || {
         let bytes = held(&mut client);
         assert!(bytes < 4.0 * 1024.0 * 1024.0, "{bytes} bytes are held");
@@ -180,10 +180,10 @@ fn a_range_waits_for_its_reader() {
     wait_until("giving back what ranges held", || held(&mut client) == 0.0);
 }
 
-/// A reader that waits for memory must not hold memory that other readers wait for, or all would be
-/// aborted in the end.
+/// A reader that waits for memory must not hold memory that other readers wait for. Otherwise the
+/// node would abort all of them in the end.
 #[test]
-fn more_readers_than_memory_for_pages_all_get_on() {
+fn ranges_beyond_the_memory_for_pages_are_sent_whole_or_refused() {
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
     let items = fill(&mut node.client(), 12, &vec![b'v'; 400_000]);
     let served = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A node under rebuild while another one is down: the answers to clients, and the output of
+//! A node that is rebuilt while another node is down: the answers to clients, and the output of
 //! `kvorum status`.
 
 use kit::raw::Response;
@@ -9,8 +9,8 @@ use crate::process::{run, wait_until};
 
 const KEYS: usize = 4;
 
-/// Starts three nodes with some keys: n2 is down, and n1, whose disk was lost, waits for it to
-/// rebuild.
+/// Starts three nodes with some keys. n2 is down. n1 has lost its disk, and its rebuild waits for
+/// n2.
 fn rebuilding() -> Cluster {
     let mut cluster = Cluster::start(3, &["--deadline", "250ms"]);
     cluster.settled();
@@ -23,8 +23,8 @@ fn rebuilding() -> Cluster {
     cluster
 }
 
-/// Asserts that too few replicas answered without the one under rebuild. The coordinator asks that
-/// replica repeatedly, so its request may be pending at the deadline.
+/// Asserts that too few replicas answered, and that n1, which is being rebuilt, is not among them.
+/// The coordinator asks n1 repeatedly, so a request to n1 may be pending at the deadline.
 fn lacks_replicas(answer: &Response) {
     let json = answer.json();
     assert_eq!((answer.status, &json["type"]), (504, &"too-few-replicas".into()), "{json}");

@@ -45,7 +45,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn who_asks_for_a_receipt_gets_one_and_nobody_else() {
+fn only_writes_that_request_a_receipt_get_a_receipt() {
     for sync in ["always", "interval", "never"] {
         let node = Node::start(&["--sync", sync]);
         let name = format!("http://{}", node.address);
@@ -91,7 +91,7 @@ fn what_was_not_done_has_no_receipt() {
 }
 
 #[test]
-fn where_there_are_no_receipts_the_parameter_is_refused_by_name() {
+fn routes_without_receipts_refuse_the_receipt_parameter_by_name() {
     let node = Node::start(&[]);
     let mut client = node.client();
     for target in [
@@ -118,7 +118,7 @@ fn where_there_are_no_receipts_the_parameter_is_refused_by_name() {
 }
 
 #[test]
-fn a_replica_that_is_down_is_not_in_it() {
+fn a_receipt_omits_a_replica_that_is_down() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     let all = |cluster: &Cluster, key: &str, more: &str, expected: &[&str], up: &[usize]| {

@@ -1,5 +1,5 @@
-//! The recipes of `docs/guide/recipes.md`, run as written. The tests run them as people do: twice,
-//! on empty keys, by two clients at once, and with a crash between any two steps.
+//! The recipes of `docs/guide/recipes.md`, run exactly as printed there. The tests run them twice,
+//! on empty keys, by several clients at once, and with a crash between two steps.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::process::Node;
 /// Number of concurrent takers.
 const TAKERS: usize = 3;
 
-/// Number of items that the takers take.
+/// Number of items in the queue of these takers.
 const ITEMS: usize = 12;
 
-/// Returns the recipes from the page's shell block that follows a comment with this file's name.
+/// Returns the recipes from the page's code block after the comment with this file's name.
 fn recipes() -> [String; 7] {
     let page = include_str!("../../docs/guide/recipes.md");
     let (_, marked) = page.split_once("tests/node/recipes.rs runs them").unwrap();
@@ -23,7 +23,7 @@ fn recipes() -> [String; 7] {
     recipes.try_into().expect("seven recipes, with a line between them")
 }
 
-/// Returns the queue's items that have no time to live, and so stay until they are deleted.
+/// Returns the queue's items that have no time to live, and so exist until they are deleted.
 fn left_for_good(node: &Node) -> Vec<String> {
     let is_left = |key: &String| {
         let got = node.client().get(&format!("/v0/entity?id={key}"));
@@ -32,13 +32,13 @@ fn left_for_good(node: &Node) -> Vec<String> {
     (1..=2 * ITEMS).map(|number| format!("item-{number}")).filter(is_left).collect()
 }
 
-/// Returns a recipe's functions, without the lines that call them.
+/// Returns the functions of a recipe, without the lines that call them.
 fn functions(recipe: &str) -> String {
     let (functions, _) = recipe.rsplit_once("\n}\n").unwrap();
     format!("{functions}\n}}\n")
 }
 
-/// Runs a script; returns true if it succeeds, and its output.
+/// Runs a script; returns true if it succeeded, and its stdout.
 fn try_run(node: &Node, script: &str) -> (bool, String) {
     let mut shell = Command::new("sh");
     shell.args(["-c", script]);
@@ -47,14 +47,14 @@ fn try_run(node: &Node, script: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// Runs a script that must succeed; returns its output.
+/// Runs a script that must succeed; returns its stdout.
 fn run(node: &Node, script: &str) -> String {
     let (succeeds, printed) = try_run(node, script);
     assert!(succeeds, "{script}\n{printed}");
     printed
 }
 
-/// Starts a node for recipes; `None` = curl is not installed.
+/// Starts a node for the recipes; `None` if curl is not installed.
 fn node() -> Option<Node> {
     if Command::new("curl").arg("--version").output().is_err() {
         eprintln!("skipped: there is no curl");
@@ -118,8 +118,8 @@ fn a_lease_is_renewed_as_often_as_its_holder_wants_and_has_one_holder() {
     let got = node.client().get("/v0/entity?id=lease");
     assert!(got.status == 200 && got.header("kvorum-expires").is_some());
     assert!(!try_run(&node, &renewed).0, "its holder has crashed, and its time has not come");
-    // Simulates an expired lease. Another client then holds the lease, and the renewals of the
-    // first client fail.
+    // Simulates the expiry of a lease. Another client then acquires the lease, and the renewals by
+    // the first client must fail.
     let next = run(
         &node,
         &format!(
@@ -149,7 +149,7 @@ fn a_queue_that_is_empty_loses_nothing() {
     assert_eq!(try_run(&node, &take), (false, String::new()));
     run(&node, &format!("{queue}put three"));
     assert_eq!(run(&node, &take), "three\n");
-    // An item that begins like a file name is stored literally.
+    // An item that looks like a file name of curl is stored literally.
     run(&node, &format!("{queue}put @/etc/passwd"));
     assert_eq!(run(&node, &take), "@/etc/passwd\n");
 }
@@ -180,8 +180,8 @@ fn takers_at_once_take_each_item_once() {
     let queue = &functions(queue);
     let put = format!("{queue}N=0; while [ $N -lt {ITEMS} ]; do put x || exit 1; done");
     run(&node, &put);
-    // Each taker goes on until the head is at the end, whichever taker took the items. A taker may
-    // find that another one has deleted the item, and then close the item's number.
+    // Each taker continues until the head is at the end, whichever taker took the items. If another
+    // taker has already deleted an item, a taker may close the number of that item.
     let take_all = format!(
         "{queue}until [ \"$(curl -sf \"$K?id=head\")\" = {ITEMS} ]; do \
          take > /dev/null && echo $N && curl -sf -X DELETE \"$K?id=item-$N\"; done; true"

@@ -1,6 +1,6 @@
-//! `kvorum cluster recover`: after a majority of the metadata quorum (the council) is lost with its
-//! disks, one remaining node decides alone. Nodes that knew more, or come back later, report the
-//! conflict or adopt the decision.
+//! `kvorum cluster recover`: after a majority of the council is lost with its disks, one remaining
+//! node decides alone. Nodes that had a later layout, or that return later, report the conflict or
+//! adopt the decision.
 
 use std::process::Output;
 use std::thread::{self, JoinHandle};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, goes_by, layout, moved, planned, text};
+use crate::moves::{cluster_command, layout, moved, planned, text, wait_for_epoch};
 use crate::process::{Node, kvorum, run, wait_until};
 use crate::rollback::copy;
 
@@ -22,14 +22,15 @@ fn recover(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     run(&[&["cluster", "recover", "--data", data.to_str().unwrap()], args].concat())
 }
 
-/// Runs a recovery that must succeed.
+/// Runs a recovery that must succeed; returns its stdout.
 fn recovered(cluster: &Cluster, node: usize, args: &[&str]) -> String {
     let done = recover(cluster, node, &[args, &["--yes"]].concat());
     assert!(done.status.success(), "{}", text(&done.stderr));
     text(&done.stdout)
 }
 
-/// Starts a node that joins the cluster of `n0` once a plan adds it.
+/// Starts a node that joins the cluster of `n0`, and waits until it asks. The returned thread ends
+/// once a plan has added the node.
 fn joins(cluster: &Cluster, name: &str) -> JoinHandle<Node> {
     let of = format!("http://{}", cluster.address(0));
     let name = name.to_owned();
@@ -80,7 +81,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert!(warned.contains("kvorum cluster recover"), "{warned}");
     cluster.kill(0);
 
-    // Without the names of all lost nodes, the command changes nothing.
+    // If not all lost nodes are named, the command changes nothing.
     for (args, said) in [
         (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
         (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
@@ -105,7 +106,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert!(done.contains("--remove-dead n1 --remove-dead n2"), "{done}");
 
     cluster.up(0);
-    goes_by(&cluster, 0, RECOVERED);
+    wait_for_epoch(&cluster, 0, RECOVERED);
     assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0"]));
     let joiners = ["d", "e"].map(|name| joins(&cluster, name));
     let change = ["--add", "d,e", "--remove-dead", "n1", "--remove-dead", "n2"];
@@ -116,7 +117,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert_eq!(council, r#"["n0","d","e"]"#, "the council has its size again");
     read(&cluster);
 
-    // A node that was declared lost comes back with its old disk, and learns that it was removed.
+    // A node that was declared lost returns with its old disk, and learns that it was removed.
     cluster.put_back(1, old);
     cluster.up(1);
     wait_until("being told", || cluster.status(1)["membership"] == "removed");
@@ -124,7 +125,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     read(&cluster);
 }
 
-/// The nodes of the cluster start one after the other, as in a first deployment.
+/// The nodes of the cluster start one after another, as in a first deployment.
 #[test]
 fn a_cluster_that_has_not_begun_has_lost_nothing() {
     let mut cluster = Cluster::made(3, &[]);
@@ -171,8 +172,8 @@ fn a_cluster_that_has_not_begun_has_lost_nothing() {
     assert!(told.status.success(), "{}", text(&told.stderr));
 }
 
-/// Replaces two of three disks one after the other. No plan in between gives the nodes their votes
-/// back.
+/// Two of three disks are replaced one after another, and no plan in between gives the nodes their
+/// votes back.
 #[test]
 fn a_plan_says_that_councillors_have_lost_their_votes() {
     let mut cluster = Cluster::start(3, &[]);
@@ -191,23 +192,23 @@ fn a_plan_says_that_councillors_have_lost_their_votes() {
 }
 
 #[test]
-fn survivors_hear_of_it_and_a_councillor_that_comes_back_follows() {
+fn survivors_and_a_returning_councillor_adopt_the_forced_layout() {
     let mut cluster = Cluster::start(5, &[]);
     cluster.settled();
     assert_eq!(moved(&cluster, 0, &["--council", "n0,n3,n4"]), 2);
-    (0..5).for_each(|node| goes_by(&cluster, node, 2));
+    (0..5).for_each(|node| wait_for_epoch(&cluster, node, 2));
     write(&cluster);
     (3..5).for_each(|node| cluster.kill(node));
     cluster.kill(0);
     recovered(&cluster, 0, &["--lost", "n3,n4"]);
     cluster.up(0);
-    (0..3).for_each(|node| goes_by(&cluster, node, RECOVERED));
-    // Node n3 was not lost after all. It is a member, and no longer has a vote.
+    (0..3).for_each(|node| wait_for_epoch(&cluster, node, RECOVERED));
+    // Node n3 was not lost after all. It is still a member, but has no vote.
     cluster.up(3);
-    goes_by(&cluster, 3, RECOVERED);
+    wait_for_epoch(&cluster, 3, RECOVERED);
     assert_eq!(layout(&cluster, 3)["has_vote"], false);
     assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,n2"]), RECOVERED + 1);
-    goes_by(&cluster, 3, RECOVERED + 1);
+    wait_for_epoch(&cluster, 3, RECOVERED + 1);
     read(&cluster);
 }
 
@@ -231,12 +232,12 @@ fn recover_accepts_a_copy_of_a_directory() {
     assert!(shown.contains("node n0, verifying: epoch 1"), "{shown}");
     for _ in 0..2 {
         cluster.up(0);
-        goes_by(&cluster, 0, RECOVERED);
+        wait_for_epoch(&cluster, 0, RECOVERED);
         assert_eq!(layout(&cluster, 0)["has_vote"], true, "whatever it may lack");
         cluster.stop(0);
     }
-    // The copy is rebuilt from nodes that hold no data, because the nodes that held data are
-    // declared lost.
+    // The copy is rebuilt from nodes without data, because the nodes that had the data are declared
+    // lost.
     cluster.up(0);
     let joiners = ["d", "e"].map(|name| joins(&cluster, name));
     moved(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
@@ -245,7 +246,8 @@ fn recover_accepts_a_copy_of_a_directory() {
     read(&cluster);
 }
 
-/// A change is under way, and waits for a node that is down. Then the metadata quorum is lost too.
+/// A change is under way and waits for a node that is down. Then the majority of the council is
+/// lost too.
 #[test]
 fn a_change_that_is_under_way_is_gone_back_from() {
     let mut cluster = Cluster::start(4, &[]);
@@ -262,11 +264,11 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     assert!(done.contains("epoch 3, keys move, and reads have not switched"), "{done}");
     assert!(done.contains("The change that is under way is undone"), "{done}");
     cluster.up(0);
-    goes_by(&cluster, 0, RECOVERED);
+    wait_for_epoch(&cluster, 0, RECOVERED);
     assert_eq!(layout(&cluster, 0)["nodes"].as_array().unwrap().len(), 4);
     // Node n3 was down during the recovery.
     cluster.up(3);
-    goes_by(&cluster, 3, RECOVERED);
+    wait_for_epoch(&cluster, 3, RECOVERED);
     let change = ["--remove-dead", "n1,n2", "--replicas", "2"];
     assert_eq!(moved(&cluster, 3, &change), RECOVERED + 4);
     let mut client = cluster.client(3);
@@ -274,10 +276,10 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     assert_eq!(held, KEYS, "each key was on one of the two that are left");
 }
 
-/// A node under rebuild waits for the records of all other nodes except those declared lost. If it
-/// waited for those too, the node and the plan that removes them would wait for each other.
+/// A rebuild waits for the records of all other nodes except those declared lost. If it also waited
+/// for those, the node and the plan that removes them would wait for each other.
 #[test]
-fn who_is_rebuilt_does_not_wait_for_the_dead() {
+fn a_rebuild_does_not_wait_for_a_node_removed_as_dead() {
     let mut cluster = Cluster::start(4, &[]);
     cluster.settled();
     write(&cluster);
@@ -291,7 +293,7 @@ fn who_is_rebuilt_does_not_wait_for_the_dead() {
     read(&cluster);
 }
 
-/// True if a node has refused a handshake.
+/// Returns true if a node has refused a peer handshake.
 fn has_refused(cluster: &Cluster, node: usize) -> bool {
     let metrics = text(&cluster.client(node).get("/metrics").body());
     let mut lines = metrics.lines();
@@ -308,30 +310,30 @@ fn councillors_that_decided_something_else_are_refused() {
     write(&cluster);
     cluster.kill(0);
     recovered(&cluster, 0, &["--lost", "n1,n2"]);
-    // Nodes n1 and n2 were not lost, and are a majority by themselves.
+    // Nodes n1 and n2 were not lost, and form a majority.
     assert_eq!(moved(&cluster, 1, &["--council", "n1"]), 2);
-    goes_by(&cluster, 2, 2);
+    wait_for_epoch(&cluster, 2, 2);
     cluster.up(0);
     for node in 0..3 {
         wait_until("refusing the other side", || has_refused(&cluster, node));
     }
     assert_eq!(cluster.client(1).put(&key(1), b"after").status, 201, "two of three go on");
     assert_eq!(cluster.client(0).put(&key(1), b"lost").status, 504, "one of three does not");
-    goes_by(&cluster, 0, RECOVERED);
-    goes_by(&cluster, 1, 2);
-    // The operator keeps the side of n1 and n2: n0 comes back with an empty disk.
+    wait_for_epoch(&cluster, 0, RECOVERED);
+    wait_for_epoch(&cluster, 1, 2);
+    // The operator keeps the decision of n1 and n2, so n0 returns with an empty disk.
     let log = cluster.stop_for_its_log(0);
     let why = "goes by epoch 2 and this node, n0, by epoch 1000000, and neither grew out of the";
     assert!(log.contains(why) && log.contains("start each node of the other one"), "{log}");
     cluster.wipe(0);
     cluster.up(0);
     cluster.settled();
-    goes_by(&cluster, 0, 2);
+    wait_for_epoch(&cluster, 0, 2);
     read_from(&cluster, 2);
     assert_eq!(cluster.client(0).get(&key(1)).body(), b"after");
 }
 
-/// Stops a node and starts it on a copy of its directory, as a move to another disk does.
+/// Stops a node, and starts it with a copy of its directory, as after a move to another disk.
 fn copied(cluster: &mut Cluster, node: usize) {
     cluster.stop(node);
     let copied = tempfile::tempdir().unwrap();
@@ -341,14 +343,15 @@ fn copied(cluster: &mut Cluster, node: usize) {
     cluster.settled();
 }
 
-/// Waits until a node knows the disk of `councillor`. Until then no plan gives `councillor` a seat.
+/// Waits until a node knows the disk of `councillor`. Before that, no plan can give `councillor` a
+/// seat in the council.
 fn can_be_seated(cluster: &Cluster, node: usize, councillor: &str) {
     wait_until("the councillor's disk is known", || {
         cluster_command(cluster, node, &["plan", "--council", councillor]).status.success()
     });
 }
 
-/// Returns the output of `kvorum status` and of `kvorum cluster status` for a node.
+/// Returns the output of `kvorum status` and of `kvorum cluster status` at a node.
 fn statuses(cluster: &Cluster, node: usize) -> [String; 2] {
     let url = format!("http://{}", cluster.address(node));
     [&["status"][..], &["cluster", "status"]]
@@ -360,8 +363,8 @@ fn token(cluster: &Cluster, args: &[&str]) -> Output {
     run(&[&["token"], args, &["--url", &url]].concat())
 }
 
-/// With two nodes the council is one node: once that node has lost its vote, no plan can give it
-/// back.
+/// In a cluster of two nodes the council is one node. After that node has lost its vote, no plan
+/// can restore the vote.
 #[test]
 fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
     let mut cluster = Cluster::start(2, &[]);
@@ -395,7 +398,7 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
     assert!(!done.contains("lost nodes") && !done.contains("NEW"), "none is lost: {done}");
     assert!(!done.contains("plan"), "there is nothing to plan: {done}");
     cluster.up(0);
-    (0..2).for_each(|node| goes_by(&cluster, node, RECOVERED));
+    (0..2).for_each(|node| wait_for_epoch(&cluster, node, RECOVERED));
     cluster.settled();
     for told in statuses(&cluster, 0) {
         assert!(!told.contains("vote"), "{told}");
@@ -429,8 +432,8 @@ fn directories_of_three_are_copied_with_a_plan_after_each() {
         assert!(!statuses(&cluster, node)[0].contains("no vote"));
     }
     assert!(token(&cluster, &["create", "--name", "after"]).status.success());
-    // If two nodes lose their votes with no plan in between, no majority is left: the recovery runs
-    // on the node that still votes.
+    // If two nodes lose their votes with no plan in between, no majority is left. The recovery then
+    // runs on the node that still has a vote.
     copied(&mut cluster, 1);
     copied(&mut cluster, 2);
     let [told, _] = statuses(&cluster, 1);
@@ -440,7 +443,7 @@ fn directories_of_three_are_copied_with_a_plan_after_each() {
     assert!(!done.contains("lost nodes") && !done.contains("NEW"), "none is lost: {done}");
     assert!(done.contains("\n  kvorum cluster plan\n  kvorum cluster apply PLAN"), "{done}");
     cluster.up(0);
-    (0..3).for_each(|node| goes_by(&cluster, node, RECOVERED));
+    (0..3).for_each(|node| wait_for_epoch(&cluster, node, RECOVERED));
     moved(&cluster, 0, &[]);
     assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0", "n1", "n2"]));
     assert!(!statuses(&cluster, 0)[0].contains("no vote"));

@@ -1,15 +1,16 @@
-//! Data directories of earlier releases, which this release opens: `tests/fixtures/VERSION/` has
-//! those of a lone node (`lone`) and of a cluster (`n0` to `n2`), with values, counters, deleted
-//! and expired keys, times to live, ETags, quotas and tokens. One half is in tables, the other half
-//! in the log of killed nodes.
+//! Data directories of earlier releases, which this release must open. `tests/fixtures/VERSION/`
+//! has the directories of a single node (`lone`) and of a cluster (`n0` to `n2`), with values,
+//! counters, deleted and expired keys, times to live, ETags, quotas and tokens. Half of the data is
+//! in tables, and the other half in the log of killed nodes.
 //!
-//! Each release adds its `tests/fixtures/VERSION/`, with data directories that it has written:
+//! Each release adds its `tests/fixtures/VERSION/`, with data directories that this command makes
+//! it write:
 //!
 //! ```text
 //! KVORUM_WRITE_FIXTURES=1 cargo test --test node releases
 //! ```
 //!
-//! The log is stored without the zeros at its end; `expected.json` has the lengths.
+//! The log is stored without the zeros at its end; `expected.json` has the original lengths.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,53 +25,53 @@ use crate::process::{Node, kvorum, kvorum_at, wait_until};
 use crate::tokens::{ADMIN, Files, bearer, memberships};
 use kit::raw::{Client, Response};
 
-/// The time at which fixtures are written, in seconds since 1970: 2026-01-01. Directories of the
-/// past are read on each machine whose clock is not behind that.
+/// The time at which fixtures are written, in seconds since 1970: 2026-01-01. A machine reads the
+/// fixtures if its clock is not behind this time.
 const WRITTEN: u64 = 1_767_225_600;
 
-/// The longest time to live, in days: the keys that have it expire at the end of 2035.
+/// The longest time to live, in days: keys with it expire at the end of 2035.
 const FAR_DAYS: u64 = 3650;
 
-/// Values that are written, and those among them that are overwritten.
+/// Number of written values, and number of overwritten values among them.
 const VALUES: usize = 15;
 const OVERWRITTEN: usize = 5;
 
-/// Deleted keys.
+/// Number of deleted keys.
 const DELETED: usize = 3;
 
-/// Keys that exist, by their kind: values, an empty one, one in bytes that are not text, a counter,
-/// two with a time to live, a conditional one, and those of the full prefix.
+/// Number of existing keys of all kinds: values, an empty value, a key that is not text, a counter,
+/// two keys with a time to live, a conditional write, and the keys of the full prefix.
 const KEYS: usize = VALUES + 6 + FULL;
 
-/// Values below the prefix `full/`, whose quota they use up.
+/// Number of values below the prefix `full/`, whose quota they use up, and the value of each.
 const FULL: usize = 4;
 const FULL_VALUE: [u8; 1024] = [b'q'; 1024];
 
-/// Facts about a fixture that only the release that wrote the fixture can tell.
+/// Facts that only the release that wrote a fixture can provide.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Expected {
-    /// The answers of the lone node and those of the cluster.
+    /// The answers of the single node and of the cluster.
     of: BTreeMap<String, Told>,
     /// The length of each file of each directory.
     lengths: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// Answers to the clients of the release, as far as later requests depend on them.
+/// Answers to the clients of the writing release on which later requests depend.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Told {
     /// The ETag of the key `conditional`.
     etag: String,
-    /// The token that reads the values.
+    /// The text of the token that may read the values.
     reader: String,
-    /// The token that was revoked.
+    /// The text of the revoked token.
     revoked: String,
 }
 
-/// A client of a lone node or of a cluster.
+/// A client of a single node or of a cluster.
 struct User<'a> {
     at: SocketAddr,
     token: &'a str,
-    /// Parameters by which all replicas answer.
+    /// Query parameters that require all replicas to answer.
     all: &'static str,
 }
 
@@ -86,7 +87,7 @@ impl User<'_> {
         client.response()
     }
 
-    /// Writes, which must succeed; returns the answer.
+    /// Sends a write, which must succeed; returns the answer.
     fn write(&self, method: &str, query: &str, header: &str, body: &[u8]) -> Response {
         let answer = self.ask(method, &format!("/v0/entity?id={query}"), header, body);
         let said = String::from_utf8_lossy(&answer.body()).into_owned();
@@ -118,7 +119,7 @@ impl User<'_> {
     }
 }
 
-/// Writes the half that is in tables.
+/// Writes the half of the data that is in tables.
 fn write_first(user: &User<'_>, files: &Files) -> Told {
     (0..VALUES).for_each(|n| user.put(&format!("value/{n:02}"), b"first"));
     (0..DELETED).for_each(|n| user.put(&format!("deleted/{n}"), b"to be deleted"));
@@ -141,7 +142,7 @@ fn write_first(user: &User<'_>, files: &Files) -> Told {
     Told { etag: String::new(), reader, revoked }
 }
 
-/// Writes the half that is in the log.
+/// Writes the half of the data that is in the log.
 fn write_second(user: &User<'_>, told: &mut Told) {
     (0..OVERWRITTEN).for_each(|n| user.put(&format!("value/{n:02}"), b"second"));
     for n in 0..DELETED {
@@ -155,7 +156,7 @@ fn write_second(user: &User<'_>, told: &mut Told) {
     written.header("etag").unwrap().clone_into(&mut told.etag);
 }
 
-/// Asserts that all of this is there, and nothing else.
+/// Asserts that all written data exists, and no other data.
 fn check(user: &User<'_>, told: &Told) {
     for n in 0..VALUES {
         let value: &[u8] = if n < OVERWRITTEN { b"second" } else { b"first" };
@@ -192,7 +193,7 @@ fn check(user: &User<'_>, told: &Told) {
     assert_eq!(as_token(&told.revoked, "GET", "value/00"), 401);
 }
 
-/// Asserts that a store of an earlier release goes on as one of this release.
+/// Asserts that the store of an earlier release accepts writes of this release.
 fn check_that_it_goes_on(user: &User<'_>) {
     assert_eq!(user.write("POST", "counter&add=-2", "", b"").body(), b"40");
     assert_eq!(user.write("POST", "counter&add=2", "", b"").body(), b"42");
@@ -206,7 +207,7 @@ fn fixtures() -> PathBuf {
 }
 
 /// Copies a data directory into the fixture, without the zeros at the ends of its files; returns
-/// the files' lengths.
+/// the original lengths of the files.
 fn save(data: &Path, fixture: &Path) -> BTreeMap<String, u64> {
     fs::create_dir_all(fixture).unwrap();
     let mut lengths = BTreeMap::new();
@@ -221,7 +222,7 @@ fn save(data: &Path, fixture: &Path) -> BTreeMap<String, u64> {
     lengths
 }
 
-/// Creates the data directory as its release left it.
+/// Creates a data directory from a fixture, as the earlier release left it.
 fn restore(fixture: &Path, lengths: &BTreeMap<String, u64>, data: &Path) {
     fs::create_dir_all(data).unwrap();
     for (name, length) in lengths {
@@ -230,7 +231,7 @@ fn restore(fixture: &Path, lengths: &BTreeMap<String, u64>, data: &Path) {
     }
 }
 
-/// Returns the settings of the lone node.
+/// Returns the settings of the single node.
 fn lone_args(files: &Files) -> Vec<String> {
     let mut args = files.args();
     args.truncate(3);
@@ -249,7 +250,7 @@ fn cluster_user(cluster: &Cluster, node: usize) -> User<'static> {
     User { at: cluster.address(node), token: ADMIN, all: "&ack=3&from=3" }
 }
 
-/// Waits until all nodes are members, as each of them sees it.
+/// Waits until each node reports that all nodes are members.
 fn settle(cluster: &Cluster, files: &Files) {
     for node in 0..3 {
         let at = cluster.address(node);
@@ -282,11 +283,11 @@ fn directories_of_this_release_are_written_on_request() {
     expected.of.insert("lone".to_owned(), told);
 
     let mut cluster = Cluster::made(3, &strings(&files.args()));
-    (0..3).for_each(|node| cluster.up_by(node, command()));
+    (0..3).for_each(|node| cluster.start_by(node, command()));
     settle(&cluster, &files);
     let mut told = write_first(&cluster_user(&cluster, 0), &files);
     (0..3).for_each(|node| cluster.stop(node));
-    (0..3).for_each(|node| cluster.up_by(node, command()));
+    (0..3).for_each(|node| cluster.start_by(node, command()));
     settle(&cluster, &files);
     write_second(&cluster_user(&cluster, 1), &mut told);
     check(&cluster_user(&cluster, 2), &told);
@@ -301,7 +302,7 @@ fn directories_of_this_release_are_written_on_request() {
     fs::write(fixture.join("expected.json"), expected).unwrap();
 }
 
-/// Returns the fixture of each release.
+/// Returns the directory and the expected answers of each release's fixture.
 fn each_release() -> Vec<(PathBuf, Expected)> {
     let releases = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());
     let read = |path: PathBuf| {

@@ -1,4 +1,4 @@
-//! Outcomes remembered for idempotency keys, while the partitions of their keys move.
+//! Outcomes that nodes remember for idempotency keys, after partitions move and disks are replaced.
 
 use std::fs;
 
@@ -7,13 +7,13 @@ use kit::raw::{Client, Response};
 use crate::changes::Joiner;
 use crate::cluster::Cluster;
 use crate::conditional::ask;
-use crate::moves::{goes_by, moved, text};
+use crate::moves::{moved, text, wait_for_epoch};
 use crate::process::wait_until;
 use crate::rollback::copy;
 
 const KEYS: usize = 40;
 
-/// An answer to an addition: status, sum and ETag.
+/// An answer to an addition: status, body with the sum, and ETag.
 type Answer = (u16, Vec<u8>, Option<String>);
 
 fn answer(response: &Response) -> Answer {
@@ -25,19 +25,19 @@ fn add(client: &mut Client, number: usize, word: &str) -> Response {
     add_with(client, number, word, "")
 }
 
-/// As [`add`], with more parameters.
+/// Like [`add`], with the further query parameters `more`.
 fn add_with(client: &mut Client, number: usize, word: &str, more: &str) -> Response {
     let header = format!("Idempotency-Key: {word}-{number}\r\n");
     ask(client, "POST", &format!("id=n{number}&add=5{more}"), &header, "")
 }
 
-/// Adds 5 to each counter, then overwrites it with 100, so that the keys no longer have the
-/// outcomes of the additions; returns the answers to the additions.
+/// Adds 5 to each counter, and then overwrites it with 100, so that the counter's record no longer
+/// has the outcome of the addition. Returns the answers to the additions.
 fn count(client: &mut Client) -> Vec<Answer> {
     count_with(client, "")
 }
 
-/// As [`count`], with more parameters for the additions.
+/// Like [`count`], with the further query parameters `more` for the additions.
 fn count_with(client: &mut Client, more: &str) -> Vec<Answer> {
     let count = |number| {
         let first = add_with(client, number, "first", more);
@@ -66,15 +66,15 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
     }
 }
 
-/// Replaces two of three disks, one after the other. A node counts as rebuilt only after the other
+/// Replaces two of three disks, one after another. A node counts as rebuilt only after the other
 /// nodes have sent it the outcomes that they remember.
 #[test]
 fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
-    // All replicas must acknowledge. Otherwise a replica might have missed a write on a busy
-    // machine. After the loss of a disk that stored the write, no other node could tell that a
-    // majority had it.
+    // All replicas must acknowledge. Otherwise a replica might miss a write on a busy machine. If
+    // the disk of a replica with the write were then lost, no node could tell that a majority had
+    // it.
     let firsts = count_with(&mut cluster.client(0), "&ack=3");
     for node in [2, 0] {
         cluster.stop(node);
@@ -97,7 +97,7 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
         );
         assert_eq!(new.status, 201, "{number}: {}", text(&new.body()));
     }
-    // Without the node that kept its disk, the two rebuilt nodes know all outcomes.
+    // Without the node that kept its disk, the two rebuilt nodes must know all outcomes.
     cluster.kill(1);
     is_told(&mut cluster.client(2), &firsts);
     // The outcomes are durable.
@@ -109,7 +109,7 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
 }
 
 /// n1 restarts after it has accepted the additions, and then accepts records that still name them.
-/// n0 and n1 must go on to name one ballot, because n2 missed the additions.
+/// n0 and n1 must continue to name one ballot, because n2 missed the additions.
 #[test]
 fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
     let mut cluster = Cluster::start(3, &[]);
@@ -132,8 +132,9 @@ fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
     is_told(&mut client, &firsts);
 }
 
-/// Replaces the disk of n0, then restores an older copy of n2, which remembers n0's former disk. n0
-/// has been rebuilt since, and is not rebuilt again beside n2: two such nodes would both forget.
+/// Replaces the disk of n0, and then restores an older copy of n2, which remembers n0's former
+/// disk. n0 has been rebuilt since, and must not be rebuilt again together with n2: both nodes
+/// would forget.
 #[test]
 fn an_older_copy_of_a_directory_makes_no_other_node_forget() {
     let mut cluster = Cluster::start(3, &[]);
@@ -148,7 +149,7 @@ fn an_older_copy_of_a_directory_makes_no_other_node_forget() {
     cluster.wipe(0);
     cluster.up(0);
     cluster.settled();
-    // After this start n0 knows of its rebuild only what is on its disk.
+    // After this restart n0 knows about its rebuild only from its disk.
     cluster.stop(0);
     cluster.up(0);
     cluster.settled();
@@ -168,8 +169,8 @@ fn an_older_copy_of_a_directory_makes_no_other_node_forget() {
     assert!(!log.contains("rebuild started"), "{log}");
 }
 
-/// Two of three replicas are new, and have received the outcomes that the third one remembers. The
-/// third replica was the leader of some keys, and dies.
+/// Two of three replicas are new, and have received the outcomes that the third replica remembers.
+/// The third replica, which was the leader of some keys, is killed.
 #[test]
 fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     let mut cluster = Cluster::start(1, &["--replicas", "3"]);
@@ -178,7 +179,7 @@ fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     let starts = joiners.each_ref().map(|joiner| joiner.asks(&cluster));
     let epoch = moved(&cluster, 0, &["--add", "d", "--add", "e"]);
     let [d, e] = starts.map(|starts| starts.join().unwrap());
-    goes_by(&cluster, 0, epoch);
+    wait_for_epoch(&cluster, 0, epoch);
     is_told(&mut d.client(), &firsts);
     is_done(&mut e.client(), "second", "105");
     cluster.kill(0);
@@ -196,8 +197,8 @@ fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     is_done(&mut e.client(), "fourth", "115");
 }
 
-/// The first node of the cluster restarts after the cluster has grown. No disk was lost, so no
-/// outcome is in doubt.
+/// The first node of the cluster restarts after the cluster has grown. No disk was lost, so all
+/// outcomes are still known.
 #[test]
 fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
     let mut cluster = Cluster::start(1, &["--replicas", "3"]);
@@ -206,7 +207,7 @@ fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
     let starts = joiners.each_ref().map(|joiner| joiner.asks(&cluster));
     let epoch = moved(&cluster, 0, &["--add", "d", "--add", "e"]);
     let [d, _e] = starts.map(|starts| starts.join().unwrap());
-    goes_by(&cluster, 0, epoch);
+    wait_for_epoch(&cluster, 0, epoch);
     cluster.kill(0);
     cluster.up(0);
     wait_until("it serves", || add(&mut cluster.client(0), 0, "second").status == 200);
@@ -220,8 +221,8 @@ fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
     is_told(&mut cluster.client(0), &firsts);
 }
 
-/// A majority did the write while the third replica was down, and the key has since forgotten the
-/// write. A repeat that asks for all three replicas is answered as the first time.
+/// A majority applied the write while the third replica was down, and the key's record has since
+/// lost the outcome. A repeat that requires all three replicas gets the first answer.
 #[test]
 fn a_repeat_that_asks_for_more_replicas_than_did_the_write_is_answered_as_the_first_time() {
     let mut cluster = Cluster::start(3, &[]);
@@ -241,7 +242,7 @@ fn a_repeat_that_asks_for_more_replicas_than_did_the_write_is_answered_as_the_fi
             assert_eq!(answer(&again), first, "{node} {more}: {}", text(&again.body()));
         }
     }
-    // A plain deletion follows: its holders are those that the receipt names.
+    // A plain deletion follows; the receipt of a repeat must still name all holders.
     assert_eq!(ask(&mut cluster.client(0), "DELETE", "id=n1&ack=3", "", "").status, 202);
     for node in [0, 1, 2] {
         let again = add_with(&mut cluster.client(node), 1, "first", "&ack=3&receipt=true");

@@ -1,4 +1,4 @@
-//! Repair rounds through a node's interfaces: `/admin/repair`, `kvorum repair`, the settings.
+//! Repair rounds through a node's interfaces: `/admin/repair`, `kvorum repair`, and the settings.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use crate::process::{Node, kvorum, run, wait_until};
 /// Number of a cluster's keys.
 const KEYS: usize = 50;
 
-/// Settings of nodes that start no rounds by themselves.
+/// Settings of nodes that start no incremental rounds by themselves.
 const BY_HAND: [&str; 2] = ["--repair-interval", "off"];
 
 /// Requests a round; returns its number.
@@ -35,7 +35,7 @@ fn rounds(client: &mut Client) -> Value {
     serde_json::from_slice(&told.body()).unwrap()
 }
 
-/// Waits until round `number` or a later one has ended; returns the report of the last round.
+/// Waits until round `number` or a later one has ended; returns the report of the last ended round.
 fn ended(client: &mut Client, number: u64) -> Value {
     let mut last = Value::Null;
     wait_until("the end of a round", || {
@@ -45,13 +45,13 @@ fn ended(client: &mut Client, number: u64) -> Value {
     last
 }
 
-/// Runs `kvorum repair --wait` at a node.
+/// Runs `kvorum repair --wait` with `args` against a node.
 fn repair(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     let url = format!("http://{}", cluster.address(node));
     run(&[&["repair", "--wait", "--url", &url], args].concat())
 }
 
-/// Returns the stderr of a command without its progress, which depends on the machine's speed.
+/// Returns the stderr of a command without progress lines, which depend on the machine's speed.
 fn errors(output: &Output) -> String {
     let is_progress = |line: &&str| line.contains("waiting ") || line.contains(" records compared");
     text(&output.stderr).lines().filter(|line| !is_progress(line)).collect()
@@ -61,13 +61,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Starts a cluster in which each node holds all keys.
+/// Starts a cluster in which each node stores all keys.
 fn whole(args: &[&str]) -> Cluster {
     let cluster = Cluster::start(3, &[&BY_HAND, args].concat());
     cluster.settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
-        // The values are so long that they take several blocks.
+        // The values are so long that they fill several blocks.
         let value = format!("{number:05000}");
         let put = client.put(&format!("{}&ack=3&from=3", key(number)), value.as_bytes());
         assert_eq!(put.status, 201);
@@ -75,9 +75,9 @@ fn whole(args: &[&str]) -> Cluster {
     cluster
 }
 
-/// Stores records that only this node holds, which is down: as if it had received writes that no
-/// other replica got, and their coordinators were gone.
-fn holds_alone(cluster: &Cluster, node: usize) {
+/// Stores new records in one node, which is down, as if it had received writes that no other
+/// replica received and whose coordinators are gone.
+fn write_to_one_node(cluster: &Cluster, node: usize) {
     let disk = Arc::new(RealDisk::open(&cluster.data(node)).unwrap());
     let db = Db::open(disk, Options::default()).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
@@ -90,7 +90,7 @@ fn holds_alone(cluster: &Cluster, node: usize) {
     db.close().unwrap();
 }
 
-fn holds_new(cluster: &Cluster, node: usize) -> usize {
+fn count_new(cluster: &Cluster, node: usize) -> usize {
     cluster.local(node).iter().filter(|item| item.ends_with(b"\nnew")).count()
 }
 
@@ -129,9 +129,9 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
     assert!(other["repair"]["last"].is_null(), "it drove none: {other}");
 }
 
-/// Uses the shortest permitted interval, 10 s.
+/// The interval is the shortest that is permitted.
 #[test]
-fn full_rounds_alone_begin_by_themselves() {
+fn full_rounds_start_at_their_own_interval() {
     let cluster = Cluster::start(2, &[&BY_HAND[..], &["--repair-full-interval", "10s"]].concat());
     cluster.settled();
     wait_until("a full round that nobody asked for", || {
@@ -140,7 +140,7 @@ fn full_rounds_alone_begin_by_themselves() {
 }
 
 #[test]
-fn the_command_waits_and_says_what_came_of_it() {
+fn the_repair_command_waits_and_prints_the_result() {
     let cluster = whole(&[]);
     let url = format!("http://{}", cluster.address(1));
     let asked = run(&["repair", "--url", &url]);
@@ -163,8 +163,8 @@ fn the_command_waits_and_says_what_came_of_it() {
     assert_eq!(text(&done.stdout).lines().count(), 1);
 }
 
-/// After a round a replica refuses writes of older records, even of records that it holds. Reads
-/// that ask more replicas than a key has copies must succeed nevertheless.
+/// After a round a replica refuses writes of older records, even of records that it already has.
+/// Reads from more replicas than a key has copies must succeed nevertheless.
 #[test]
 fn keys_are_read_from_more_replicas_than_they_have_copies_after_a_round() {
     let cluster = Cluster::start(5, &BY_HAND);
@@ -182,29 +182,29 @@ fn keys_are_read_from_more_replicas_than_they_have_copies_after_a_round() {
 }
 
 #[test]
-fn what_no_hint_and_no_read_reaches_is_brought() {
+fn a_full_round_copies_records_that_only_one_replica_has() {
     let mut cluster = whole(&[]);
     cluster.stop(2);
-    holds_alone(&cluster, 2);
+    write_to_one_node(&cluster, 2);
     cluster.up(2);
     cluster.settled();
-    assert_eq!((holds_new(&cluster, 1), holds_new(&cluster, 2)), (0, KEYS));
+    assert_eq!((count_new(&cluster, 1), count_new(&cluster, 2)), (0, KEYS));
     // Repeats, because a round leaves writes of the last seconds to hints and to the next round.
     wait_until("a round that compares all of it", || {
         let done = repair(&cluster, 1, &["--full", "--json"]);
         let round: Value = serde_json::from_slice(&done.stdout).unwrap();
         assert_eq!((done.status.code(), &round["failed"]), (Some(0), &0.into()), "{round}");
         assert_eq!(round["differing"], round["repaired"], "{round}");
-        holds_new(&cluster, 1) == KEYS
+        count_new(&cluster, 1) == KEYS
     });
     let told = &cluster.status(1)["repair"];
     assert_eq!(told["repaired_keys"].as_u64(), Some(KEYS as u64), "{told}");
-    assert_eq!((holds_new(&cluster, 0), holds_new(&cluster, 2)), (KEYS, KEYS));
+    assert_eq!((count_new(&cluster, 0), count_new(&cluster, 2)), (KEYS, KEYS));
     let done = repair(&cluster, 0, &["--full"]);
     assert!(text(&done.stdout).contains("keys: none differed"), "{}", text(&done.stdout));
 }
 
-/// Flips bytes in the first block of each table of a node that is down.
+/// Inverts bytes in the first block of each table of a node that is down.
 fn rot(cluster: &Cluster, node: usize) {
     let mut tables = 0;
     for file in fs::read_dir(cluster.data(node)).unwrap().flatten() {
@@ -218,8 +218,8 @@ fn rot(cluster: &Cluster, node: usize) {
     assert!(tables > 0, "its store is in tables");
 }
 
-/// Damages the tables of the second node, then runs a full round; returns the command's output.
-fn repair_of_rot(cluster: &mut Cluster) -> Output {
+/// Damages the tables of the second node, and then runs a full round; returns the command's output.
+fn repair_damage(cluster: &mut Cluster) -> Output {
     cluster.stop(1);
     rot(cluster, 1);
     cluster.up(1);
@@ -228,9 +228,9 @@ fn repair_of_rot(cluster: &mut Cluster) -> Output {
 }
 
 #[test]
-fn what_rotted_on_one_node_is_healed_from_the_others() {
+fn damage_on_one_node_is_healed_from_other_replicas() {
     let mut cluster = whole(&[]);
-    let done = repair_of_rot(&mut cluster);
+    let done = repair_damage(&mut cluster);
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(0), "{said}");
     assert!(said.contains("damaged ranges of keys: 1 found, 1 healed"), "{said}");
@@ -241,7 +241,7 @@ fn what_rotted_on_one_node_is_healed_from_the_others() {
 }
 
 #[test]
-fn several_ask_at_once_and_all_are_answered() {
+fn concurrent_repair_requests_are_all_answered() {
     let cluster = whole(&[]);
     let mut clients: Vec<_> = (0..4).map(|at| cluster.client(at % 2)).collect();
     let request = "POST /admin/repair?full=true HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -253,7 +253,7 @@ fn several_ask_at_once_and_all_are_answered() {
         let number: Value = serde_json::from_slice(&asked.body()).unwrap();
         numbers.push(number["number"].as_u64().unwrap());
     }
-    // Each node drives two rounds at most: the round that had begun, and the next one.
+    // Each node coordinates at most two rounds: the round that had begun, and the next one.
     assert!(numbers.iter().all(|number| (1..=2).contains(number)), "{numbers:?}");
     for (client, number) in clients.iter_mut().zip(&numbers) {
         let last = ended(client, *number);
@@ -267,7 +267,7 @@ fn several_ask_at_once_and_all_are_answered() {
 }
 
 #[test]
-fn a_node_that_stops_meanwhile_is_named() {
+fn a_round_names_a_node_that_stopped_during_it() {
     let mut cluster = whole(&[]);
     let mut client = cluster.client(0);
     cluster.signal(2, Signal::STOP);
@@ -312,7 +312,7 @@ fn one_node_alone_has_nothing_to_compare_with() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_repair_requests_are_refused() {
     let cluster = Cluster::start(2, &BY_HAND);
     let mut client = cluster.client(0);
     for (query, named) in [
@@ -332,7 +332,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn strangers_start_no_round() {
+fn a_repair_without_the_admin_token_is_refused() {
     const TOKEN: &str = "sixteen letters!";
     let mut command = kvorum();
     command.env("KVORUM_ADMIN_TOKEN", TOKEN);
@@ -409,10 +409,10 @@ fn damage_that_was_not_healed_is_not_forgotten() {
     assert_eq!(next.status.code(), Some(1), "{}", text(&next.stdout));
 }
 
-/// Once all nodes are proven to hold the same data, the space of deleted data is freed, even if a
-/// node was down during the deletes. No deleted key reappears.
+/// After all nodes are proven to have the same data, compactions free the space of deleted data,
+/// even if a node was down during the deletes. No deleted key reappears.
 #[test]
-fn what_was_deleted_is_purged_once_that_is_proven() {
+fn tombstones_are_purged_once_all_replicas_are_proven_equal() {
     let mut cluster = whole(&[]);
     cluster.stop(2);
     let mut client = cluster.client(0);
@@ -428,7 +428,7 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     assert!(sealed >= Some(deleted) && ready < sealed, "all are sealed, none is ready: {far}");
     cluster.up(2);
     cluster.settled();
-    // One round is enough, no matter how soon it is requested.
+    // A single round must be enough, however soon it is requested.
     let done = repair(&cluster, 0, &["--json"]);
     let round: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!((&round["proven"], &round["equal"]), (&true.into(), &true.into()), "{round}");
@@ -455,16 +455,16 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     }
 }
 
-/// Damaged records without another copy are given up, so that the other keys of their block do not
-/// stay unreadable. They are not reported as healed.
+/// Damaged records without another copy are discarded, so that the other keys of their block become
+/// readable again. The round must not report them as healed.
 #[test]
-fn what_rotted_where_there_is_no_other_copy_is_named() {
+fn damaged_keys_without_another_copy_are_named() {
     let mut cluster = whole(&[]);
     for number in 0..KEYS {
         let put = cluster.client(0).put(&format!("/v0/entity?id=z{number}&ack=1&from=1"), b"v");
         assert_eq!(put.status, 201);
     }
-    let done = repair_of_rot(&mut cluster);
+    let done = repair_damage(&mut cluster);
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(1), "{said}");
     assert!(said.contains("damaged ranges of keys: 1 found, 0 healed\n"), "{said}");
@@ -473,14 +473,14 @@ fn what_rotted_where_there_is_no_other_copy_is_named() {
     assert!(named.contains("from=1") && named.contains("from a backup or from clients"), "{said}");
     let metrics = text(&cluster.client(0).get("/metrics").body());
     assert!(metrics.lines().any(|line| line == "kvorum_unhealed_ranges 1"), "{metrics}");
-    // Keys that have other copies are readable again.
+    // Keys that have other copies must be readable again.
     let held = cluster.local(1);
     assert_eq!(held.iter().filter(|item| item.starts_with(b"key")).count(), KEYS);
     let again = repair(&cluster, 0, &["--full"]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stdout));
 }
 
-/// The round waits for a node that does not answer. The command reports that even without a
+/// The round waits for a node that does not answer. The command must report that even without a
 /// terminal.
 #[test]
 fn a_command_that_waits_says_so_and_names_what_it_waits_for() {

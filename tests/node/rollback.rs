@@ -1,5 +1,5 @@
-//! A node whose data directory was replaced by an older copy, or that runs beside a copy of its
-//! directory.
+//! A node whose data directory was replaced by an older copy, or that runs beside a process on a
+//! copy of its directory.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +19,8 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Overwrites the files of a directory with those of a copy, as restoring a file system's snapshot
-/// does: inodes and creation times stay.
+/// Overwrites the files of a directory with the files of a copy. Like the restore of a file
+/// system's snapshot, this keeps inodes and creation times.
 fn put_back_in_place(copy: &Path, data: &Path) {
     let exists = |name: &std::ffi::OsStr| copy.join(name).exists();
     for entry in fs::read_dir(data).unwrap() {
@@ -36,10 +36,9 @@ fn put_back_in_place(copy: &Path, data: &Path) {
     }
 }
 
-/// Prepares three nodes: all have old values, then n0 is stopped and copied to `aside`. After that
-/// n2 is down, and n0 and n1 alone have acknowledged newer values, deletes and new keys. Stops n0
-/// at the end.
-fn aged(cluster: &mut Cluster, aside: &Path) {
+/// Prepares three nodes. All have old values when n0 is stopped and copied to `aside`. Then n2 is
+/// down, while n0 and n1 acknowledge newer values, deletes and new keys. Finally n0 is stopped.
+fn make_outdated_copy(cluster: &mut Cluster, aside: &Path) {
     let mut client = cluster.client(1);
     for number in 0..2 * KEYS {
         let target = format!("{}&ack=3&from=3", key(number));
@@ -59,8 +58,8 @@ fn aged(cluster: &mut Cluster, aside: &Path) {
     cluster.stop(0);
 }
 
-/// Repeats a write until it is acknowledged with `status`: on a busy machine that may take longer
-/// than a short deadline.
+/// Repeats a write until it is acknowledged with `status`. On a busy machine an acknowledgment may
+/// take longer than a short deadline.
 fn until(status: u16, mut write: impl FnMut() -> u16) {
     wait_until("the write", || match write() {
         503 | 504 => false,
@@ -71,18 +70,18 @@ fn until(status: u16, mut write: impl FnMut() -> u16) {
     });
 }
 
-/// Waits until n0 has answered correctly for all keys.
+/// Waits until n0 answers correctly for all keys.
 fn wait_until_all_right(cluster: &Cluster) {
     wait_until("answers for all keys", || right(cluster, 0) == 3 * KEYS);
 }
 
 /// Reads all keys; asserts that each answer is correct or an error, and returns the number of
-/// correct ones.
+/// correct answers.
 fn right(cluster: &Cluster, node: usize) -> usize {
     some_right(cluster, node, 1)
 }
 
-/// As [`right`], for every `step`-th key.
+/// Like [`right`], but only for every `step`-th key.
 fn some_right(cluster: &Cluster, node: usize, step: usize) -> usize {
     let mut client = cluster.client(node);
     let mut answered = 0;
@@ -106,11 +105,11 @@ fn an_older_copy_of_a_directory_is_not_authoritative_until_all_others_were_heard
     let mut cluster = Cluster::start(3, &["--deadline", "300ms"]);
     cluster.settled();
     let aside = tempfile::tempdir().unwrap();
-    aged(&mut cluster, aside.path());
+    make_outdated_copy(&mut cluster, aside.path());
     let data = cluster.data(0);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(aside.path(), &data).unwrap();
-    // Stops the only other node that has newer data.
+    // Suspends the only other node with newer data.
     cluster.signal(1, Signal::STOP);
     cluster.up(2);
     cluster.up(0);
@@ -135,7 +134,7 @@ fn a_file_system_that_was_put_back_is_noticed_by_what_the_others_were_told() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     let aside = tempfile::tempdir().unwrap();
-    aged(&mut cluster, aside.path());
+    make_outdated_copy(&mut cluster, aside.path());
     put_back_in_place(aside.path(), &cluster.data(0));
     cluster.up(2);
     cluster.up(0);
@@ -159,7 +158,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     copy(&cluster.data(0), &copied);
     let twin = cluster.twin(0, aside);
     wait_until("the older one's end", || {
-        // The node notices its twin when a request makes it ask the other nodes.
+        // The node detects its twin when a request makes it ask the other nodes.
         cluster.client(0).get(&key(0));
         cluster.client(0).get("/readyz").status == 503
     });
@@ -178,7 +177,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     cluster.stop(0);
     cluster.up(0);
     // The original lacks the writes that its twin acknowledged. After its start it verifies its
-    // data, and gets them.
+    // data, and receives these writes.
     cluster.settled();
     cluster.signal(2, Signal::STOP);
     let got = cluster.client(0).get(&key(1));
@@ -186,8 +185,8 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     cluster.signal(2, Signal::CONT);
 }
 
-/// A new directory accepts nothing up to the time when it was made plus `--max-clock-skew`, unless
-/// it is the first of its node's name. The round begins before that time.
+/// A new directory accepts nothing up to the time of its creation plus `--max-clock-skew`, unless
+/// its node is new. The round begins before that time.
 #[test]
 fn a_copy_from_the_beginning_of_a_cluster_brings_no_purged_deletion_back() {
     let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s", "--deadline", "1s"]);

@@ -1,5 +1,5 @@
-//! A node as a unit of systemd: its messages to `NOTIFY_SOCKET`. A socket of the test stands in for
-//! systemd's.
+//! A node as a systemd service: its messages to `NOTIFY_SOCKET`. The test provides the socket in
+//! place of systemd.
 
 use std::fs;
 use std::net::TcpStream;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, run, wait_until};
 
-/// The socket of a service manager.
+/// The notification socket of a service manager.
 struct Manager {
     socket: UnixDatagram,
     at: TempDir,
@@ -23,11 +23,11 @@ impl Manager {
     fn new() -> Self {
         let at = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(at.path().join("notify")).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self { socket, at }
     }
 
-    /// Returns a command that reports to this manager.
+    /// Returns a command that sends its notifications to this manager.
     fn command(&self) -> Command {
         let mut command = kvorum();
         command.env("NOTIFY_SOCKET", self.at.path().join("notify"));
@@ -44,7 +44,7 @@ impl Manager {
         Ok(String::from_utf8(bytes[..length].to_vec()).unwrap())
     }
 
-    /// Returns the next message that is not the watchdog's.
+    /// Returns the next message that is not a message of the watchdog.
     fn next(&self) -> String {
         loop {
             let told = self.told().expect("a message");
@@ -87,7 +87,7 @@ fn a_node_that_does_not_serve_is_not_ready() {
     assert!(manager.told().is_err(), "a node that could not start told something");
 }
 
-/// A node that waits for an operator must report that it is ready, or systemd would kill it.
+/// A node that waits for an operator must report that it is ready; otherwise systemd would kill it.
 #[test]
 fn a_node_that_asks_for_a_place_is_ready_to_be_asked() {
     let manager = Manager::new();
@@ -107,14 +107,14 @@ fn a_node_that_asks_for_a_place_is_ready_to_be_asked() {
     assert_eq!(node.0.wait().unwrap().code(), Some(0));
 }
 
-/// sd_notify(3): a name that begins with `@` is that of an abstract socket.
+/// sd_notify(3): a name that begins with `@` is the name of an abstract socket.
 #[test]
 fn a_manager_may_listen_at_an_abstract_socket() {
     let at = tempfile::tempdir().unwrap();
     let name = format!("kvorum-test{}", at.path().display());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let socket = UnixDatagram::bind_addr(&address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let manager = Manager { socket, at };
     let mut command = kvorum();
     command.env("NOTIFY_SOCKET", format!("@{name}"));
@@ -134,7 +134,7 @@ fn a_node_runs_on_without_its_service_manager() {
     assert!(log.contains("$NOTIFY_SOCKET cannot be told"), "{log}");
 }
 
-/// `systemctl reload` makes a node read the admin token's file and the certificates again.
+/// `systemctl reload` makes a node reload the admin token's file and the certificates.
 #[test]
 fn a_reload_ends_with_what_the_files_say() {
     let manager = Manager::new();
@@ -161,7 +161,7 @@ fn a_reload_ends_with_what_the_files_say() {
     assert!(accepts("the first admin token"));
     reload("the second admin token");
     assert!(accepts("the second admin token") && !accepts("the first admin token"));
-    // A token that is not valid is reported, and the previous one stays in use.
+    // An invalid token is reported, and the previous token stays in use.
     reload("short");
     assert!(accepts("the second admin token"));
     let log = node.stop_for_its_log();
@@ -179,7 +179,8 @@ impl Drop for Killed {
     }
 }
 
-/// Returns the name of the thread directory in `/proc` for the thread with this name.
+/// Returns the directory name in `/proc/PID/task` of the thread with this name; `None` if no thread
+/// has it.
 fn thread(node: &Node, name: &str) -> Option<String> {
     let tasks = fs::read_dir(node.proc("task")).unwrap().flatten();
     let mut named = tasks.filter(|task| {
@@ -188,7 +189,7 @@ fn thread(node: &Node, name: &str) -> Option<String> {
     named.next().map(|task| task.file_name().into_string().unwrap())
 }
 
-/// strace delays one of two event loops where it waits for events, and the other one runs on.
+/// strace delays one of two event loops while it waits for events; the other event loop continues.
 #[test]
 fn the_watchdog_is_told_nothing_while_a_loop_is_stuck() {
     const PERIOD: Duration = Duration::from_secs(4);
@@ -214,7 +215,7 @@ fn the_watchdog_is_told_nothing_while_a_loop_is_stuck() {
     wait_until("silence", || manager.told().is_err());
     assert!(TcpStream::connect(node.address).is_ok(), "the rest of the node lives");
     drop(strace);
-    manager.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert!(is_alive(), "a loop that turns again is no reason to be killed");
     drop(node);
 }

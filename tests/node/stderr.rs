@@ -1,4 +1,4 @@
-//! A log output that is closed, full or stalled: the node serves on and can be stopped.
+//! A log output that is closed, full or stalled: the node continues to serve, and can be stopped.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use rustix::process::Signal;
 
 use crate::process::{Node, wait_until};
 
-/// Number of lines, at least 1.5 MiB, that exceed the pipe and the node's buffer.
+/// Number of log lines that exceed the buffers of pipe and node; they have at least 1.5 MiB.
 pub(crate) const MANY: usize = 12_000;
 
-/// Number of requests in flight at once.
+/// Number of requests in flight at the same time.
 const WINDOW: usize = 200;
 
-/// Makes the node log `lines` lines. While one recording runs, each further request for one is
-/// refused and logged.
-pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
+/// Makes the node log `lines` lines: while one recording runs, the node refuses each further
+/// request for a recording, and logs the refusal.
+pub(crate) fn log_lines(node: SocketAddr, lines: usize) {
     let get = |seconds| {
         format!("GET /admin/profile?seconds={seconds} HTTP/1.1\r\nHost: localhost\r\n\r\n")
     };
@@ -26,7 +26,7 @@ pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
         let mut recorder = Client::connect(node);
         recorder.send(get(300));
         client.send(get(1));
-        // The node refuses this request with 409 unless it arrived before the recorder's.
+        // The node answers this request with 409, unless it arrived before the recorder's request.
         if client.response().status == 409 {
             break recorder;
         }
@@ -58,12 +58,12 @@ fn stops(node: Node) {
     assert_eq!(status.code(), Some(0), "{status}: {log}");
 }
 
-/// Starts a node, and fills its log with more lines than any buffer holds.
+/// Starts a node, and makes it log more lines than its buffers hold while nobody reads its stderr.
 fn stalled() -> (Node, ChildStderr) {
     let mut node = Node::start(&["--sync", "never"]);
     let stderr = node.take_stderr();
-    make_it_log(node.address, MANY);
-    // Connects only now, because the node closes a client that is silent for long.
+    log_lines(node.address, MANY);
+    // The client connects only now, because the node disconnects a client that is idle for long.
     let mut client = node.client();
     assert!(dropped(&mut client) > 0, "what has no room is counted");
     (node, stderr)
@@ -73,7 +73,7 @@ fn stalled() -> (Node, ChildStderr) {
 fn a_closed_stderr_ends_nothing() {
     let mut node = Node::start(&["--sync", "never"]);
     drop(node.take_stderr());
-    make_it_log(node.address, WINDOW);
+    log_lines(node.address, WINDOW);
     let mut client = node.client();
     wait_until("counting what nobody reads", || dropped(&mut client) >= WINDOW as u64);
     serves(&node);
@@ -85,7 +85,7 @@ fn a_full_stderr_ends_nothing() {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full", env!("CARGO_BIN_EXE_kvorum")]);
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &["--sync", "never"]);
-    make_it_log(node.address, WINDOW);
+    log_lines(node.address, WINDOW);
     let mut client = node.client();
     wait_until("counting what finds no room", || dropped(&mut client) >= WINDOW as u64);
     serves(&node);
@@ -101,7 +101,7 @@ fn a_stalled_stderr_holds_up_neither_requests_nor_the_end() {
 }
 
 #[test]
-fn what_was_dropped_is_said_when_somebody_reads_again() {
+fn the_number_of_dropped_lines_is_logged_once_stderr_is_read() {
     let (node, mut stderr) = stalled();
     let reader = std::thread::spawn(move || {
         let mut log = String::new();
@@ -120,8 +120,8 @@ fn what_was_dropped_is_said_when_somebody_reads_again() {
     assert!(log.lines().all(is_whole), "every line is whole: {log}");
 }
 
-/// A refused start prints its reason in one line on stderr. If nobody can read stderr, the exit
-/// code still tells.
+/// A refused start prints its reason in one line on stderr. If stderr can't be written, the exit
+/// code must still report the failure.
 #[test]
 fn a_refusal_that_nobody_reads_has_its_exit_code() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,6 @@
-//! Access control: every route with every kind of token, on one node; and tokens in a cluster,
-//! which all nodes know, whichever node is down. `--require-auth` makes loopback need tokens too.
+//! Access control: every route with every kind of token, on a single node; and tokens in a cluster,
+//! which all nodes know, whichever node is down. With `--require-auth`, requests from loopback need
+//! tokens too.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -15,15 +16,15 @@ use tempfile::TempDir;
 use crate::cluster::{Cluster, key};
 use crate::listing::LINES;
 use crate::moves::{cluster_command, layout, planned, text};
-use crate::process::{Node, PATIENCE, kvorum, kvorum_at, run, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, kvorum_at, run, wait_until};
 
-/// The token of `--admin-token-file`.
+/// The token in the file of `--admin-token-file`.
 pub(crate) const ADMIN: &str = "an admin token of this test";
 
-/// A token that was never created.
+/// A well-formed token that was never created.
 const WRONG: &str = "kvorum_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The files that nodes and commands are given.
+/// A directory with the files for flags of nodes and commands.
 pub(crate) struct Files(TempDir);
 
 impl Files {
@@ -54,13 +55,13 @@ impl Files {
         [&["--require-auth".to_owned()][..], &files].concat()
     }
 
-    /// Runs a command with the token in a file.
+    /// Runs a command with the token in the file `token`.
     pub(crate) fn run(&self, at: SocketAddr, token: &str, args: &[&str]) -> Output {
         let (url, file) = (format!("http://{at}"), self.path(token));
         run(&[args, &["--url", &url, "--token-file", file.to_str().unwrap()]].concat())
     }
 
-    /// Creates a token, and a file of its name that contains it.
+    /// Creates a token, and stores it in a file with the token's name; returns the token.
     pub(crate) fn create(&self, at: SocketAddr, name: &str, args: &[&str]) -> String {
         let made = self.run(at, "admin", &[&["token", "create", "--name", name], args].concat());
         assert!(made.status.success(), "{}", text(&made.stderr));
@@ -71,13 +72,14 @@ impl Files {
     }
 }
 
-/// Starts a lone node without a secret that requires tokens.
-pub(crate) fn lone(files: &Files) -> Node {
+/// Starts a single node that requires tokens, and has no cluster secret.
+pub(crate) fn single_node(files: &Files) -> Node {
     let admin = files.path("admin");
     Node::start(&["--require-auth", "--admin-token-file", admin.to_str().unwrap()])
 }
 
-/// Sends a request with a token, on a connection of its own; returns the head of the answer.
+/// Sends a request with the header lines `header` on a new connection; returns the head of the
+/// answer.
 fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response {
     let mut client = Client::connect(at);
     client.send(format!(
@@ -86,12 +88,12 @@ fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response
     client.head_response()
 }
 
-/// One or more spaces separate the scheme from the token, and the scheme's case does not matter
-/// (RFC 9110).
+/// One or more spaces separate the scheme from the token, and the case of the scheme does not
+/// matter (RFC 9110).
 #[test]
-fn spaces_before_a_token_are_none_of_it() {
+fn spaces_before_a_token_are_ignored() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let status = |header: &str| {
         let header = format!("Authorization: {header}\r\n");
         head_of(node.address, "GET", "/v0/entity?id=k", &header).status
@@ -113,8 +115,8 @@ pub(crate) fn status(at: SocketAddr, method: &str, target: &str, token: &str) ->
     head_of(at, method, target, &bearer(token)).status
 }
 
-/// Returns every route of the API's description, with its methods; the test of
-/// `src/http/openapi.rs` checks the description against the table.
+/// Returns every method and route of the API description. A test in `src/http/openapi.rs` compares
+/// the description with the routes.
 pub(crate) fn routes() -> Vec<(String, String)> {
     let text = include_str!("../../docs/reference/openapi.yaml");
     let (mut path, mut routes) = (String::new(), Vec::new());
@@ -132,7 +134,7 @@ pub(crate) fn routes() -> Vec<(String, String)> {
     routes
 }
 
-/// Returns a route's scope, and a target for requests that change nothing and end at once.
+/// Returns a route's scope, and a target for requests that change nothing and complete at once.
 pub(crate) fn scope(path: &str) -> (&'static str, String) {
     let (scope, query) = match path {
         "/" | "/healthz" | "/readyz" | "/ui" | "/v0/peer" => ("public", ""),
@@ -148,12 +150,12 @@ pub(crate) fn scope(path: &str) -> (&'static str, String) {
     (scope, if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
 }
 
-/// Row 39 of the reliability table: requests every route without a token, and with tokens that are
-/// wrong, expired, revoked or of another scope.
+/// Row 39 of docs/results/reliability.md: requests to every route without a token, and with tokens
+/// that are wrong, expired, revoked or of another scope.
 #[test]
 fn every_route_wants_a_token_that_is_good_for_it() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let at = node.address;
     let make = |name: &str, args: &[&str]| files.create(at, name, args);
     let expired = make("expired", &["--expires", "1s", "--for", "data,metrics,admin"]);
@@ -222,17 +224,17 @@ fn every_route_wants_a_token_that_is_good_for_it() {
     }
 }
 
-/// Returns headers that request a form of a range with a token.
+/// Returns the header lines of a request for the format `form` of a range, with a token.
 fn accept(form: &str, token: &str) -> String {
     format!("{}Accept: {form}\r\n", bearer(token))
 }
 
-/// In the forms of a range that need no start, an omitted bound does not widen the range beyond the
+/// In formats of a range that need no start, an omitted bound must not extend the range beyond the
 /// token's prefix.
 #[test]
 fn ranges_without_a_start_stay_within_the_prefix() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let at = node.address;
     let token = files.create(at, "users", &["--prefix", "users/"]);
     for form in [LINES, "application/vnd.kvorum.items"] {
@@ -264,11 +266,11 @@ fn ranges_without_a_start_stay_within_the_prefix() {
     }
 }
 
-/// A cursor grants no access, no matter which token it was given to.
+/// A cursor grants no access, whichever token was used to get it.
 #[test]
 fn a_cursor_leads_to_no_key_outside_the_prefix() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let at = node.address;
     let token = files.create(at, "users", &["--prefix", "users/"]);
     for key in ["a", "users/b", "users/c", "z"] {
@@ -301,7 +303,7 @@ fn a_cursor_leads_to_no_key_outside_the_prefix() {
 #[test]
 fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let at = node.address;
     let token = files.create(at, "users", &["--prefix", "users/"]);
     for (target, expected) in [
@@ -310,7 +312,7 @@ fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
         ("/v0/entity?id=users", 403),
         ("/v0/entity?id=Users/a", 403),
         ("/v0/entity?id=x&id=users/a", 400),
-        // A request that can't be parsed is not admitted, whatever its key.
+        // A request that can't be parsed is refused as such, whatever its key.
         ("/v0/entity?id=other&only_this_route=1", 400),
         ("/v0/entity?only_this_route&ack=1&id=other", 400),
         ("/v0/entity?id=users/a&only_this_route=1", 400),
@@ -345,7 +347,7 @@ fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
 #[test]
 fn a_rate_is_kept_and_the_client_told_when_to_come_again() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let at = node.address;
     let token = files.create(at, "slow", &["--rate", "5/s"]);
     let ask = || head_of(at, "GET", "/v0/entity?id=a", &bearer(&token));
@@ -371,9 +373,9 @@ fn a_rate_is_kept_and_the_client_told_when_to_come_again() {
 }
 
 #[test]
-fn what_makes_no_token_is_refused() {
+fn invalid_arguments_of_token_creation_are_refused() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let at = node.address;
     files.create(at, "taken", &[]);
     for (args, said) in [
@@ -400,7 +402,7 @@ fn what_makes_no_token_is_refused() {
     assert!(files.run(at, "admin", &["token", "revoke", id]).status.success());
 }
 
-/// Tests all four cases: the token was refused before the restart or not, and the node was killed
+/// Covers all four cases: the token was refused before the restart or not, and the node was killed
 /// or stopped.
 #[test]
 fn an_expired_token_stays_expired_after_a_restart_with_the_clock_behind() {
@@ -421,8 +423,8 @@ fn an_expired_token_stays_expired_after_a_restart_with_the_clock_behind() {
             assert_eq!(answer(&node, &token), 401);
         }
         let data = if is_killed { node.kill() } else { node.stop() };
-        // Starts twice with the clock behind the expiry: the second start shows that the first one
-        // did not forget the expiry.
+        // The node starts twice with the clock behind the expiry: the second start shows that the
+        // first one did not forget the expiry.
         let data = start("-7200s", data).unwrap().stop();
         let node = start("+0s", data).unwrap();
         assert_eq!(answer(&node, &token), 401, "asked: {is_asked}, killed: {is_killed}");
@@ -449,7 +451,7 @@ fn without_require_auth_loopback_needs_no_token() {
     assert!(made.status.success(), "{}", text(&made.stderr));
 }
 
-/// Starts a cluster that requires tokens, and waits until all of its nodes see each other.
+/// Starts a cluster that requires tokens, and waits until every node reports all nodes as members.
 fn cluster(files: &Files) -> Cluster {
     let args = files.args();
     let cluster = Cluster::start(3, &args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -460,7 +462,7 @@ fn cluster(files: &Files) -> Cluster {
     cluster
 }
 
-/// Returns the membership states of all nodes, as the node at `at` reports them to the bearer of
+/// Returns the membership states of all nodes, as the node at `at` reports them to a request with
 /// this token.
 pub(crate) fn memberships(files: &Files, at: SocketAddr, token: &str) -> Vec<Value> {
     let asked = files.run(at, token, &["status", "--json"]);
@@ -503,9 +505,9 @@ fn all_nodes_know_a_token_soon_and_while_the_council_is_down() {
 }
 
 #[test]
-fn a_kept_connection_hears_of_a_revocation() {
+fn a_revocation_applies_to_open_connections() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let token = files.create(node.address, "app", &[]);
     let mut client = node.client();
     let mut get = || {
@@ -524,7 +526,7 @@ fn a_kept_connection_hears_of_a_revocation() {
 #[test]
 fn a_stream_of_the_dashboard_ends_with_its_token() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let token = files.create(node.address, "page", &["--for", "metrics"]);
     let mut client = node.client();
     let bearer = bearer(&token);
@@ -534,14 +536,14 @@ fn a_stream_of_the_dashboard_ends_with_its_token() {
     assert!(files.run(node.address, "admin", &["token", "revoke", "page"]).status.success());
     let told = Instant::now();
     while client.read_chunk().unwrap().is_some() {
-        assert!(told.elapsed() < PATIENCE, "it goes on");
+        assert!(told.elapsed() < TIMEOUT, "it goes on");
     }
 }
 
 #[test]
 fn a_range_ends_with_its_token() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let mut client = node.client();
     for number in 0..40 {
         client.send(format!(
@@ -558,14 +560,14 @@ fn a_range_ends_with_its_token() {
     assert_eq!(client.read_head().unwrap().status, 200);
     assert!(client.read_chunk().unwrap().is_some());
     assert!(files.run(node.address, "admin", &["token", "revoke", "app"]).status.success());
-    // Data on its way arrives, then the connection is reset, so that the client can't take the data
-    // for the whole range.
+    // Data in transit still arrives. Then the connection is reset, so that the client can't take
+    // the data for the whole range.
     let rest = (1..).map(|_| client.read_chunk()).find(|chunk| !matches!(chunk, Ok(Some(_))));
     assert!(rest.unwrap().is_err(), "the range was read to its end");
 }
 
-/// Tests what docs/operate/tls-and-tokens.md promises about tokens and quotas while the metadata
-/// quorum is down.
+/// Tests the promises of docs/operate/tls-and-tokens.md about tokens and quotas while the majority
+/// of the council is down.
 #[test]
 fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
     let files = Files::new();
@@ -608,7 +610,8 @@ fn tokens(cluster: &Cluster, node: usize) -> usize {
     list["tokens"].as_array().map_or(0, Vec::len)
 }
 
-/// Creates tokens while keys move. The change goes on, or is undone.
+/// Tokens are created while keys move. Afterwards the change must be able to continue, or to be
+/// aborted.
 #[test]
 fn tokens_are_made_while_members_change() {
     let mut cluster = Cluster::start(4, &[]);
@@ -682,7 +685,7 @@ fn nodes_that_want_tokens_need_a_secret() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Removes one of three nodes; returns the id of the plan.
+/// Removes one of three nodes from the cluster; returns the id of the plan.
 fn removes(files: &Files, at: SocketAddr, node: &str) -> String {
     let change = ["--remove", node, "--replicas", "2", "--json"];
     let planned = files.run(at, "admin", &[&["cluster", "plan"], &change[..]].concat());
@@ -693,8 +696,8 @@ fn removes(files: &Files, at: SocketAddr, node: &str) -> String {
     plan
 }
 
-/// A removed node does not learn of revoked tokens, so it accepts no tokens at all except the admin
-/// token of its own settings.
+/// A removed node does not learn of revocations. So it accepts no tokens except the admin token in
+/// its own settings.
 #[test]
 fn a_removed_node_accepts_its_admin_token_only_and_says_where_to_ask() {
     let files = Files::new();

@@ -25,7 +25,8 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// Returns the value's expiry in an answer, in milliseconds since 1970.
+/// Returns the value's expiry in an answer, in milliseconds since 1970; `None` if the value does
+/// not expire.
 fn expires(response: &Response) -> Option<u64> {
     let header = response.header("kvorum-expires")?;
     let (seconds, millis) = header.split_once('.').unwrap();
@@ -33,12 +34,12 @@ fn expires(response: &Response) -> Option<u64> {
     Some(seconds.parse::<u64>().unwrap() * 1000 + millis.parse::<u64>().unwrap())
 }
 
-/// Permitted difference of nodes' clocks on one machine, in milliseconds: each hybrid clock follows
-/// the one that is furthest ahead.
+/// Permitted difference between the nodes' clocks on one machine, in milliseconds: each hybrid
+/// clock follows the clock that is furthest ahead.
 const SKEW_MS: u64 = 2_000;
 
-/// Asserts that an answer's expiry is `seconds` after the write, which began at `asked_ms`; returns
-/// the expiry.
+/// Asserts that the expiry in an answer is `seconds` after the write, which began at `asked_ms`.
+/// Returns the expiry.
 fn in_seconds(response: &Response, seconds: u64, asked_ms: u64) -> u64 {
     let told = expires(response).expect("it tells when the value expires");
     let allowed = asked_ms + seconds * 1000..=now_ms() + seconds * 1000 + SKEW_MS;
@@ -46,8 +47,7 @@ fn in_seconds(response: &Response, seconds: u64, asked_ms: u64) -> u64 {
     told
 }
 
-/// Checks the expiry through every kind of request. Each request goes through the next one of these
-/// clients.
+/// Checks the expiry with every kind of request. The requests go through these clients in turn.
 fn a_value_is_there_until_it_expires(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
@@ -150,7 +150,7 @@ fn every_write_says_anew_whether_its_value_expires() {
     in_seconds(&sum, 7200, asked);
 }
 
-/// A repeated request gets the first answer as long as the key has the outcome.
+/// A repeated request gets the first answer as long as the key's record has the outcome.
 #[test]
 fn an_idempotency_key_gives_a_value_its_expiry_once() {
     let cluster = Cluster::start(3, &[]);
@@ -207,8 +207,8 @@ fn a_ttl_that_makes_no_sense_is_refused_with_what_does() {
     assert_eq!(client.put("/v0/entity?id=k&ttl=30d", b"x").status, 201);
 }
 
-/// Writes values into the store of a stopped node: key, microseconds since the write, milliseconds
-/// since the expiry (0 = never).
+/// Writes values into the store of a stopped node. Each has a key, the microseconds since the
+/// write, and the milliseconds since the expiry (0 if it never expires).
 fn plant(data: &Path, values: &[(&str, u64, u64)]) {
     let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let mut batch = Batch::new();
@@ -222,8 +222,8 @@ fn plant(data: &Path, values: &[(&str, u64, u64)]) {
     engine.close().unwrap();
 }
 
-/// Only one replica holds the expired value. That value hides the older values of the others, and
-/// is copied to them.
+/// Only one replica has the expired value. It hides the older values of the other replicas, and is
+/// copied to them.
 #[test]
 fn an_expired_value_hides_an_older_one_that_lives() {
     const AGE: u64 = 60_000_000;
@@ -256,7 +256,7 @@ fn an_expired_value_hides_an_older_one_that_lives() {
     assert_eq!(cluster.client(0).get(TARGET).body(), b"new");
 }
 
-/// Hints and the transfer to a node with a new disk carry the expiry with the records.
+/// Hints and the rebuild of a node with a new disk transfer the expiry together with the value.
 #[test]
 fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     let mut cluster = Cluster::start(3, &[]);
@@ -278,7 +278,7 @@ fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     }
 }
 
-/// Returns the expiry of the value on each replica of a key.
+/// Returns, for each replica of a key, the expiry of its value.
 fn held(cluster: &Cluster, key: &str) -> Vec<Option<u64>> {
     let told = cluster.client(2).get(&format!("/ui/key?id={key}")).body();
     let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
@@ -311,8 +311,8 @@ fn plant_bound(data: &Path) {
     engine.close().unwrap();
 }
 
-/// A time to live counts from the wall clock, unless other nodes' versions are later; a single node
-/// has no others.
+/// A time to live counts from the wall clock, unless versions of other nodes are later; a single
+/// node has no other nodes.
 #[test]
 fn a_node_alone_whose_clock_was_ahead_adds_a_time_to_live_to_its_wall_clock() {
     let data = Node::start(&[]).stop();

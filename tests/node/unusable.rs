@@ -1,5 +1,5 @@
 //! A data directory that can't be read, and limits of the process: the node's messages, which must
-//! not advise to start without its data.
+//! not advise a start without the data.
 
 use std::fs;
 use std::io::Read;
@@ -12,12 +12,12 @@ use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, run, wait_until};
 
-/// The user and group id of `nobody`, who owns the files of tests that run as root.
+/// User and group ID of `nobody`, the owner of the files of tests that run as root.
 const NOBODY: u32 = 65_534;
 
-/// Flags of three ways to start on a directory: alone, as one of several nodes, as a joining node.
+/// Flags of three kinds of nodes: a single node, one of several nodes, and a joining node.
 const WAYS: [&[&str]; 3] = [
     &[],
     &[
@@ -29,8 +29,8 @@ const WAYS: [&[&str]; 3] = [
     &["--join", "http://127.0.0.1:1", "--name", "c"],
 ];
 
-/// Runs `kvorum serve`, which must refuse to start. If it starts, it is killed, and its exit code
-/// fails the test.
+/// Runs `kvorum serve`, which must refuse to start; returns its output. If it starts, it is killed,
+/// and its exit status fails the test.
 pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(way);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -38,7 +38,7 @@ pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     let begun = Instant::now();
     wait_until("the end of a start", || {
         let ended = child.try_wait().unwrap().is_some();
-        if begun.elapsed() > PATIENCE / 2 && !ended {
+        if begun.elapsed() > TIMEOUT / 2 && !ended {
             child.kill().unwrap();
         }
         ended
@@ -46,8 +46,8 @@ pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Asserts that the last line of a refused start reports an error of the system, and does not
-/// advise anything that would lose data.
+/// Asserts that the last line of a refused start reports an error of the system, and advises
+/// nothing that would lose data. Returns that line.
 fn says(output: &Output, parts: &[&str]) -> String {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     let last = said.lines().last().unwrap_or_default().to_owned();
@@ -63,8 +63,7 @@ fn says(output: &Output, parts: &[&str]) -> String {
     last
 }
 
-/// Returns a command that runs kvorum as a user other than root; `None` = the test can't become
-/// one.
+/// Returns a command that runs kvorum as a user other than root; `None` if that is not possible.
 fn nobody() -> Option<Command> {
     if !geteuid().is_root() {
         return Some(kvorum());
@@ -76,7 +75,7 @@ fn nobody() -> Option<Command> {
     tried.is_ok_and(|output| output.status.success()).then_some(command)
 }
 
-/// Gives all files to the user `nobody` if the test runs as root.
+/// Makes `nobody` the owner of a directory and its files, if the test runs as root.
 fn give_away(path: &Path) {
     if geteuid().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -118,7 +117,7 @@ fn a_path_that_is_no_directory_is_said_to_be_that() {
     }
 }
 
-/// Replaces each file of a directory in turn by a link to itself, which no user can open.
+/// Replaces each file of a directory in turn by a symbolic link to itself, which no user can open.
 #[test]
 fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
@@ -131,7 +130,7 @@ fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     let data = cluster.data(1);
     let names: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
     let aside = data.with_file_name("aside");
-    // Excludes the log: after a stop its files hold nothing, and need not be opened.
+    // The log is excluded: after a stop its files are empty, and need not be opened.
     let is_read = |path: &&PathBuf| {
         !path.ends_with("LOCK") && path.extension().is_none_or(|ending| ending != "wal")
     };
@@ -199,7 +198,7 @@ fn a_directory_of_another_user_is_said_to_be_that() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// Returns a command that runs `kvorum` under limits that `sh` sets first.
+/// Returns a command that runs `kvorum` with limits that `sh` sets first.
 pub(crate) fn limited(limits: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
@@ -207,8 +206,8 @@ pub(crate) fn limited(limits: &str) -> Command {
     command
 }
 
-/// A limit of 6 MiB on the size of files: the first segment of the log (4 MiB) fits, the next one
-/// (8 MiB) does not. `sh` counts in blocks of 512 bytes.
+/// A limit of 6 MiB on the size of files: the first segment of the log (4 MiB) is within it, the
+/// next one (8 MiB) is not. `sh` counts in blocks of 512 bytes.
 const FILE_LIMIT: &str = "ulimit -S -f 12288";
 
 #[test]
@@ -262,8 +261,8 @@ fn a_start_under_limits_that_are_too_low_says_which() {
     }
 }
 
-/// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], but the limit is
-/// lowered below the end of the log's contents, so a write ends in the middle.
+/// As in [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], but the limit is
+/// lowered below the end of the log's contents, so that a write is interrupted in the middle.
 #[test]
 fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_loses_nothing() {
     let node = Node::start(&[]);
@@ -341,7 +340,7 @@ fn a_directory_is_its_users_alone_whatever_the_umask_is() {
     }
 }
 
-/// The node keeps wider permissions of a directory, because they may be intended.
+/// The node does not narrow the permissions of an existing directory, because they may be intended.
 #[test]
 fn a_directory_that_others_can_read_is_warned_of() {
     let warning = "other users of this machine can read files of the data directory";

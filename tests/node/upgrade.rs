@@ -1,20 +1,20 @@
-//! Requests with an `Upgrade` header, as Java's HTTP client sends them by default. The node
-//! declines the offer by answering in HTTP/1.1, and a refused request gets its answer like any
-//! other.
+//! Requests with an `Upgrade` header, such as Java's HTTP client sends by default. The node
+//! declines the offer by an answer in HTTP/1.1. A refused request gets its answer like any other
+//! request.
 
 use kit::raw::Client;
 
 use crate::process::Node;
-use crate::tokens::{Files, lone};
+use crate::tokens::{Files, single_node};
 
-/// Headers that Java's client sends with its first request to a server.
+/// Headers of the first request that Java's client sends to a server.
 const OFFER: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
     HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n";
 
-/// Repetitions of each case, because it is a race whether a client loses its answer to a reset.
+/// Repetitions of each case, because a reset destroys an answer only in some of them.
 const TRIES: usize = 5;
 
-/// Sends head and body without reading in between; returns the status of the answer.
+/// Sends a head and a body without reading in between; returns the status of the answer.
 fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
     let mut client = node.client();
     client.send(head);
@@ -22,8 +22,8 @@ fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
     ended(&mut client)
 }
 
-/// Returns the status of the last answer on a connection, which must then end without a reset. A
-/// client that still sends, or is far away, would lose the answer to a reset right behind it.
+/// Returns the status of the last answer on a connection, which must then end without a reset. If a
+/// reset follows the answer at once, a client that is still sending, or far away, loses the answer.
 fn ended(client: &mut Client) -> u16 {
     let answer = client.try_response();
     let status = answer.unwrap_or_else(|error| panic!("{error} instead of an answer")).status;
@@ -60,14 +60,14 @@ fn an_answer_that_refuses_a_body_arrives() {
 #[test]
 fn an_answer_about_a_missing_token_arrives() {
     let files = Files::new();
-    let node = lone(&files);
+    let node = single_node(&files);
     let body = vec![b'v'; 400 << 10];
     for _ in 0..TRIES {
         assert_eq!(refused(&node, &put("", body.len()), &body), 401);
     }
 }
 
-/// hyper itself answers a later, malformed request on the connection.
+/// hyper itself answers the later, malformed request on the connection.
 #[test]
 fn an_answer_to_a_malformed_head_arrives() {
     let node = Node::start(&[]);

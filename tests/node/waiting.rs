@@ -14,7 +14,7 @@ use crate::tls::Certs;
 /// A URL at which no cluster answers.
 const NOBODY: &str = "http://127.0.0.1:9";
 
-/// A waiting node.
+/// A node process that waits for its place.
 struct Waiting {
     _process: Process,
     address: SocketAddr,
@@ -47,7 +47,8 @@ fn health_checks_are_answered() {
     let certs = Certs::new();
     for args in [vec![], certs.serve()] {
         let node = Waiting::start(&args);
-        // A client that prefers HTTP/2 is told in the handshake that there is none yet.
+        // A client that prefers HTTP/2 learns in the handshake that the waiting node does not offer
+        // it.
         let config = certs.client(None, &["h2", "http/1.1"]);
         let client = || match args.is_empty() {
             true => Client::connect(node.address),
@@ -100,7 +101,7 @@ fn idle_connections_do_not_delay_a_health_check() {
         let connect = |_| TcpStream::connect(node.address).unwrap();
         let idle: Vec<TcpStream> = (0..200).map(connect).collect();
         assert_eq!(Client::connect(node.address).get("/healthz").status, 200);
-        // A node that served the connections one after the other would have closed this one.
+        // If the node served the connections one after another, it would have closed this one.
         let last = &idle[idle.len() - 50];
         last.set_nonblocking(true).unwrap();
         last.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)

@@ -76,7 +76,7 @@ fn grown(
         ..first
     };
     let most = AtomicU64::new(0);
-    let control = Control::default().watched(|_| {
+    let control = Control::default().on_interval(|_| {
         most.fetch_max(resident(&node), Ordering::Relaxed);
     });
     let outcome = load::run_under(&plan, &mut [], &control).map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ pub(crate) const KVORUM: ServerProfile = ServerProfile {
     key_path: "/v0/entity?id={key}",
     metrics_path: "/metrics",
     idle: &["kvorum_immutable_memtables", "kvorum_compaction_debt_bytes"],
-    held_back: &["kvorum_slowed_writes", "kvorum_refused_writes"],
+    write_stall_counters: &["kvorum_slowed_writes", "kvorum_refused_writes"],
     timeline: &[
         "kvorum_cpu_seconds",
         "kvorum_resident_bytes",

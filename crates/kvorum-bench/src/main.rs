@@ -36,10 +36,10 @@ fn main() -> ExitCode {
     abort_on_panic();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(error) => return refused(&error),
+        Err(error) => return report_usage_error(&error),
     };
     match command {
-        Command::Load(args) => loaded(load::cli::load(&args, &KVORUM)),
+        Command::Load(args) => load_exit_code(load::cli::load(&args, &KVORUM)),
         Command::Search(args) => series(|stop| load::search::run(&args, &KVORUM, stop)),
         Command::Coldhot(args) => series(|stop| load::coldhot::run(&args, &KVORUM, stop)),
         Command::Compare(args) => print(load::compare::compare(&args)),
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Aborts on any panic: a failed assertion is a bug of unknown extent, and later figures would be
-/// worthless. Cargo's `panic = "abort"` would not do, because Lua errors unwind through Rust's
+/// Aborts on any panic: a violated assertion is a bug of unknown extent, and later figures would be
+/// worthless. Cargo's `panic = "abort"` is not possible, because Lua errors unwind through Rust's
 /// frames.
 fn abort_on_panic() {
     let hook = panic::take_hook();
@@ -60,25 +60,25 @@ fn abort_on_panic() {
 }
 
 /// Reports an invalid command line, with a suggestion if there is one.
-fn refused(error: &clap::Error) -> ExitCode {
+fn report_usage_error(error: &clap::Error) -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
-    let measures =
+    let is_measuring =
         words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
     let unknown = error.kind() == ErrorKind::UnknownArgument;
-    match load::cli::suggest_correction(&words).filter(|_| measures && unknown) {
-        Some(line) => failed(USAGE, line),
+    match load::cli::suggest_correction(&words).filter(|_| is_measuring && unknown) {
+        Some(line) => report_error(USAGE, line),
         None => error.exit(),
     }
 }
 
-fn loaded(outcome: Result<LoadEnd, LoadFailure>) -> ExitCode {
+fn load_exit_code(outcome: Result<LoadEnd, LoadFailure>) -> ExitCode {
     match outcome {
         Ok(LoadEnd::Fine) => ExitCode::SUCCESS,
         Ok(LoadEnd::Warned) => ExitCode::from(WARNED),
         Ok(LoadEnd::Interrupted) => ExitCode::from(INTERRUPTED),
         Ok(LoadEnd::Script(code)) => ExitCode::from(code),
-        Err(LoadFailure::Usage(line)) => failed(USAGE, line),
-        Err(LoadFailure::Run(line)) => failed(1, line),
+        Err(LoadFailure::Usage(line)) => report_error(USAGE, line),
+        Err(LoadFailure::Run(line)) => report_error(1, line),
     }
 }
 
@@ -87,7 +87,7 @@ fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCo
     match stop.and_then(|stop| run(&stop).map_err(|error| error.to_string())) {
         Ok(series) if series.interrupted => ExitCode::from(INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
-        Err(line) => failed(1, line),
+        Err(line) => report_error(1, line),
     }
 }
 
@@ -97,11 +97,11 @@ fn print(outcome: Result<String, impl Display>) -> ExitCode {
         let printed = io::stdout().write_all(text.as_bytes());
         printed.map_err(|error| format!("stdout: {error}"))
     });
-    printed.map_or_else(|line| failed(1, line), |()| ExitCode::SUCCESS)
+    printed.map_or_else(|line| report_error(1, line), |()| ExitCode::SUCCESS)
 }
 
 /// Prints a one-line error. A closed stderr is ignored.
-fn failed(code: u8, line: impl Display) -> ExitCode {
+fn report_error(code: u8, line: impl Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
     ExitCode::from(code)
 }

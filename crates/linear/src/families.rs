@@ -1,6 +1,6 @@
-//! Unites base versions that denote the same state. A repair proof replaces a key's base version,
-//! but continues its steps. Therefore two tags with the same last conditional write denote one
-//! state, whatever their base versions.
+//! Unites base versions that denote the same state. A repair proof replaces a key's base version
+//! and continues its steps. So two tags with the same last conditional write denote one state, even
+//! if their base versions differ.
 //!
 //! ```text
 //!  base version f: step 1 ─▶ step 2 ─▶ step 3
@@ -17,7 +17,7 @@ pub(crate) const PROOF_ORIGIN: u32 = u32::MAX;
 
 type Family = (u64, u32);
 
-/// Replaces base versions that denote the same state by the smallest one of them.
+/// Replaces base versions that denote the same state by the smallest of them.
 pub fn unite(history: &mut History) {
     let mut of_states: BTreeMap<(u32, u64), Family> = BTreeMap::new();
     let mut earlier: BTreeMap<Family, Family> = BTreeMap::new();

@@ -1,18 +1,18 @@
-//! Checks a history of one key for *linearizability* (Herlihy, Wing 1990): whether a single copy
-//! that executes one operation after the other could have given the same answers.
+//! Checks whether a history of one key is *linearizable* (Herlihy, Wing 1990): whether a single
+//! copy that executes one operation at a time could have given the same answers.
 //!
 //! ```text
 //!  call ──────────── answer        an operation takes effect at one moment between the two;
 //!        call ── answer            one without an answer at any time after its call, or never
 //! ```
 //!
-//! The algorithm is that of Wing and Gong, *Testing and verifying concurrent objects* (1993),
-//! extended after G. Lowe, *Testing for linearizability* (2017): the search follows the history in
-//! order of time, and an operation takes effect only when the next answer needs it. So a failure is
-//! found at the shortest prefix that fails.
+//! The algorithm is that of Wing and Gong, *Testing and verifying concurrent objects* (1993), with
+//! an extension from G. Lowe, *Testing for linearizability* (2017): the search follows the history
+//! in order of time, and lets an operation take effect only when the next answer needs it. So it
+//! finds a failure at the shortest prefix that fails.
 //!
-//! Tags are opaque: equal tags denote one state, made by one operation, and different tags denote
-//! different states. Only [`chain`] checks the contents of tags.
+//! Tags are opaque: equal tags denote one state, which one operation made; different tags denote
+//! different states. Only [`chain`] reads the contents of tags.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use search::{SPARES_TRIED, Search};
 
-/// Value of a key. Each write has a unique value.
+/// Value of a key. No two writes have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// A number, which additions can change.
@@ -41,8 +41,8 @@ pub enum Value {
 pub struct Tag {
     /// Base version: time and origin of the plain write that the state continues.
     pub family: (u64, u32),
-    /// Number of conditional writes since the base version, and the id of the last one; `None` =
-    /// none.
+    /// Number of conditional writes since the base version, and the id of the last of them; `None`
+    /// = there was none.
     pub last: Option<(u32, u64)>,
 }
 
@@ -55,7 +55,7 @@ pub enum Condition {
     Exists,
     /// The key has no value.
     Absent,
-    /// The value has one of these tags.
+    /// The key has a value with one of these tags.
     OneOf(Vec<Tag>),
 }
 
@@ -79,10 +79,10 @@ pub enum Request {
     Change(Condition, Change),
 }
 
-/// Answer to a client, or its content.
+/// Answer to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response {
-    /// The value, if there is one.
+    /// The value and its tag; `None` = the key has no value.
     Found(Option<(Value, Tag)>),
     /// The change was made.
     Changed {
@@ -91,49 +91,48 @@ pub enum Response {
         /// Result of an addition.
         sum: Option<i64>,
     },
-    /// The condition is not met; the value has this tag.
+    /// The condition is not met. The tag is that of the value; `None` = there is no value.
     Unmet(Option<Tag>),
-    /// The value to add to is not a number.
+    /// The addition failed, because the value is not a number.
     NotANumber,
 }
 
-/// Outcome of an operation.
+/// Outcome of an operation, as far as its client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// The operation was answered at this time, in microseconds.
     At(u64, Response),
-    /// The operation may have taken effect, or may yet do so.
+    /// No answer: the operation may have taken effect, or may still do so.
     Unknown,
-    /// The operation may have taken effect, but neither after this time (in microseconds) nor after
-    /// the next operation of the history. The next operation is the same write under another
-    /// version: the version changed in transit, and clients may have seen the write under its first
-    /// version before.
+    /// No answer: the operation may have taken effect, but only before this time (in microseconds)
+    /// and before the next operation of the history. The next operation is the same write under
+    /// another version: the version changed while the write was in transit, and clients may have
+    /// read the write under its first version.
     Before(u64),
 }
 
-/// Expiry of a value. The time of expiry is known exactly. The time at which an operation was
-/// evaluated is not, because some node read it from its clock. A read may return an expired value
-/// or hide it; other checks verify that expired values are hidden.
+/// Expiry of a value, and the time at which an operation judged it. The expiry is exact. The time
+/// of judgement has only bounds, because a node read it from its own clock. A read may return or
+/// hide an expired value: other checks verify that expired values are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiryTimes {
-    /// Expiry of the value written or found, in milliseconds; 0 = never. For an addition, 0 = the
-    /// value keeps its previous expiry.
+    /// Expiry of the value written or found, in milliseconds since 1970; 0 = never. For an
+    /// addition, 0 = the value keeps its previous expiry.
     pub expiry_ms: u64,
-    /// Bounds of the time of evaluation, in milliseconds.
+    /// Bounds of the time at which the operation judged expiry, in milliseconds since 1970.
     pub evaluated_ms: (u64, u64),
 }
 
-/// An operation as its client knows it. A history leaves out operations that are known to have had
-/// no effect.
+/// An operation as its client knows it. A history omits operations that certainly had no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Number of the operation, for people to read.
+    /// Number of the operation in reports.
     pub number: u64,
     /// Time of the call, in microseconds.
     pub call: u64,
     /// Request of the client.
     pub asked: Request,
-    /// Expiry of the value written or found, and time of evaluation.
+    /// Expiry of the value written or found, and time of judgement.
     pub life: ExpiryTimes,
     /// Outcome of the operation.
     pub end: Completion,
@@ -142,11 +141,11 @@ pub struct Operation {
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// A single copy could have given these answers.
+    /// A single copy could have given the answers.
     Linearizable,
-    /// No single copy could have given these answers, for this reason, for people to read.
+    /// No single copy could have given the answers; the text explains why.
     Wrong(String),
-    /// The search reached its limit of configurations.
+    /// The search reached its limit of configurations without a result.
     GaveUp,
 }
 
@@ -157,15 +156,14 @@ pub struct History {
     pub operations: Vec<Operation>,
 }
 
-/// State of the single copy: its value, and the index of the operation that made the value.
+/// State of the single copy: its value, and the operation that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyState {
     pub(crate) value: Option<Value>,
     /// Expiry of the value; 0 = never.
     pub(crate) expiry_ms: u64,
-    /// True once an operation has found the value expired: no later evaluation finds the value
-    /// alive.
-    pub(crate) is_over: bool,
+    /// True once an operation has found the value expired. No later operation then finds it alive.
+    pub(crate) was_found_expired: bool,
     pub(crate) made_by: Option<u32>,
 }
 
@@ -174,13 +172,13 @@ pub(crate) struct KeyState {
 struct Tags {
     /// Index of the operation that was answered with each tag.
     makers: BTreeMap<Tag, u32>,
-    /// Value of the state that each tag denotes, as far as a client saw the value.
+    /// Value of the state that each tag denotes, if a client read it.
     values: BTreeMap<Tag, Value>,
 }
 
 impl History {
-    /// Checks whether the history is linearizable. Each of up to three searches examines at most
-    /// `most` configurations.
+    /// Checks whether the history is linearizable. Makes up to three searches, each of which
+    /// examines at most `most` configurations.
     pub fn check(&self, most: usize) -> Verdict {
         let tags = match Tags::of(self) {
             Ok(tags) => tags,
@@ -197,7 +195,7 @@ impl History {
 }
 
 impl Completion {
-    /// Returns the client's answer, if it had one.
+    /// Returns the client's answer; `None` = there was none.
     pub(crate) fn response(self) -> Option<Response> {
         match self {
             Self::At(_, response) => Some(response),
@@ -236,8 +234,8 @@ impl Tags {
         if let Some(maker) = self.makers.get(&tag) {
             return state.made_by == Some(*maker);
         }
-        // The operation that made the state had no answer, so its tag is unknown. The value
-        // identifies the operation.
+        // The operation that made the state had no answer, so its tag is unknown. The unique value
+        // identifies it.
         let has_another = state.made_by.is_none_or(|maker| {
             let operation = &history.operations[maker as usize];
             matches!(operation.end, Completion::At(..))
@@ -248,15 +246,15 @@ impl Tags {
 }
 
 impl Operation {
-    /// Splits a plain write whose version changed in transit. Clients may have seen the write under
-    /// its first version, and may see it again after the writes in between: a known anomaly.
+    /// Splits a plain write whose version changed in transit into two operations. Clients may have
+    /// read the write under its first version, and again after writes in between: a known anomaly.
     pub fn split_reissued(self) -> [Self; 2] {
         let end = self.end.answered_at().map_or(Completion::Unknown, Completion::Before);
         [Self { end, ..self.clone() }, self]
     }
 
-    /// Returns the states after the operation. At the operation's time of evaluation, the state's
-    /// value may be alive, expired, or either.
+    /// Returns the possible states after the operation: one if the value was alive when the
+    /// operation judged it, one if it had expired.
     fn outcomes(
         &self,
         place: u32,
@@ -266,17 +264,17 @@ impl Operation {
     ) -> impl Iterator<Item = KeyState> {
         let (earliest, latest) = self.life.evaluated_ms;
         let expires = state.value.is_some() && state.expiry_ms != 0 && self.asked != Request::Get;
-        let may_live = !expires || !state.is_over && state.expiry_ms > earliest;
+        let may_live = !expires || !state.was_found_expired && state.expiry_ms > earliest;
         let may_be_over = expires && state.expiry_ms <= latest;
         let living = may_live.then(|| self.apply(place, state, state.value, tags, history));
-        let over = KeyState { is_over: true, ..state };
+        let over = KeyState { was_found_expired: true, ..state };
         let expired = may_be_over.then(|| self.apply(place, over, None, tags, history));
         [living, expired].into_iter().flatten().flatten()
     }
 
-    /// Returns the state after the operation at index `place`; `value` is the state's value unless
-    /// it has expired. Returns `None` if the client would have got another answer, or if an
-    /// operation without an answer would have no effect.
+    /// Returns the state after the operation at index `place`. `value` is the state's value; `None`
+    /// = it has expired, or there is none. Returns `None` if the client's answer does not fit, or
+    /// if the operation had no answer and would have no effect.
     fn apply(
         &self,
         place: u32,
@@ -290,11 +288,11 @@ impl Operation {
         let (condition, change) = match (&self.asked, response) {
             (Request::Get, Some(Response::Found(found))) => {
                 let held = (state.value, self.life.expiry_ms == state.expiry_ms);
-                // An expired value may be purged.
+                // The value may have been purged after its expiry.
                 let (_, latest) = self.life.evaluated_ms;
                 let has_expired = state.value.is_some() && (1..=latest).contains(&state.expiry_ms);
                 if found.is_none() && has_expired {
-                    return Some(KeyState { is_over: true, ..state });
+                    return Some(KeyState { was_found_expired: true, ..state });
                 }
                 let fits = (found.map(|(value, _)| value), true) == held;
                 return (fits && found.is_none_or(|(_, tag)| has(tag))).then_some(state);
@@ -340,6 +338,11 @@ impl Operation {
             Some(_) => false,
             None => true,
         };
-        fits.then_some(KeyState { value, expiry_ms, is_over: false, made_by: Some(place) })
+        fits.then_some(KeyState {
+            value,
+            expiry_ms,
+            was_found_expired: false,
+            made_by: Some(place),
+        })
     }
 }

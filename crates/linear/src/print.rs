@@ -1,4 +1,4 @@
-//! Formats histories for people to read.
+//! Formats histories for reports.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
@@ -8,11 +8,11 @@ use super::{
     Tag, Value,
 };
 
-/// Maximum number of earlier, answered operations to print.
+/// Maximum number of answered operations that are printed.
 const BEFORE: usize = 24;
 
 /// Explains why a history is not linearizable: the operation whose answer does not fit, the
-/// possible states of the key, and the operations in progress.
+/// possible states of the key before it, and the open operations.
 pub(super) fn explain(
     history: &History,
     open: &BTreeSet<u32>,
@@ -46,7 +46,7 @@ impl Operation {
 }
 
 impl Completion {
-    /// Returns the time of the answer in microseconds, if there is one.
+    /// Returns the time of the answer in microseconds; `None` = there was no answer.
     pub fn answered_at(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),

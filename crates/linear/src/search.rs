@@ -9,43 +9,43 @@
 //!
 //! If no configuration is left, the history is not linearizable.
 //!
-//! An operation without an answer stays open for ever, and need not take effect. If two
-//! configurations differ only in such operations, and those that have taken effect in the first are
-//! a subset of those in the second, then every continuation of the second is possible from the
-//! first too, and the search drops the second.
+//! An operation without an answer stays open for ever, and need not take effect. Suppose two
+//! configurations differ only in such operations, and the first used a subset of those that the
+//! second used. Then every continuation of the second is possible from the first too, and the
+//! search drops the second.
 //!
-//! Many operations without an answer still leave too many configurations. Therefore the search
-//! first tries configurations that use few of them; any order found there is valid. If the search
-//! finds none, it tries all configurations.
+//! Many operations without an answer still leave too many configurations. So the search first tries
+//! configurations that use few such operations; any order found there is valid. Only if there is
+//! none, the search tries all configurations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Completion, History, KeyState, Tags, Verdict, print};
 
-/// Kinds of events in the history. Events are in the order of time; at the same time, calls come
+/// Kinds of events in a history. Events are sorted by time; of simultaneous events, calls come
 /// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EventKind {
     Call,
     Answer,
-    /// The operation can't take effect any more.
+    /// The operation can no longer take effect.
     Over,
 }
 
 /// Operations, by their indexes, in order.
 type OperationIndexes = Vec<u32>;
 
-/// A possible state of the execution so far.
+/// A possible state of the execution so far: a node of the search.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Configuration {
     state: KeyState,
-    /// Open operations that have taken effect and will be answered.
+    /// Open operations that have taken effect, and whose answer is still to come.
     done: OperationIndexes,
-    /// Operations that have taken effect and will not be answered.
+    /// Operations that have taken effect, and that have no answer.
     used: OperationIndexes,
 }
 
-/// A set of configurations without those that another one makes redundant.
+/// A set of configurations, without redundant ones.
 #[derive(Debug, Default)]
 struct MinimalConfigurations {
     by_what: BTreeMap<(KeyState, OperationIndexes), Vec<OperationIndexes>>,
@@ -55,22 +55,22 @@ struct MinimalConfigurations {
 pub(crate) struct Search<'a> {
     history: &'a History,
     tags: &'a Tags,
-    /// Open operations, whether or not an answer is still to come.
+    /// Open operations, with and without an answer to come.
     open: BTreeSet<u32>,
     configurations: Vec<Configuration>,
-    /// Number of configurations that the search may still examine.
+    /// Number of configurations that the search may still examine before it gives up.
     left: usize,
     /// Maximum number of operations without an answer that a configuration may use between two
-    /// answers, beyond the number that is needed.
+    /// answers, beyond the least number with which the next answer fits.
     spare: usize,
 }
 
-/// Values of [`Search::spare`] that are tried, in this order, before an unlimited one.
+/// Values of [`Search::spare`] that are tried in this order, before the unlimited search.
 pub(super) const SPARES_TRIED: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
     pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
-        let state = KeyState { value: None, expiry_ms: 0, is_over: false, made_by: None };
+        let state = KeyState { value: None, expiry_ms: 0, was_found_expired: false, made_by: None };
         let begin = Configuration { state, done: Vec::new(), used: Vec::new() };
         let configurations = vec![begin];
         Self { history, tags, open: BTreeSet::new(), configurations, left: most, spare }
@@ -119,8 +119,8 @@ impl<'a> Search<'a> {
         self.configurations = kept.into_all();
     }
 
-    /// Returns all configurations in which the operation has taken effect by the time of its
-    /// answer; `None` if there are too many configurations.
+    /// Returns all configurations in which the operation has taken effect at the time of its
+    /// answer; `None` = the limit of configurations is reached.
     fn configurations_with_effect(&mut self, place: u32) -> Option<Vec<Configuration>> {
         let (mut seen, mut next) =
             (MinimalConfigurations::default(), MinimalConfigurations::default());
@@ -161,7 +161,8 @@ impl<'a> Search<'a> {
         Some(next.into_all())
     }
 
-    /// Returns the configurations after an open operation has taken effect.
+    /// Returns the configurations in which an open operation takes effect next; none if it has
+    /// taken effect already.
     fn configurations_after(
         &self,
         configuration: &Configuration,
@@ -192,7 +193,7 @@ impl<'a> Search<'a> {
 }
 
 impl MinimalConfigurations {
-    /// Adds a configuration, unless a present one can do as much. Returns true if it was added.
+    /// Adds a configuration, unless a present one makes it redundant. Returns true if it was added.
     fn add(&mut self, Configuration { state, done, used }: Configuration) -> bool {
         let same = self.by_what.entry((state, done)).or_default();
         if same.iter().any(|fewer| is_within(fewer, &used)) {

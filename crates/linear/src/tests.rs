@@ -8,7 +8,7 @@ use super::*;
 
 const MOST: usize = 100_000;
 
-/// The expiry of a value that never expires.
+/// The expiry times of an operation on a value that never expires.
 const LASTING: ExpiryTimes = ExpiryTimes { expiry_ms: 0, evaluated_ms: (0, 0) };
 
 /// Returns the tag of a plain write.
@@ -41,7 +41,7 @@ fn put(number: i64) -> Request {
     change(Any, Put(Number(number)))
 }
 
-/// Creates a history of operations with the times of their calls and answers.
+/// Makes a history of answered operations: time of the call, time of the answer, request, answer.
 fn history<const N: usize>(operations: [(u64, u64, Request, Response); N]) -> History {
     let one = |(number, (call, at, asked, response))| Operation {
         number,
@@ -67,7 +67,7 @@ fn assert_linearizable(history: &History) {
     assert_eq!(history.check(MOST), Verdict::Linearizable);
 }
 
-/// Asserts that the history is found wrong at the answer to an operation.
+/// Asserts that the check fails at the answer to operation `number`.
 #[track_caller]
 fn assert_wrong_at(history: &History, number: u64) {
     let Verdict::Wrong(why) = history.check(MOST) else { panic!("it is not wrong") };
@@ -301,8 +301,8 @@ fn a_search_over_its_limit_gives_up() {
     assert_eq!(long.check(MOST), Verdict::GaveUp);
 }
 
-/// Sets the operations' lives: expiry of the value written or found, and bounds of the time of
-/// evaluation.
+/// Sets the operations' expiry times: the expiry of the value, and the two bounds of the time of
+/// judgement.
 fn with_expiries<const N: usize>(mut history: History, lives: [(u64, u64, u64); N]) -> History {
     for (operation, (expiry_ms, earliest, latest)) in history.operations.iter_mut().zip(lives) {
         operation.life = ExpiryTimes { expiry_ms, evaluated_ms: (earliest, latest) };
@@ -334,7 +334,7 @@ fn an_expired_value_counts_as_absent_for_conditions() {
     assert_wrong_at(&with_expiries(gone, [(50, 10, 10), (0, 40, 49)]), 2);
 }
 
-/// Conditional writes are evaluated at increasing times; reads are not.
+/// Conditional writes judge expiry at increasing times; reads do not.
 #[test]
 fn a_value_found_expired_stays_expired_for_later_conditions() {
     let gone = (2, 3, change(Exists, Delete), Unmet(None));
@@ -364,7 +364,7 @@ fn a_read_may_return_or_hide_an_expired_value() {
     assert_wrong_at(&read(0, (50, 0, 0)), 2);
     let hidden = history([(0, 1, put(1), done(plain(1))), (2, 3, Request::Get, Found(None))]);
     assert_wrong_at(&with_expiries(hidden.clone(), [(50, 10, 10), (0, 49, 49)]), 2);
-    // The expired value may be purged.
+    // The value may have been purged after its expiry.
     assert_linearizable(&with_expiries(hidden.clone(), [(50, 10, 10), (0, 49, 50)]));
     assert_wrong_at(&with_expiries(hidden, [(0, 10, 10), (0, 90, 90)]), 2);
 }
@@ -389,7 +389,7 @@ fn an_addition_keeps_the_expiry_of_its_value() {
     assert_wrong_at(&added(6, [(50, 10, 10), (0, 50, 60), (50, 0, 0)]), 2);
 }
 
-/// No client was told whether the addition found a value.
+/// No client knows whether the addition found a value.
 #[test]
 fn an_unanswered_addition_may_have_found_the_value_alive_or_expired() {
     for (total, expiry_ms) in [(5, 0), (6, 50)] {
@@ -423,7 +423,7 @@ fn proof_tag(step: u32) -> Tag {
     Tag { family: (7, u32::MAX), last: Some((step, u64::from(step))) }
 }
 
-/// The writer was told the tag that the state had before the repair proof.
+/// The writer knows only the tag from before the repair proof.
 #[test]
 fn a_state_continued_under_a_proof_version_is_the_same_state() {
     let response = [
@@ -445,8 +445,7 @@ fn a_state_continued_under_a_proof_version_is_the_same_state() {
     assert!(chain_of([(0, 1, proof_tag(3)), (2, 3, proof_tag(5))]).is_some());
 }
 
-/// A base version that no proof created is a different base version, even with the same id and
-/// step.
+/// Two base versions that no proof created are different, even if id and step of a write are equal.
 #[test]
 fn families_without_a_proof_are_not_united() {
     let mut history = history([(0, 1, put(4), done(step(1, 1))), (2, 3, put(5), done(step(2, 1)))]);

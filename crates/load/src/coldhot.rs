@@ -2,7 +2,7 @@
 //! on a cold server and on a hot one.
 //!
 //! Two consecutive runs on one server differ in more than the warmth of caches: the second `PUT`
-//! run finds the data of the first. Each run therefore has a store of its own, and every store has
+//! run finds the data of the first run. Therefore each run has its own store, and every store has
 //! the same history before the measurement: all keys are written once (*fill*), and then the
 //! *rehearsal* sends the same requests as the measured run. The only difference between a cold and
 //! a hot run is one restart:
@@ -17,8 +17,8 @@
 //! A *cold* server is a new process, whose caches and pools are empty and whose code has not run
 //! yet. Its data files are dropped from the page cache between stop and start. The CPU, the kernel
 //! (the program's own file stays in the page cache) and the client are not cold. A server that
-//! keeps the latest writes in memory has these writes in files after the restart, which is part of
-//! the cost of a restart.
+//! keeps the latest writes in memory has them in files after the restart. This difference is part
+//! of the cost of a restart.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,22 +40,23 @@ use crate::trial::{
 };
 use crate::warning::RunWarning;
 
-/// Maximum number of repeats. Over more repeats, the machine changes more than the server.
+/// Maximum number of repeats. During a longer series, the machine would change more than the
+/// server.
 const MAX_REPEATS: i64 = 20;
 
 /// Prefix of a printed percentile that has too few samples.
-const ROUGH: &str = "~";
+const FEW_SAMPLES_MARK: &str = "~";
 
 /// The printed percentiles.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Highest share of errors. A run with more errors measures the errors.
+/// Share of errors above which a run's row shows the share. Such a run measures mostly its errors.
 const ERRORS_LIMIT: f64 = 0.001;
 
 /// Measure what warmth is worth
 #[derive(Debug, Clone, ClapArgs)]
 pub struct ColdHotArgs {
-    /// What is sent and where.
+    /// The requests, their targets, and the server under test.
     #[command(flatten)]
     pub(crate) series: SeriesArgs,
 
@@ -115,7 +116,7 @@ pub fn run(
 ) -> Result<Series, Error> {
     let command = args.series.command()?;
     let Some(command) = command.filter(|command| command.has_data()) else {
-        return Err(Error::Asked(
+        return Err(Error::Usage(
             "cold and hot runs need a server that can be started on fresh data: say --server \
              'COMMAND … {data} …', where {data} stands for the data directory"
                 .to_owned(),
@@ -124,7 +125,7 @@ pub fn run(
     if args.series.request.mix.is_some() || args.series.request.script.is_some() {
         let why = "coldhot makes PUT runs and GET runs: leave out --mix and -s, or say \
                    --put-script and --get-script";
-        return Err(Error::Asked(why.to_owned()));
+        return Err(Error::Usage(why.to_owned()));
     }
     let workload = |script: &Option<PathBuf>, mix: &str| {
         let script = script.as_ref().map(|file| file.display().to_string());
@@ -134,10 +135,10 @@ pub fn run(
     let get = workload(&args.get_script, "get=100")?;
     let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
     let kept = SeriesWriter::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
-    let keeping = args.series.start_config(Some(command), false);
-    let server = ServerUnderTest::new(known, put.endpoints(), keeping, Arc::clone(stop));
-    let mut rehearsed = ColdHotContext { args, server, preparation, kept, dropped: None };
-    rehearsed.say(&format!(
+    let config = args.series.start_config(Some(command), false);
+    let server = ServerUnderTest::new(known, put.endpoints(), config, Arc::clone(stop));
+    let mut context = ColdHotContext { args, server, preparation, kept, dropped: None };
+    context.say(&format!(
         "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",
         "run", "requests/s", "answers/s", "p50", "p99", "p99.9", "max", "CPU/request"
     ));
@@ -150,7 +151,7 @@ pub fn run(
             ("get-cold", &get, true),
             ("get-hot", &get, false),
         ] {
-            match rehearsed.measure(role, workload, cold) {
+            match context.measure(role, workload, cold) {
                 Ok(figures) if !figures.interrupted => measured.push(MeasuredRun { role, figures }),
                 Ok(_) => break 'all,
                 Err(error) => {
@@ -161,10 +162,10 @@ pub fn run(
         }
     }
     let failed = ended.err().filter(|error| !error.is_interrupt());
-    if failed.is_none() || !rehearsed.kept.discard_if_empty() {
-        rehearsed.finish(&measured, stop.load(Ordering::Relaxed))?;
+    if failed.is_none() || !context.kept.discard_if_empty() {
+        context.finish(&measured, stop.load(Ordering::Relaxed))?;
     }
-    failed.map_or_else(|| Ok(rehearsed.kept.series().clone()), Err)
+    failed.map_or_else(|| Ok(context.kept.series().clone()), Err)
 }
 
 impl ColdHotContext<'_> {
@@ -176,13 +177,13 @@ impl ColdHotContext<'_> {
     ) -> Result<TrialFigures, Error> {
         let rate = if role.starts_with("put") { self.args.put_rate } else { self.args.get_rate };
         let duration = self.args.duration.0;
-        let ask =
+        let params =
             TrialParams { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
         let bar = progress(&format!("{role}: fill, rehearsal"), Some(duration));
         self.server.stop();
         let note = self.server.ready(Some(&self.preparation))?;
         self.note(note);
-        workload.rehearse(&ask, self.server.stop_flag())?;
+        workload.rehearse(&params, self.server.stop_flag())?;
         let note = self.server.idle()?;
         self.note(note);
         if cold {
@@ -190,12 +191,12 @@ impl ColdHotContext<'_> {
         }
         bar.finish_and_clear();
         let bar = progress(&format!("{role}: measured"), Some(duration));
-        let ask = TrialParams { profile: &self.args.series.profile, ..ask };
-        let dir = self.kept.next_dir(role, ask.rate);
-        let figures = run_trial(&mut self.server, workload, &ask, &self.kept.dir().join(&dir))?;
+        let params = TrialParams { profile: &self.args.series.profile, ..params };
+        let dir = self.kept.next_dir(role, params.rate);
+        let figures = run_trial(&mut self.server, workload, &params, &self.kept.dir().join(&dir))?;
         bar.finish_and_clear();
         if let Some(died) = &figures.died {
-            return Err(Error::Asked(format!("in {role} the server died: {died}")));
+            return Err(Error::Usage(format!("in {role} the server died: {died}")));
         }
         let why = if figures.interrupted { "ended early" } else { "" };
         self.say(&row(role, rate.0, &figures, why));
@@ -209,7 +210,8 @@ impl ColdHotContext<'_> {
         Ok(figures)
     }
 
-    /// Restarts the server on the same data, which are dropped from the page cache in between.
+    /// Stops the server, drops its data files from the page cache, and starts it on the same data.
+    /// Waits until the server is idle.
     fn cool_down(&mut self) -> Result<(), Error> {
         let data = self.server.stop();
         if let Some(data) = &data {
@@ -234,8 +236,8 @@ impl ColdHotContext<'_> {
         }
         let fewest = measured.iter().min_by_key(|run| run.figures.intended.len());
         let highest = QUANTILES[QUANTILES.len() - 1].1;
-        if let Some(few) = fewest.and_then(|run| rough(&run.figures, highest)) {
-            self.say(&format!("{ROUGH} {few}: a longer -d or a higher rate"));
+        if let Some(few) = fewest.and_then(|run| few_samples_warning(&run.figures, highest)) {
+            self.say(&format!("{FEW_SAMPLES_MARK} {few}: a longer -d or a higher rate"));
         }
         if let Some(DroppedFiles { files, bytes }) = self.dropped {
             let mib = bytes as f64 / f64::from(1 << 20);
@@ -273,7 +275,8 @@ impl ColdHotContext<'_> {
 
 fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
     let at = |quantile| {
-        let mark = if rough(figures, quantile).is_some() { ROUGH } else { "" };
+        let mark =
+            if few_samples_warning(figures, quantile).is_some() { FEW_SAMPLES_MARK } else { "" };
         format!("{mark}{}", Shown(figures.value(Quantity::Quantile(quantile))))
     };
     let [p50, p99, p999] = QUANTILES.map(|(_, quantile)| at(quantile));
@@ -293,20 +296,21 @@ fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// Returns a warning if a percentile of a run has too few samples.
-fn rough(figures: &TrialFigures, quantile: f64) -> Option<RunWarning> {
+/// Returns a warning if the run has too few samples for the percentile `quantile`.
+fn few_samples_warning(figures: &TrialFigures, quantile: f64) -> Option<RunWarning> {
     RunWarning::few_samples(quantile, figures.intended.len())
 }
 
-/// Returns the servers' CPU time per answer, in milliseconds.
+/// Returns the servers' CPU time per answer, in milliseconds, or `None` if it is unknown or nothing
+/// was answered.
 fn cpu_per_request(figures: &TrialFigures) -> Option<f64> {
     let seconds: f64 = figures.servers.iter().map(|usage| usage.cpu_s).sum();
     let known = !figures.servers.is_empty() && !figures.intended.is_empty();
     known.then(|| seconds * 1e3 / figures.intended.len() as f64)
 }
 
-/// Compares the medians of a method's hot runs with those of its cold runs. Returns `None` if
-/// either are missing.
+/// Describes the ratios between the medians of a method's hot runs and those of its cold runs.
+/// Returns `None` without a hot run or without a cold run.
 fn difference(method: &str, measured: &[MeasuredRun]) -> Option<String> {
     let of = |warmth: &str, value: &dyn Fn(&TrialFigures) -> Option<f64>| {
         let role = format!("{method}-{warmth}");
@@ -324,9 +328,10 @@ fn difference(method: &str, measured: &[MeasuredRun]) -> Option<String> {
         let sure = if cold.len() > 1 && !apart { " (the repeats overlap)" } else { "" };
         let of_method = measured.iter().filter(|run| run.role.starts_with(method));
         let quantile = QUANTILES.iter().find(|(known, _)| *known == name);
-        let few = quantile
-            .is_some_and(|(_, at)| of_method.clone().any(|run| rough(&run.figures, *at).is_some()));
-        let mark = if few { ROUGH } else { "" };
+        let few = quantile.is_some_and(|(_, at)| {
+            of_method.clone().any(|run| few_samples_warning(&run.figures, *at).is_some())
+        });
+        let mark = if few { FEW_SAMPLES_MARK } else { "" };
         ratio.is_finite().then(|| format!("{name} {mark}{ratio:.2}×{sure}"))
     };
     let quantiles = QUANTILES.map(|(name, at)| {
@@ -342,7 +347,7 @@ fn difference(method: &str, measured: &[MeasuredRun]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MeasuredRun, ROUGH, difference, rough, row};
+    use super::{FEW_SAMPLES_MARK, MeasuredRun, difference, few_samples_warning, row};
     use crate::trial::trial_figures::tests::figures;
 
     fn run(role: &'static str, ms: f64) -> MeasuredRun {
@@ -364,10 +369,13 @@ mod tests {
     fn a_percentile_of_too_few_samples_is_marked() {
         let few = |role, ms| MeasuredRun { role, figures: figures(500, ms) };
         let runs = [few("put-cold", 4.0), few("put-hot", 2.0)];
-        assert!(rough(&runs[0].figures, 0.99).is_none(), "5000 are enough for it");
+        assert!(few_samples_warning(&runs[0].figures, 0.99).is_none(), "5000 are enough for it");
         let line = row("put-cold", 100, &runs[0].figures, "");
         let cells: Vec<_> = line.split_whitespace().collect();
-        assert!(!cells[4].starts_with(ROUGH) && cells[5].starts_with(ROUGH), "{line}");
+        assert!(
+            !cells[4].starts_with(FEW_SAMPLES_MARK) && cells[5].starts_with(FEW_SAMPLES_MARK),
+            "{line}"
+        );
         let line = difference("put", &runs).unwrap();
         assert!(line.contains("p99 0.50×, p99.9 ~0.50×, max 0.50×"), "{line}");
     }

@@ -19,8 +19,8 @@ use crate::tls::{Session, Tls};
 pub(crate) struct Request {
     pub(crate) intended: u64,
     pub(crate) written: u64,
-    pub(crate) made: RequestInfo,
-    /// True after the warm-up.
+    pub(crate) info: RequestInfo,
+    /// True if the request was due after the warm-up, so that it counts.
     pub(crate) counted: bool,
     /// Number of answers still to come: more than one for pipelined requests.
     pub(crate) left: u32,
@@ -30,14 +30,14 @@ pub(crate) struct Request {
 pub(crate) enum ConnectionState {
     Connecting,
     Idle,
-    /// Connected, but the script delays its next request.
+    /// Connected, but the script delays the next request.
     Thinking,
     Waiting(Request),
     /// Closed, and to be reopened at a set time.
     Closed,
 }
 
-/// Progress of the reception of an answer.
+/// Result of an attempt to receive an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReceiveProgress {
     /// The answer is incomplete.
@@ -71,8 +71,9 @@ impl Inbox {
     /// Resets the inbox for an event of a connection. `ended` is true if the event reports that the
     /// server has closed its side.
     ///
-    /// A read that does not fill the buffer has emptied the socket, so that a further call is
-    /// saved. Such a read does not show an end of stream that the same event reports.
+    /// A read that does not fill the buffer has emptied the socket, which makes a further call
+    /// unnecessary. The exception is an event that reports an end of stream: only a further read
+    /// returns the end.
     pub(crate) fn open(&mut self, ended: bool) -> &mut Self {
         (self.at, self.len, self.more, self.ended) = (0, 0, true, ended);
         self
@@ -87,8 +88,7 @@ impl Inbox {
 }
 
 pub(crate) struct Connection {
-    /// The socket, used by direct system calls. libc's calls are cancellation points, which cost 4
-    /// % of the CPU time of a request.
+    /// The socket. `None` while the connection is closed.
     stream: Option<OwnedFd>,
     /// The TLS session, if the target uses TLS.
     session: Option<Box<Session>>,
@@ -96,12 +96,12 @@ pub(crate) struct Connection {
     /// Index of the target. `address` is one of the target's addresses.
     pub(crate) target: usize,
     pub(crate) address: SocketAddr,
-    /// Time since which the connection could have sent: when it connected, or received its last
-    /// answer.
+    /// Time from which the connection could send: it was established, had its last answer, or ended
+    /// a delay of the script.
     pub(crate) ready: u64,
     /// Time at which a closed loop would have sent its next request, if the server had not closed
     /// the connection after its last answer.
-    pub(crate) owed: Option<u64>,
+    pub(crate) due_since: Option<u64>,
     /// True once an answer has arrived on this socket.
     pub(crate) proven: bool,
     /// True while the connection is on the free list.
@@ -121,7 +121,7 @@ impl Connection {
             target,
             address,
             ready: 0,
-            owed: None,
+            due_since: None,
             proven: false,
             listed: false,
             out: Vec::new(),
@@ -132,7 +132,7 @@ impl Connection {
 
     /// Starts to connect, and registers for events under `index`.
     ///
-    /// The registration is edge-triggered for both directions, so that it never has to change.
+    /// The registration is edge-triggered for both directions, so it never has to change.
     pub(crate) fn open(
         &mut self,
         epoll: &OwnedFd,
@@ -176,8 +176,8 @@ impl Connection {
     }
 
     /// Closes by a reset. After an orderly close, the side that closes first keeps the port for a
-    /// minute, so that a server that closes after each answer would soon use up all of this
-    /// machine's ports.
+    /// minute. With a server that closes after each answer, this machine would soon run out of
+    /// ports.
     pub(crate) fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
             // If this call fails, the close is orderly.
@@ -187,7 +187,7 @@ impl Connection {
         self.state = ConnectionState::Closed;
     }
 
-    /// Starts writing `out`.
+    /// Starts to write `out`, and then expects the answer to `request`.
     pub(crate) fn send(&mut self, request: Request) -> io::Result<()> {
         self.out_at = 0;
         self.reply.reset(self.out.starts_with(b"HEAD "));
@@ -229,7 +229,7 @@ impl Connection {
         self.reply.reset(false);
     }
 
-    /// Reads as much of one answer as has arrived, and adds the bytes read to `bytes`.
+    /// Reads as much of one answer as has arrived. Adds the number of bytes read to `bytes`.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox, bytes: &mut u64) -> ReceiveProgress {
         let Some(stream) = &mut self.stream else { return ReceiveProgress::Broken };
         loop {
@@ -263,8 +263,7 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes that are not HTTP/1.1, from the first of them, as far as they are still
-    /// buffered.
+    /// Returns the bytes that are not HTTP/1.1, as far as they are still buffered.
     pub(crate) fn garbage<'a>(&'a self, inbox: &'a Inbox) -> &'a [u8] {
         match self.reply.pieces() {
             [] => &inbox.buffer[inbox.at..inbox.len],
@@ -272,7 +271,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if another answer can follow this one.
+    /// Returns true if the server keeps the connection open after the current answer.
     pub(crate) fn allows_next_answer(&self) -> bool {
         !self.reply.closes()
     }

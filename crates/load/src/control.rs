@@ -37,19 +37,19 @@ pub struct Control<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Creates a control that only ends the run, when `stop` becomes true. A signal handler can set
-    /// `stop`.
+    /// Creates a control without callbacks. The run ends when `stop` becomes true. A signal handler
+    /// can set `stop`.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self { stop, begun: Mutex::new(None), watch: Mutex::new(None) }
     }
 
-    /// Calls `begun` when sending begins.
+    /// Sets the callback for the start of sending.
     pub fn on_begin(self, begun: impl FnOnce() + Send + 'a) -> Self {
         Self { begun: Mutex::new(Some(Box::new(begun))), ..self }
     }
 
-    /// Calls `watch` every second.
-    pub fn watched(self, watch: impl FnMut(&Interval) + Send + 'a) -> Self {
+    /// Sets the callback for each second of the run.
+    pub fn on_interval(self, watch: impl FnMut(&Interval) + Send + 'a) -> Self {
         Self { watch: Mutex::new(Some(Box::new(watch))), ..self }
     }
 

@@ -1,5 +1,5 @@
-//! Interval logs of `HdrHistogram`, format 1.3. Each line holds one method's histogram of one
-//! second.
+//! Interval logs of `HdrHistogram`, format 1.3. Each line contains the histogram of one method in
+//! one second.
 //!
 //! ```text
 //!  #[Histogram log format version 1.3]
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Values are in nanoseconds. The maximum in each line is in milliseconds, because it is meant for
-//! people. The hdrhistogram crate's own writer is not used, because the writer borrows its file as
-//! long as it exists, and has no unit for the maximum.
+//! people. The hdrhistogram crate's own writer is not used, because it borrows its file for its
+//! whole lifetime.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -50,8 +50,8 @@ impl HdrLog {
         Ok(Self { out, serializer: V2DeflateSerializer::new(), bytes: Vec::new() })
     }
 
-    /// Adds the histogram of `length_s` seconds from `start_s` on. Does not write an empty
-    /// histogram.
+    /// Adds the histogram of `length_s` seconds from `start_s` on, in seconds since the start of
+    /// the log. Leaves out an empty histogram.
     pub(crate) fn add(
         &mut self,
         tag: &str,

@@ -16,16 +16,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Attempts to remove a directory, and the time between two attempts. A process that was just
-/// killed may still write there.
-const ATTEMPTS: u32 = 100;
-const BETWEEN: Duration = Duration::from_millis(10);
+/// Maximum number of attempts to remove a directory, with a pause after each. A process that was
+/// just killed may still write into the directory.
+const REMOVE_ATTEMPTS: u32 = 100;
+const REMOVE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Resources that must not outlive the process: usually one server and its data, at times also
-/// those of the previous server.
+/// Resources that must not outlive the process: usually one server and its data, sometimes also the
+/// previous server and its data.
 static OWNED: Mutex<Vec<CleanupTarget>> = Mutex::new(Vec::new());
 
-/// A resource that is removed when this process ends, however the process ends.
+/// A resource that the second signal removes before it ends the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CleanupTarget {
     /// A process group.
@@ -34,7 +34,7 @@ pub(crate) enum CleanupTarget {
     Directory(PathBuf),
 }
 
-/// Guard of a resource. As long as the guard exists, the end of the process removes the resource.
+/// Guard of a resource. While the guard exists, the second signal removes the resource.
 #[derive(Debug)]
 pub(crate) struct CleanupGuard(CleanupTarget);
 
@@ -74,7 +74,7 @@ pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
 
 /// Removes all resources. Processes come first, because they would write their files again. The
 /// list stays locked until the process ends: a thread that notices the death of its server blocks
-/// on the lock, and can't end the process in another way.
+/// on the lock, and can't end the process first.
 fn remove_all() -> MutexGuard<'static, Vec<CleanupTarget>> {
     let all = OWNED.lock();
     for owned in &*all {
@@ -84,11 +84,11 @@ fn remove_all() -> MutexGuard<'static, Vec<CleanupTarget>> {
     }
     for owned in &*all {
         let CleanupTarget::Directory(path) = owned else { continue };
-        for _ in 0..ATTEMPTS {
+        for _ in 0..REMOVE_ATTEMPTS {
             if fs::remove_dir_all(path).is_ok() || !path.exists() {
                 break;
             }
-            thread::sleep(BETWEEN);
+            thread::sleep(REMOVE_PAUSE);
         }
     }
     all

@@ -8,8 +8,8 @@ use crate::zipf::Zipf;
 /// Longest key in bytes: the store's limit.
 const MAX_KEY_LEN: usize = 1024;
 
-/// Maximum number of unanswered `PUT`s of a thread whose order is tracked: several for each of the
-/// most connections. Older ones count as answered.
+/// Maximum number of unanswered `PUT`s that a thread tracks: three for each of 20,000 connections.
+/// Older `PUT`s count as answered.
 const MAX_UNANSWERED: usize = 1 << 16;
 
 /// The order of keys.
@@ -17,15 +17,15 @@ const MAX_UNANSWERED: usize = 1 << 16;
 pub enum KeyOrder {
     /// 0, 1, 2 … over all connections together, from 0 again after the last.
     Sequential,
-    /// Each key once, far from the previous one, then all again. This order fills a store in
-    /// unsorted order.
+    /// Each key once, far from the previous key; then all keys again. In this order, keys fill a
+    /// store unsorted.
     Scattered,
     /// Every key is equally likely.
     Uniform,
     /// Zipf's law with a theta of 0.99; popular keys are scattered over the key space.
     Zipf,
-    /// `PUT`s take keys in sequence. Other requests take one of this many keys, those whose `PUT`s
-    /// were answered last.
+    /// `PUT`s use the keys in sequence. Any other request uses one of the keys of the last N
+    /// answered `PUT`s, where N is this number.
     Latest(u64),
 }
 
@@ -62,7 +62,7 @@ impl Keys {
         Err(Error::Plan(wrong))
     }
 
-    /// Appends the key with this number.
+    /// Appends the key with this number to `out`. Leading digits that exceed `len` are dropped.
     pub fn write(&self, number: u64, out: &mut Vec<u8>) {
         out.push(b'k');
         let start = out.len();
@@ -86,8 +86,8 @@ pub(crate) fn mix(seed: u64, number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Generates the key numbers of one thread. In every order but `Latest`, a key follows from the
-/// request's number alone, for any number of threads.
+/// Generates the key numbers of one thread. Except in `Latest` order, a key follows from the seed
+/// and the request's number alone, for any number of threads.
 #[derive(Debug)]
 pub(crate) struct KeyNumbers {
     count: u64,
@@ -111,9 +111,9 @@ enum Order {
 struct Latest {
     worker: u64,
     workers: u64,
-    /// Reads choose among this many keys, those of the thread's last answered writes.
+    /// A read chooses among the keys of this many writes, the thread's last answered ones.
     window: u64,
-    /// Number of writes begun. `done` is the length of their prefix that is answered.
+    /// Number of writes begun. `done` counts the first of them, up to the first unanswered write.
     begun: u64,
     done: u64,
     /// Answered flags of the writes from `done` on.
@@ -155,7 +155,7 @@ impl KeyNumbers {
         }
     }
 
-    /// Notes that a `PUT` was answered or is no longer waited for.
+    /// Marks the `PUT` with this `order` as answered, or as given up.
     pub(crate) fn answered(&mut self, order: u64) {
         if let Order::Latest(latest) = &mut self.order {
             latest.answered(order);
@@ -200,8 +200,8 @@ impl Latest {
     }
 }
 
-/// Returns a step that visits all of `count` numbers. The step is near the golden section of
-/// `count`, which spreads any sequence of visits evenly, and is coprime to `count`.
+/// Returns a step that is coprime to `count`, so that its multiples visit all of `count` numbers.
+/// The step is near the golden section of `count`, which spreads any sequence of visits evenly.
 fn scattering_step(count: u64) -> u64 {
     let golden = (count as f64 * 0.618_034) as u64;
     (golden..count).find(|&step| gcd(step, count) == 1).unwrap_or(1 % count)

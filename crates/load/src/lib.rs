@@ -1,9 +1,9 @@
 //! An open-loop load generator for HTTP/1.1.
 //!
 //! A *closed* loop sends the next request when the last one is answered. While the server stalls, a
-//! closed loop sends nothing, and the stall is one sample. An *open* loop sends by a plan that is
-//! fixed beforehand, and measures latency from the planned time, so that a stall yields one sample
-//! for each request that users would have waited for:
+//! closed loop sends nothing, and the stall counts as one sample. An *open* loop sends by a plan
+//! that is fixed beforehand, and measures latency from the planned time, so that a stall yields one
+//! sample for each request that users would have waited for:
 //!
 //! ```text
 //!  slot        0    1    2    3    4    5    6    7        slot i is due at i / rate
@@ -13,8 +13,8 @@
 //!              └ intended ─▶ written ─▶ done
 //! ```
 //!
-//! Each thread has its own connections, epoll, slots and histograms, and hands over its counts once
-//! a second ([`run_under`]). A connection has at most one request in flight.
+//! Each thread has its own connections, epoll, slots and histograms, and publishes its counts once
+//! a second: see [`run_under`]. A connection has at most one request in flight.
 
 pub mod cli;
 pub mod coldhot;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::record::Machine;
 
-/// Describes this machine, as far as the system gives the facts.
+/// Describes this machine. Values that the system does not give are empty or 0.
 pub fn machine() -> Machine {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -20,7 +20,7 @@ pub fn machine() -> Machine {
     }
 }
 
-/// Returns the value of the first line `NAME : VALUE`.
+/// Returns the value of the first line `NAME : VALUE`, or an empty text without such a line.
 fn field<'a>(text: &'a str, name: &str) -> &'a str {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.trim() == name).map_or("", |(_, value)| value.trim())

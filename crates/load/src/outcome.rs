@@ -22,7 +22,7 @@ const SPECTRUM_TICKS: u32 = 5;
 /// Nanoseconds in a millisecond.
 const MILLI: f64 = 1e6;
 
-/// The line that wrk2 prints for a histogram under `Thread Stats`.
+/// The figures in a line under `Thread Stats` of wrk2, for one histogram.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct HistogramSummary {
     /// Mean of the samples.
@@ -36,7 +36,7 @@ pub struct HistogramSummary {
 }
 
 impl HistogramSummary {
-    /// Summarises a histogram, in its unit.
+    /// Summarises a histogram, in the histogram's unit. For an empty histogram, all figures are 0.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
@@ -54,7 +54,7 @@ impl HistogramSummary {
     }
 }
 
-/// An address of a target that a run did not use.
+/// An unused address of a target. Connections to it failed at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreachableAddress {
     /// Name of the target with this address.
@@ -73,31 +73,31 @@ pub struct Outcome {
     /// Counts and latencies by target, if each target had its own rate and connections; otherwise
     /// empty.
     pub by_target: Vec<(String, Tally)>,
-    /// Number of requests that were due, or in a closed loop, that were sent. Each was answered, is
+    /// Number of due requests; in a closed loop, of sent requests. Each was answered, is
     /// unfinished, or was lost by a read or write error.
     pub planned: u64,
-    /// Start of the plan, with the warm-up. All times of the plan count from here.
+    /// Start of the warm-up, from which all times of the plan count.
     pub started: Instant,
     /// Duration of the plan.
     pub duration: Duration,
-    /// CPU time of the generating threads since the end of the warm-up.
+    /// CPU time of the threads that send requests, since the end of the warm-up.
     pub client_cpu: Duration,
     /// Share of the plan's time that each thread spent on a CPU.
     pub busy: Vec<f64>,
-    /// Wall time since the end of the warm-up, with the drain.
+    /// Wall time since the end of the warm-up, including the drain.
     pub elapsed: Duration,
-    /// Requests due but not yet sent, at 20 moments of the run. The last moment is the end of the
-    /// plan.
+    /// Requests due but not yet sent, at 20 times of the run. The last time is the end of the plan.
     pub backlog: Vec<u64>,
     /// CPUs that the client may use.
     pub cpus: usize,
-    /// Answers per second of one thread, sampled every 100 ms.
+    /// Answers per second of single threads, sampled every 100 ms.
     pub thread_rates: Histogram<u64>,
     /// Answers per second by target, if [`Self::by_target`] is not empty.
     pub thread_rates_by_target: Vec<Histogram<u64>>,
-    /// True if the run was interrupted, so that its figures end there.
+    /// True if the run was interrupted. The figures then cover only the time before.
     pub interrupted: bool,
-    /// Addresses that could not be reached at the start, while others of the same name could.
+    /// Addresses that could not be reached at the start, although other addresses of the same
+    /// target could.
     pub left_out: Vec<UnreachableAddress>,
     /// Planned requests per second over all targets; `None` in a closed loop.
     pub rate: Option<f64>,
@@ -244,7 +244,7 @@ fn percentiles(histogram: &Histogram<u64>) -> Vec<record::Point> {
     PERCENTILES.into_iter().filter(|_| !histogram.is_empty()).map(point).collect()
 }
 
-/// Returns wrk2's detailed spectrum.
+/// Returns the points of wrk2's detailed spectrum, in milliseconds.
 pub(crate) fn spectrum(histogram: &Histogram<u64>) -> Vec<record::Point> {
     let mut count = 0;
     let points = histogram.iter_quantiles(SPECTRUM_TICKS).map(|step| {
@@ -299,9 +299,10 @@ fn line(f: &mut fmt::Formatter<'_>, name: &str, h: &Histogram<u64>) -> fmt::Resu
 mod tests {
     use super::*;
 
-    /// The 99th percentile lies between two points of the spectrum, where the values jump here.
+    /// In this histogram, the values jump at the 99th percentile, which lies between two points of
+    /// the spectrum.
     #[test]
-    fn percentiles_are_exact() {
+    fn percentiles_between_points_of_the_spectrum_are_exact() {
         let mut histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();
         histogram.record_n(2_000_000, 9903).unwrap();
         histogram.record_n(200_000_000, 97).unwrap();

@@ -9,24 +9,24 @@ use crate::server::Endpoint;
 use crate::tls::Tls;
 use crate::url;
 
-/// Maximum number of connections of one run. A client on loopback has some 28,000 ports, and a
-/// larger number calls for another kind of test.
+/// Maximum number of connections of one run. A client on loopback has about 28,000 ports. More
+/// connections need another kind of test.
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// Maximum number of threads of one run. No known machine gains from more.
+/// Maximum number of threads of one run. No known machine gains from more threads.
 pub const MAX_THREADS: usize = 256;
 
 /// Maximum number of URLs of one run.
 pub const MAX_TARGETS: usize = 64;
 
-/// Longest value in bytes. Each request has a copy of one value.
+/// Maximum length of a value in bytes. Each request contains a copy of its value.
 pub const MAX_VALUE_LEN: usize = 16 << 20;
 
-/// Longest warm-up, duration and drain, each.
+/// Maximum of the warm-up, of the duration and of the drain.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// Highest rate over all targets, in requests per second. No client reaches it, and a client that
-/// falls behind can still count every due request.
+/// Highest rate over all targets, in requests per second. No client reaches this rate, and a client
+/// that falls behind can still count every due request.
 pub const MAX_RATE: f64 = 1e7;
 
 /// Lowest rate, in requests per second: one request in about eleven days.
@@ -35,12 +35,13 @@ const MIN_RATE: f64 = 1e-6;
 /// Placeholder of the key in a target's path.
 pub const KEY: &str = "{key}";
 
-/// The moments at which requests are sent.
+/// Rule for the times at which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// By plan: this many requests per second over all connections, whatever the server does.
+    /// In an open loop: this many requests per second over all connections, whatever the server
+    /// does.
     Open(f64),
-    /// In a closed loop: each connection sends its next request when the last one is answered.
+    /// In a closed loop: each connection sends its next request when its last request is answered.
     Closed,
 }
 
@@ -57,7 +58,7 @@ pub enum Arrival {
 /// Distribution of the load over several targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetMode {
-    /// Each target gets the full rate, connections and threads, as from a client of its own.
+    /// Each target gets the full rate, connections and threads, as from its own client.
     Each,
     /// The targets share the load: connection k goes to target k mod targets.
     Spread,
@@ -66,16 +67,18 @@ pub enum TargetMode {
 /// A URL that receives requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Name for people, and the `Host` of requests that this crate makes.
+    /// Host and port, for messages and for the `Host` header of the requests that this crate
+    /// generates.
     pub name: String,
     /// Addresses of the target. Connections are spread over all addresses that can be reached.
     pub addresses: Vec<SocketAddr>,
     /// TLS settings, if the target uses TLS.
     pub tls: Option<Tls>,
-    /// Authorization of requests for the server's metrics, such as `Bearer TOKEN`, if any.
+    /// Value of the `Authorization` header in requests for the server's metrics, such as `Bearer
+    /// TOKEN`.
     pub authorization: Option<String>,
-    /// Path and query, in which `{key}` stands for the key. Without `{key}`, all requests are
-    /// alike.
+    /// Path and query, in which `{key}` stands for the key. Without `{key}`, all requests of a
+    /// method are equal.
     pub path: String,
 }
 
@@ -91,7 +94,7 @@ impl Target {
         url::origin(self.tls.is_some(), &self.name)
     }
 
-    /// Returns one of the target's addresses, for requests outside the plan.
+    /// Returns the endpoint at `address` of this target, for requests outside the plan.
     pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
         let Self { name, tls, authorization, .. } = self;
         let (host, tls, authorization) = (name.clone(), tls.clone(), authorization.clone());
@@ -99,8 +102,8 @@ impl Target {
     }
 }
 
-/// Appends a whole request for the key with this number to the buffer. The flag asks for a write,
-/// which counts as a `PUT` whatever its method.
+/// Appends a complete request for key `number` to `out`. With `put`, the request must be a write,
+/// and counts as a `PUT` whatever its method.
 pub type Write = fn(put: bool, number: u64, out: &mut Vec<u8>);
 
 /// Source of the requests.
@@ -129,14 +132,14 @@ pub struct Plan {
     pub pace: Pace,
     /// Distribution of due times in an open loop.
     pub arrival: Arrival,
-    /// Time for which requests are sent before any is counted.
+    /// Time at the start in which requests are sent but not counted.
     pub warmup: Duration,
     /// Time after the warm-up during which requests become due.
     pub duration: Duration,
     /// Maximum number of requests. With `u64::MAX`, only `duration` ends the run.
     pub limit: u64,
-    /// Time after `duration` in which due requests may finish. A request that is not done by then
-    /// counts with the time that it has taken so far.
+    /// Time after `duration` in which due requests may finish. A request that is then unanswered
+    /// counts as unfinished, with its latency up to then.
     pub drain: Duration,
     /// Time after which an answer counts as a timeout. The generator still waits for the answer.
     pub timeout: Duration,
@@ -144,13 +147,14 @@ pub struct Plan {
     pub requests: Requests,
     /// Percentage of `PUT` requests.
     pub put_percent: u8,
-    /// Percentage of `DELETE` requests; the rest are `GET`s.
+    /// Percentage of `DELETE` requests. The remaining requests are `GET`s.
     pub delete_percent: u8,
     /// Keys of the requests, and their order.
     pub keys: Keys,
     /// Length in bytes of a `PUT`'s value, which is derived from the seed and the key.
     pub value_len: usize,
-    /// True if each value read is compared with the value that this seed and length produce.
+    /// True if each read value is compared with the value that the seed, the key and the length
+    /// yield.
     pub verify: bool,
     /// Further header lines, `Name: value`. A `Host` line replaces the target's `Host`.
     pub headers: Vec<String>,
@@ -189,8 +193,8 @@ impl Plan {
         }
     }
 
-    /// Returns the factor on rate, threads and connections: the number of targets if each target
-    /// gets its own, otherwise 1.
+    /// Returns the factor on rate, threads and connections: the number of targets with
+    /// [`TargetMode::Each`], otherwise 1.
     pub(crate) fn copies(&self) -> usize {
         match self.target_mode {
             TargetMode::Each => self.targets.len(),
@@ -198,7 +202,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of threads over all copies. A script is needed for each. With
+    /// Returns the number of threads over all copies. Each thread needs a script of its own. With
     /// [`TargetMode::Each`], thread w serves the target `w / threads`.
     pub fn workers(&self) -> usize {
         self.threads * self.copies()

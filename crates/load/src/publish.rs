@@ -1,5 +1,5 @@
-//! Handover of counts from the threads to the collector, once a second. A thread neither waits for
-//! the collector, nor creates or clears histograms.
+//! Transfer of counts from the threads to the collector, once a second. A thread does not wait for
+//! the collector, and does not create or clear histograms.
 //!
 //! ```text
 //!  worker ── full tally ──▶ collector: adds the tally to those of the run and of the second,
@@ -16,11 +16,11 @@ use crate::tally::Tally;
 /// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// Minimum length in seconds of the last interval; a shorter one without any counts is dropped.
+/// Minimum length in seconds of the last interval. A shorter interval without counts is dropped.
 const LEAST_S: f64 = 0.01;
 
-/// Empty tallies of each thread: one to switch to, and one in case the collector is late. If the
-/// collector is later still, the thread keeps filling its current tally.
+/// Empty tallies of each thread: one to fill next, and one in reserve for a late collector. Without
+/// an empty tally, the thread continues to fill its current tally.
 pub(crate) const SPARES: usize = 2;
 
 /// Counts of one thread.
@@ -55,12 +55,13 @@ impl Publisher {
         Self { worker, warmup, next: warmup.saturating_add(SECOND), full, empty }
     }
 
-    /// Time of the next publication.
+    /// Returns the time of the next publication, in nanoseconds since the start of the run.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Hands over the counts up to `now`, if the thread has an empty tally to continue with.
+    /// Sends the counts up to `now` to the collector, if the thread has an empty tally to fill
+    /// next.
     pub(crate) fn publish(&mut self, now: u64, backlog: u64, tally: &mut Box<Tally>) {
         let at = now - self.warmup;
         let second = at / SECOND;
@@ -68,13 +69,13 @@ impl Publisher {
         let Ok(empty) = self.empty.try_recv() else { return };
         let tally = std::mem::replace(tally, empty);
         let (worker, second) = (self.worker, second - 1);
-        // The channel has space for all tallies, so that the send fails only once the collector is
-        // gone.
+        // The channel has space for all tallies, so the send fails only after the collector has
+        // ended.
         let _ =
             self.full.try_send(WorkerReport { worker, second, at, backlog, ended: false, tally });
     }
 
-    /// Hands over the last counts.
+    /// Sends the last counts to the collector.
     pub(crate) fn end(self, now: u64, backlog: u64, tally: Box<Tally>) {
         let at = now.saturating_sub(self.warmup);
         let (worker, second) = (self.worker, at / SECOND);
@@ -95,7 +96,7 @@ impl ReportMerger {
         Self { pending: BTreeMap::new(), reported: vec![None; workers], backlog: vec![0; workers] }
     }
 
-    /// Adds a report, and calls `publish` for each second that it completes.
+    /// Adds a report. Calls `publish` for each second that the report completes.
     pub(crate) fn add(&mut self, report: &WorkerReport, mut publish: impl FnMut(&Interval)) {
         let WorkerReport { worker, second, at, backlog, ended, ref tally } = *report;
         let interval = self.pending.entry(second).or_insert_with(|| Interval {
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(add(report(0, 0, false, 1)), []);
         assert_eq!(add(report(0, 1, false, 10)), []);
         assert_eq!(add(report(1, 0, false, 2)), [(0, 1.0, 12, 3)]);
-        // The second thread has missed a second, whose counts are in its next report.
+        // The second thread has missed a second. The counts of this second are in its next report.
         assert_eq!(add(report(1, 2, false, 20)), [(1, 1.0, 30, 10)]);
         assert_eq!(add(report(0, 2, true, 5)), [(2, 1.0, 25, 25)]);
         assert_eq!(add(report(1, 3, true, 7)), [(3, 0.25, 12, 7)]);
@@ -169,13 +170,13 @@ mod tests {
     #[test]
     fn a_thread_without_a_spare_tally_keeps_its_current_one() {
         let (full, reports) = std::sync::mpsc::sync_channel(4);
-        let (give, empty) = std::sync::mpsc::sync_channel(SPARES);
+        let (empty_sender, empty) = std::sync::mpsc::sync_channel(SPARES);
         let mut publisher = Publisher::new(0, 0, full, empty);
         let mut tally = Box::<Tally>::default();
         tally.sent = 1;
         publisher.publish(SECOND + 1, 0, &mut tally);
         assert_eq!((tally.sent, publisher.next()), (1, 2 * SECOND));
-        give.try_send(Box::default()).unwrap();
+        empty_sender.try_send(Box::default()).unwrap();
         tally.sent += 1;
         publisher.publish(2 * SECOND + 1, 0, &mut tally);
         assert_eq!(tally.sent, 0);

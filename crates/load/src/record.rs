@@ -39,19 +39,20 @@ pub struct Run {
     pub machine: Machine,
     /// The plan of the run.
     pub plan: PlanRecord,
-    /// True if Ctrl-C ended the run, so that its figures end there.
+    /// True if Ctrl-C ended the run. The figures then cover only the time before.
     pub interrupted: bool,
-    /// Wall time in seconds without the warm-up, with the drain.
+    /// Wall time in seconds, including the drain but not the warm-up.
     pub elapsed_s: f64,
-    /// Answers per second within the plan's duration. `None` if an imported output does not give
-    /// them.
+    /// Answers per second within the plan's duration. `None` if an imported output lacks the
+    /// throughput.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
     /// Counts of requests, answers and errors.
     pub counts: Counts,
     /// Latency histograms. The main one is `intended` of all methods.
     pub latency: Vec<Latency>,
-    /// Requests due but not yet sent, at equal intervals. The last value is as of the plan's end.
+    /// Requests due but not yet sent, at equal intervals. The last value belongs to the end of the
+    /// plan.
     pub backlog: Vec<u64>,
     /// CPU seconds of the client's threads in `elapsed_s`.
     pub client_cpu_s: f64,
@@ -59,7 +60,7 @@ pub struct Run {
     pub servers: Vec<Server>,
     /// Problems with the figures.
     pub warnings: Vec<Warning>,
-    /// Descriptions of the values that an imported file does not give.
+    /// Descriptions of the values that an imported file lacks.
     pub missing: Vec<String>,
     /// Recordings made during the run.
     pub profiles: Vec<Profile>,
@@ -87,8 +88,8 @@ pub struct Machine {
 pub struct PlanRecord {
     /// URLs, as given.
     pub targets: Vec<String>,
-    /// Factor on rate, threads and connections: the number of targets if each target gets its own,
-    /// otherwise 1.
+    /// Factor on rate, threads and connections: the number of targets if each target gets its own
+    /// load, otherwise 1.
     pub copies: usize,
     /// Threads of the client.
     pub threads: usize,
@@ -116,7 +117,7 @@ pub struct PlanRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Requests that were due, or in a closed loop, that were sent.
+    /// Due requests; in a closed loop, sent requests.
     pub planned: u64,
     /// Answers, of any status.
     pub answered: u64,
@@ -145,11 +146,10 @@ pub struct Counts {
     pub unanswered_timeouts: u64,
     /// Values read that differ from the value written.
     pub wrong_values: u64,
-    /// Number of times that something other than HTTP/1.1 arrived. In place of an answer, this is a
-    /// read error too.
+    /// Number of times that something other than HTTP/1.1 arrived. If it arrives in place of an
+    /// answer, the request also counts as a read error.
     pub not_http: u64,
-    /// Number of times that the server closed a connection after an answer and the client reopened
-    /// it.
+    /// Number of connections that the server closed after an answer and the client reopened.
     pub reconnects: u64,
     /// Bytes received from the servers.
     pub bytes: u64,
@@ -173,8 +173,8 @@ pub struct Latency {
     pub min: f64,
     /// The greatest sample.
     pub max: f64,
-    /// Percentiles from 0.5 to 1: those of wrk2's short distribution, and those that objectives and
-    /// tables use. These percentiles are exact, unlike the points of the spectrum.
+    /// Percentiles from 0.5 to 1: the percentiles of wrk2's short distribution, and those in
+    /// objectives and tables. These percentiles are exact, unlike the points of the spectrum.
     pub percentiles: Vec<Point>,
     /// wrk2's detailed spectrum.
     pub spectrum: Vec<Point>,
@@ -238,21 +238,22 @@ impl PlanRecord {
     /// Returns the number of requests per second to all targets together, or `None` in a closed
     /// loop or if unknown.
     pub fn total_rate(&self) -> Option<f64> {
-        // A record that gives no number of copies is of one copy.
+        // A record without a number of copies counts as one copy.
         self.rate.map(|rate| rate * self.copies.max(1) as f64)
     }
 }
 
 impl Run {
-    /// Returns the events that servers recorded during the run, such as `cpu, lock`. The
-    /// recordings' cost is in the servers' CPU time. Empty without recordings.
+    /// Returns the events that servers recorded during the run, such as `cpu, lock`. The servers'
+    /// CPU time includes the cost of the recordings. Empty without recordings.
     pub(crate) fn profiled_events(&self) -> String {
         let events: BTreeSet<&str> =
             self.profiles.iter().map(|profile| profile.event.as_str()).collect();
         events.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns true if the number of answers is known. A truncated output does not give it.
+    /// Returns true if the number of answers is known. A truncated imported output does not contain
+    /// it.
     pub fn is_counted(&self) -> bool {
         self.source != "import" || self.counts.answered > 0
     }
@@ -272,7 +273,7 @@ impl Run {
         failures.share().filter(|_| self.is_counted())
     }
 
-    /// Returns the histogram `from` of all methods together.
+    /// Returns the histogram `from` of all methods together, or `None` if the record lacks it.
     pub fn latency(&self, from: &str) -> Option<&Latency> {
         self.latency.iter().find(|latency| latency.from == from && latency.method.is_empty())
     }
@@ -280,15 +281,16 @@ impl Run {
 
 impl Latency {
     /// Returns the value in milliseconds that a share of `quantile` (0–1) of the samples does not
-    /// exceed. The value is one of `percentiles`, or else that of the spectrum's first point at or
-    /// above `quantile`, which is never too low.
+    /// exceed. The value is from `percentiles` if they contain `quantile`, otherwise from the
+    /// spectrum's first point at or above `quantile`, which is never too low. Returns `None` if no
+    /// point qualifies.
     pub fn at(&self, quantile: f64) -> Option<f64> {
         let exact = self.percentiles.iter().find(|p| (p.quantile - quantile).abs() < 1e-9);
         let point = exact.or_else(|| self.spectrum.iter().find(|p| p.quantile >= quantile));
         point.map(|point| point.value)
     }
 
-    /// Returns all known points of the curve, in order.
+    /// Returns the points of `percentiles` and `spectrum`, ascending and without duplicates.
     pub(crate) fn curve(&self) -> Vec<Point> {
         let mut points = [&self.percentiles[..], &self.spectrum].concat();
         points.sort_by(|a, b| a.quantile.total_cmp(&b.quantile));
@@ -345,7 +347,7 @@ pub struct Trial {
     pub why: String,
 }
 
-/// The limit of a server.
+/// The limit of a server, as a search found it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Finding {
@@ -353,7 +355,7 @@ pub struct Finding {
     pub value: String,
     /// The highest rate that passed.
     pub passes: Option<f64>,
-    /// The lowest rate above it that failed.
+    /// The lowest rate above `passes` that failed.
     pub fails: Option<f64>,
     /// Requests per second in a closed loop.
     pub ceiling: Option<f64>,
@@ -412,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_attempts_to_connect_are_no_failed_requests() {
+    fn failed_connects_do_not_count_as_failed_requests() {
         let none = Failures::default();
         let lost = Failures { lost: 1.0, connect_errors: 183.0, answered: 2499.0, ..none };
         assert_eq!(lost.share(), Some(1.0 / 2500.0));

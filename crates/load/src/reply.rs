@@ -10,7 +10,7 @@
 
 use memchr::{memchr, memchr_iter};
 
-/// Longest response head or chunk line, in bytes. No server worth measuring sends a longer one.
+/// Longest response head or chunk line, in bytes. No known server sends longer heads or lines.
 const MAX_HEAD_LEN: usize = 16 << 10;
 
 /// Longest body that is kept, in bytes.
@@ -19,7 +19,7 @@ const MAX_KEPT_LEN: usize = 64 << 20;
 /// Length of the longest end marker, of a line or of a head.
 const LONGEST_END: usize = b"\n\r\n".len();
 
-/// A response is not HTTP/1.1, so that its connection can't be used further.
+/// The response is not HTTP/1.1, or exceeds a length limit. Its connection can't be used further.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadReply;
 
@@ -43,7 +43,7 @@ pub(crate) struct Reply {
     pieces: Vec<u8>,
     status: u16,
     close: bool,
-    /// True for the answer to a `HEAD`, which has no body, whatever the answer's head says.
+    /// True for the answer to a `HEAD`. It has no body, even if its head gives a length.
     bodiless: bool,
     keep: bool,
     head: Vec<u8>,
@@ -112,7 +112,7 @@ impl Reply {
         self.is_done()
     }
 
-    /// Parses the bytes. Returns the number of bytes that belong to this response.
+    /// Parses `bytes`. Returns the number of bytes that belong to this response.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         let mut at = 0;
         while at < bytes.len() && self.state != ReplyState::Done {
@@ -162,8 +162,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Calls `whole` with the bytes up to and including the end marker, once they are complete.
-    /// `end` finds the end marker.
+    /// Collects bytes up to and including the end marker, which `end` finds, and then calls `whole`
+    /// with them. Returns the number of bytes taken from `bytes`.
     fn until(
         &mut self,
         bytes: &[u8],
@@ -173,7 +173,7 @@ impl Reply {
         if self.pieces.is_empty()
             && let Some(len) = end(bytes)
         {
-            // The limit is the same as for a head that arrives in pieces.
+            // The same limit applies to a head that arrives in pieces.
             if len > MAX_HEAD_LEN {
                 return Err(BadReply);
             }
@@ -216,17 +216,17 @@ impl Reply {
         while let Some(end) = memchr(b'\n', rest) {
             let line = &rest[..end];
             rest = &rest[end + 1..];
-            // Only three headers matter, and few lines begin with their first letters.
+            // Only three headers matter. A check of the first letter skips most other lines.
             if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
                 continue;
             }
             let Some(colon) = memchr(b':', line) else { continue };
             let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
             if name.eq_ignore_ascii_case(b"content-length") {
-                let said = number(value, 10).ok_or(BadReply)?;
+                let declared_length = number(value, 10).ok_or(BadReply)?;
                 // With two different lengths, the end of the response is ambiguous (RFC 9112
                 // section 6.3).
-                if length.replace(said).is_some_and(|before| before != said) {
+                if length.replace(declared_length).is_some_and(|before| before != declared_length) {
                     return Err(BadReply);
                 }
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
@@ -242,7 +242,7 @@ impl Reply {
             self.head.extend_from_slice(head);
         }
         self.state = match self.status {
-            // After 101, the bytes that follow are not HTTP, and nobody asked for them.
+            // After a 101, which no request asks for, all further bytes are not HTTP.
             101 => {
                 self.close = true;
                 ReplyState::Done
@@ -283,16 +283,17 @@ impl Reply {
     }
 }
 
-/// Returns the length up to and including the empty line. Heads have few lines, so that checking
-/// the end of each costs less than setting up a search for the whole marker.
+/// Returns the length of a head including its empty line, or `None` if the head is incomplete.
+/// Heads have few lines, so a check at the end of each line costs less than the setup of a search
+/// for the whole marker.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     memchr_iter(b'\n', bytes)
         .map(|at| at + 1)
         .find(|&at| bytes[..at].ends_with(b"\n\r\n") || bytes[..at].ends_with(b"\n\n"))
 }
 
-/// Returns the length up to and including the line feed, which ends a line even without a carriage
-/// return before it (RFC 9112 section 2.2).
+/// Returns the length of a line including its line feed, or `None` if the line is incomplete. A
+/// line feed ends a line even without a carriage return before it (RFC 9112 section 2.2).
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
     memchr(b'\n', bytes).map(|at| at + 1)
 }
@@ -327,7 +328,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_reply_ends_at_its_end_however_it_is_split() {
+    fn a_reply_in_two_pieces_is_complete_at_its_last_byte() {
         for text in WHOLE {
             let stream = [text.as_bytes(), b"HTTP/1.1 next"].concat();
             for cut in 0..text.len() {
@@ -400,8 +401,8 @@ mod tests {
         assert!(reply.is_done() && reply.closes());
     }
 
-    /// The length of a head alone decides whether the head is too long, and not the pieces in which
-    /// it arrives.
+    /// Only the length of a head decides whether the head is too long, not the pieces in which it
+    /// arrives.
     #[test]
     fn too_long_replies_are_refused_however_they_are_split() {
         let head = |value: usize| format!("HTTP/1.1 204 No\r\nx: {}\r\n\r\n", "y".repeat(value));

@@ -1,4 +1,4 @@
-//! Builds requests, from keys or through the caller's function.
+//! Builds requests from keys, by the caller's function, or by a script.
 
 use crate::keys::{KeyNumbers, mix};
 use crate::plan::{KEY, Plan, Requests, Target};
@@ -22,7 +22,7 @@ impl Method {
     /// All methods, in order.
     pub const ALL: [Self; 4] = [Self::Get, Self::Put, Self::Delete, Self::Other];
 
-    /// Returns the method as sent, or `other` for methods without a variant of their own.
+    /// Returns the method's name, or `other` for a method without its own variant.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -45,7 +45,7 @@ impl Method {
     }
 }
 
-/// Facts about a request that are needed when its answer arrives.
+/// Properties of a request that are needed when its answer arrives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub(crate) method: Method,
@@ -117,8 +117,8 @@ impl<'a> RequestBuilder<'a> {
         }
     }
 
-    /// Returns the random numbers of a request. The numbers follow from the request's number alone,
-    /// so that any thread would make the same request.
+    /// Returns the random numbers of a request. The numbers follow from the seed and the request's
+    /// number alone, so that every thread would build the same request.
     fn random(&self, number: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.plan.seed, number))
     }
@@ -137,7 +137,7 @@ impl<'a> RequestBuilder<'a> {
         self.script.as_deref_mut()
     }
 
-    /// Writes the request with this number into the buffer, which holds the connection's last
+    /// Writes the request with this number into `out`, which contains the connection's last
     /// request.
     pub(crate) fn make(
         &mut self,
@@ -148,7 +148,7 @@ impl<'a> RequestBuilder<'a> {
         if let Some(script) = &mut self.script {
             if out.is_empty() || !script.is_fixed() {
                 out.clear();
-                script.aim(target)?;
+                script.select_server(target)?;
                 script.request(out)?;
                 self.method = Method::of(out);
             }
@@ -162,10 +162,10 @@ impl<'a> RequestBuilder<'a> {
         let random = &mut self.random(number);
         let method = self.method(random);
         let key = self.numbers.next(method == Method::Put, number, random);
-        let made = RequestInfo { method, key: key.number, order: key.order };
+        let info = RequestInfo { method, key: key.number, order: key.order };
         if let Requests::Custom(write) = self.plan.requests {
             write(method == Method::Put, key.number, out);
-            return made;
+            return info;
         }
         let head = &self.heads[target][method as usize];
         out.extend_from_slice(&head.start);
@@ -176,7 +176,7 @@ impl<'a> RequestBuilder<'a> {
         if method == Method::Put {
             self.values.write(key.number, out);
         }
-        made
+        info
     }
 
     fn method(&self, random: &mut fastrand::Rng) -> Method {
@@ -192,16 +192,16 @@ impl<'a> RequestBuilder<'a> {
         }
     }
 
-    /// Notes that a request was answered or is no longer waited for.
-    pub(crate) fn answered(&mut self, made: &RequestInfo) {
-        if made.method == Method::Put {
-            self.numbers.answered(made.order);
+    /// Marks a request as answered, or as given up.
+    pub(crate) fn answered(&mut self, info: &RequestInfo) {
+        if info.method == Method::Put {
+            self.numbers.answered(info.order);
         }
     }
 
-    /// Returns true if the body is the value written for the request's key.
-    pub(crate) fn is_value(&self, made: &RequestInfo, body: &[u8]) -> bool {
-        self.values.is(made.key, body)
+    /// Returns true if `body` is the value that the plan writes under the request's key.
+    pub(crate) fn is_value(&self, info: &RequestInfo, body: &[u8]) -> bool {
+        self.values.is(info.key, body)
     }
 }
 

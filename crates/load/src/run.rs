@@ -22,11 +22,11 @@ use crate::worker::{CONNECT_LIMIT, StopFlags, Worker, WorkerEnd};
 /// process.
 const OTHER_FILES: u64 = 128;
 
-/// Nice value of threads that may wait for the CPU.
+/// Nice value of the collector, which may wait for the CPU.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// Time from telling the threads the start until the start itself, which is enough to wake them
-/// all.
+/// Time between the announcement of the start and the start itself, long enough to wake all
+/// threads.
 const LEAD: Duration = Duration::from_millis(5);
 
 /// Sends requests by `plan` and returns the results. Connecting takes at most 5 s; warm-up,
@@ -53,39 +53,40 @@ pub fn run_under(
     let addresses: Vec<Vec<SocketAddr>> =
         plan.targets.iter().map(|target| reachable(target, &mut left_out)).collect();
     let failed = AtomicBool::new(false);
-    let stops = StopFlags { asked: control.flag(), failed: &failed };
+    let stops = StopFlags { requested: control.flag(), failed: &failed };
     let mut scripts = scripts.iter_mut();
     std::thread::scope(|scope| {
         let (full, reports) = sync_channel(plan.workers() * (SPARES + 1));
-        let mut crew = WorkerThreads { threads: Vec::new(), ready: Vec::new(), go: Vec::new() };
+        let mut worker_threads =
+            WorkerThreads { threads: Vec::new(), ready: Vec::new(), start_sender: Vec::new() };
         let mut empties = Vec::new();
         for index in 0..plan.workers() {
-            let (give, empty) = sync_channel(SPARES);
+            let (empty_sender, empty) = sync_channel(SPARES);
             for _ in 0..SPARES {
                 // The channel has space for all spare tallies.
-                let _ = give.try_send(Box::default());
+                let _ = empty_sender.try_send(Box::default());
             }
-            empties.push(give);
+            empties.push(empty_sender);
             let publisher = Publisher::new(index, nanos(plan.warmup), full.clone(), empty);
             let worker = Worker::new(plan, stops, index, &addresses, publisher, scripts.next())?;
             let (ready, is_ready) = sync_channel(1);
-            let (go, start) = sync_channel(1);
-            crew.ready.push(is_ready);
-            crew.go.push(go);
+            let (start_sender, start) = sync_channel(1);
+            worker_threads.ready.push(is_ready);
+            worker_threads.start_sender.push(start_sender);
             let thread = std::thread::Builder::new()
                 .name(format!("load-{index}"))
                 .spawn_scoped(scope, move || carry_out(worker, &ready, &start))
                 .map_err(|cause| Error::System { what: "starting a thread", cause })?;
-            crew.threads.push(thread);
+            worker_threads.threads.push(thread);
         }
         drop(full);
         let collector = std::thread::Builder::new()
             .name("load-sum".to_owned())
             .spawn_scoped(scope, move || collect(plan, control, &reports, &empties))
             .map_err(|cause| Error::System { what: "starting a thread", cause })?;
-        let started = crew.start()?;
+        let started = worker_threads.start()?;
         control.begin();
-        let ended = crew.join()?;
+        let ended = worker_threads.join()?;
         let tallies = collector.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let mut outcome = Outcome::new(plan, started, tallies, &ended);
         outcome.interrupted = control.is_stopped();
@@ -94,14 +95,14 @@ pub fn run_under(
     })
 }
 
-/// Runs one thread: connects, reports that, and begins when all threads are connected. Returns
-/// `None` if the run was given up before.
+/// Runs one thread: connects, reports the result, and starts to send when all threads are
+/// connected. Returns `None` if the run was given up before the start.
 fn carry_out(
     mut worker: Worker<'_>,
     ready: &SyncSender<Result<(), Error>>,
     start: &Receiver<Instant>,
 ) -> Result<Option<WorkerEnd>, Error> {
-    // Both calls on the channels fail only if the run is given up.
+    // The calls on both channels fail only if the run is given up.
     let connected = worker.connect();
     let _ = ready.send(connected);
     match start.recv() {
@@ -110,23 +111,23 @@ fn carry_out(
     }
 }
 
-/// The threads of a run. Dropping the crew before the start ends them all.
+/// The threads of a run. A drop before the start ends all threads.
 struct WorkerThreads<'scope> {
     threads: Vec<ScopedJoinHandle<'scope, Result<Option<WorkerEnd>, Error>>>,
     ready: Vec<Receiver<Result<(), Error>>>,
-    go: Vec<SyncSender<Instant>>,
+    start_sender: Vec<SyncSender<Instant>>,
 }
 
 impl WorkerThreads<'_> {
-    /// Waits until all threads are connected, and starts them together.
+    /// Waits until all threads are connected, and starts them together. Returns the start time.
     fn start(&mut self) -> Result<Instant, Error> {
         for ready in &self.ready {
             // A thread that panicked sends nothing. Joining the thread returns the panic.
             ready.recv().unwrap_or(Ok(()))?;
         }
         let start = Instant::now() + LEAD;
-        for go in self.go.drain(..) {
-            let _ = go.send(start);
+        for start_sender in self.start_sender.drain(..) {
+            let _ = start_sender.send(start);
         }
         Ok(start)
     }
@@ -148,8 +149,8 @@ fn collect(
     reports: &Receiver<WorkerReport>,
     empties: &[SyncSender<Box<Tally>>],
 ) -> Vec<Tally> {
-    // Summing up takes a fraction of a millisecond per second, and must not delay threads that send
-    // on the same CPU. If the priority can't be lowered, a delay is possible.
+    // The sums take a fraction of a millisecond per second, and must not delay threads that send on
+    // the same CPU. If the priority can't be lowered, a delay is possible.
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut tallies = vec![Tally::default(); plan.copies()];
     let mut seconds = control.is_watched().then(|| ReportMerger::new(plan.workers()));
@@ -166,7 +167,8 @@ fn collect(
 }
 
 /// Returns the addresses of a target that accept a connection, if there are several. A single
-/// address is returned unchecked, because the thread that can't connect reports the error.
+/// address is returned unchecked, and all addresses are returned if none accepts a connection: the
+/// thread that can't connect reports the error.
 fn reachable(target: &Target, left_out: &mut Vec<UnreachableAddress>) -> Vec<SocketAddr> {
     if target.addresses.len() < 2 {
         return target.addresses.clone();
@@ -185,7 +187,8 @@ fn reachable(target: &Target, left_out: &mut Vec<UnreachableAddress>) -> Vec<Soc
     if found.is_empty() {
         return target.addresses.clone();
     }
-    // Servers on localhost commonly listen on one address family only.
+    // Servers on localhost commonly listen on one address family only, so the other family is not
+    // reported.
     let here = |address: &SocketAddr| {
         address.ip().is_loopback() && address.port() == target.addresses[0].port()
     };
@@ -195,7 +198,8 @@ fn reachable(target: &Target, left_out: &mut Vec<UnreachableAddress>) -> Vec<Soc
     found
 }
 
-/// Raises the limit of open files to `needed`, as far as the hard limit allows.
+/// Raises the limit of open files to the hard limit, if the current limit is below `needed`.
+/// Returns an error if the hard limit is too low.
 fn allow_files(needed: u64) -> Result<(), Error> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
@@ -213,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_files_than_the_process_may_have_are_refused() {
+    fn more_files_than_the_hard_limit_allows_are_refused() {
         allow_files(1).unwrap();
         let Some(limit) = getrlimit(Resource::Nofile).maximum else { return };
         let error = allow_files(limit + 1).unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! Writes a run's directory, as described in [`crate::record`], during the run.
 //!
-//! If a log can't be written, for example because the disk is full, the log is given up and the run
-//! continues, because the run's figures matter more. [`RunDir::finish`] returns the first error.
+//! If a write of a log fails, for example on a full disk, all logs are given up. The run continues,
+//! because its figures matter more. [`RunDir::finish`] returns the first error.
 
 use std::fs;
 use std::io;
@@ -48,12 +48,12 @@ pub struct RunDir {
     logs: Vec<HdrLog>,
     timeline: Option<Timeline>,
     /// The first error of any write.
-    wrong: Option<Error>,
+    first_error: Option<Error>,
 }
 
 impl RunDir {
-    /// Creates the directory, or uses an existing empty one. `reported` names the timeline's
-    /// columns with the servers' metrics.
+    /// Creates the directory, or uses an existing empty one. `reported` lists the names of the
+    /// servers' metrics, which are further columns of the timeline.
     pub fn create(path: &Path, started: SystemTime, reported: &[String]) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(failed(path))?;
         if fs::read_dir(path).map_err(failed(path))?.next().is_some() {
@@ -66,7 +66,7 @@ impl RunDir {
         }
         let file = path.join("timeline.csv");
         let timeline = Timeline::create(&file, reported).map_err(failed(&file))?;
-        Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), wrong: None })
+        Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), first_error: None })
     }
 
     /// Returns the path of the directory.
@@ -74,7 +74,7 @@ impl RunDir {
         &self.path
     }
 
-    /// Adds a second with the servers' metrics.
+    /// Adds one second of the run, and the servers' metrics, to the logs and the timeline.
     pub fn add_second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         for method in Method::ALL {
             let Some(latencies) = interval.tally.latencies(method) else { continue };
@@ -99,7 +99,7 @@ impl RunDir {
     fn give_up(&mut self, file: &str, cause: io::Error) {
         self.logs.clear();
         self.timeline = None;
-        self.wrong.get_or_insert_with(|| failed(&self.path.join(file))(cause));
+        self.first_error.get_or_insert_with(|| failed(&self.path.join(file))(cause));
     }
 
     /// Writes a further file, such as a recording.
@@ -109,7 +109,7 @@ impl RunDir {
         fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(failed(&path))
     }
 
-    /// Removes the directory, because there was no run.
+    /// Removes the logs and the directory of a run that did not start.
     pub fn discard(self) {
         for (name, _) in LOGS {
             let _ = fs::remove_file(self.path.join(format!("{name}.hdr")));
@@ -122,11 +122,12 @@ impl RunDir {
     /// Writes the files with the results. Returns the first error of the whole run.
     pub fn finish(mut self, run: &Run, output: &str) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
-        // These two files are written even if a log is incomplete, because they matter most.
+        // These two files are written even if a log is incomplete, because they contain the main
+        // results.
         let output = self.file("output.txt", output.as_bytes());
         let json = self.file("run.json", &json);
-        match self.wrong.take() {
-            Some(wrong) => Err(wrong),
+        match self.first_error.take() {
+            Some(first_error) => Err(first_error),
             None => output.and(json),
         }
     }

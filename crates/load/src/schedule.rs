@@ -1,4 +1,5 @@
-//! Due times of requests. Each thread computes its own share, without synchronization.
+//! Due times of requests. Each thread computes the due times of its own requests, without
+//! synchronization.
 //!
 //! ```text
 //!  even      slot      0   1   2   3   4   5   6   7      due at slot / rate, from one start
@@ -22,7 +23,7 @@ use crate::plan::{Arrival, Plan, TargetMode};
 /// Nanoseconds in a second.
 pub(crate) const SECOND: f64 = 1e9;
 
-/// A request to be made.
+/// The request of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Number of the request over all threads. The number determines the request's key.
@@ -35,7 +36,7 @@ pub(crate) struct Slot {
 /// Result of advancing the time cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A slot is due, for this connection of the thread, or for any free connection.
+    /// A slot is due: for this connection of the thread, or with `None` for any free connection.
     Due(Option<usize>),
     /// The next slot is due at this time.
     Later(u64),
@@ -50,14 +51,14 @@ pub(crate) struct Schedule {
     /// Index of the thread. `workers` is the number of threads.
     worker: u64,
     workers: u64,
-    /// Requests per slot. A script that pipelines has more than one.
+    /// Number of requests per slot, which is more than one if a script pipelines.
     batch: u64,
     limit: u64,
     warmup: u64,
     end: u64,
     due: u64,
     taken: u64,
-    /// Number of slots before `due` that are after the warm-up.
+    /// Number of slots before `due` that count, because they are due after the warm-up.
     planned: u64,
 }
 
@@ -78,28 +79,28 @@ struct Even {
     first: Vec<u64>,
     /// The next slot that each connection takes.
     next: Vec<u64>,
-    /// Position of the time cursor: a connection. `round` is the number of completed rounds over
-    /// all connections.
+    /// Position of the time cursor: the index of a connection. `round` is the number of completed
+    /// rounds over all connections.
     turn: usize,
     round: u64,
 }
 
 #[derive(Debug)]
 struct Poisson {
-    due: Draw,
-    taken: Draw,
+    due: DueTimes,
+    taken: DueTimes,
 }
 
-/// Random due times, which are drawn one after another. Two draws with the same seed yield the same
-/// times.
+/// Random due times, which are drawn one after another. Two sequences with the same seed yield the
+/// same times.
 #[derive(Debug, Clone)]
-struct Draw {
+struct DueTimes {
     random: fastrand::Rng,
     mean: f64,
     at: f64,
 }
 
-impl Draw {
+impl DueTimes {
     fn advance(&mut self) {
         // 1 - [0, 1) is never 0, whose logarithm is infinite.
         self.at -= (1.0 - self.random.f64()).ln() * self.mean;
@@ -125,7 +126,7 @@ impl Schedule {
             }
             (Some(rate), Arrival::Poisson) => {
                 let share = owned.len() as f64 / plan.all_connections() as f64;
-                let mut due = Draw {
+                let mut due = DueTimes {
                     random: fastrand::Rng::with_seed(crate::keys::mix(plan.seed, worker as u64)),
                     mean: SECOND / (rate * share),
                     at: 0.0,
@@ -154,7 +155,7 @@ impl Schedule {
         self.end = self.end.min(now);
     }
 
-    /// Returns the end of the schedule. No slot is due later.
+    /// Returns the end of the schedule in nanoseconds since the start. No slot is due later.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -164,7 +165,8 @@ impl Schedule {
         intended >= self.warmup
     }
 
-    /// Returns the number of requests due after the warm-up, or in a closed loop, of requests sent.
+    /// Returns the number of requests due after the warm-up; in a closed loop, the number of
+    /// requests sent after the warm-up.
     pub(crate) fn planned(&self) -> u64 {
         self.planned * self.batch
     }
@@ -174,7 +176,7 @@ impl Schedule {
         (self.due - self.taken) * self.batch
     }
 
-    /// Returns true if no slot is left.
+    /// Returns true if no slot is left after `now`.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         let last = match &self.kind {
             Kind::Even(even) => even.cursor(),
@@ -190,11 +192,11 @@ impl Schedule {
     }
 
     /// Returns true if any free connection may take a slot.
-    pub(crate) fn deals_to_the_free(&self) -> bool {
+    pub(crate) fn assigns_any_free_connection(&self) -> bool {
         matches!(self.kind, Kind::Poisson(_))
     }
 
-    /// Advances the time cursor by one slot, if that slot is due.
+    /// Advances the time cursor by one slot, if that slot is due at `now`.
     pub(crate) fn step(&mut self, now: u64) -> Step {
         let (at, number) = match &self.kind {
             Kind::Even(even) => (even.at(even.cursor()), even.cursor()),
@@ -253,7 +255,8 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Skips up to `most` requests that [`Self::take`] would return. Returns their number.
+    /// Skips up to `most` requests that [`Self::take`] would return. Returns the number of skipped
+    /// requests.
     pub(crate) fn skip(&mut self, connection: usize, most: u64) -> u64 {
         let skipped = match &mut self.kind {
             Kind::Even(even) => {
@@ -301,13 +304,12 @@ fn slot_at(slot: u64, rate: f64) -> u64 {
     (slot as f64 * SECOND / rate) as u64
 }
 
-/// Converts a time to nanoseconds. A plan's times are at most a day, which 64 bits hold.
+/// Converts a time to nanoseconds. A plan's times are at most a day, which fits into 64 bits.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the connections of a thread, each by its number among all connections and with its
-/// target.
+/// Returns the connections of a thread, each as its number among all connections and its target.
 pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
     let targets = plan.targets.len();
     (0..plan.all_connections())
@@ -315,7 +317,7 @@ pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
             TargetMode::Spread => {
                 (index % plan.threads == worker).then_some((index, index % targets))
             }
-            // The targets' connections are interleaved, so that each of n targets has every n-th
+            // The connections of the n targets are interleaved, so that each target has every n-th
             // slot.
             TargetMode::Each => {
                 let (target, of_target) = (index % targets, index / targets);
@@ -344,7 +346,7 @@ mod tests {
         (0..plan.workers()).map(|worker| Schedule::new(plan, worker, &owned(worker), 1)).collect()
     }
 
-    /// Takes all slots due by `now`, each as soon as it is due.
+    /// Takes all slots that are due by `now`, each as soon as it is due.
     fn all(schedule: &mut Schedule, now: u64) -> Vec<Slot> {
         let mut slots = Vec::new();
         while let Step::Due(connection) = schedule.step(now) {
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_do_not_drift() {
+    fn due_times_do_not_drift() {
         assert_eq!(slot_at(0, 60_000.0), 0);
         assert_eq!(slot_at(1, 3.0), 333_333_333);
         assert_eq!(slot_at(60_000 * 3600, 60_000.0), 3_600_000_000_000);
@@ -417,8 +419,8 @@ mod tests {
             let plan = plan(threads, 10, Pace::Open(10_000.0), Arrival::Poisson);
             let slots = schedules(&plan).iter_mut().flat_map(|s| all(s, u64::MAX)).collect();
             let slots: Vec<Slot> = slots;
-            // A Poisson count of mean n has the standard deviation √n. A deviation of six times
-            // that does not happen by chance.
+            // A Poisson count of mean n has the standard deviation √n. Six standard deviations do
+            // not happen by chance.
             let off = (slots.len() as f64 - 100_000.0).abs();
             assert!(off < 6.0 * 100_000_f64.sqrt(), "{} slots", slots.len());
             let mut times: Vec<u64> = slots.iter().map(|slot| slot.intended).collect();
@@ -484,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_schedule_makes_nothing_due() {
+    fn a_stopped_schedule_has_no_further_due_slots() {
         let plan = plan(1, 1, Pace::Open(10.0), Arrival::Even);
         let schedule = &mut schedules(&plan)[0];
         schedule.stop(250_000_000);

@@ -1,13 +1,13 @@
-//! Properties of a kind of server, such as kvorum. The caller passes them: the load crate itself
-//! knows no kind of server.
+//! Properties of a server product, such as kvorum. The caller passes them: the load crate itself
+//! works with any HTTP server.
 
-/// Paths and names by which a kind of server gives its keys, metrics and profiles. An empty field
-/// turns its feature off.
+/// Paths and names of a server product's keys, metrics and profiles. An empty field disables its
+/// feature.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServerProfile {
     /// Name and version of the tool, for `run.json`.
     pub tool: &'static str,
-    /// Default path and query for requests made from keys; `{key}` stands for the key.
+    /// Default path and query of requests that are generated from keys. `{key}` represents the key.
     pub key_path: &'static str,
     /// Path of the metrics in the Prometheus text format, such as `/metrics`.
     pub metrics_path: &'static str,
@@ -15,7 +15,7 @@ pub struct ServerProfile {
     pub idle: &'static [&'static str],
     /// Counters that grow while the server delays or refuses writes because flushes and compactions
     /// have fallen behind.
-    pub held_back: &'static [&'static str],
+    pub write_stall_counters: &'static [&'static str],
     /// Metrics with a column in `timeline.csv`.
     pub timeline: &'static [&'static str],
     /// Path of a profile recording; `{events}` and `{seconds}` are filled in. The server answers
@@ -24,7 +24,7 @@ pub struct ServerProfile {
     /// Command that compares two recordings; its arguments are their files.
     pub profile_diff: &'static str,
     /// Environment variable with the token for recordings, and for metrics unless requests carry
-    /// another one.
+    /// another token.
     pub token_variable: &'static str,
     /// Environment variable with the certificate file to use without `--ca-file`.
     pub ca_variable: &'static str,

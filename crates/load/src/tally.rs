@@ -6,13 +6,13 @@ use hdrhistogram::Histogram;
 
 use crate::request::Method;
 
-/// Longest recorded latency in nanoseconds: an hour. A longer latency counts as this.
-const LONGEST: u64 = 3_600_000_000_000;
+/// Longest recorded latency in nanoseconds: an hour. A longer latency counts as an hour.
+const MAX_LATENCY: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of a histogram: 0.1 %.
 const DIGITS: u8 = 3;
 
-/// Bytes that are kept of data that is not HTTP, enough to recognise the protocol.
+/// Maximum number of bytes kept of data that is not HTTP, enough to recognise the protocol.
 const GARBAGE_LEN: usize = 60;
 
 /// Number of possible statuses, which have three digits.
@@ -21,13 +21,13 @@ const STATUSES: usize = 1000;
 /// Latencies of one method, in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Latencies {
-    /// Time from the planned start until the answer was complete. Requests without an answer at the
-    /// end are included, with the time that they had waited.
+    /// Time from the planned start until the answer was complete. Requests that have no answer at
+    /// the end are included, with their waiting time.
     pub intended: Histogram<u64>,
     /// Time from the write of the request until the answer was complete.
     pub written: Histogram<u64>,
-    /// Time from the moment when the request was due *and* its connection free until the write,
-    /// which is the client's own delay.
+    /// The client's own delay: from the moment when the request was due *and* its connection was
+    /// free, to the write.
     pub late: Histogram<u64>,
 }
 
@@ -37,14 +37,14 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // The bounds are the same, so that no value can be out of range.
+        // The bounds are the same, so no value can be out of range.
         self.intended += &other.intended;
         self.written += &other.written;
         self.late += &other.late;
     }
 
     fn clear(&mut self) {
-        // A reset touches every counter of a histogram, used or not, so that empty histograms are
+        // A reset writes every counter of a histogram, used or not, so empty histograms are
         // skipped.
         for histogram in [&mut self.intended, &mut self.written, &mut self.late] {
             if !histogram.is_empty() {
@@ -55,7 +55,7 @@ impl Latencies {
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("constant bounds are valid")
+    Histogram::new_with_bounds(1, MAX_LATENCY, DIGITS).expect("constant bounds are valid")
 }
 
 /// Answers by status.
@@ -149,13 +149,13 @@ impl Errors {
     }
 }
 
-/// Count of received data that are not HTTP/1.1.
+/// Counts of received data that are not HTTP/1.1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NonHttp {
-    /// Occurrences in place of an answer, which are read errors too.
+    /// Occurrences in place of an answer. Each is also a read error.
     pub answers: u64,
     /// Occurrences without a request, such as a greeting.
-    pub unasked: u64,
+    pub unsolicited: u64,
     /// Beginning of the first occurrence.
     pub first: Vec<u8>,
 }
@@ -163,7 +163,7 @@ pub struct NonHttp {
 impl NonHttp {
     /// Returns the number of occurrences.
     pub fn all(&self) -> u64 {
-        self.answers + self.unasked
+        self.answers + self.unsolicited
     }
 
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
@@ -174,7 +174,7 @@ impl NonHttp {
 
     fn add(&mut self, other: &Self) {
         self.answers += other.answers;
-        self.unasked += other.unasked;
+        self.unsolicited += other.unsolicited;
         self.keep(&other.first);
     }
 }
@@ -252,7 +252,7 @@ impl Tally {
         latencies.iter_mut().flatten().for_each(|latencies| latencies.clear());
         statuses.0.fill(0);
         *errors = Errors::default();
-        (garbage.answers, garbage.unasked) = (0, 0);
+        (garbage.answers, garbage.unsolicited) = (0, 0);
         garbage.first.clear();
         for count in [reconnects, sent, in_time, unfinished, wrong_values, bytes] {
             *count = 0;
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cleared_tally_is_as_new() {
+    fn a_cleared_tally_is_empty() {
         let mut tally = Tally::default();
         tally.latencies_mut(Method::Put).intended.saturating_record(5);
         tally.statuses.count(201);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_told_apart() {
+    fn statuses_are_counted_by_class() {
         let mut statuses = Statuses::default();
         for status in [200, 299, 301, 404, 404, 503, 599] {
             statuses.count(status);

@@ -9,8 +9,8 @@
 //!
 //! An answer counts in the second in which it arrives. Latencies are from the intended start,
 //! except `written_p99_ms`, from the write of the request. `late_p99_ms` is the client's own delay
-//! before that write. A server's metrics are raw values, summed over their labels, so that counters
-//! only grow.
+//! before that write. A server's metrics are raw values, summed over their labels: a counter is not
+//! converted into its growth.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -36,14 +36,15 @@ impl Timeline {
         let mut out = BufWriter::new(File::create(path)?);
         out.write_all(COLUMNS.as_bytes())?;
         for name in reported {
-            write!(out, ",{}", quoted(name))?;
+            write!(out, ",{}", quote_field(name))?;
         }
         out.write_all(b"\n")?;
         out.flush()?;
         Ok(Self { out })
     }
 
-    /// Adds a second. `reported` has the values of the columns with the servers' metrics.
+    /// Adds the row of one second. `reported` has the values of the columns with the servers'
+    /// metrics.
     pub(crate) fn add(&mut self, interval: &Interval, reported: &[Option<f64>]) -> io::Result<()> {
         let Interval { start_s, length_s, backlog, tally } = interval;
         let latencies = tally.all_latencies();
@@ -86,7 +87,7 @@ fn ms(histogram: &Histogram<u64>, quantile: f64) -> String {
 }
 
 /// Quotes a field if it contains commas or quotes (RFC 4180).
-fn quoted(text: &str) -> String {
+fn quote_field(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

@@ -1,4 +1,4 @@
-//! Target URLs, `http[s]://HOST[:PORT][/PATH][?QUERY]`, which are parsed as in wrk, and their
+//! Parses target URLs, `http[s]://HOST[:PORT][/PATH][?QUERY]`, as wrk does, and resolves their
 //! addresses.
 
 use std::fmt;
@@ -130,7 +130,8 @@ pub(crate) fn origin(secure: bool, authority: &str) -> String {
     format!("{scheme}://{authority}")
 }
 
-/// Splits `HOST:PORT`, `HOST`, `[V6]:PORT` or `[V6]` into host and port.
+/// Splits `HOST:PORT`, `HOST`, `[V6]:PORT` or `[V6]` into host and port. Returns `None` without a
+/// host.
 fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -160,7 +161,7 @@ mod tests {
     use super::Url;
 
     #[test]
-    fn urls_are_taken_apart_as_wrk_does() {
+    fn urls_are_parsed_as_in_wrk() {
         for (text, host, port, path, authority) in [
             ("http://localhost:8080", "localhost", Some(8080), "/", "localhost:8080"),
             ("http://localhost", "localhost", None, "/", "localhost"),
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_url_is_told_how_it_should_be() {
+    fn an_invalid_url_is_refused_with_a_correction() {
         for (text, says) in [
             ("localhost:8080", "say http://localhost:8080"),
             ("ftp://h/a", "say http://h/a"),

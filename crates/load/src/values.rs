@@ -6,7 +6,7 @@
 //!
 //! The pool makes a value as cheap as a copy, and as incompressible as random bytes. The hash
 //! distinguishes two keys with the same offset, and reveals a value that consists of parts of two
-//! others.
+//! other values.
 
 use crate::keys::mix;
 

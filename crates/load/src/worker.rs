@@ -1,4 +1,5 @@
-//! The loop of one thread: sends due requests, reads answers, and sleeps until the next of either.
+//! The loop of one thread: sends due requests, reads answers, and sleeps until a request is due or
+//! an answer arrives.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,8 +26,8 @@ use crate::script::Script;
 use crate::tally::{Statuses, Tally};
 
 /// Maximum number of nanoseconds by which the kernel may wake this thread late. The kernel's
-/// default of 50 µs would be part of every latency. Exact wake-ups for each slot of a fast plan
-/// would use up the CPU that sends.
+/// default of 50 µs would be part of every latency. An exact wake-up for each slot of a fast plan
+/// would use up the CPU that the thread needs to send.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// Time limit for connecting at the start.
@@ -42,18 +43,18 @@ const TICK: u64 = 100_000_000;
 /// Number of backlog samples.
 const BACKLOG_SAMPLES: u64 = 20;
 
-/// Bytes that are read at once, enough for a few answers. Larger values take several reads.
+/// Maximum number of bytes of one read, enough for a few answers. Larger values take several reads.
 const READ_LEN: usize = 64 << 10;
 
-/// Events that are handled at once. Between two such groups, the thread sends requests that have
+/// Maximum number of events of one wait. Between two waits, the thread sends requests that have
 /// become due.
 const MAX_EVENTS: usize = 256;
 
 /// Highest rate of answers per second of one thread that the histogram can record.
 const MAX_RATE: u64 = 1_000_000_000;
 
-/// Maximum number of samples for due requests that were never sent. In a longer backlog, several
-/// consecutive requests count with the time of the first of them.
+/// Maximum number of samples for due requests that were never sent. In a longer backlog, a group of
+/// consecutive requests counts with the latency of its first request.
 const MAX_UNSENT: u64 = 1_000_000;
 
 /// The results of a thread, besides its tally.
@@ -75,14 +76,15 @@ pub(crate) struct Worker<'a> {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     schedule: Schedule,
-    maker: RequestBuilder<'a>,
+    builder: RequestBuilder<'a>,
     start: Instant,
     warmup: u64,
     timeout: u64,
     /// Due time of the next slot; `u64::MAX` if unknown.
     next_due: u64,
     waiting: usize,
-    /// Times at which connections are opened or continue, each with the index of its connection.
+    /// Times at which closed connections are reopened or delayed connections continue, each with
+    /// the index of its connection.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     /// Free connections, for slots that belong to no connection. The connection that has been free
     /// for longest comes first.
@@ -90,7 +92,7 @@ pub(crate) struct Worker<'a> {
     inbox: Inbox,
     /// Number of pipelined requests.
     batch: u32,
-    /// True if the script has a `response`, which sees the answers.
+    /// True if the script has a `response`, which receives the answers.
     wants_response: bool,
     /// True if the script delays requests.
     delays: bool,
@@ -110,14 +112,14 @@ pub(crate) struct Worker<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct StopFlags<'a> {
     /// The caller asks to end the run.
-    pub(crate) asked: &'a AtomicBool,
+    pub(crate) requested: &'a AtomicBool,
     /// Another thread of the run has failed.
     pub(crate) failed: &'a AtomicBool,
 }
 
 impl StopFlags<'_> {
     fn now(self) -> bool {
-        self.asked.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+        self.requested.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 }
 
@@ -157,7 +159,7 @@ impl<'a> Worker<'a> {
             connections: connections.collect(),
             schedule: Schedule::new(plan, worker, &indexes, batch.into()),
             delays: script.as_ref().is_some_and(|script| script.wants_delay()),
-            maker: RequestBuilder::new(plan, worker, script),
+            builder: RequestBuilder::new(plan, worker, script),
             start: Instant::now(),
             warmup: nanos(plan.warmup),
             timeout: nanos(plan.timeout),
@@ -228,11 +230,11 @@ impl<'a> Worker<'a> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         self.start = start;
         if self.stops.now() {
-            // Some connections may still be missing, and nothing was sent.
+            // Some connections may not be established, and nothing was sent.
             self.schedule.stop(0);
             return Ok(self.finish());
         }
-        if self.maker.script().is_some_and(|script| script.stopped()) {
+        if self.builder.script().is_some_and(|script| script.stopped()) {
             self.stopped = Some(0);
             self.schedule.stop(0);
         }
@@ -244,7 +246,7 @@ impl<'a> Worker<'a> {
         loop {
             let now = self.now();
             self.send_due(now);
-            self.keep_count(now);
+            self.publish_and_sample(now);
             if let Some(failure) = self.failure {
                 self.stops.failed.store(true, Ordering::Relaxed);
                 return Err(failure);
@@ -260,8 +262,8 @@ impl<'a> Worker<'a> {
                 break;
             }
             let wake = if over { last } else { self.next_due.min(self.schedule.end()) };
-            let wake = self.on_time(now, wake).min(self.publisher.next()).min(now + TICK);
-            // Sending has taken time.
+            let wake = self.run_timers(now, wake).min(self.publisher.next()).min(now + TICK);
+            // The clock is read again, because sending has taken time.
             let sleep = wake.saturating_sub(self.now());
             wait(&self.epoll, &mut events, sleep)?;
             for event in &events {
@@ -276,14 +278,15 @@ impl<'a> Worker<'a> {
         Ok(self.finish())
     }
 
-    /// Sends all due slots on free connections.
+    /// Sends the requests of all due slots that have a free connection.
     fn send_due(&mut self, now: u64) {
         self.next_due = loop {
             match self.schedule.step(now) {
                 Step::Due(of) => {
                     let index = of.or_else(|| self.take_free());
                     if let Some(index) = index.filter(|&index| self.is_idle(index)) {
-                        // Sending the previous request has taken time.
+                        // The clock is read again, because sending the previous request has taken
+                        // time.
                         let now = self.now();
                         self.next(index, now);
                     }
@@ -309,23 +312,23 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends the connection's next request, if there is one and the connection can send.
+    /// Sends the connection's next request, if a slot is due and the connection is idle.
     fn next(&mut self, index: usize, now: u64) {
         if !self.is_idle(index) || self.stopped.is_some() {
             return;
         }
         let connection = &mut self.connections[index];
-        let free = connection.owed.unwrap_or(now);
+        let free = connection.due_since.unwrap_or(now);
         let Some(Slot { number, intended }) = self.schedule.take(index, free, now) else {
-            if self.schedule.deals_to_the_free() && !connection.listed {
+            if self.schedule.assigns_any_free_connection() && !connection.listed {
                 connection.listed = true;
                 self.free.push_back(index);
             }
             return;
         };
-        connection.owed = None;
-        let made = match self.maker.make(number, connection.target, &mut connection.out) {
-            Ok(made) => made,
+        connection.due_since = None;
+        let info = match self.builder.make(number, connection.target, &mut connection.out) {
+            Ok(info) => info,
             Err(failure) => {
                 self.failure = Some(failure.into());
                 return;
@@ -334,12 +337,12 @@ impl<'a> Worker<'a> {
         let counted = self.schedule.counts(intended);
         if counted {
             let late = now.saturating_sub(intended.max(connection.ready));
-            self.tally.latencies_mut(made.method).late.saturating_record(late);
+            self.tally.latencies_mut(info.method).late.saturating_record(late);
             self.tally.sent += u64::from(self.batch);
         }
         self.waiting += 1;
         let left = self.batch;
-        if connection.send(Request { intended, written: now, made, counted, left }).is_err() {
+        if connection.send(Request { intended, written: now, info, counted, left }).is_err() {
             self.tally.errors.write += if counted { left.into() } else { 0 };
             self.give_up(index, now);
         }
@@ -351,8 +354,8 @@ impl<'a> Worker<'a> {
         match connection.state {
             ConnectionState::Connecting => self.connected(index),
             ConnectionState::Waiting(request) => self.read(index, request, ended),
-            // No answer is awaited, so that the server has closed the connection, or sent bytes
-            // unasked.
+            // No answer is awaited, so the server has closed the connection, or has sent
+            // unsolicited bytes.
             ConnectionState::Idle | ConnectionState::Thinking => {
                 let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
                 let now = self.now();
@@ -361,11 +364,11 @@ impl<'a> Worker<'a> {
                     if now >= self.warmup {
                         self.tally.reconnects += u64::from(connection.proven);
                         if matches!(received, ReceiveProgress::Garbage) {
-                            self.tally.garbage.unasked += 1;
+                            self.tally.garbage.unsolicited += 1;
                             self.tally.garbage.keep(connection.garbage(&self.inbox));
                         }
                     }
-                    // Reconnects at once, but waits if the server has answered nothing on the last
+                    // Reconnects at once, but pauses if the server gave no answer on the last
                     // connection.
                     let pause = if connection.proven { 0 } else { RETRY_AFTER };
                     connection.close();
@@ -403,7 +406,7 @@ impl<'a> Worker<'a> {
                     return now;
                 }
                 ReceiveProgress::Whole(status) => {
-                    let goes_on = connection.allows_next_answer();
+                    let allows_next = connection.allows_next_answer();
                     self.answered(index, &request, status, now);
                     request.left -= 1;
                     let connection = &mut self.connections[index];
@@ -412,7 +415,7 @@ impl<'a> Worker<'a> {
                         self.all_answered(index, usable, now);
                         return now;
                     }
-                    if !goes_on {
+                    if !allows_next {
                         self.lost(index, &request, now);
                         return now;
                     }
@@ -450,10 +453,10 @@ impl<'a> Worker<'a> {
     fn answered(&mut self, index: usize, request: &Request, status: u16, now: u64) {
         self.answered += 1;
         let connection = &self.connections[index];
-        let Request { intended, written, made, counted, .. } = *request;
+        let Request { intended, written, info, counted, .. } = *request;
         if counted {
             if request.left == 1 || !self.plan.batch_latency {
-                let latencies = self.tally.latencies_mut(made.method);
+                let latencies = self.tally.latencies_mut(info.method);
                 latencies.intended.saturating_record(now.saturating_sub(intended));
                 latencies.written.saturating_record(now - written);
             }
@@ -464,13 +467,13 @@ impl<'a> Worker<'a> {
                 self.tally.errors.refused_timeout += u64::from(Statuses::is_refusal(status));
             }
             let wrong = self.plan.verify
-                && (status, made.method) == (200, Method::Get)
-                && !self.maker.is_value(&made, connection.body());
+                && (status, info.method) == (200, Method::Get)
+                && !self.builder.is_value(&info, connection.body());
             self.tally.wrong_values += u64::from(wrong);
         }
-        self.maker.answered(&made);
+        self.builder.answered(&info);
         if self.wants_response
-            && let Some(script) = self.maker.script()
+            && let Some(script) = self.builder.script()
             && let Err(failure) = script.response(status, connection.head(), connection.body())
         {
             self.failure = Some(failure.into());
@@ -486,7 +489,7 @@ impl<'a> Worker<'a> {
         if usable {
             self.free(index, now);
         } else {
-            connection.owed = Some(now);
+            connection.due_since = Some(now);
             let ended = connection.is_ended(&self.inbox) && now >= self.warmup;
             self.tally.reconnects += u64::from(ended);
             connection.close();
@@ -494,10 +497,11 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Marks the connection as free, after the delay that the script asks for, if any.
+    /// Marks the connection as free and sends its next request, or starts the delay that the script
+    /// defines.
     fn free(&mut self, index: usize, now: u64) {
         self.connections[index].state = ConnectionState::Idle;
-        if let Some(script) = self.maker.script() {
+        if let Some(script) = self.builder.script() {
             if script.stopped() && self.stopped.is_none() {
                 self.stopped = Some(now);
                 self.schedule.stop(now);
@@ -518,16 +522,17 @@ impl<'a> Worker<'a> {
         self.next(index, now);
     }
 
-    /// Counts the awaited answers as lost.
+    /// Counts the awaited answers as lost, and closes the connection.
     fn lost(&mut self, index: usize, request: &Request, now: u64) {
         self.tally.errors.read += if request.counted { request.left.into() } else { 0 };
-        self.note_refusal(index);
+        self.fail_on_tls_refusal(index);
         self.give_up(index, now);
     }
 
-    /// Notes a TLS refusal. A server that rejects the client's certificate, or requires one, says
-    /// so only after the handshake, and will refuse the next attempt too.
-    fn note_refusal(&mut self, index: usize) {
+    /// Ends the run after a TLS refusal, if no request was answered yet. A server that rejects the
+    /// client's certificate, or requires one, reports this only after the handshake, and will
+    /// refuse every further attempt.
+    fn fail_on_tls_refusal(&mut self, index: usize) {
         let connection = &self.connections[index];
         let tls = self.plan.targets[connection.target].tls.as_ref();
         if self.answered == 0
@@ -541,14 +546,14 @@ impl<'a> Worker<'a> {
         self.waiting -= 1;
         let connection = &mut self.connections[index];
         if let ConnectionState::Waiting(request) = connection.state {
-            self.maker.answered(&request.made);
+            self.builder.answered(&request.info);
         }
         connection.close();
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
     }
 
-    /// Handles expired timers. Returns the time of the next one, at most `wake`.
-    fn on_time(&mut self, now: u64, wake: u64) -> u64 {
+    /// Handles expired timers. Returns the time of the next timer, or `wake` if `wake` is earlier.
+    fn run_timers(&mut self, now: u64, wake: u64) -> u64 {
         while let Some(&Reverse((at, index))) = self.timers.peek() {
             if at > now {
                 return wake.min(at);
@@ -579,8 +584,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Does the periodic work: hands over counts, and samples backlog and rate.
-    fn keep_count(&mut self, now: u64) {
+    /// Publishes the counts, and samples backlog and rate, each when it is due.
+    fn publish_and_sample(&mut self, now: u64) {
         if now < self.warmup {
             return;
         }
@@ -605,7 +610,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Ends the thread. Each unanswered request counts with the time that it has taken so far.
+    /// Ends the thread. Each unanswered request counts with its latency so far.
     fn finish(mut self) -> WorkerEnd {
         let now = self.now();
         let left = self.schedule.backlog();
@@ -619,7 +624,7 @@ impl<'a> Worker<'a> {
                     self.tally.errors.timeout += left;
                     self.tally.errors.unanswered_timeout += left;
                 }
-                self.unfinished(request.made.method, now - request.intended, 1, left);
+                self.unfinished(request.info.method, now - request.intended, 1, left);
             }
             if self.plan.pace == Pace::Closed {
                 continue;
@@ -628,7 +633,7 @@ impl<'a> Worker<'a> {
                 if self.schedule.counts(intended) {
                     let slots = 1 + self.schedule.skip(index, group - 1);
                     let count = slots * u64::from(self.batch);
-                    let method = self.maker.method_of(number);
+                    let method = self.builder.method_of(number);
                     self.unfinished(method, now - intended, slots, count);
                 }
             }

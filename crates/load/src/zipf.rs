@@ -5,14 +5,14 @@
 //! SIGMOD 1994, section 3.2, with the constant that YCSB uses (B. Cooper et al., "Benchmarking
 //! Cloud Serving Systems with YCSB", SoCC 2010).
 
-/// The skew theta. With 0.99, the most popular of a million keys gets some 7 % of all requests.
+/// The skew theta. With 0.99, the most popular of a million keys gets about 7 % of all requests.
 const THETA: f64 = 0.99;
 
-/// Terms of the zeta sum that are added one by one. The rest is approximated by an integral, whose
-/// error is less than 1e-9 of the sum.
+/// Terms of the zeta sum that are added one by one. An integral approximates the other terms, with
+/// an error of less than 1e-9 of the sum.
 const EXACT_TERMS: u64 = 100_000;
 
-/// Draws ranks. Rank 0 is the most popular.
+/// Generator of random ranks. Rank 0 is the most popular.
 #[derive(Debug, Clone)]
 pub(crate) struct Zipf {
     count: u64,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_are_all_there_is() {
+    fn ranks_stay_below_the_number_of_keys() {
         let mut random = fastrand::Rng::with_seed(1);
         for count in [1, 2, 3] {
             let zipf = Zipf::new(count);

@@ -10,8 +10,8 @@
 use crate::error::Error;
 use record::{Fields, Kind, MAX_RECORD_LEN, MIN_RECORD_LEN, Record, RecordRef, Version};
 
-/// Longest key in bytes. HTTP keys are at most 1 KiB; the key of a hint consists of a node name, an
-/// incarnation and such a key.
+/// Longest key in bytes. A client's key has at most 1 KiB. A hint's key consists of a node name, an
+/// incarnation and a client's key.
 pub const MAX_KEY_LEN: usize = 4 * 1024;
 
 const OPERATION_HEAD: usize = 7;
@@ -19,8 +19,8 @@ const OPERATION_HEAD: usize = 7;
 /// Longest batch in bytes. A batch must fit in memory, in one WAL segment and in one `write`.
 pub const MAX_BATCH_LEN: usize = 32 * 1024 * 1024;
 
-/// A key space: the same key in two spaces is two different keys. One batch can touch several
-/// spaces.
+/// A key space. The same key in two spaces names two independent records. One batch can write to
+/// several spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -83,7 +83,7 @@ impl Batch {
         self.len == 0
     }
 
-    /// Bytes of the batch in the WAL, without the group header.
+    /// Length of the encoded batch in bytes. The group header of the WAL is not included.
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }
@@ -173,7 +173,7 @@ impl<'a> Operations<'a> {
         Self { rest: bytes }
     }
 
-    fn take(&mut self) -> Result<Operation<'a>, &'static str> {
+    fn decode_next(&mut self) -> Result<Operation<'a>, &'static str> {
         let rest = self.rest;
         if rest.len() < OPERATION_HEAD {
             return Err("an operation's head is cut short");
@@ -202,7 +202,7 @@ impl<'a> Iterator for Operations<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let item = self.take();
+        let item = self.decode_next();
         if item.is_err() {
             self.rest = &[];
         }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_cut_inside_an_operation_is_an_error() {
+    fn a_batch_cut_inside_an_operation_fails_to_decode() {
         let mut batch = Batch::new();
         batch.put(Space::Data, b"key", VERSION, b"value").unwrap();
         for len in 1..batch.byte_len() {
@@ -252,8 +252,8 @@ mod tests {
     }
 
     proptest! {
-        /// A checksum in the log protects the bytes of a batch, but a release must also survive
-        /// bytes that another release wrote.
+        /// The log's checksum detects a damaged batch, but not a batch that another release encoded
+        /// differently. The decoder must survive both.
         #[test]
         fn random_bytes_decode_or_are_refused(
             mut bytes in vec(any::<u8>(), 0..200),

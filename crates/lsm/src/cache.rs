@@ -14,9 +14,9 @@ use quick_cache::{OptionsBuilder, Weighter};
 /// would evict thousands of blocks that hold dozens of records each.
 const MAX_CACHED_LEN: usize = 64 * 1024;
 
-/// The cache admits no block longer than its capacity divided by this number, so that even a tiny
-/// cache holds several blocks.
-const MAX_CACHED_PART: u64 = 16;
+/// A block longer than the cache's capacity divided by this number is not cached, so that even a
+/// tiny cache has space for several blocks.
+const MIN_CACHED_BLOCKS: u64 = 16;
 
 /// Bytes of a cache entry in addition to its block: key, list links, hash slot, the block's handle
 /// and reference count, and the allocator's rounding.
@@ -31,8 +31,8 @@ const MIN_SHARD_BYTES: u64 = 1 << 20;
 /// Maximum number of shards: enough to make contention on one lock rare.
 const MAX_SHARDS: u64 = 64;
 
-/// Number of cache lines that the counters are spread over, by block, to avoid contention between
-/// readers.
+/// Number of counter sets, each in a cache line of its own. The block's offset chooses the set, so
+/// that readers of different blocks rarely contend for a cache line.
 const STRIPES: usize = 16;
 
 type Blocks = Cache<BlockKey, Bytes, BlockWeight, BlockHash, DefaultLifecycle<BlockKey, Bytes>>;
@@ -119,11 +119,12 @@ impl BlockCache {
                 .expect("both capacities are set");
             Cache::with_options(options, BlockWeight, BlockHash, DefaultLifecycle::default())
         });
-        let max_len = MAX_CACHED_LEN.min((capacity / MAX_CACHED_PART) as usize);
+        let max_len = MAX_CACHED_LEN.min((capacity / MIN_CACHED_BLOCKS) as usize);
         Self { blocks, max_len, stripes: Default::default() }
     }
 
-    /// Returns the cached block of `table` at `offset`, and counts a hit or a miss.
+    /// Returns the block of `table` at `offset`, or `None` if it is not cached. Counts a hit or a
+    /// miss.
     pub(crate) fn get(&self, table: u64, offset: u64) -> Option<Bytes> {
         let found = self.blocks.as_ref().and_then(|b| b.get(&BlockKey { table, offset }));
         let stripe = &self.stripes[(offset >> 12) as usize % STRIPES];
@@ -133,11 +134,11 @@ impl BlockCache {
     }
 
     /// Returns true if a block of this stored length may be short enough for the cache.
-    pub(crate) fn may_take(&self, stored: usize) -> bool {
+    pub(crate) fn may_cache(&self, stored: usize) -> bool {
         stored <= self.max_len
     }
 
-    /// Caches a block unless it is too long.
+    /// Caches a block, unless the block is too long or the cache is off.
     pub(crate) fn insert(&self, table: u64, offset: u64, block: &Bytes) {
         if let Some(blocks) = &self.blocks
             && block.len() <= self.max_len
@@ -164,7 +165,7 @@ impl BlockCache {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes in use.
+    /// Bytes in use, including the overhead of each entry.
     pub(crate) fn bytes(&self) -> u64 {
         self.blocks.as_ref().map_or(0, |blocks| blocks.weight())
     }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_do_not_share_blocks() {
+    fn equal_offsets_of_two_tables_name_different_blocks() {
         let cache = BlockCache::new(1 << 20);
         cache.insert(1, 8, &Bytes::from_static(b"one"));
         cache.insert(2, 8, &Bytes::from_static(b"two"));

@@ -1,5 +1,5 @@
-//! Errors of the engine, worded for an operator who must act on them. Errors are cheap to clone
-//! because one failed sync fails every writer of its batch.
+//! Errors of the engine, worded for an operator who must act on them. Errors are cheap to clone,
+//! because one failed commit returns its error to every writer of the group.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -31,7 +31,7 @@ pub enum IoOp {
     Remove,
     /// List a directory.
     List,
-    /// Ask for a file's metadata.
+    /// Read a file's metadata.
     Stat,
     /// Lock a file or directory.
     Lock,
@@ -82,7 +82,7 @@ pub enum Error {
         /// Description of the mismatch.
         what: String,
     },
-    /// The directory holds files but no store created by this engine.
+    /// The directory contains files, but no store of this engine.
     #[error(
         "not a kvorum data directory: it holds {found:?} but no valid STORE file; \
          name an empty directory, or the one the store was created in"
@@ -104,7 +104,7 @@ pub enum Error {
         /// Highest version that this release reads.
         supported: u32,
     },
-    /// A release that is too old for this one to continue its work wrote the store.
+    /// The store's format is older than the formats that this release opens.
     #[error(
         "{file} has format version {found}, and this release opens {formats}: nothing was \
          changed. A release was skipped: start the release before this one, run `kvorum cluster \
@@ -118,7 +118,7 @@ pub enum Error {
         /// Format versions that this release opens.
         formats: FormatRange,
     },
-    /// The store can't be raised to a format that this release does not write.
+    /// The store was to be raised to a format that this release does not write.
     #[error(
         "this release writes the store formats {formats}, and not {format}: nothing was changed"
     )]
@@ -207,8 +207,9 @@ impl Error {
         }
     }
 
-    /// Describes the lack of space, without the advice for an open store that the error message
-    /// gives.
+    /// Describes the lack of space without the advice in the error's message, which applies only to
+    /// an open store. Returns `None` for every error but [`Error::NoSpace`] and
+    /// [`Error::OverFileLimit`].
     pub fn space_cause(&self) -> Option<String> {
         match self {
             Self::NoSpace { what } => Some(format!("no space left on disk for {what}")),
@@ -228,7 +229,7 @@ impl Error {
         }
     }
 
-    /// Turns an error that reports a lack of space into an error that names `what` needed the
+    /// Converts an error that reports a lack of space into an error with the purpose `what` of the
     /// space; returns other errors unchanged.
     pub(crate) fn with_purpose(self, what: &'static str) -> Self {
         match () {

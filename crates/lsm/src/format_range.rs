@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Store formats that this release opens and writes. The header of `engine/store_format.rs` tells
-/// what decides the format of a store.
+/// Store formats that this release opens and writes. The format of a store is the number in its
+/// file `STORE`.
 pub const STORE_FORMATS: FormatRange = FormatRange { first: 1, last: 1 };
 
 /// A range of store formats.

@@ -2,8 +2,7 @@
 //! greatest record ([`RecordRef::order`]) of all sources.
 //!
 //! The sources form a binary heap ordered by their current key. The sources positioned on the
-//! current key advance only when the caller asks for the next key, so items are borrowed, not
-//! copied.
+//! current key advance only on a call of [`Merge::next`], so items are borrowed, not copied.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -166,7 +165,7 @@ impl Merge {
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
-        self.settle();
+        self.take_first_key();
         Ok(())
     }
 
@@ -211,17 +210,17 @@ impl Merge {
                 self.sift_up(self.heap.len() - 1);
             }
         }
-        self.settle();
+        self.take_first_key();
         Ok(())
     }
 
-    /// Fast path: only one source had the key. While that source's next key is still the least of
-    /// all, the source stays out of the heap.
+    /// Fast path of [`Merge::next`]: only `source` had the current key. If its next key is still
+    /// the least of all sources, `source` stays out of the heap.
     fn next_of(&mut self, source: usize) -> Result<(), Error> {
         self.sources[source].next()?;
         if !self.sources[source].valid() {
             self.current.clear();
-            self.settle();
+            self.take_first_key();
             return Ok(());
         }
         if let Some(&top) = self.heap.first()
@@ -231,22 +230,22 @@ impl Merge {
             let first = std::mem::replace(&mut self.heap[0], source);
             self.sift_down(0);
             self.current.push(first);
-            self.gather();
+            self.collect_equal_keys();
         }
         Ok(())
     }
 
-    /// Makes the heap's first key the current one.
-    fn settle(&mut self) {
+    /// Makes the heap's first key the current key.
+    fn take_first_key(&mut self) {
         if let Some(first) = self.pop() {
             self.current.push(first);
-            self.gather();
+            self.collect_equal_keys();
         }
     }
 
-    /// Collects all other sources positioned on the same key; the one with the greatest record
-    /// moves to the front.
-    fn gather(&mut self) {
+    /// Moves all other sources positioned on the current key from the heap to `current`. The source
+    /// with the greatest record becomes the first.
+    fn collect_equal_keys(&mut self) {
         while let Some(&top) = self.heap.first() {
             if self.sources[top].key() != self.sources[self.current[0]].key() {
                 break;

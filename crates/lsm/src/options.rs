@@ -26,16 +26,16 @@ pub struct Options {
     pub new_store_id: u64,
     /// log2 of the number of trees in a newly created store, 0–7; ignored for an existing one.
     pub new_tree_bits: u8,
-    /// Store formats that are opened and written; the first one is that of a newly created store.
-    /// [`STORE_FORMATS`], except in tests of an upgrade.
+    /// Store formats that this process opens and writes; a newly created store has the first.
+    /// Always [`STORE_FORMATS`], except in tests of an upgrade.
     pub formats: FormatRange,
     /// The point at which a write is acknowledged.
     pub sync: SyncMode,
     /// Bytes at which a memtable is rotated, 64 KiB–1 GiB. Larger values mean fewer, bigger
     /// flushes.
     pub memtable_bytes: usize,
-    /// Bytes of the block cache, which all trees share: data, index and filter blocks,
-    /// uncompressed.
+    /// Bytes of the block cache, which all trees share; 0 = no cache. It caches uncompressed data,
+    /// index and filter blocks.
     pub cache_bytes: usize,
     /// Bytes of one WAL segment, 64 KiB–1 GiB, allocated before use.
     pub segment_bytes: usize,
@@ -45,7 +45,7 @@ pub struct Options {
     pub bloom_bits: u8,
     /// True = data blocks are compressed with LZ4.
     pub compress: bool,
-    /// Bytes after which a compaction starts a new table.
+    /// Length of an output table in bytes at which a compaction starts a new table.
     pub table_bytes: u64,
     /// Number of level-0 tables of a tree that triggers a compaction.
     pub level0_tables: usize,

@@ -13,16 +13,16 @@
 //! tombstones and superseded records, of plain and conditional writes. Records of one key can have
 //! different numbers of copies. A plain write's record therefore also stays if it has hidden a
 //! record with more copies that is placed here (`local/hidden_copies.rs`). A conditional write's
-//! record may stay if an older record of its key that is placed here arrived in the meantime.
+//! record may stay if an older record of its key that is placed here arrives during the dropping.
 //!
 //! A dropped record disappears when the step ends, which is later than the check of the record. The
 //! owner therefore keeps a contract from [`PurgeRule::drop_orphans`] until
 //! [`PurgeRule::is_dropping`] returns false:
 //!
-//! * The owner stores no record of a key that is not placed here. That the store still holds a
-//!   record of such a key is no reason to count a write as stored: the record may disappear a
-//!   moment later.
-//! * No key that was not placed here becomes placed here.
+//! * The owner stores no record of a key that is not placed here. If the store still has a record
+//!   of such a key, the owner must not count the record's write as stored: the record may disappear
+//!   a moment later.
+//! * A key that is placed elsewhere does not become placed here.
 //!
 //! Each step asserts the second rule for a sample of the keys that it dropped, just before their
 //! tables are replaced. If the assertion fails, the process ends while all records still exist.

@@ -1,7 +1,7 @@
-//! The purge rule decides which records compactions may drop for good. A compaction drops such a
-//! record only if no other record of the key exists elsewhere in the store. The store's owner
-//! creates the rule and adjusts the rule while the engine runs. Records of keys placed on other
-//! nodes are the subject of [`crate::orphans`].
+//! The purge rule: the decision which records compactions may purge. A compaction purges a record
+//! only if no other record of the key exists elsewhere in the store. The store's owner creates the
+//! rule and adjusts the rule while the engine runs. Records of keys placed on other nodes have
+//! another rule: [`crate::orphans`].
 //!
 //! | the node is | user tombstones and expired values that may be purged |
 //! |---|---|
@@ -25,7 +25,7 @@ use record::{COUNTER_BITS, Kind, RecordRef};
 
 /// The purge rule of a store; see the module.
 pub struct PurgeRule {
-    of_data: UserRecordRule,
+    user_rule: UserRecordRule,
     /// Age in microseconds at which a record of [`Space::Idempotency`] is purged.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -59,27 +59,30 @@ impl PurgeRule {
     /// Creates a rule for a node of a cluster, with a watermark of 0: no user record is purged
     /// until [`PurgeRule::raise_watermark`]. While the node holds the only replica
     /// ([`PurgeRule::set_only_replica`]), records older than `after_micros` are purged instead.
+    /// Entries of idempotency keys are purged at the age `remembered_micros`. `wall_micros` returns
+    /// the time of the local clock, in microseconds since 1970.
     pub fn with_watermark(
         after_micros: u64,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (watermark, is_alone) = (AtomicU64::new(0), AtomicBool::new(false));
-        let of_data = UserRecordRule::Proven { watermark, after_micros, is_alone };
-        Self::of(of_data, remembered_micros, wall_micros)
+        let user_rule = UserRecordRule::Proven { watermark, after_micros, is_alone };
+        Self::of(user_rule, remembered_micros, wall_micros)
     }
 
     fn of(
-        of_data: UserRecordRule,
+        user_rule: UserRecordRule,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (wall_micros, orphans) = (Box::new(wall_micros), OrphanDropping::default());
         let agreed_micros = AtomicU64::new(0);
-        Self { of_data, remembered_micros, wall_micros, agreed_micros, orphans }
+        Self { user_rule, remembered_micros, wall_micros, agreed_micros, orphans }
     }
 
-    /// Creates a rule for a node that holds the only replica.
+    /// Creates a rule for a node that holds the only replica. The parameters are those of
+    /// [`PurgeRule::with_watermark`].
     pub fn for_only_replica(
         after_micros: u64,
         remembered_micros: u64,
@@ -95,7 +98,7 @@ impl PurgeRule {
     /// compactions purge user records by the watermark; only entries of idempotency keys are still
     /// purged by age.
     pub fn set_only_replica(&self, only: bool) {
-        if let UserRecordRule::Proven { is_alone, .. } = &self.of_data {
+        if let UserRecordRule::Proven { is_alone, .. } = &self.user_rule {
             is_alone.store(only, Ordering::Release);
         }
     }
@@ -104,7 +107,7 @@ impl PurgeRule {
     /// apply the watermark at once, so the owner must make the watermark durable before the call.
     /// The call has no effect on a rule that purges nothing.
     pub fn raise_watermark(&self, time: u64) {
-        if let UserRecordRule::Proven { watermark, .. } = &self.of_data {
+        if let UserRecordRule::Proven { watermark, .. } = &self.user_rule {
             watermark.fetch_max(time, Ordering::Relaxed);
         }
     }
@@ -118,7 +121,7 @@ impl PurgeRule {
 
     /// Age in microseconds at which user records are purged; `None` = the watermark decides.
     fn purge_age(&self) -> Option<u64> {
-        match &self.of_data {
+        match &self.user_rule {
             UserRecordRule::Proven { after_micros, is_alone, .. }
                 if is_alone.load(Ordering::Acquire) =>
             {
@@ -130,20 +133,21 @@ impl PurgeRule {
 
     /// The watermark; 0 = nothing is purged by a watermark.
     pub fn watermark(&self) -> u64 {
-        match &self.of_data {
+        match &self.user_rule {
             UserRecordRule::Proven { watermark, .. } => watermark.load(Ordering::Relaxed),
             UserRecordRule::Never => 0,
         }
     }
 
-    /// Returns true if the rule permits purging the record. The engine also requires that nothing
-    /// of the key exists elsewhere.
+    /// Returns true if the rule permits the purge of the record. The engine also requires that no
+    /// other record of the key exists elsewhere in the store.
     #[inline]
     pub fn may_purge(&self, space: Space, record: RecordRef<'_>) -> bool {
         // Fast path: nearly all records are values without expiry.
         let expires = space == Space::Data && record.expiry_ms() != 0;
-        let can_go = record.kind() != Kind::Value || expires || space == Space::Idempotency;
-        can_go && self.allows(space, record)
+        let is_purge_candidate =
+            record.kind() != Kind::Value || expires || space == Space::Idempotency;
+        is_purge_candidate && self.allows(space, record)
     }
 
     fn allows(&self, space: Space, record: RecordRef<'_>) -> bool {
@@ -153,7 +157,7 @@ impl PurgeRule {
         };
         let wall = || (self.wall_micros)();
         let agreed = || wall().min(self.agreed_micros.load(Ordering::Relaxed));
-        if matches!(self.of_data, UserRecordRule::Never) {
+        if matches!(self.user_rule, UserRecordRule::Never) {
             return false;
         }
         match (space, self.purge_age()) {
@@ -165,8 +169,8 @@ impl PurgeRule {
         }
     }
 
-    /// Returns true if `watermark` permits purging a user record. The result depends only on the
-    /// record and the watermark, so it is the same on all replicas.
+    /// Returns true if `watermark` permits the purge of a user record. The result depends only on
+    /// the record and the watermark, so all replicas get the same result.
     ///
     /// A record of a conditional write stays until the watermark has passed both its version and
     /// its ballot, because it hides all older versions. The ballot can be older than its version if
@@ -191,8 +195,7 @@ impl PurgeRule {
     /// checked the key earlier would drop a record on which the owner has relied since. If the
     /// owner stores such a record anyway, the record may stay.
     ///
-    /// A further call replaces `is_placed` for compactions of the whole store that start after the
-    /// call.
+    /// A further call replaces `is_placed` for all compaction steps that start after the call.
     pub fn drop_orphans(&self, is_placed: impl Fn(&[u8], u8) -> bool + Send + Sync + 'static) {
         self.orphans.begin(Box::new(is_placed));
     }
@@ -249,7 +252,7 @@ mod tests {
 
     /// The earliest wall clock time, in microseconds, at which the rule of a node alone purges a
     /// record.
-    fn goes_alone_at(record: &Record) -> Option<u64> {
+    fn earliest_purge_alone(record: &Record) -> Option<u64> {
         let clock = Arc::new(AtomicU64::new(0));
         let wall = Arc::clone(&clock);
         let rule = PurgeRule::for_only_replica(50, 70, move || wall.load(Ordering::Relaxed));
@@ -262,16 +265,16 @@ mod tests {
     #[test]
     fn alone_the_latest_of_version_ballot_and_expiry_decides() {
         let micros = |n: u64| n << COUNTER_BITS;
-        let goes = |kind, time, ballot, expiry_ms| {
-            goes_alone_at(&record(kind, micros(time), micros(ballot), expiry_ms))
+        let earliest_purge = |kind, time, ballot, expiry_ms| {
+            earliest_purge_alone(&record(kind, micros(time), micros(ballot), expiry_ms))
         };
-        assert_eq!(goes(Kind::Tombstone, 5, 0, 0), Some(56));
-        assert_eq!(goes(Kind::Tombstone, 5, 90, 0), Some(141));
-        assert_eq!(goes(Kind::Superseded, 90, 5, 0), Some(141));
-        assert_eq!(goes(Kind::Value, 5, 0, 9), Some(9051));
-        assert_eq!(goes(Kind::Value, 5, 10_000, 9), Some(10_051));
-        assert_eq!(goes(Kind::Value, 5, 0, u64::MAX), None);
-        assert_eq!(goes(Kind::Value, 5, 0, 0), None, "it does not expire");
+        assert_eq!(earliest_purge(Kind::Tombstone, 5, 0, 0), Some(56));
+        assert_eq!(earliest_purge(Kind::Tombstone, 5, 90, 0), Some(141));
+        assert_eq!(earliest_purge(Kind::Superseded, 90, 5, 0), Some(141));
+        assert_eq!(earliest_purge(Kind::Value, 5, 0, 9), Some(9051));
+        assert_eq!(earliest_purge(Kind::Value, 5, 10_000, 9), Some(10_051));
+        assert_eq!(earliest_purge(Kind::Value, 5, 0, u64::MAX), None);
+        assert_eq!(earliest_purge(Kind::Value, 5, 0, 0), None, "it does not expire");
     }
 
     #[test]
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_where_it_has_come_is_told() {
+    fn a_purge_limit_is_given_only_while_records_may_be_purged() {
         assert_eq!(
             PurgeRule::always().purge_limit(),
             Some((u64::MAX >> COUNTER_BITS << COUNTER_BITS) - 1)

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  request        starts a compaction as `current`, unless one is in progress
-//!  request_anew   the same, but sets `again` if a compaction is in progress
-//!  last step      `current` becomes `last`; if `again` is set, the next compaction starts
+//!  request_anew   the same, but sets `is_next_queued` if a compaction is in progress
+//!  last step      `current` becomes `last`; if `is_next_queued` is set, the next compaction starts
 //! ```
 
 use std::mem;
@@ -59,7 +59,7 @@ pub struct RequestedCompactions {
     /// The compaction in progress, with `began` by the steady clock.
     current: Option<(Compaction, Duration)>,
     /// True if another compaction is queued behind the current one.
-    again: bool,
+    is_next_queued: bool,
     last: Option<Compaction>,
 }
 
@@ -76,22 +76,22 @@ impl RequestedCompactions {
     /// Requests a compaction that starts after this call, and returns its number. If a compaction
     /// is in progress, the requested one is queued behind it.
     pub fn request_anew(&mut self, now: Moment, bytes: u64) -> u64 {
-        self.again = self.current.is_some();
-        self.request(now, bytes) + u64::from(self.again)
+        self.is_next_queued = self.current.is_some();
+        self.request(now, bytes) + u64::from(self.is_next_queued)
     }
 
-    /// The compaction in progress.
+    /// The compaction in progress, if any.
     pub fn current(&self) -> Option<&Compaction> {
         self.current.as_ref().map(|(current, _)| current)
     }
 
-    /// The last completed compaction.
+    /// The last compaction that ended, successful or not; `None` = none has ended.
     pub fn last(&self) -> Option<&Compaction> {
         self.last.as_ref()
     }
 
-    /// Returns true if the last completed compaction has the number `number` or a greater one and
-    /// succeeded, false if it failed; `None` = no such compaction has ended.
+    /// Outcome of the last completed compaction, if its number is at least `number`: true =
+    /// success, false = failure. `None` = no compaction with such a number has ended.
     pub fn succeeded(&self, number: u64) -> Option<bool> {
         self.last().filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }
@@ -119,7 +119,7 @@ impl RequestedCompactions {
         current.of_records = full.done;
         current.failed = step.err().map(|error| error.to_string());
         self.last = Some(current);
-        if mem::take(&mut self.again) {
+        if mem::take(&mut self.is_next_queued) {
             self.request(now, bytes);
         }
         true

@@ -1,6 +1,7 @@
 //! Counters and gauges of a store, in one snapshot.
 
-/// Upper bound in nanoseconds of the first commit-time bucket (16.384 µs); each bucket doubles it.
+/// Upper bound in nanoseconds of the first commit-time bucket (16.384 µs). The bound of each
+/// further bucket is twice the previous bound.
 pub const FIRST_COMMIT_NANOS: u64 = 1 << 14;
 
 /// Number of commit-time buckets, up to 8.6 s; the last bucket holds all longer times.
@@ -32,11 +33,11 @@ pub struct Stats {
     pub wal_segments: u64,
     /// Gauge: batches that wait for their commit.
     pub commit_queue_batches: u64,
-    /// Gauge: bytes that wait for their commit.
+    /// Gauge: bytes of the batches that wait for their commit.
     pub commit_queue_bytes: u64,
     /// Counter: groups of batches written to the WAL in one `write`.
     pub wal_writes: u64,
-    /// Counter: operations (puts, deletes) in those groups.
+    /// Counter: operations (puts, deletes) written to the WAL.
     pub wal_operations: u64,
     /// Counter: bytes written to the WAL.
     pub wal_bytes: u64,
@@ -69,7 +70,7 @@ pub struct Stats {
     /// Gauge: tables in which a read or a compaction has found damage since the store was opened.
     /// Compactions that find damage skip the table until it is repaired.
     pub damaged_tables: u64,
-    /// Gauge: one entry per level, starting at level 0.
+    /// Gauge: totals of each level, from level 0 on.
     pub levels: Vec<LevelStats>,
     /// Counter: block cache hits.
     pub cache_hits: u64,
@@ -79,7 +80,7 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Counter: tables that a read skipped because of a bloom filter.
     pub bloom_skips: u64,
-    /// Counter: tables that passed the bloom filter but did not hold the key.
+    /// Counter: table reads that passed a bloom filter but did not find the key.
     pub bloom_false_positives: u64,
     /// Counter: delayed writes.
     pub slowed_writes: u64,

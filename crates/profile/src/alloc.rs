@@ -8,24 +8,24 @@ use crate::random::SampleDistance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Mean number of bytes between two samples of a thread: at 50 MB/s 800 samples a second, which
-/// cost about 1 µs each.
+/// Mean number of bytes between two samples of a thread. An allocation rate of 50 MB/s yields 800
+/// samples a second, each of which costs about 1 µs.
 const MEAN_BYTES: u64 = 64 << 10;
 
 thread_local! {
     static DISTANCE: SampleDistance = const { SampleDistance::new() };
 }
 
-/// Allocator `A`. During recordings its allocations are sampled; otherwise each costs one more load
-/// and one more branch.
+/// Allocator `A` with sampling. During a recording, some allocations are sampled; otherwise each
+/// allocation costs one more load and one more branch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SampledAllocator<A>(pub A);
 
-const BOTH: u32 = Source::Alloc as u32 | Source::Live as u32;
+const ALLOC_AND_LIVE: u32 = Source::Alloc as u32 | Source::Live as u32;
 
 #[inline]
-fn allocated(memory: *mut u8, size: usize) {
-    if ring::is_any_wanted(BOTH) {
+fn on_alloc(memory: *mut u8, size: usize) {
+    if ring::is_any_wanted(ALLOC_AND_LIVE) {
         count(memory, size);
     }
 }
@@ -43,7 +43,7 @@ fn count(memory: *mut u8, size: usize) {
 #[inline(never)]
 fn sample(memory: *mut u8, size: usize, weight: u64) {
     let mut frames = [0; MAX_FRAMES];
-    let depth = stack::here(&mut frames);
+    let depth = stack::capture(&mut frames);
     let address = memory as usize;
     let tracked = ring::is_wanted(Source::Live) && live::insert(address);
     let room = ring::push(&Sample {
@@ -63,20 +63,20 @@ fn sample(memory: *mut u8, size: usize, weight: u64) {
 }
 
 #[inline]
-fn freed(memory: *mut u8) {
+fn on_free(memory: *mut u8) {
     if ring::is_wanted(Source::Live) {
         live::remove(memory as usize);
     }
 }
 
-// SAFETY: `A` does all the work with the arguments unchanged; the rest neither allocates nor
-// touches the memory in question.
+// SAFETY: `A` does all the work with the arguments unchanged; the other code does not allocate, and
+// does not access the memory in question.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { self.0.alloc(layout) };
-        allocated(memory, layout.size());
+        on_alloc(memory, layout.size());
         memory
     }
 
@@ -84,13 +84,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAllocator<A> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { self.0.alloc_zeroed(layout) };
-        allocated(memory, layout.size());
+        on_alloc(memory, layout.size());
         memory
     }
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        freed(memory);
+        on_free(memory);
         // SAFETY: the caller's guarantees are passed on.
         unsafe { self.0.dealloc(memory, layout) }
     }
@@ -98,10 +98,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SampledAllocator<A> {
     /// A reallocation counts as freeing the old size and allocating the new size.
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        freed(memory);
+        on_free(memory);
         // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { self.0.realloc(memory, layout, new_size) };
-        allocated(memory, new_size);
+        on_alloc(memory, new_size);
         memory
     }
 }

@@ -67,7 +67,7 @@ impl fmt::Display for Event {
 /// Reason why a text is not a list of events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// Unknown event, with the beginning of its name.
+    /// An event is unknown. The field is the beginning of its name.
     #[error("unknown event {0:?}; known: {known}", known = names(&Event::ALL))]
     Unknown(String),
     /// The list contains an event twice.
@@ -84,7 +84,7 @@ impl FromStr for Event {
     }
 }
 
-/// Parses a list such as `cpu,alloc`; each event may occur once.
+/// Parses a list such as `cpu,alloc`. Returns an error for an unknown or a repeated event.
 pub fn list(text: &str) -> Result<Vec<Event>, EventError> {
     let mut events = Vec::new();
     for one in text.split(',') {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists() {
+    fn event_lists_are_parsed_and_invalid_lists_are_refused() {
         assert_eq!(list("cpu,wall"), Ok(vec![Event::Cpu, Event::Wall]));
         assert_eq!(list(&names(&Event::ALL)), Ok(Event::ALL.to_vec()));
         for (bad, said) in [

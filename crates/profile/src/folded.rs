@@ -10,7 +10,7 @@ pub struct Folded {
     stacks: BTreeMap<String, u64>,
 }
 
-/// The error for a text that is not in the format.
+/// The error of a line that is not a collapsed stack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not a collapsed stack: {text:?} should be `frame;frame WEIGHT`")]
 pub struct NotFolded {
@@ -38,7 +38,7 @@ impl Folded {
         *self.stacks.entry(stack).or_default() += weight;
     }
 
-    /// Parses the format; skips empty lines.
+    /// Parses collapsed stacks, and skips empty lines.
     pub fn parse(text: &str) -> Result<Self, NotFolded> {
         let mut folded = Self::default();
         for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
@@ -69,7 +69,8 @@ impl Folded {
         self.stacks.is_empty()
     }
 
-    /// Returns the share (0 to 1) of the weight of stacks with a frame that satisfies `of`.
+    /// Returns the weight of all stacks with a frame that satisfies `of`, as a share of the total,
+    /// 0–1. Returns 0 without such stacks.
     pub fn share(&self, mut of: impl FnMut(&str) -> bool) -> f64 {
         let holds = self.stacks().filter(|(stack, _)| stack.split(';').any(&mut of));
         let sum: u64 = holds.map(|(_, weight)| weight).sum();

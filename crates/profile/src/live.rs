@@ -1,17 +1,19 @@
-//! The set of live sampled allocations: a hash table of their addresses, eight per cache line.
+//! The set of live sampled allocations: a hash table of their addresses, with eight addresses per
+//! cache line.
 //!
-//! A free examines a single line. A full line drops new addresses, so the table is bounded: its
-//! 65,536 slots, at 64 KiB between samples, represent 4 GiB.
+//! A deallocation examines a single line. A full line drops new addresses, so the table is bounded:
+//! its 65,536 slots, at 64 KiB between samples, represent 4 GiB.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LINES: usize = 8192;
-const PLACES: usize = 8;
+const SLOTS_PER_LINE: usize = 8;
 
 #[repr(align(64))]
-struct Line([AtomicUsize; PLACES]);
+struct Line([AtomicUsize; SLOTS_PER_LINE]);
 
-static TABLE: [Line; LINES] = [const { Line([const { AtomicUsize::new(0) }; PLACES]) }; LINES];
+static TABLE: [Line; LINES] =
+    [const { Line([const { AtomicUsize::new(0) }; SLOTS_PER_LINE]) }; LINES];
 
 fn line(address: usize) -> &'static Line {
     let mixed = (address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);

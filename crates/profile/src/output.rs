@@ -101,8 +101,8 @@ impl FromStr for Format {
 }
 
 impl Profile {
-    /// Writes all events, or only the first one in a format for a single event. `node` is the name
-    /// of the profiled node.
+    /// Writes all events. In a format for a single event, writes only the first event. `node` is
+    /// the name of the profiled node.
     pub fn write(&self, format: Format, node: &str) -> io::Result<Vec<u8>> {
         if format.holds_one_event() {
             let Some((event, _)) = self.events.first() else { return Ok(Vec::new()) };
@@ -114,7 +114,7 @@ impl Profile {
         }
     }
 
-    /// Writes the profile of one event.
+    /// Writes the profile of one event, which is empty if the event was not recorded.
     pub fn write_one(&self, event: Event, format: Format, node: &str) -> io::Result<Vec<u8>> {
         let empty = NamedStacks::default();
         let named = self.events.iter().find(|(known, _)| *known == event);
@@ -237,7 +237,7 @@ fn note(event: Event, named: &NamedStacks) -> String {
 
 /// Formats a time in UTC as in RFC 3339, in whole seconds.
 pub(crate) fn utc(moment: SystemTime) -> String {
-    // The formatter panics for times before 1970, which a clock that was never set may show.
+    // The formatter panics for times before 1970, as of an unset clock.
     humantime::format_rfc3339_seconds(moment.max(UNIX_EPOCH)).to_string()
 }
 
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_read_again() {
+    fn a_json_profile_is_read_back_unchanged() {
         let folded = Folded::parse("loop-0;a;b 300\n").unwrap();
         let named = NamedStacks { counts: folded.clone(), folded, samples: 1, lost: 2, idle: 3 };
         let profile = Profile {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn dates() {
+    fn times_are_formatted_in_utc() {
         let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");

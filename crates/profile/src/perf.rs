@@ -1,14 +1,14 @@
 //! CPU time sampling by one perf event for each thread: a high-resolution timer that runs only
-//! while the thread does, and signals the thread after each period of CPU time.
+//! while the thread runs, and signals the thread after each period of CPU time.
 //!
 //! The signal handler walks the thread's own stack (`signals.rs`). The kernel could record stacks
-//! in a ring instead. But where the C library uses the frame pointer for other purposes, as in
-//! `send`, `recv` and `open`, the kernel would find only that function, and a fifth of a PUT's time
-//! would lack its callers.
+//! in a ring instead. But in functions in which the C library uses the frame pointer for other
+//! purposes, such as `send`, `recv` and `open`, the kernel would find no callers. A fifth of a
+//! PUT's time would lack its callers.
 //!
 //! Time in the kernel counts towards the system call, because it is most of a server's time. The
-//! kernel permits kernel time to root, to processes with `CAP_PERFMON`, or if
-//! `kernel.perf_event_paranoid` is 1 or less. Events of user code alone are permitted to everybody
+//! kernel permits the sampling of kernel time to root, to processes with `CAP_PERFMON`, or if
+//! `kernel.perf_event_paranoid` is 1 or less. Events of user code alone are permitted to all users
 //! but omit all system calls, so timers (`timers.rs`) are the better fallback.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -24,7 +24,7 @@ use sys::bindings::{
 
 use crate::signals::{self, CPU_SIGNAL, Handler};
 
-/// Recipient of a file's signals, for `fcntl`; libc does not define it.
+/// Recipient of a file's signals, for `fcntl`. libc does not define this struct.
 #[repr(C)]
 struct Owner {
     kind: libc::c_int,
@@ -52,9 +52,10 @@ impl PerfEvents {
         Ok(Self { events: HashMap::new(), period, _handler: handler })
     }
 
-    /// Gives exactly these threads an event. Returns the number of threads for which that failed.
-    /// Fails if the events would take more than half of the process's free descriptors, which the
-    /// process needs for its files and connections.
+    /// Opens events for new threads, and closes those of threads that are not in `threads`. Returns
+    /// the number of threads whose event could not be opened. Fails if the events would take more
+    /// than half of the process's free descriptors, which the process needs for its files and
+    /// connections.
     pub(crate) fn follow(&mut self, threads: &[i32]) -> io::Result<usize> {
         self.events.retain(|thread, _| threads.contains(thread));
         let missing = threads.iter().filter(|thread| !self.events.contains_key(thread)).count();

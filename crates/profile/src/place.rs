@@ -20,8 +20,8 @@ use crate::random::SampleDistance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Mean nanoseconds of waiting between two samples of a thread, which limits their cost to 1 % of
-/// the waiting time.
+/// Mean nanoseconds of waiting between two samples of a thread, which limits the cost of samples to
+/// 1 % of the waiting time.
 const MEAN_NANOS: u64 = 100_000;
 
 thread_local! {
@@ -39,7 +39,7 @@ pub enum WaitKind {
     Queue,
     /// Waiting for file I/O.
     File,
-    /// Waiting for work. Such a wait delays nothing, and graphs hide it by default.
+    /// Waiting for work. This wait delays nothing, and graphs hide it by default.
     Idle,
 }
 
@@ -85,28 +85,33 @@ impl WaitSite {
             return wait();
         }
         let outer = WAITS_AT.replace(Some(self));
-        let done = if ring::is_wanted(Source::Lock) { self.timed(wait, holder) } else { wait() };
+        let done =
+            if ring::is_wanted(Source::Lock) { self.record_wait(wait, holder) } else { wait() };
         WAITS_AT.set(outer);
         done
     }
 
     #[cold]
     #[inline(never)]
-    fn timed<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> LockHolder) -> T {
+    fn record_wait<T>(
+        &'static self,
+        wait: impl FnOnce() -> T,
+        holder: impl FnOnce() -> LockHolder,
+    ) -> T {
         let mut frames = [0; MAX_FRAMES];
-        let depth = stack::here(&mut frames);
+        let depth = stack::capture(&mut frames);
         let begun = Instant::now();
         let done = wait();
         self.record(begun.elapsed().as_nanos() as u64, holder(), &frames[..depth]);
         done
     }
 
-    /// Records the wait of an item in a queue since `since` (see [`queued`]). The stack is that of
-    /// the thread that dequeues the item.
+    /// Records the wait of an item in a queue from `since` (see [`queued`]) to now. The stack
+    /// belongs to the thread that dequeues the item. `None` records nothing.
     pub fn waited_since(&'static self, since: Option<Instant>) {
         let Some(since) = since.filter(|_| ring::is_wanted(Source::Lock)) else { return };
         let mut frames = [0; MAX_FRAMES];
-        let depth = stack::here(&mut frames);
+        let depth = stack::capture(&mut frames);
         self.record(since.elapsed().as_nanos() as u64, NOBODY, &frames[..depth]);
     }
 
@@ -134,7 +139,7 @@ pub fn queued() -> Option<Instant> {
     ring::is_wanted(Source::Lock).then(Instant::now)
 }
 
-/// Returns the site at which the calling thread waits. Safe in a signal handler.
+/// Returns the site at which the calling thread waits, or `None`. Safe in a signal handler.
 #[cfg(feature = "record")]
 pub(crate) fn waits_at() -> Option<&'static WaitSite> {
     WAITS_AT.get()
@@ -152,7 +157,7 @@ fn own_thread() -> i32 {
     own
 }
 
-/// The holder of a lock, and the place where it took the lock.
+/// The holder of a lock, and the place where the holder took the lock.
 #[derive(Clone, Copy)]
 struct LockHolder {
     /// Thread id; 0 = unknown.
@@ -183,7 +188,7 @@ impl<T> Mutex<T> {
     /// Locks the mutex; waits if necessary. The guard works with [`parking_lot::Condvar`].
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let guard = self.inner.try_lock().unwrap_or_else(|| self.lock_held());
+        let guard = self.inner.try_lock().unwrap_or_else(|| self.lock_contended());
         if ring::is_wanted(Source::Lock) {
             let own = u64::from(own_thread().cast_unsigned());
             self.holder.store(own | u64::from(ring::recording()) << 32, Ordering::Relaxed);
@@ -193,7 +198,7 @@ impl<T> Mutex<T> {
     }
 
     #[cold]
-    fn lock_held(&self) -> MutexGuard<'_, T> {
+    fn lock_contended(&self) -> MutexGuard<'_, T> {
         let wait = || self.inner.lock();
         // Evaluated after the wait: a holder that took the lock before the recording is unknown,
         // but a later, known holder may have followed.
@@ -205,7 +210,8 @@ impl<T> Mutex<T> {
         if (holder >> 32) as u32 != ring::recording() {
             return NOBODY;
         }
-        // SAFETY: null, or what `lock` stored: a reference that lives as long as the process.
+        // SAFETY: the pointer is null, or a reference that `lock` stored and that lives as long as
+        // the process.
         let site = unsafe { self.site.load(Ordering::Relaxed).as_ref() };
         LockHolder { thread: holder as i32, site }
     }

@@ -1,5 +1,5 @@
 //! The `pprof` format: `profile.proto`, compressed with gzip, for `go tool pprof` and other tools.
-//! The fields that are written, each with its field number (* = repeated):
+//! Written fields, each with its field number (* = repeated):
 //!
 //! ```text
 //!  Profile: 1 sample_type* (ValueType)  2 sample*  4 location*  5 function*  6 string_table*
@@ -40,7 +40,7 @@ impl<'a> Writer<'a> {
         number
     }
 
-    /// Returns the location of a frame, which has the same number as the function.
+    /// Returns the number of a frame's location, which is also the number of its function.
     fn location(&mut self, name: &'a str) -> u64 {
         if let Some(number) = self.functions.get(name) {
             return *number;
@@ -68,7 +68,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Encodes stacks with their number of events and their weight; `name` is the name of the weight.
+/// Encodes stacks, each with its number of events and its weight. `name` is the name of the weight.
 pub fn encode(
     name: &str,
     unit: Unit,
@@ -189,7 +189,7 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Iterator over the fields of a message. `None` is a malformed field, which ends the iteration.
+/// Iterator over the fields of a message. A malformed field yields `None` and ends the iteration.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -239,7 +239,7 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Returns all numbers of a field, packed or not.
+/// Returns all numbers of a field, packed or not, or `None` if the message is malformed.
 fn numbers(message: &[u8], wanted: u64) -> Option<Vec<u64>> {
     let mut found = Vec::new();
     for field in Fields(message) {

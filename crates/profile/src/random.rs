@@ -20,17 +20,17 @@ impl SampleDistance {
         Self { left: Cell::new(0), random: Cell::new(None) }
     }
 
-    /// Advances by an event of `size` units. If the event is sampled, returns the number of units
-    /// that it stands for.
+    /// Advances by an event of `size` units. Returns the number of units that the event stands for
+    /// if the event is sampled, otherwise `None`.
     #[inline]
     pub(crate) fn pass(&self, size: u64, mean: u64) -> Option<u64> {
         let left = self.left.get().saturating_sub(i64::try_from(size).unwrap_or(i64::MAX));
         self.left.set(left);
-        if left > 0 { None } else { self.hit(size, mean) }
+        if left > 0 { None } else { self.draw_next(size, mean) }
     }
 
     #[cold]
-    fn hit(&self, size: u64, mean: u64) -> Option<u64> {
+    fn draw_next(&self, size: u64, mean: u64) -> Option<u64> {
         let begun = self.random.take();
         let fresh = begun.is_none();
         let mut random = begun.unwrap_or_else(|| {
@@ -47,16 +47,16 @@ impl SampleDistance {
         self.random.set(Some(random));
         self.left.set((-drawn.ln() * mean as f64) as i64);
         if fresh {
-            // A thread's first event was selected by the initial state and not by chance: it passes
-            // once more.
+            // A thread's first event was selected by the initial state and not by chance, so it is
+            // drawn once more.
             return self.pass(size, mean);
         }
-        Some(stands_for(size, mean))
+        Some(represented_units(size, mean))
     }
 }
 
 /// Returns the number of units that a sampled event of `size` units stands for.
-fn stands_for(size: u64, mean: u64) -> u64 {
+fn represented_units(size: u64, mean: u64) -> u64 {
     let size = size.max(1) as f64;
     (size / -(-size / mean as f64).exp_m1()).round() as u64
 }

@@ -1,4 +1,5 @@
-//! Recordings: one at a time, of all requested events at once, on a separate thread.
+//! Recordings. Only one runs at a time; it records all requested events together, on its own
+//! thread.
 //!
 //! ```text
 //!  start ─▶ samplers on ─▶ drain the ring repeatedly ─▶ samplers off ─▶ symbolize ─▶ done
@@ -34,13 +35,15 @@ pub const HERTZ: u64 = 199;
 
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / HERTZ);
 
-/// Interval at which the recorder drains the ring; with it the ring takes 200,000 samples a second.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which the recorder drains the ring. At this interval, the ring takes 200,000 samples
+/// a second.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Interval at which the recorder lists the process's threads.
-const FOLLOW: Duration = Duration::from_millis(100);
+const THREAD_LIST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Niceness during symbolization, so that threads that serve requests have precedence.
+/// Niceness of the recorder during symbolization, so that threads that serve requests have
+/// precedence.
 const NICE: i32 = 10;
 
 /// A request for a recording.
@@ -131,7 +134,8 @@ impl Drop for RecordingPermit {
     }
 }
 
-/// Starts a recording. The recorder's thread calls `done` with the result.
+/// Starts a recording. The recorder's thread calls `done` with the result. Panics if the duration
+/// is outside [`SECONDS`].
 pub fn start(
     order: RecordingRequest,
     done: impl FnOnce(Profile) + Send + 'static,
@@ -254,11 +258,11 @@ impl Recorder {
         }
     }
 
-    /// Falls back to timers and notes the fallback: timers depend on the kernel's tick, so they are
-    /// coarser.
+    /// Falls back to timers, and adds a note to the profile: timers depend on the kernel's tick, so
+    /// they are coarser.
     fn fall_back_to_timers(&mut self, error: &io::Error) {
         self.notes.push(format!("CPU time is sampled by timers: perf_event_open: {error}"));
-        // Perf's signal handler must be removed before the timers' is installed.
+        // Perf's signal handler must be removed before the timers' handler is installed.
         self.cpu = Cpu::Off;
         self.start_timers();
     }
@@ -278,7 +282,7 @@ impl Recorder {
     fn find_threads(&mut self) {
         let (threads, complete) = match threads::all() {
             Ok(found) => found,
-            // The known threads continue to be sampled.
+            // Without the list, the known threads continue to be sampled.
             Err(error) => {
                 return self.note_once(format!("new threads could not be looked for: {error}"));
             }
@@ -297,8 +301,8 @@ impl Recorder {
         }
     }
 
-    /// Looks up a thread's name, up to twice: until a thread sets its own name, it has that of its
-    /// creator.
+    /// Looks up a thread's name, up to twice: until a thread sets its own name, it has the name of
+    /// its creator.
     fn look_up_name(&mut self, thread: i32) {
         let looks = self.names.get(&thread).map_or(0, |(_, looks)| *looks);
         if looks < 2
@@ -325,8 +329,8 @@ impl Recorder {
         let mut followed = begun;
         while begun.elapsed() < order.duration && !stop.load(Ordering::Relaxed) {
             let left = order.duration.saturating_sub(begun.elapsed());
-            thread::park_timeout(LOOK.min(left));
-            if followed.elapsed() >= FOLLOW {
+            thread::park_timeout(DRAIN_INTERVAL.min(left));
+            if followed.elapsed() >= THREAD_LIST_INTERVAL {
                 followed = Instant::now();
                 self.find_threads();
                 self.follow();
@@ -348,7 +352,7 @@ impl Recorder {
         let mut symbols = Symbols::of_this_process();
         let go_on = || !stop.load(Ordering::Relaxed);
         let named = self.stacks.name(&mut symbols, order.idle, name_of, go_on)?;
-        if !symbols.know_the_program() {
+        if !symbols.has_program_symbols() {
             let note = "the program has no symbols (it was stripped): functions are shown as \
                         addresses";
             self.notes.push(note.to_owned());
@@ -409,7 +413,7 @@ impl Recorder {
             if let Some(number) = self.stacks.number(kept) {
                 self.stacks.add(number, 0, 0, 1);
                 self.alive.insert(sample.address, (number, sample.weight, sample.count));
-                self.forget_freed();
+                self.drop_freed_allocations();
             }
         }
         if alloc && self.sources & Source::Alloc as u32 == 0 {
@@ -423,9 +427,9 @@ impl Recorder {
         self.stacks.add(number, weight, sample.count, 1);
     }
 
-    /// Drops freed allocations from `alive`, so that it stays bounded, as the table of live
-    /// allocations is.
-    fn forget_freed(&mut self) {
+    /// Drops freed allocations from `alive`, so that `alive` stays bounded, like the table of live
+    /// allocations.
+    fn drop_freed_allocations(&mut self) {
         const MOST: usize = 2 * 65_536;
         if self.alive.len() > MOST {
             self.alive.retain(|address, _| live::contains(*address));

@@ -1,4 +1,4 @@
-//! Signals that make a thread sample its own stack.
+//! Signal handlers, in which a thread samples its own stack.
 //!
 //! ```text
 //!  the thread's CPU clock ──── SIGURG ────┐   the handler walks the interrupted thread's frame
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Both signals are ignored by default, so a signal that a thread handles only after the recording
-//! (because it waited for the disk) is harmless. The handler is installed with `SA_RESTART`. Of the
-//! calls in which a node's threads sleep, the kernel restarts `futex` and does not interrupt
-//! `fdatasync` and file I/O; `epoll_wait` returns `EINTR`, which tokio treats as an iteration
-//! without events.
+//! (because the thread waited for the disk) is harmless. The handler is installed with
+//! `SA_RESTART`. Of the calls in which a node's threads sleep, the kernel restarts `futex` and does
+//! not interrupt `fdatasync` and file I/O; `epoll_wait` returns `EINTR`, which tokio treats as an
+//! iteration without events.
 #![allow(unsafe_code, reason = "signal handlers")]
 
 use std::cell::Cell;
@@ -29,7 +29,7 @@ pub(crate) const WALL_SIGNAL: c_int = libc::SIGWINCH;
 /// `si_code` of a signal sent by `tgkill`, which libc does not define.
 const SI_TKILL: c_int = -6;
 
-/// `si_code` of a signal that a file sends when it is readable; a perf event sends it after each
+/// `si_code` of a signal that a readable file sends. A perf event sends this signal after each
 /// period.
 const POLL_IN: c_int = 1;
 
@@ -55,7 +55,7 @@ impl Handler {
         let (mut action, mut former) = unsafe {
             (std::mem::zeroed::<libc::sigaction>(), std::mem::zeroed::<libc::sigaction>())
         };
-        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = look;
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle_signal;
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         // SAFETY: both structs live through the call; the handler only performs async-signal-safe
@@ -82,14 +82,15 @@ pub(crate) fn set_period(nanos: u64) {
     PERIOD.store(nanos, Ordering::Relaxed);
 }
 
-/// Makes a thread of this process sample its stack. Returns false if the thread has ended.
+/// Sends the wall-time signal to a thread of this process, so that the thread samples its stack.
+/// Returns false if the thread has ended.
 pub(crate) fn send(thread: i32) -> bool {
     // SAFETY: the call sends a signal, which is handled or ignored, to a thread of this process.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, WALL_SIGNAL) };
     sent == 0
 }
 
-extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn handle_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO both structs; errno is the thread's own.
     // The block performs only loads, stores, `prctl` and `gettid`, all safe in a handler.
     unsafe {
@@ -188,8 +189,9 @@ impl Registers {
 }
 
 impl Registers {
-    /// Distinguishes threads that ran their own code, were in a system call, or slept in one: after
-    /// a sleep the kernel either restarts the call at its instruction or returns `EINTR`.
+    /// Distinguishes threads that ran their own code, were in a system call, or slept in a system
+    /// call: after a sleep the kernel either restarts the call at its instruction or returns
+    /// `EINTR`.
     fn state(&self) -> State {
         const LEN: usize = Registers::CALL.len();
         // With this check both reads stay on the page of the next instruction, which is mapped.
@@ -197,7 +199,8 @@ impl Registers {
             return State::Unknown;
         }
         let is_call = |at: usize| {
-            // SAFETY: see above; code is readable, and is read as bytes.
+            // SAFETY: the check above keeps the read on a mapped page; code is readable, and is
+            // read as bytes.
             unsafe { (at as *const [u8; LEN]).read_unaligned() == Self::CALL }
         };
         if is_call(self.pc) {

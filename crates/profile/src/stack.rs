@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The walk allocates nothing, takes no lock and reads only the live stack of the calling thread,
-//! so a signal handler can walk wherever the thread was interrupted. Code without frame pointers
-//! (the C library) may hold any value in the register; because of the bounds, such a value leads to
-//! a short stack and not to a fault.
+//! so a signal handler can walk the stack wherever the thread was interrupted. Code without frame
+//! pointers (the C library) may hold any value in the register; because of the bounds, such a value
+//! leads to a short stack and not to a fault.
 #![allow(unsafe_code, reason = "frame pointers are followed by hand")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub(crate) const MAX_FRAMES: usize = 128;
 /// the top.
 const MAX_STACK: usize = 256 << 20;
 
-/// Lowest possible address of a function or of any other mapping.
+/// Lowest possible address of a mapping, and so of a function.
 const LOWEST_ADDRESS: usize = 64 << 10;
 
 /// End of the main thread's stack; 0 = unknown. The kernel creates this stack, so no memory of the
@@ -36,8 +36,8 @@ static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
 #[cfg(feature = "record")]
 static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Determines the end of the main thread's stack and the range of the program's code. Until this
-/// function was called, stacks of the main thread have one frame.
+/// Determines the end of the main thread's stack and the range of the program's code. Before the
+/// first call, stacks of the main thread have one frame.
 #[cfg(feature = "record")]
 pub(crate) fn learn_own_memory_layout() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -93,15 +93,14 @@ pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
     into.len()
 }
 
-/// Number of words above the stack pointer within which frames of the C library end: its system
+/// Maximum size of the C library's frames, in words above the stack pointer: the library's system
 /// calls use few words.
 #[cfg(feature = "record")]
 const FOREIGN_WORDS: usize = 48;
 
-/// Minimum number of frames of a complete stack: a shorter chain has not reached the thread's
-/// start.
+/// Minimum number of frames of a complete stack. A shorter chain does not reach the thread's start.
 #[cfg(feature = "record")]
-const WHOLE: usize = 3;
+const MIN_COMPLETE_DEPTH: usize = 3;
 
 /// Walks the stack of a thread that was interrupted at any instruction, as [`walk`] does for a
 /// call. If the C library uses the frame pointer for another purpose, it has saved the program's
@@ -111,7 +110,7 @@ const WHOLE: usize = 3;
 #[cfg(feature = "record")]
 pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usize]) -> usize {
     let depth = walk(fp, sp, into);
-    if depth >= WHOLE {
+    if depth >= MIN_COMPLETE_DEPTH {
         let code = CODE[0].load(Ordering::Relaxed)..CODE[1].load(Ordering::Relaxed);
         // SAFETY: as in `walk`; frames lie above, so the word is within the stack.
         let back = unsafe { (sp as *const usize).read_unaligned() };
@@ -127,8 +126,8 @@ pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usiz
     1 + walk(saved, sp, &mut into[1..])
 }
 
-/// Returns the return address from foreign code at `sp` into the program, and the frame pointer
-/// there.
+/// Finds the return address from foreign code at `sp` into the program. Returns it with the
+/// program's frame pointer, or `None` if there is none.
 #[cfg(feature = "record")]
 fn find_foreign(sp: usize) -> Option<(usize, usize)> {
     const WORD: usize = size_of::<usize>();
@@ -159,7 +158,7 @@ fn find_foreign(sp: usize) -> Option<(usize, usize)> {
 /// Fills `into` with the stack of the caller, without the caller's own frame. Returns the number of
 /// frames.
 #[inline(always)]
-pub(crate) fn here(into: &mut [usize]) -> usize {
+pub(crate) fn capture(into: &mut [usize]) -> usize {
     let (fp, sp): (usize, usize);
     // SAFETY: the instructions copy two registers and do nothing else.
     #[cfg(target_arch = "x86_64")]
@@ -183,7 +182,7 @@ mod tests {
     #[inline(never)]
     fn deeper(depth: usize, into: &mut [usize]) -> usize {
         if depth == 0 {
-            return std::hint::black_box(here(into));
+            return std::hint::black_box(capture(into));
         }
         std::hint::black_box(deeper(std::hint::black_box(depth - 1), into))
     }

@@ -9,8 +9,8 @@ use crate::place::{WaitKind, WaitSite};
 use crate::ring::State;
 use crate::symbols::Symbols;
 
-/// Maximum number of addresses in all distinct stacks of a recording (16 MiB). Samples of stacks
-/// beyond it count as lost.
+/// Maximum number of addresses in all distinct stacks of a recording (16 MiB). Samples of further
+/// stacks count as lost.
 const MAX_ADDRESSES: usize = 2 << 20;
 
 /// System calls in which an idle thread sleeps.
@@ -25,11 +25,11 @@ const IDLE_CALLS: [&str; 8] = [
     "pause",
 ];
 
-/// Functions in which all threads begin: the frames towards the root from here on are the same for
-/// all threads, and are left out.
+/// Functions in which all threads begin. These frames, and all frames towards the root, are the
+/// same for all threads, and are left out.
 const ROOTS: [&str; 2] = ["__rust_begin_short_backtrace", "std::rt::lang_start"];
 
-/// Prefixes of the profiler's and the allocator's own functions: all samples of the allocator or of
+/// Prefixes of the profiler's and the allocator's own functions. All samples of the allocator or of
 /// a wait end in such frames, which are left out.
 const LEAVES: [&str; 5] = ["profile::", "<profile::", "__rust_", "__rustc::__rust_", "__rg_"];
 
@@ -40,7 +40,8 @@ pub(crate) struct Stack {
     pub(crate) thread: String,
     pub(crate) state: State,
     pub(crate) place: Option<&'static WaitSite>,
-    /// The thread that held the awaited lock, and the place in the code where it took the lock.
+    /// Id of the thread that held the awaited lock. `site` is the place in the code where it took
+    /// the lock.
     pub(crate) holder: Option<i32>,
     pub(crate) site: Option<&'static Location<'static>>,
     /// Addresses, beginning with the leaf.
@@ -80,7 +81,8 @@ pub struct NamedStacks {
 }
 
 impl Stacks {
-    /// Returns the number of a stack; `None` if the table is full.
+    /// Returns the number of a stack, and adds the stack if it is new. Returns `None` if the table
+    /// is full.
     pub(crate) fn number(&mut self, stack: Stack) -> Option<usize> {
         if let Some(number) = self.places.get(&stack) {
             return Some(*number);
@@ -155,8 +157,8 @@ impl Stack {
     ) -> (Vec<String>, bool) {
         let mut names: Vec<String> = Vec::new();
         for (depth, address) in self.frames.iter().enumerate() {
-            // A return address is that of the instruction after the call, which may lie outside the
-            // calling function.
+            // A return address is the address of the instruction after the call, which may lie
+            // outside the calling function.
             let at = if depth == 0 && self.is_interrupted() { *address } else { address - 1 };
             let found = symbols.at(at);
             if found.is_empty() {

@@ -1,8 +1,8 @@
 //! Symbolization: names of the functions at an address, including inlined ones. The names come from
 //! the debug information of the running binary (`/proc/self/exe`, which exists even if the file was
 //! replaced) and from the symbol tables of loaded libraries. A packaged binary has only a symbol
-//! table. Its debug information is searched for where distributions install it, by the build id
-//! that the linker gave to both files; without it, inlined functions count as their callers.
+//! table. Distributions install its debug information as a separate file with the same build id.
+//! Without this file, inlined functions count as their callers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use object::{Object, ReadCache};
 const OWN: &str = "/proc/self/exe";
 
 /// Directory in which distributions install debug information, by build id.
-const DEBUG: &str = "/usr/lib/debug/.build-id";
+const DEBUG_DIR: &str = "/usr/lib/debug/.build-id";
 
 /// A file with executable mappings.
 struct Module {
@@ -47,7 +47,7 @@ impl Symbols {
         for module in &mut modules {
             let own = module.path == program;
             let file = if own { OWN } else { &module.path };
-            let beside = debug_file(Path::new(file), Path::new(DEBUG)).filter(|_| own);
+            let beside = debug_file(Path::new(file), Path::new(DEBUG_DIR)).filter(|_| own);
             let beside = beside.and_then(|file| Loader::new(file).ok());
             module.loader = beside.or_else(|| Loader::new(file).ok());
         }
@@ -63,8 +63,9 @@ impl Symbols {
         self.known.entry(address).insert_entry(found).get().clone()
     }
 
-    /// Returns true if the program's functions have names. In a stripped program they have none.
-    pub(crate) fn know_the_program(&mut self) -> bool {
+    /// Returns true if the program's functions have names. In a stripped program, functions have
+    /// none.
+    pub(crate) fn has_program_symbols(&mut self) -> bool {
         let own = crate::stack::learn_own_memory_layout as *const () as u64;
         self.at(own).first().is_some_and(|name| !name.starts_with('['))
     }
@@ -81,13 +82,13 @@ impl Symbols {
         let offset = address.wrapping_sub(module.base);
         let names = module.loader.as_ref().map_or(Vec::new(), |loader| in_file(loader, offset));
         let path = (module.path == self.program).then_some(offset);
-        if names.is_empty() { vec![nameless(&module.path, path)] } else { names }
+        if names.is_empty() { vec![fallback_name(&module.path, path)] } else { names }
     }
 }
 
 /// Returns a name for an address in a file without symbols: the file, because inner functions of
 /// libraries are rarely of interest; for the program itself also the offset.
-fn nameless(path: &str, offset: Option<u64>) -> String {
+fn fallback_name(path: &str, offset: Option<u64>) -> String {
     let file = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or(path);
     match offset {
         // The kernel's own page already has a name in brackets.
@@ -176,9 +177,9 @@ mod tests {
         let expected: [(&str, u64, &[(u64, u64)]); 2] =
             [("/bin/x y", 0x1000, &[(0x2000, 0x3000)]), ("[vdso]", 0xc000, &[(0xc000, 0xd000)])];
         assert_eq!(seen, expected);
-        assert_eq!(nameless("/bin/x y (deleted)", Some(0x20)), "[x y+0x20]");
-        assert_eq!(nameless("/lib/libm.so.6", None), "[libm.so.6]");
-        assert_eq!(nameless("[vdso]", None), "[vdso]");
+        assert_eq!(fallback_name("/bin/x y (deleted)", Some(0x20)), "[x y+0x20]");
+        assert_eq!(fallback_name("/lib/libm.so.6", None), "[libm.so.6]");
+        assert_eq!(fallback_name("[vdso]", None), "[vdso]");
     }
 
     #[test]
@@ -197,18 +198,18 @@ mod tests {
     #[inline(never)]
     fn somewhere() -> u64 {
         let mut frames = [0; 4];
-        assert!(crate::stack::here(&mut frames) > 1);
+        assert!(crate::stack::capture(&mut frames) > 1);
         frames[0] as u64 - 1
     }
 
     #[test]
-    fn a_function_knows_its_caller() {
+    fn the_caller_of_a_function_is_symbolized() {
         let mut symbols = Symbols::of_this_process();
         let names = symbols.at(somewhere());
-        let own = "profile::symbols::tests::a_function_knows_its_caller";
+        let own = "profile::symbols::tests::the_caller_of_a_function_is_symbolized";
         assert!(names.iter().any(|name| name.starts_with(own)), "{names:?}");
         assert!(symbols.at(16).is_empty());
-        assert!(symbols.know_the_program());
+        assert!(symbols.has_program_symbols());
         let libc_function = libc::getppid as *const () as u64;
         assert_eq!(&*symbols.at(libc_function)[0], "getppid");
     }

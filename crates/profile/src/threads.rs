@@ -3,16 +3,16 @@
 
 use std::{fs, io};
 
-/// Maximum number of sampled threads. Further threads are left out, which the profile notes.
+/// Maximum number of sampled threads. Further threads are left out, with a note in the profile.
 pub(crate) const MAX_THREADS: usize = 4096;
 
 /// Scheduling statistics of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
     /// Time on a CPU, in nanoseconds.
-    pub(crate) ran: u64,
-    /// Number of times that the thread was scheduled.
-    pub(crate) turns: u64,
+    pub(crate) cpu_nanos: u64,
+    /// Number of timeslices in which the thread cpu_nanos.
+    pub(crate) timeslices: u64,
 }
 
 /// Returns the ids of the process's threads, at most [`MAX_THREADS`], and true if these are all.
@@ -36,9 +36,11 @@ pub(crate) fn name(thread: i32) -> Option<String> {
 pub(crate) fn schedule(thread: i32) -> Option<Schedule> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut fields = text.split_whitespace().map(str::parse);
-    let (Some(Ok(ran)), Some(Ok(turns))) = (fields.next(), fields.nth(1)) else { return None };
+    let (Some(Ok(cpu_nanos)), Some(Ok(timeslices))) = (fields.next(), fields.nth(1)) else {
+        return None;
+    };
     // A kernel without statistics reports 0 for a thread that must have run.
-    (turns > 0).then_some(Schedule { ran, turns })
+    (timeslices > 0).then_some(Schedule { cpu_nanos, timeslices })
 }
 
 /// Returns the calling thread's id.
@@ -55,7 +57,7 @@ mod tests {
     fn a_thread_finds_itself() {
         let asked = std::thread::Builder::new().name("someone".to_owned()).spawn(|| {
             assert!(all().unwrap().0.contains(&own()));
-            assert!(schedule(own()).is_none_or(|schedule| schedule.turns > 0));
+            assert!(schedule(own()).is_none_or(|schedule| schedule.timeslices > 0));
             name(own())
         });
         assert_eq!(asked.unwrap().join().unwrap(), Some("someone".to_owned()));

@@ -2,8 +2,8 @@
 //!
 //! A timer counts the CPU time of its thread, in user code and in the kernel, and signals only that
 //! thread. (`setitimer` would count all threads together and signal any of them.) The kernel checks
-//! timers at its clock tick, so the CPU time since the last sample decides how many periods a
-//! signal stands for.
+//! timers at its clock tick, so the CPU time since the last sample decides the number of periods
+//! that a signal represents.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::signals::{self, CPU_SIGNAL, Handler};
 
-/// Bits of the kernel's clock id for the CPU clock of one thread (`posix-timers.h`).
+/// Bits of the kernel's clock id that select the CPU clock of one thread (`posix-timers.h`).
 const PER_THREAD: i32 = 4;
 const SCHEDULED: i32 = 2;
 
@@ -31,7 +31,7 @@ impl Timers {
         Ok(Self { timers: HashMap::new(), period, _handler: handler })
     }
 
-    /// Gives exactly these threads a timer.
+    /// Creates timers for new threads, and deletes those of threads that are not in `threads`.
     pub(crate) fn follow(&mut self, threads: &[i32]) {
         self.timers.retain(|thread, timer| {
             let there = threads.contains(thread);
@@ -85,7 +85,7 @@ fn start(thread: i32, period: Duration) -> io::Result<libc::timer_t> {
 }
 
 fn delete(timer: libc::timer_t) {
-    // SAFETY: each timer is deleted once, by whoever removes it from the map. A timer whose thread
-    // has ended still exists.
+    // SAFETY: each timer is deleted once, by the code that removes it from the map. A timer whose
+    // thread has ended still exists.
     unsafe { libc::timer_delete(timer) };
 }

@@ -1,11 +1,12 @@
 //! Wall time sampling: stacks of all threads, running or not.
 //!
-//! In each round the recorder signals every thread to sample its own stack, or, of very many
-//! threads, the next [`SIGNALS_A_LOOK`]. A sleeping thread whose scheduling statistics show that it
-//! has only handled the last signal is still at the same stack. Such a thread is counted without a
-//! signal, so that profiling does not wake a process with a thousand idle threads. A sample stands
-//! for the time since the thread's previous sample, however late it arrives: a thread that waits
-//! for the disk handles the signal only once the disk has answered.
+//! In each round the recorder signals every thread to sample its own stack. A round sends at most
+//! [`MAX_SIGNALS_PER_ROUND`] signals, and the next round continues with the next thread. A sleeping
+//! thread whose scheduling statistics show that it has only handled the last signal is still at the
+//! same stack. Such a thread is counted without a signal, so that profiling does not wake a
+//! thousand idle threads. A sample stands for the time since the thread's previous sample, however
+//! late it arrives: a thread that waits for the disk handles the signal only once the disk has
+//! answered.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,16 +16,16 @@ use crate::signals::{self, Handler, WALL_SIGNAL};
 use crate::threads::{self, Schedule};
 
 /// Maximum number of signals in one round.
-const SIGNALS_A_LOOK: usize = 64;
+const MAX_SIGNALS_PER_ROUND: usize = 64;
 
-/// Nanoseconds of CPU time that a thread may use after a sample and still count as asleep at the
-/// same stack: the handler, and one restart of the interrupted system call.
+/// Maximum CPU time, in nanoseconds, that a thread may use after a sample and still count as asleep
+/// at the same stack. It covers the handler and one restart of the interrupted system call.
 const BACK_TO_SLEEP: u64 = 50_000;
 
 /// State of wall-time sampling.
 pub(crate) struct WallSampler {
     threads: HashMap<i32, SeenThread>,
-    /// Index of the next thread.
+    /// Index of the thread with which the next round begins.
     next: usize,
     own: i32,
     _handler: Handler,
@@ -51,7 +52,7 @@ impl WallSampler {
     /// of each thread that still sleeps at the same stack.
     pub(crate) fn sample_round(&mut self, threads: &[i32], mut add: impl FnMut(usize, u64)) {
         let now = Instant::now();
-        let mut signals = SIGNALS_A_LOOK;
+        let mut signals = MAX_SIGNALS_PER_ROUND;
         for step in 0..threads.len() {
             let thread = threads[(self.next + step) % threads.len()];
             if thread == self.own {
@@ -95,5 +96,5 @@ impl WallSampler {
 /// Returns true if a thread has done nothing but handle the signal since the signal was sent.
 fn is_unchanged(asked: Option<Schedule>, now: Option<Schedule>) -> bool {
     let (Some(asked), Some(now)) = (asked, now) else { return false };
-    now.turns == asked.turns + 1 && now.ran - asked.ran < BACK_TO_SLEEP
+    now.timeslices == asked.timeslices + 1 && now.cpu_nanos - asked.cpu_nanos < BACK_TO_SLEEP
 }

@@ -2,14 +2,14 @@
 //!
 //! **The embedder's obligations (the embedder is `crates/server`).**
 //!
-//! *Order.* The embedder begins the effects of one event in their order, and all effects of an
-//! event before any effect of the next event. Effects may end in any order, with two exceptions:
-//! messages to one node over one connection arrive in the order of sending, and of two writes to
-//! this node's store the later one is not visible before the earlier one.
+//! *Order.* The embedder starts the effects of an event in their order, and before any effect of
+//! the next event. Effects may complete in any order, with two exceptions: messages to one node
+//! over one connection arrive in the order of sending, and of two writes to this node's store, the
+//! second is not visible before the first.
 //!
 //! *Completion.* The result of an effect comes back as an event of its own, never from within
 //! [`Protocol::handle`](crate::Protocol::handle), at most once, and under the id of the effect. An
-//! event under an id that is no longer under way changes nothing.
+//! event whose id belongs to no unfinished operation changes nothing.
 //!
 //! | effect | ends with the event | may be skipped |
 //! |---|---|---|
@@ -25,7 +25,7 @@
 //! | `Respond` | none | if the connection is gone |
 //! | `Answer`, `ReturnCall` | none | no: a client or a caller waits |
 //!
-//! All obligations end with the process: a crash may lose whatever is not durable by then.
+//! A crash ends all obligations, and may lose whatever is not durable yet.
 
 use bytes::Bytes;
 
@@ -42,12 +42,12 @@ use record::{Record, RecordOutline, Version};
 /// A coordinator's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// The duration of a request, at most, in microseconds.
+    /// The longest duration of a request, in microseconds.
     pub deadline_micros: u64,
     /// The largest lead of a version over the wall clock, in microseconds.
     pub max_skew_micros: u64,
-    /// The longest record, in bytes, that a replica always sends whole: a node always has memory
-    /// for one such record. Of longer records, reads compare outlines first.
+    /// The greatest length, in bytes, of a record that a replica always sends whole: a node always
+    /// has memory for one record of this length. A read of a longer record first compares outlines.
     pub brief_bytes: u32,
 }
 
@@ -63,12 +63,12 @@ pub struct CallId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// The number that the coordinator gives a hint on its way into this node's store.
+/// The number that the coordinator gives a hint until this node's store has stored the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintId(pub u64);
 
-/// The class and deadline of work for this node's store, by which waiting work is ordered and given
-/// up.
+/// The class and the deadline of an operation on this node's store. They order queued operations,
+/// and decide which of them are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// The reason for the request: client requests go first.
@@ -77,14 +77,14 @@ pub struct Demand {
     pub until: u64,
 }
 
-/// The id of a request under way in a coordinator. Messages sent for the request carry this id.
+/// The id of a coordinator's unfinished request. Messages sent for the request carry this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u64);
 
 /// The owner of an operation on the store. The event with the result carries the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
-    /// This node's own replica does its part in a request that this node coordinates.
+    /// A request that this node coordinates, and in which its own replica takes part.
     Slot(SlotId),
     /// A request of another node.
     Peer {
@@ -94,8 +94,8 @@ pub enum OpId {
         id: u64,
         /// The partition of the key to read; `None` if no key is read.
         partition: Option<u16>,
-        /// The placement by which the asker counts the answer ([`ViewId`]): under another placement
-        /// the node gives no answer. 0 = any placement.
+        /// The placement ([`ViewId`]) under which the asker counts the answer; 0 = any placement.
+        /// Under another placement the node replies [`Reply::Superseded`].
         placement: u64,
     },
 }
@@ -107,12 +107,12 @@ pub enum StoreError {
     Busy(&'static str),
     /// The disk is full. Nothing was changed.
     NoSpace(String),
-    /// The repair fence refused the write: the record's write time is not later than the fence's
-    /// time (the value). Nothing was changed.
+    /// The repair fence refused the write: the record's write time is not later than the time of
+    /// the fence, given here. Nothing was changed.
     Sealed(u64),
     /// Data is damaged, or the disk failed.
     Failed {
-        /// True if a write may have been carried out nevertheless.
+        /// True if the write may have taken effect in spite of the error.
         begun: bool,
         /// The error in words.
         detail: String,
@@ -150,7 +150,7 @@ pub enum Event {
         client: ClientId,
         /// The key to write or delete.
         key: Bytes,
-        /// A new record with a version of this node's clock.
+        /// A new record with a version that this node's clock issued.
         record: Record,
         /// The quorum of replicas that must hold the record.
         quorum: AskedQuorum,
@@ -180,7 +180,7 @@ pub enum Event {
         /// The outcome of the lookup; `None` = the store holds no evidence of the write.
         result: Result<Option<OpLookup>, StoreError>,
     },
-    /// A read of the store found a record longer than `most`.
+    /// A read of the store found a record longer than the `most` of its [`Effect::Read`].
     ReadTooLong {
         /// The owner of the operation.
         op: OpId,
@@ -191,8 +191,8 @@ pub enum Event {
     Written {
         /// The owner of the operation.
         op: OpId,
-        /// The time of a newer record's version, if the store holds one; if the store can't tell,
-        /// an upper bound on the times of its records' versions.
+        /// The time of a newer record's version; `None` = the store holds no newer record. If the
+        /// store cannot tell, an upper bound on the times of its records' versions.
         result: Result<Option<u64>, StoreError>,
     },
     /// A read of a page from the store ended.
@@ -209,13 +209,13 @@ pub enum Event {
         /// The sums of the store's content.
         result: Result<Compared, StoreError>,
     },
-    /// The link to a node is up; all messages sent before are on their way.
+    /// The link to a node is up, and transmits all messages that were sent before.
     LinkUp(NodeId),
     /// The link to a node was up and is lost, with all unanswered requests.
     LinkLost(NodeId),
-    /// No link to a node could be made; all messages sent to the node are gone.
+    /// No link to a node could be established; all messages sent to the node are lost.
     Unreachable(NodeId),
-    /// The message under this id was dropped, because the queue to its node is full.
+    /// A message was dropped, because the queue of its destination is full.
     MessageDropped {
         /// The node that the message was for.
         peer: NodeId,
@@ -241,7 +241,7 @@ pub enum Event {
         class: Class,
         /// Milliseconds until the sender stops waiting.
         remaining_ms: u32,
-        /// The view by which the sender counts the answer, or a later one.
+        /// The view under which the sender counts the reply, or a later view.
         under: ViewId,
         /// The request of the peer.
         request: Request,
@@ -292,8 +292,8 @@ pub enum Effect {
         key: Bytes,
         /// The record to store under the key.
         record: Record,
-        /// The way in which the record came here, which is evidence about the conditional writes in
-        /// it for later lookups.
+        /// The way in which the record arrived. Later lookups of the record's conditional writes
+        /// use it as evidence.
         via: Via,
         /// True if the store must look for a newer record of the key first.
         look: bool,
@@ -311,7 +311,7 @@ pub enum Effect {
         items: Vec<(Bytes, Record)>,
         /// True if the records are stored in spite of repair fences. If false, refused records
         /// ([`Proofs::refuses`](crate::Proofs::refuses)) are left out.
-        is_brought: bool,
+        ignores_fences: bool,
         /// The class and deadline of the work.
         demand: Demand,
     },
@@ -341,7 +341,7 @@ pub enum Effect {
         /// The keys of the unreadable blocks.
         ranges: Vec<Damage>,
     },
-    /// Send a message to another node, connecting first if need be. Ends in `Reply`, `LinkLost`,
+    /// Send a message to another node, over a new link if none is up. Ends in `Reply`, `LinkLost`,
     /// `Unreachable` or `MessageDropped`.
     Send {
         /// The node to send to.
@@ -372,7 +372,7 @@ pub enum Effect {
         /// The node's reply, or why there is none.
         result: Result<Reply, FailureKind>,
     },
-    /// Keep a hint for a replica that missed a write that others may hold. Ends in
+    /// Store a hint for a replica that missed a write, which other replicas may hold. Ends in
     /// [`Event::HintStored`].
     Hint {
         /// The hint's id.
@@ -392,7 +392,7 @@ pub enum Effect {
         /// The node whose marks are to be stored.
         node: NodeId,
     },
-    /// Store durably this node's proof state, and with it everything written before; then call
+    /// Make this node's proof state and all earlier writes durable; then call
     /// [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
     StoreProof {
         /// The owner of the operation.
@@ -412,24 +412,24 @@ pub enum Effect {
 /// The answer to a client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To a read: the newest record among the replicas that had to answer.
+    /// To a read: the newest record that the quorum reported; `None` = it reported no record.
     Found(Option<Record>),
-    /// To a write: enough replicas hold the record, with this version.
+    /// To a write: a quorum holds the record, under this version.
     Written(Version, Acks),
-    /// To a conditional write: its outcome. Enough replicas hold the record that it is based on.
+    /// To a conditional write: the outcome. A quorum holds the record that decided the outcome.
     Done(Done, Acks),
-    /// To any request: not enough replicas did their part.
+    /// To any request: fewer replicas than required did their part.
     Failed(RequestFailure),
 }
 
-/// The failure of a request, with the part of each replica.
+/// The failure of a request, with the outcome at each replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestFailure {
     /// The reason for the failure.
     pub failure: FailureKind,
     /// The number of replicas that did their part.
     pub acked: u8,
-    /// The part of each replica.
+    /// The outcome at each replica.
     pub parts: Vec<(NodeId, ReplicaOutcome)>,
     /// The start of the request, by the monotonic clock, in microseconds.
     pub since: u64,
@@ -437,13 +437,13 @@ pub struct RequestFailure {
     pub quorum: Quorum,
     /// True if the request was a write.
     pub is_write: bool,
-    /// For a write: true if some replica may hold it, or may come to hold it later.
+    /// For a write: true if some replica holds the record or may still store it.
     pub unknown: bool,
     /// Details in words, such as why this node's own part failed.
     pub detail: Option<String>,
 }
 
-/// A replica's part in a request.
+/// The outcome of a request at one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaOutcome {
     /// The replica did its part.
@@ -454,10 +454,10 @@ pub enum ReplicaOutcome {
     /// The replica answered, but is not authoritative, so that its "not found" does not count: it
     /// is new, or being rebuilt.
     NotAuthoritative,
-    /// The replica was asked, and the client was answered before the reply came.
+    /// The replica was asked, but had not replied when the client was answered.
     Pending,
-    /// The replica was not asked: others sufficed, or its answer would not have completed the
-    /// quorum.
+    /// The replica was not asked: other replicas sufficed, or its answer would not have completed
+    /// the quorum.
     Unasked,
     /// The replica could not be reached.
     Unreached,
@@ -467,7 +467,7 @@ pub enum ReplicaOutcome {
     Busy,
     /// The replica's disk is full.
     NoSpace,
-    /// The replica's store refused or failed on this request, or the reply did not fit it.
+    /// The replica's store refused the request or failed, or the reply does not match the request.
     Failed,
     /// The replica refused: the write's timestamp is too far ahead of its clock, or its topology
     /// differs.
@@ -488,6 +488,6 @@ pub enum FailureKind {
     NoSpace,
     /// The stores of all replicas that were asked failed.
     Failed,
-    /// This node is fenced: a later process of its disk serves in its place. Nothing was done.
+    /// This node is fenced: a later process runs as the same node. Nothing was done.
     Fenced,
 }

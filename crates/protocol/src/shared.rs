@@ -38,13 +38,13 @@ pub struct Shared {
     pub own: NodeId,
     /// The name of this node.
     pub own_name: String,
-    /// The node's one clock.
+    /// The clock that all threads of the node share.
     pub clock: Arc<Clock>,
     /// The cluster's members, and this node's place among them.
     pub membership: SharedMembership,
     /// Repair rounds and their proofs.
     pub repair: SharedRepair,
-    /// Records that are due to other nodes.
+    /// Hints, missed writes and orphaned records: the records that other nodes need.
     pub transfer: SharedTransfer,
     /// Conditional writes in progress and their promises.
     pub(crate) paxos: SharedPaxos,
@@ -59,7 +59,7 @@ pub struct SharedMembership {
     pub views: Arc<Views>,
     /// The layouts that this node knows, and its vote on the next one.
     pub layouts: Arc<Layouts>,
-    /// This node's own membership: whether it is authoritative for keys that it does not hold.
+    /// This node's membership state. It decides whether the node is authoritative.
     pub state: Membership,
     /// The cluster that this node belongs to. [`Shared::of`] sets a fixed id, which suffices for
     /// tests; a process replaces it.
@@ -97,7 +97,7 @@ impl SharedRepair {
 /// Records that are due to other nodes.
 #[derive(Debug, Default)]
 pub struct SharedTransfer {
-    /// Hints that wait for other nodes.
+    /// Hints that are not delivered yet.
     pub hints: HintLedger,
     /// Writes that nodes are known to have missed.
     pub missed: Missed,
@@ -110,23 +110,23 @@ pub struct SharedTransfer {
 pub(crate) struct SharedPaxos {
     /// Ballots promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
-    /// Conditional writes that this node has stored lately.
+    /// Conditional writes that this node has stored recently.
     pub(crate) recent: RecentWrites,
     /// Locks of the keys whose conditional writes are in progress.
     pub(crate) key_locks: KeyLocks,
-    /// The state of leaders, from which the next conditional write of a key continues.
-    pub(crate) keeper: StateCache,
+    /// The leader cache, from which the next conditional write of a key continues.
+    pub(crate) leader_cache: StateCache,
 }
 
 impl SharedPaxos {
-    /// Makes the state. `floor` is a ballot that no earlier process of this node has exceeded in a
-    /// promise or in a message.
+    /// Makes the state. `floor` is at least every ballot that an earlier process of this node has
+    /// promised or sent.
     fn new(floor: u64) -> Self {
         Self {
             promises: Promises::new(floor),
             recent: RecentWrites::new(floor),
             key_locks: KeyLocks::default(),
-            keeper: StateCache::default(),
+            leader_cache: StateCache::default(),
         }
     }
 }
@@ -134,10 +134,10 @@ impl SharedPaxos {
 /// The records of this node's store.
 #[derive(Debug)]
 pub struct SharedReplica {
-    /// An upper bound of the times of the store's records.
+    /// An upper bound on the times of the store's records.
     pub newest: NewestTime,
-    /// Checks made before a record is stored. A node that may hold older state of a partition that
-    /// moves to it stores nothing of that partition yet.
+    /// Checks made before a record is stored. While the store may hold records of an earlier
+    /// placement, the checks refuse records of partitions that move to this node.
     pub write_checks: WriteChecks,
 }
 
@@ -199,20 +199,21 @@ impl Shared {
 }
 
 impl Shared {
-    /// Notes whether this node must still pull partitions under a layout. The caller does so before
+    /// Sets whether this node must still pull partitions under a layout. The caller sets it before
     /// the node serves its first request under that layout.
     fn note_pull_need(&self, lacks: PullNeed) {
         self.replica.write_checks.set_refuses_moving(lacks == PullNeed::DropOrphansAndPull);
         self.membership.lacks.store(lacks != PullNeed::Nothing, Ordering::SeqCst);
     }
 
-    /// True if the node does not yet store records of partitions that move to it.
+    /// True if this node must drop orphaned records before it stores records of partitions that
+    /// move to it.
     pub(crate) fn must_drop_orphans(&self) -> bool {
         self.replica.write_checks.refuses_moving()
     }
 
-    /// True if the node does not yet store records of a key that moves to it, because its store may
-    /// still hold records of the key from an earlier placement.
+    /// True if a key moves to this node, and the node must drop orphaned records before it stores
+    /// records of the key.
     pub fn must_drop_orphan_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
         self.must_drop_orphans()
@@ -224,8 +225,7 @@ impl Shared {
 
     /// Returns this node's progress in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
-        // The flag for lacking records is set before a layout is entered, so this code loads the
-        // layout first.
+        // The flag `lacks` is set before a layout comes into force, so the layout is loaded first.
         let layout = self.membership.layouts.active_layout();
         let has_all = match layout.stage {
             Stage::Prepare => self.membership.layouts.has_no_orphans(&layout),
@@ -236,13 +236,13 @@ impl Shared {
         self.membership.moves.state(&layout, has_all)
     }
 
-    /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
-    /// Returns true if a later layout than before is in force.
+    /// Puts the layout of `kept` into force. The embedder calls this method once `kept` is durable.
+    /// Returns true if the layout in force is later than before.
     pub fn install_layout(&self, kept: &EncodedLayouts) -> bool {
         let _alone = self.membership.entering.lock();
         let moves = self.membership.layouts.changes_placement(kept);
-        // The fence is forgotten before and after the change, so that a round that began under the
-        // earlier placement never counts.
+        // The repair fence is removed before and after the change, so that no repair round that
+        // began under the earlier placement counts.
         if moves {
             self.repair.proofs.forget_seal();
             self.membership.placement_time.store(self.clock.last(), Ordering::Relaxed);
@@ -258,13 +258,13 @@ impl Shared {
         if moves {
             self.repair.proofs.forget_seal();
         }
-        // If a later layout than `kept` is in force, the notes above describe the wrong layout.
+        // A layout later than `kept` may be in force by now, and need other pulls.
         self.note_pull_need(self.membership.layouts.pull_need(self.own));
         is_later
     }
 
-    /// Returns the greatest time that the clock knew when the present placement of keys came into
-    /// force. Records that the node stored before have times up to this one.
+    /// Returns an upper bound on the times of the records that this node stored before the present
+    /// placement came into force: the clock's greatest time at that moment.
     pub fn placement_time(&self) -> u64 {
         self.membership.placement_time.load(Ordering::Relaxed)
     }
@@ -276,8 +276,8 @@ impl Shared {
     }
 
     /// Notes the latest proof that another node reported in a handshake. If this node's directory
-    /// is older than the proof, its records count for nothing from now on: some may have been
-    /// purged elsewhere since, and the next request could bring these back.
+    /// is older than the proof, its records no longer count: other nodes may have purged some of
+    /// them, and a read could bring purged records back.
     pub fn note_proof_seen(&self, node: NodeId, proven: RoundId) {
         self.note_joins_after(proven);
         if self.repair.proofs.is_outdated_by(proven) {
@@ -294,28 +294,27 @@ impl Shared {
         self.repair.proofs.received(node, theirs);
     }
 
-    /// Notes that a node that is about to join has an empty directory, which no earlier proof makes
-    /// outdated.
+    /// If this node is about to join, notes that no proof up to `proven` makes its directory
+    /// outdated, because that directory is empty.
     fn note_joins_after(&self, proven: RoundId) {
         if self.membership.views.with(|view| view.is_about_to_join(self.own)) {
             self.repair.proofs.mark_made_after(proven);
         }
     }
 
-    /// Returns the name of a node that belongs to the cluster, or did: see [`Views::name_of`].
+    /// Returns the name of a present or former member of the cluster: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
         self.membership.views.name_of(node)
     }
 
     /// True if this node is among the first `copies` replicas of a key (0 = the default number) and
-    /// stores the records of the key that it receives. While partitions move, a node that loses the
-    /// key holds it until the node has left; a node that gains the key holds it once the node has
-    /// removed its records of an earlier placement.
+    /// accepts records of the key. While partitions move, each old replica holds the key until the
+    /// move is settled; a new replica holds the key once it has dropped its orphaned records.
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
         self.membership.views.with(|view| {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
-            // The flag is set before such a view comes into force, so this code loads the flag
-            // after the view.
+            // The flag is set before a view with moving partitions comes into force, so the flag is
+            // loaded after the view.
             is_read || !self.must_drop_orphans() && view.is_replica(self.own, key, copies)
         })
     }
@@ -325,27 +324,28 @@ impl Shared {
         self.membership.views.with(View::nodes)
     }
 
-    /// True if this node is the only one.
+    /// True if this node is the only member.
     pub fn is_alone(&self) -> bool {
         self.membership.views.with(View::is_alone)
     }
 
-    /// True if this node no longer belongs to the cluster, so that its records count for nothing.
+    /// True if this node no longer belongs to the cluster, so that its records do not count.
     pub fn is_removed(&self) -> bool {
         self.membership.views.with(|view| !view.has(self.own))
     }
 
-    /// Returns the greatest time of a version of this key that this node may have acknowledged and
-    /// lost, if that time is at least `time`: the later of `lost_before` and the time of a future
-    /// record, which no other node may stream back yet.
+    /// Returns an upper bound on the times of this key's versions that the node may have
+    /// acknowledged and lost; `None` = nothing was lost, or the bound is below `time`. The bound is
+    /// the later of `lost_before` and the time of a future record, which no other node may stream
+    /// back yet.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
         let lost_before = self.membership.state.lost()?;
         let ahead = self.transfer.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
-    /// True if this process knows that it has stored a record that contains this conditional write,
-    /// and that this record proves as much as one that comes `via`.
+    /// True if this process remembers that it stored a record with this conditional write, and if
+    /// this proves as much as the arrival of a record by `via` does.
     pub fn has_stored(
         &self,
         key: &[u8],
@@ -371,7 +371,7 @@ impl Shared {
         }
     }
 
-    /// Returns the mark of a node that missed this write.
+    /// Returns the mark for a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
         Mark { partition, since: record.write_time() }

@@ -1,6 +1,6 @@
 //! Invisible characters, and characters that reverse the text around them: control characters,
-//! zero-width and bidirectional characters. If such a character of a name or a key were printed, a
-//! line of output might read differently from its bytes, or end early.
+//! zero-width and bidirectional characters. Printed unescaped, such a character in a name or key
+//! can make a line of output differ from its bytes, or end the line early.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -56,9 +56,10 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns a key, or a part of one, on one line, from which `kvorum scan --escaped` reads the same
-/// bytes back. Text stays text; a backslash, a control character, an invisible one
-/// ([`is_invisible`]) and bytes that are not UTF-8 are written as `\\`, `\n`, `\t` or `\xNN`.
+/// Returns a key, or a part of a key, as one line of text, which `kvorum scan --escaped` decodes to
+/// the same bytes. A backslash, a control character, an invisible character ([`is_invisible`]) and
+/// a byte that is not UTF-8 become `\\`, `
+/// `, `\t` or `\xNN`; other text is unchanged.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -6,18 +6,18 @@ use crate::op_history::{self, Operation};
 use crate::rank::Kind;
 use crate::version::Version;
 
-/// All properties of a new record except its key and value.
+/// Properties of a new record, without its key and value.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     /// Kind of the record.
     pub kind: Kind,
-    /// Version of the record; for a conditional write, the version of the plain write that it
-    /// continues (the *base version*).
+    /// Version of the record. For a conditional write, this is the *base version*: the version of
+    /// the plain write that it continues.
     pub version: Version,
-    /// Ballot of the conditional write that makes the record, as a version time; 0 = a plain write
-    /// makes it. The ballot decides between records of the same version.
+    /// Ballot of the conditional write that makes the record, as a version time; 0 = a plain write.
+    /// Of two records with one version, the ballot decides.
     pub ballot: u64,
-    /// Number of conditional writes since the plain write of the base version. Unused for a plain
+    /// Number of conditional writes since the plain write of the base version; ignored for a plain
     /// write.
     pub step: u32,
     /// The key's last conditional writes, at most [`MAX_OPERATIONS`](crate::MAX_OPERATIONS), oldest
@@ -27,8 +27,8 @@ pub struct Fields<'a> {
     pub copies: u8,
     /// Milliseconds since 1970 after which the record counts as deleted; 0 = never.
     pub expiry_ms: u64,
-    /// Bytes that the writer attaches to the value, at most [`MAX_EXTENSION_LEN`]. Digests of
-    /// operations replace the extension.
+    /// Bytes that the writer attaches to the value, at most [`MAX_EXTENSION_LEN`]. Must be empty if
+    /// an operation has a digest, because digests are encoded as the extension.
     pub extension: &'a [u8],
 }
 

@@ -1,5 +1,5 @@
-//! The operation history of a record: the last conditional writes of its key, by which a retried
-//! conditional write is recognized.
+//! The operation history of a record: the last conditional writes of its key. It shows whether a
+//! retried conditional write was done before.
 
 use crate::layout::BadRecord;
 
@@ -11,7 +11,7 @@ const COUNT_AT: usize = 12;
 const RESULTS_AT: usize = 13;
 const IDS_AT: usize = 14;
 
-/// First byte of an extension that holds digests of requests.
+/// First byte of an extension with digests.
 const DIGESTS: u8 = 1;
 
 /// The operation history of a record.
@@ -35,13 +35,14 @@ pub struct Operation {
 }
 
 impl OpHistory {
-    /// The operations with their step numbers, newest first.
+    /// Returns the operations with their step numbers, newest first.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &Operation)> {
         let newest_first = self.operations.iter().rev().enumerate();
         newest_first.map(|(later, operation)| (self.step.wrapping_sub(later as u32), operation))
     }
 
-    /// A copy with one more operation at the end.
+    /// Returns a copy with one more operation at the end. The copy has at most [`MAX_OPERATIONS`],
+    /// so the oldest operation may be dropped.
     #[must_use]
     pub fn with_operation(&self, operation: Operation) -> Self {
         let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
@@ -50,8 +51,8 @@ impl OpHistory {
         Self { step: self.step.wrapping_add(1), operations }
     }
 
-    /// Returns true if the history suffices to decide whether the operation `id` was done, provided
-    /// that the operation would be step `step` or a later one.
+    /// Returns true if the history decides whether the operation `id` was done, given that the
+    /// operation cannot have a step before `step`.
     pub fn can_tell_outcome(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
         is_earlier_step(forgotten, step) || self.has(id)
@@ -69,7 +70,7 @@ impl OpHistory {
 }
 
 /// Returns true if step `one` precedes step `other` of the same base version. Steps wrap around at
-/// 2³² (serial number arithmetic, RFC 1982, section 3.2).
+/// 2³² (serial number arithmetic, RFC 1982, section 3.2), so they must be less than 2³¹ apart.
 pub fn is_earlier_step(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
@@ -113,8 +114,8 @@ pub(crate) fn encode_digests(out: &mut Vec<u8>, operations: &[Operation]) {
     }
 }
 
-/// Decodes the digests of `operations` operations from a record's extension; returns zeros if the
-/// extension holds no digests.
+/// Decodes the digests of `operations` operations from a record's extension. Returns zeros if the
+/// extension has no digests or does not match the operations.
 pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIONS] {
     let mut digests = [0; MAX_OPERATIONS];
     let [DIGESTS, known, rest @ ..] = extension else { return digests };
@@ -128,12 +129,12 @@ pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIO
     digests
 }
 
-/// The encoded history of a record, and the bytes after the history.
+/// An encoded history, followed by the rest of its record.
 #[derive(Clone, Copy)]
 pub(crate) struct OpHistoryRef<'a>(&'a [u8]);
 
 impl<'a> OpHistoryRef<'a> {
-    /// Parses the history at the start of `raw`.
+    /// Checks and wraps the history at the start of `raw`.
     pub(crate) fn parse(raw: &'a [u8]) -> Result<Self, BadRecord> {
         if raw.len() < IDS_AT {
             return Err(BadRecord("shorter than its own parts"));
@@ -152,7 +153,7 @@ impl<'a> OpHistoryRef<'a> {
         Ok(history)
     }
 
-    /// Wraps bytes that were parsed before.
+    /// Wraps bytes that [`Self::parse`] has checked before.
     pub(crate) fn trusted(raw: &'a [u8]) -> Self {
         Self(raw)
     }

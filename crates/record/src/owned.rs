@@ -12,7 +12,7 @@ use crate::rank::{Kind, Rank, RecordOutline};
 use crate::version::Version;
 use crate::view::RecordRef;
 
-/// A well-formed record that owns its bytes; cheap to clone.
+/// A well-formed record that owns its bytes. A clone shares them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     raw: Bytes,
@@ -43,7 +43,7 @@ impl Record {
         Self { raw }
     }
 
-    /// The borrowed form, with all accessors.
+    /// Returns the borrowed form, which has all accessors.
     #[inline]
     pub fn view(&self) -> RecordRef<'_> {
         RecordRef::trusted(&self.raw)
@@ -64,7 +64,8 @@ impl Record {
         self.raw.len()
     }
 
-    /// Moves the record's bytes to the memory that `keep` returns, which must hold the same bytes.
+    /// Replaces the record's bytes with `keep(bytes)`, which must return equal bytes in other
+    /// memory.
     #[must_use]
     pub fn held_by(self, keep: impl FnOnce(Bytes) -> Bytes) -> Self {
         Self::trusted(keep(self.raw))
@@ -131,8 +132,8 @@ impl Record {
         self.raw.slice(self.view().value_range())
     }
 
-    /// The record's bytes and the range of the value in them. Unlike [`Self::value`], allocates no
-    /// reference count for a slice.
+    /// Returns the record's bytes, and the range of the value in them. Unlike [`Self::value`], this
+    /// needs no second reference to the bytes.
     pub fn into_bytes(self) -> (Bytes, Range<usize>) {
         let value = self.view().value_range();
         (self.raw, value)
@@ -143,16 +144,16 @@ impl Record {
         self.raw.slice_ref(self.view().extension())
     }
 
-    /// The same content of `key` with another version. For plain writes only: a conditional write
-    /// keeps its base version.
+    /// Returns a copy with another version, for a plain write of `key`. Panics for the record of a
+    /// conditional write, which keeps its base version.
     #[must_use]
     pub fn with_version(&self, key: &[u8], version: Version) -> Self {
         assert_eq!(self.ballot(), 0, "a conditional write keeps its base version");
         self.revised(key, version, 0)
     }
 
-    /// The same content of `key` with a base version and a ballot. A plain record becomes the first
-    /// conditional write on that version, with the default number of copies.
+    /// Returns a copy for `key` with a base version and a ballot. A copy of a plain record has no
+    /// operations yet, and the default number of copies.
     #[must_use]
     pub fn with_ballot(&self, key: &[u8], base_version: Version, ballot: u64) -> Self {
         assert_ne!(ballot, 0, "a conditional write has a ballot");
@@ -166,7 +167,7 @@ impl Record {
         Self::new(key, &fields, view.value())
     }
 
-    /// A copy with this version, and with this ballot unless it is 0.
+    /// Returns a copy with this version, and with this ballot unless `ballot` is 0.
     fn revised(&self, key: &[u8], version: Version, ballot: u64) -> Self {
         let mut raw = self.raw.to_vec();
         raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());

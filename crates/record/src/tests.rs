@@ -1,4 +1,4 @@
-//! Tests of records: encoding and decoding, detection of damage, and order.
+//! Tests of records: encoding, decoding, detection of damage, and order.
 
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -57,7 +57,7 @@ fn a_flipped_bit_outside_the_node_local_bytes_is_detected() {
     }
 }
 
-/// The bytes that every release writes for a plain record.
+/// Every release writes these bytes for a plain record.
 #[test]
 fn without_steps_a_record_is_of_format_1() {
     let record = Record::new(b"k", &Fields::new(Kind::Value, version(7, 9)), b"value");
@@ -117,7 +117,7 @@ fn changing_version_or_ballot_changes_nothing_else() {
     assert_eq!(Record::new(b"k", &plain, b"value").with_version(b"k", version), expected);
 }
 
-/// A plain record with a new ballot has no steps yet, and the default number of copies.
+/// A plain record with a new ballot has no operations yet, and the default number of copies.
 #[test]
 fn a_plain_record_may_be_a_base_version() {
     let plain = Fields { copies: 3, expiry_ms: 11, ..Fields::new(Kind::Value, version(7, 9)) };
@@ -174,7 +174,7 @@ fn bytes_that_are_no_record_are_refused() {
     assert!(record.is_intact(b"k") && !record.is_intact(b"another key"));
 }
 
-/// A record that no majority stored, even a tombstone of a greater step, must not hide a record of
+/// A record that no majority stored, even a tombstone with a higher step, must not hide a record of
 /// a higher ballot that a majority stored.
 #[test]
 fn within_a_version_the_ballot_comes_before_everything_else() {
@@ -251,7 +251,7 @@ proptest! {
         (time, origin) in any::<(u64, u32)>(),
         steps in weighted(0.7, (1..=u64::MAX, any::<u32>(), operations())),
         expiry_ms in prop_oneof![Just(0), any::<u64>()],
-        // A first byte of 1 would mark an extension with digests.
+        // The first byte 1 is reserved for extensions with digests.
         extension in vec(2..=u8::MAX, 0..20),
         value in vec(any::<u8>(), 0..40),
     ) {
@@ -279,7 +279,7 @@ proptest! {
         prop_assert_eq!(view.last_step(), last);
     }
 
-    /// A peer may send any bytes. Accessors must work on all bytes that parse as a record.
+    /// A peer may send any bytes. Accessors must not panic on bytes that parse as a record.
     #[test]
     fn any_bytes_parse_or_are_refused(
         mut raw in vec(any::<u8>(), 0..180),

@@ -1,11 +1,11 @@
-//! Versions: the time of a write by the hybrid logical clock, and the issuing node.
+//! Versions: the time of a write by the hybrid logical clock, and the origin.
 
 use std::fmt;
 
-/// Bits of a version time below the microseconds: a counter of versions in the same microsecond.
+/// The low bits of a version time: a counter of the versions in one microsecond.
 pub const COUNTER_BITS: u32 = 12;
 
-/// A version: a hybrid logical clock time, then the issuing node.
+/// A version: the time of a hybrid logical clock, then the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version {
     /// 52 bits of microseconds since 1970, then a 12-bit counter.

@@ -21,7 +21,9 @@ use crate::version::{COUNTER_BITS, Version};
 pub struct RecordRef<'a>(&'a [u8]);
 
 impl<'a> RecordRef<'a> {
-    /// Parses `raw` as a record. Checks its structure, but not its content (see [`Self::verify`]).
+    /// Parses `raw` as a record. Checks the structure, but not the content (see [`Self::verify`]).
+    /// A length outside [`MIN_RECORD_LEN`]..=[`MAX_RECORD_LEN`], an unknown shape or a part beyond
+    /// the end is an error.
     pub fn parse(raw: &'a [u8]) -> Result<Self, BadRecord> {
         if raw.len() < MIN_RECORD_LEN || raw.len() > MAX_RECORD_LEN {
             return Err(BadRecord("length out of range"));
@@ -41,14 +43,14 @@ impl<'a> RecordRef<'a> {
         Ok(record)
     }
 
-    /// Wraps bytes that were parsed before and have not changed since.
+    /// Wraps bytes that [`Self::parse`] has accepted, and that have not changed since.
     #[inline]
     pub fn trusted(raw: &'a [u8]) -> Self {
         debug_assert!(Self::parse(raw).is_ok());
         Self(raw)
     }
 
-    /// Verifies that the checksum matches the content and `key`.
+    /// Verifies that the checksum matches the content and `key`; a mismatch is an error.
     pub fn verify(&self, key: &[u8]) -> Result<(), BadRecord> {
         if self.check() == checksum_of(key, self.0) {
             Ok(())
@@ -62,7 +64,7 @@ impl<'a> RecordRef<'a> {
         self.0
     }
 
-    /// The bytes that belong to the store that holds the record.
+    /// The node-local bytes, which belong to the store that holds the record.
     #[inline]
     pub fn local(&self) -> [u8; LOCAL_LEN] {
         [self.0[0], self.0[1]]
@@ -115,8 +117,8 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// The later of the write time and the version's time. A ballot can be older than its base
-    /// version if the version came from a clock that was ahead.
+    /// The later of the ballot and the version's time. A ballot is earlier than its base version if
+    /// the version came from a clock that was ahead.
     #[inline]
     pub fn latest(&self) -> u64 {
         self.u64_at(TIME_AT).max(self.ballot())
@@ -139,14 +141,14 @@ impl<'a> RecordRef<'a> {
         micros.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS
     }
 
-    /// Returns true if the record is an unexpired value. Reads the wall clock, in microseconds
-    /// since 1970, only if the value can expire.
+    /// Returns true if the record is an unexpired value. Calls `wall_micros` (microseconds since
+    /// 1970) only if the record is a value that can expire.
     pub fn is_live(&self, wall_micros: impl FnOnce() -> u64) -> bool {
         self.kind().is_live(self.expiry_ms(), wall_micros)
     }
 
-    /// Bytes that the writer attached to the value. Engine and protocol ignore them, except for
-    /// digests of conditional writes.
+    /// Bytes that the writer attached to the value, or digests of conditional writes. Engine and
+    /// protocol read only the digests.
     pub fn extension(&self) -> &'a [u8] {
         if self.0[SHAPE_AT] & SHAPE_EXTENSION == 0 {
             return &[];
@@ -184,7 +186,8 @@ impl<'a> RecordRef<'a> {
         RecordOutline { rank: self.rank(), copies: self.copies(), bytes }
     }
 
-    /// Compares two records of a key by rank: the greater one wins. `Equal` means the same record.
+    /// Compares the ranks of two records of a key: the greater record wins. `Equal` = the same
+    /// record.
     #[inline]
     pub fn order(&self, other: &RecordRef<'_>) -> Ordering {
         self.rank().cmp(&other.rank())
@@ -195,7 +198,7 @@ impl<'a> RecordRef<'a> {
         Record::trusted(Bytes::copy_from_slice(self.0))
     }
 
-    /// Offset of the expiry, or of the part that follows if there is none.
+    /// Offset of the expiry, or of the next part if the record has no expiry.
     #[inline]
     fn expiry_at(&self) -> usize {
         self.op_history_ref().map_or(HEAD_LEN, |history| HEAD_LEN + history.len())

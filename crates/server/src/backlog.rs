@@ -21,18 +21,19 @@ pub(crate) const WRITE_OVERHEAD: usize = 64;
 
 /// Interval between two attempts to store waiting writes, in microseconds: a small part of the
 /// duration of a sync.
-const LOOK_AGAIN: u64 = 2_000;
+const RETRY_INTERVAL: u64 = 2_000;
 
-/// A write gives up 1/`ANSWER_SHARE` of the deadline early, so that its replica can still report
-/// it.
+/// A write gives up early, by 1/`ANSWER_SHARE` of the time that a request may take, so that its
+/// replica can still answer `Busy` in time.
 const ANSWER_SHARE: u64 = 8;
 
-/// Whether a write checks for a newer record of its key.
+/// State of a write's check for a newer record of its key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum KeyCheck {
     No,
     Yes,
-    /// The check is done; holds the newer record's version time, if there is one.
+    /// The check is done, with the version time of the newer record; `None` = there is no newer
+    /// record.
     Done(Option<u64>),
 }
 
@@ -53,7 +54,7 @@ pub struct Write {
 /// Limits on waiting writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Bytes that may wait, besides records with memory reserved elsewhere.
+    /// Maximum bytes of the waiting writes, without records whose memory is reserved elsewhere.
     pub(crate) bytes: usize,
     /// Length in bytes above which a record's memory is reserved elsewhere (by an owner).
     pub(crate) owned_from: usize,
@@ -61,19 +62,20 @@ pub(crate) struct Bounds {
     pub(crate) deadline_micros: u64,
 }
 
-/// One loop's waiting writes, oldest first, each with the monotonic time at which it gives up.
+/// The waiting writes of one event loop, oldest first, each with the monotonic time in microseconds
+/// at which the write gives up.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     bounds: Bounds,
     waiting: VecDeque<(Write, u64)>,
-    unowned: usize,
+    unreserved: usize,
     /// Time of the next attempt, by the monotonic clock.
-    look_at: u64,
+    next_attempt_at: u64,
 }
 
 impl Backlog {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, waiting: VecDeque::new(), unowned: 0, look_at: 0 }
+        Self { bounds, waiting: VecDeque::new(), unreserved: 0, next_attempt_at: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -88,48 +90,52 @@ impl Backlog {
         write.key.len() + WRITE_OVERHEAD + record
     }
 
-    /// Queues a write that came at `now`; returns the write if the backlog is full.
+    /// Queues a write that arrived at `now`; returns the write if the backlog is full.
     pub(crate) fn add(&mut self, now: u64, write: Write) -> Option<Write> {
-        let unowned = self.unowned + self.unreserved_bytes(&write);
-        if !self.is_empty() && unowned > self.bounds.bytes {
+        let unreserved = self.unreserved + self.unreserved_bytes(&write);
+        if !self.is_empty() && unreserved > self.bounds.bytes {
             return Some(write);
         }
         if self.is_empty() {
-            self.look_at = now + LOOK_AGAIN;
+            self.next_attempt_at = now + RETRY_INTERVAL;
         }
-        self.unowned = unowned;
+        self.unreserved = unreserved;
         let until = write.demand.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
         self.waiting.push_back((write, until));
         None
     }
 
     /// Returns the time of the next attempt; `None` = the backlog is empty.
-    pub(crate) fn next_look(&self) -> Option<u64> {
-        (!self.is_empty()).then_some(self.look_at)
+    pub(crate) fn next_attempt(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.next_attempt_at)
     }
 
-    /// Returns true if an attempt is due, and schedules the next one.
+    /// Returns true if an attempt is due at `now`, and schedules the next attempt.
     pub(crate) fn is_due(&mut self, now: u64) -> bool {
-        if self.is_empty() || now < self.look_at {
+        if self.is_empty() || now < self.next_attempt_at {
             return false;
         }
-        self.look_at = now + LOOK_AGAIN;
+        self.next_attempt_at = now + RETRY_INTERVAL;
         true
     }
 
-    /// Removes the oldest write; returns it with the time at which it gives up.
+    /// Removes the oldest write. Returns the write with the time at which it gives up; `None` = the
+    /// backlog is empty.
     pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
         let next = self.waiting.pop_front()?;
-        let unowned = self.unreserved_bytes(&next.0);
-        assert!(self.unowned >= unowned, "what waits was counted");
-        self.unowned -= unowned;
-        assert!(self.unowned == 0 || !self.is_empty(), "where nothing waits, nothing is counted");
+        let unreserved = self.unreserved_bytes(&next.0);
+        assert!(self.unreserved >= unreserved, "what waits was counted");
+        self.unreserved -= unreserved;
+        assert!(
+            self.unreserved == 0 || !self.is_empty(),
+            "where nothing waits, nothing is counted"
+        );
         Some(next)
     }
 
     /// Puts a write back in front because the store still refuses it.
     pub(crate) fn put_back(&mut self, write: Write, until: u64) {
-        self.unowned += self.unreserved_bytes(&write);
+        self.unreserved += self.unreserved_bytes(&write);
         self.waiting.push_front((write, until));
     }
 }
@@ -166,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_and_waits_until_shortly_before_the_deadline() {
+    fn the_oldest_write_is_popped_first_and_waits_until_shortly_before_its_deadline() {
         let mut backlog = backlog();
-        assert_eq!(backlog.next_look(), None);
+        assert_eq!(backlog.next_attempt(), None);
         assert!(backlog.add(100, write(1, 1)).is_none());
         assert!(backlog.add(200, write(2, 1)).is_none());
-        assert_eq!(backlog.next_look(), Some(100 + LOOK_AGAIN));
-        assert!(!backlog.is_due(LOOK_AGAIN) && backlog.is_due(100 + LOOK_AGAIN));
+        assert_eq!(backlog.next_attempt(), Some(100 + RETRY_INTERVAL));
+        assert!(!backlog.is_due(RETRY_INTERVAL) && backlog.is_due(100 + RETRY_INTERVAL));
         let (first, until) = backlog.pop().unwrap();
         assert_eq!((first.op, until), (OpId::Slot(SlotId(1)), 100 + 70_000));
         backlog.put_back(first, until);

@@ -21,18 +21,18 @@ use crate::store::Store;
 /// Key of the bound in [`Space::Node`]; the value is 8 bytes, little-endian.
 pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
 
-/// Largest lead over the wall clock, in microseconds and beyond the allowed skew, at which a node
-/// with peers may begin: the peers refuse its versions until their time has come. A kill leaves the
-/// bound a few seconds ahead at most; a much greater lead means a clock that was or is wrong.
-const MOST_AHEAD: u64 = 60_000_000;
+/// Largest lead of the stored bound over the wall clock, in microseconds beyond the allowed skew,
+/// with which a node with peers may start. A kill leaves the bound a few seconds ahead at most; a
+/// much greater lead means that a clock is or was wrong, and the peers would refuse the versions.
+const MAX_LEAD: u64 = 60_000_000;
 
 /// Longest wait of a start for the wall clock, in microseconds: slightly more than the bound's
 /// greatest lead.
 const LONGEST_WAIT: u64 = 2_500_000;
 
 /// End of the last day that a node starts on, in microseconds since 1970 (2112-09-17, 0:00 UTC).
-/// Versions hold 52 bits of microseconds, which end 23 h 53 min later: far more than clocks may
-/// differ, or a bound is ahead.
+/// A version has 52 bits for microseconds, which suffice for 23 h 53 min more. This margin is far
+/// greater than the allowed skew and the lead of a bound.
 const LAST_DAYS_END: u64 = 4_503_513_600_000_000;
 
 /// Refuses a wall clock, in microseconds since 1970, that is within a day of the last time that a
@@ -83,10 +83,10 @@ impl BoundedClock {
             None => (0, Version { time: 0, origin }),
         };
         let ahead = Clock::micros(persisted).saturating_sub(wall);
-        if ahead > MOST_AHEAD + max_skew {
+        if ahead > MAX_LEAD + max_skew {
             let seconds = ahead / 1_000_000;
             if nodes > 1 {
-                let wait_seconds = (ahead - MOST_AHEAD - max_skew).div_ceil(1_000_000);
+                let wait_seconds = (ahead - MAX_LEAD - max_skew).div_ceil(1_000_000);
                 return Err(StartError::Ahead { seconds, wait_seconds });
             }
             tracing::warn!(ahead_s = seconds, "timestamps continue ahead of the clock");
@@ -105,11 +105,11 @@ impl BoundedClock {
         &self.clock
     }
 
-    /// Returns how long a start must wait, in microseconds, until the peers accept this clock's
-    /// lead over the wall clock. After a kill the clock begins at its bound, and the peers would
-    /// refuse its versions. With the default skew the wait ends within 0.75 s of the kill, unless
-    /// the disk is slow, or the node followed another clock that is ahead. A start waits 2.5 s at
-    /// most: it does not wait until a wall clock that stepped back has caught up.
+    /// Returns the time in microseconds for which a start must wait, so that the peers accept this
+    /// clock's lead over the wall clock; 0 without peers. After a kill the clock begins at its
+    /// bound, and the peers would refuse its versions. With the default skew the wait ends within
+    /// 0.75 s of the kill, unless the disk is slow, or the node followed another clock that is
+    /// ahead. The wait is 2.5 s at most, too short for a wall clock that stepped back by more.
     pub fn wait_for_wall(&self, nodes: usize, wall: u64, max_skew: u64) -> u64 {
         let ahead = Clock::micros(self.clock.last()).saturating_sub(wall);
         let wait = ahead.saturating_sub(max_skew / 2).min(LONGEST_WAIT);
@@ -137,7 +137,7 @@ impl BoundedClock {
         Some((bound, self.batch(bound)))
     }
 
-    /// Takes the result of storing a bound, `took` microseconds after it was wanted.
+    /// Receives the result of storing `bound`. `took`: microseconds from the request to the result.
     pub fn bound_stored(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
         let mut state = self.lock();
         if let (Err(error), None) = (&result, &state.failed) {
@@ -199,8 +199,8 @@ pub(crate) fn stored_bound(engine: &Engine) -> Result<u64, StartError> {
     bound_record(engine)?.map_or(Ok(0), |record| decode_bound(&record))
 }
 
-/// Sets the bound, possibly below the current one: the caller has made sure that no record of this
-/// node is above it.
+/// Sets the stored bound, which may lower it: the caller ensures that no record of this node has a
+/// version above `bound`. Does nothing if no bound is stored.
 pub(crate) fn lower_bound<S: Store>(store: &S, bound: u64) -> Result<(), StartError> {
     let Some(record) = bound_record(store.engine())? else { return Ok(()) };
     let mut version = record.view().version();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_versions_can_not_hold_is_refused() {
+    fn a_time_that_versions_cannot_encode_is_refused() {
         assert!(refuse_after_last_day(WALL).is_ok());
         assert!(refuse_after_last_day(LAST_DAYS_END - 1).is_ok());
         for wall in [LAST_DAYS_END, u64::MAX >> 12, 1 << 52, u64::MAX] {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_issued_above_a_bound_that_is_not_durable() {
+    fn no_version_is_issued_above_the_durable_bound() {
         let engine = engine();
         let clock = open(&engine, WALL).unwrap();
         let bound = stored_bound(&engine).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_begins_above_all_that_was_issued_and_waits_for_the_wall_clock() {
+    fn a_start_issues_versions_above_all_earlier_ones_and_waits_for_the_wall_clock() {
         let engine = engine();
         let last = open(&engine, WALL).unwrap().issue(at(WALL + 1000)).unwrap();
         // After a kill the bound stays where it was, a second ahead.
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_start_far_ahead_is_refused_until_the_bound_is_lowered() {
         let engine = engine();
-        let later = WALL + 3 * MOST_AHEAD;
+        let later = WALL + 3 * MAX_LEAD;
         open(&engine, later).unwrap();
         let refused = open(&engine, WALL).unwrap_err();
         let StartError::Ahead { seconds: 180.., wait_seconds } = refused else {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_succeeds_after_the_wait_that_the_refusal_says() {
+    fn a_start_succeeds_after_the_wait_that_the_refusal_states() {
         let engine = engine();
         open(&engine, WALL + 3_600_000_000).unwrap();
         let refused = open(&engine, WALL).unwrap_err();

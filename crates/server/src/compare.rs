@@ -18,8 +18,8 @@ const MAX_RECORDS: u64 = 64 << 10;
 /// the bytes may lie in blocks without a matching record.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Factor by which a range with an end may exceed the limits. The end was found within those limits
-/// on another node, which holds about as much.
+/// Factor by which a range with an end may exceed the limits. Another node chose the end within the
+/// limits, and this node has about as many records in the range.
 const SLACK: u64 = 2;
 
 /// Longest list, in bytes of keys and outlines.
@@ -43,13 +43,13 @@ pub fn compare(
     scan.pause_after(MAX_BYTES * slack);
     let mut sums = Sums::new(topology, shared.own);
     let mut compared = Compared::default();
-    let (mut looked_at, mut listed) = (0, 0);
+    let (mut processed_bytes, mut list_bytes) = (0, 0);
     while let Some(item) = scan.next() {
         let (key, record) = match item {
             ScanItem::Record(key, record) => (key, record),
             ScanItem::Damaged(damaged) => {
                 tracing::warn!(error = %damaged.error, "a repair round found damaged data");
-                note_damage(&mut compared.damaged, damaged.first.into(), damaged.last);
+                add_damage(&mut compared.damaged, damaged.first.into(), damaged.last);
                 continue;
             }
             ScanItem::Pause { next } => {
@@ -59,17 +59,18 @@ pub fn compare(
         };
         let is_over = match detail {
             Detail::Sums => {
-                compared.records >= MAX_RECORDS * slack || looked_at >= MAX_BYTES * slack
+                compared.records >= MAX_RECORDS * slack || processed_bytes >= MAX_BYTES * slack
             }
             Detail::Outlines { max_bytes, .. } => {
-                listed >= MAX_LIST_BYTES.min(*max_bytes as usize) || looked_at >= MAX_BYTES * slack
+                list_bytes >= MAX_LIST_BYTES.min(*max_bytes as usize)
+                    || processed_bytes >= MAX_BYTES * slack
             }
         };
         if is_over && compared.records > 0 {
             compared.next = Some(Bytes::copy_from_slice(key));
             break;
         }
-        looked_at += (key.len() + record.raw().len()) as u64;
+        processed_bytes += (key.len() + record.raw().len()) as u64;
         compared.records += 1;
         if record.write_time() > *until {
             if record.version().time <= *until {
@@ -77,18 +78,18 @@ pub fn compare(
             }
             continue;
         }
-        let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
+        let is_purgeable = PurgeRule::is_purgeable_at(record, *watermark);
         let outline = record.outline();
         match detail {
             // Replicas purge at different times, so a sum leaves out what they may purge.
-            Detail::Sums if is_gone => {}
+            Detail::Sums if is_purgeable => {}
             // A tombstone may hide a record on another node.
-            Detail::Outlines { .. } if is_gone && outline.rank.kind == Kind::Value => {}
+            Detail::Outlines { .. } if is_purgeable && outline.rank.kind == Kind::Value => {}
             Detail::Sums => sums.add(key, &outline.rank, outline.copies),
             Detail::Outlines { buckets, .. } => {
                 let bucket = topology.buckets().of(key);
                 if buckets.is_empty() || buckets.binary_search(&bucket).is_ok() {
-                    listed += key.len() + OUTLINE_BYTES;
+                    list_bytes += key.len() + OUTLINE_BYTES;
                     compared.outlines.push((Bytes::copy_from_slice(key), outline));
                 }
             }
@@ -127,8 +128,8 @@ pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreE
     }
 }
 
-/// Adds a damaged range; beyond `MAX_DAMAGED` ranges, extends the last one.
-fn note_damage(damaged: &mut Vec<Damage>, first: Bytes, last: Option<Vec<u8>>) {
+/// Adds a damaged range; after `MAX_DAMAGED` ranges, extends the last range instead.
+fn add_damage(damaged: &mut Vec<Damage>, first: Bytes, last: Option<Vec<u8>>) {
     let last = last.map(Bytes::from);
     if damaged.len() < MAX_DAMAGED {
         damaged.push(Damage { first, last });
@@ -164,7 +165,7 @@ mod tests {
 
     /// Replicas need not purge at the same time.
     #[test]
-    fn what_may_be_purged_is_in_no_sum() {
+    fn purgeable_records_are_in_no_sum() {
         let at = |time| Version { time, origin: 1 };
         let [kept, purged] = [TestNode::new(), TestNode::new()];
         for stage in [&kept, &purged] {
@@ -175,10 +176,10 @@ mod tests {
         assert_ne!(sums(&kept, 6).sums, sums(&purged, 6).sums, "not up to that watermark");
     }
 
-    /// A record of a newer ballot on an older version may be hidden by a record of another node,
-    /// which is compared.
+    /// A record with an older version and a newer ballot is not compared. A record of another node,
+    /// which is compared, may hide it.
     #[test]
-    fn what_continues_an_older_family_is_told() {
+    fn records_that_continue_an_older_base_version_are_counted() {
         let stage = TestNode::new();
         let fields = |time| lsm::Fields {
             ballot: 9,
@@ -197,9 +198,9 @@ mod tests {
         assert_eq!([4, 7, 8, 9].map(told), [0, 1, 2, 0]);
     }
 
-    /// A sum without the record would equal that of a replica that never held it.
+    /// A sum without the record would equal the sum of a replica that never stored the record.
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn unreadable_records_are_reported() {
         let stage = TestNode::new();
         let version = Version { time: 5, origin: 1 };
         commit(&stage, |batch| batch.put(Space::Data, b"k", version, b"value").unwrap());

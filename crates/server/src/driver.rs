@@ -16,24 +16,25 @@ use crate::task::TaskEvent;
 /// Reason why a write is not known to be stored.
 #[derive(Debug, Clone)]
 pub enum WriteError {
-    /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
+    /// The write was not attempted: too many bytes wait for the log, or flushes and compactions are
+    /// too far behind.
     Busy,
-    /// The write is not above the repair fence (seal), up to which the node accepts no new writes.
-    /// Holds a time that the write's version must exceed.
+    /// The write's time is not above the repair fence (seal), up to which the node accepts no new
+    /// writes. Contains a time that the write's version must exceed.
     Sealed(u64),
     /// The store refused the write, or failed: any error but `Busy`.
     Store(lsm::Error),
 }
 
 impl WriteError {
-    /// True if the store accepts no writes before the next start.
+    /// Returns true if the store accepts no writes before the next start.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(lsm::Error::Failed { .. } | lsm::Error::Closing))
     }
 }
 
 impl From<lsm::Error> for WriteError {
-    /// Converts the store's refusal, telling a busy store from a full or failed disk.
+    /// Converts the store's error. Distinguishes a busy store from a full or failed disk.
     fn from(refusal: lsm::Error) -> Self {
         match refusal {
             lsm::Error::Busy { .. } => Self::Busy,
@@ -48,11 +49,11 @@ pub type Outcome = Result<(), WriteError>;
 /// The purpose of a write to the store.
 #[derive(Debug)]
 pub enum WritePurpose {
-    /// The coordinator waits for the write. Holds the version time of a newer record, if the node
-    /// has one, and the write's permit from the repair fence. A new fence waits until the permit is
-    /// returned.
+    /// The coordinator waits for the write. Contains the version time of a newer record, if the
+    /// node has such a record, and the write's permit from the repair fence. A new fence waits
+    /// until the permit is returned.
     Op(OpId, Option<u64>, FencePermit),
-    /// A client waits for the write, which this node's store decides alone. Holds the write's
+    /// A client waits for the write, which this node's store decides alone. Contains the write's
     /// permit from the repair fence.
     Alone(AloneId, FencePermit),
     /// A hint for a replica that missed a write.
@@ -66,7 +67,7 @@ pub enum WritePurpose {
 /// A batch of delivered hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered {
-    /// The node that has taken the hints.
+    /// The node that has received the hints.
     pub peer: NodeId,
     /// The number of hints.
     pub hints: u64,
@@ -123,15 +124,16 @@ pub trait WriteBatcher {
 
 /// The services that a loop needs. None of them calls back into the loop before it returns.
 pub trait Driver: WriteBatcher {
-    /// Returns the engine, for reads that need no waiting.
+    /// Returns the engine, for nonblocking reads.
     fn engine(&self) -> &Engine;
 
-    /// Reads the newest record of a key, as far as that needs no waiting.
+    /// Reads the newest record of a key without blocking; [`Lookup::WouldBlock`] = the read must
+    /// wait for the disk.
     fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error>;
 
-    /// Reads `wanted` where waiting is allowed. The result goes to
-    /// [`Loop::was_read`](crate::Loop::was_read), or is dropped if no request waits for it any
-    /// more.
+    /// Reads `wanted` on a thread that may block. The result goes to
+    /// [`Loop::was_read`](crate::Loop::was_read), or is dropped if no request waits for the result
+    /// any more.
     fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand);
 
     /// Reads a page. The result is an [`Event::PageRead`], or is dropped if no request waits for it
@@ -146,8 +148,8 @@ pub trait Driver: WriteBatcher {
     /// [`Event::Written`].
     fn discard(&mut self, op: OpId, ranges: Vec<Damage>);
 
-    /// Stores one of the node's own records, bypassing the store's backlog, because such small
-    /// records must not wait for compactions. The result goes to [`Loop::kept`](crate::Loop::kept).
+    /// Stores one of the node's own records, bypassing the store's backlog: these records are small
+    /// and must not wait for compactions. The result goes to [`Loop::kept`](crate::Loop::kept).
     fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords);
 
     /// Sends a message to another node: see [`Effect::Send`](protocol::Effect::Send).
@@ -166,7 +168,8 @@ pub trait Driver: WriteBatcher {
     fn send_to_task(&mut self, event: TaskEvent);
 
     /// Receives each record before it is stored, on a node that counts records
-    /// ([`protocol::WriteChecks::counts_bytes`]). A record that had to wait comes a second time.
+    /// ([`protocol::WriteChecks::counts_bytes`]). A record that had to wait is passed again after
+    /// the wait.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Receives every event before the loop handles it.
@@ -196,8 +199,8 @@ pub trait TaskDriver: WriteBatcher {
     fn purge_rule(&self) -> &PurgeRule;
 
     /// Queues a compaction of the whole store, which starts after this call returns, and returns
-    /// the compaction's number, which is greater than all earlier numbers. The compaction takes
-    /// turns with the store's other work.
+    /// the compaction's number, which is greater than all earlier numbers. Its steps alternate with
+    /// the store's other work.
     fn compact(&mut self) -> u64;
 
     /// Returns whether compaction `number`, or a later compaction, succeeded; `None` = no such
@@ -215,8 +218,8 @@ pub struct HintQuery {
     pub call: CallId,
     /// The node that the hints are for.
     pub peer: NodeId,
-    /// The key after which to begin; `None` = with the first.
+    /// The key after which the read begins; `None` = the read begins with the first hint.
     pub after: Option<Bytes>,
-    /// Bytes of keys and records after which to stop; at least one hint is read.
+    /// Bytes of keys and records after which the read stops; at least one hint is read.
     pub max_bytes: usize,
 }

@@ -1,5 +1,5 @@
-//! Idempotency-key records. Each conditional write with an idempotency key that this node stores is
-//! remembered for as long as its client may retry the write.
+//! Idempotency-key records. When this node stores a conditional write with an idempotency key, it
+//! remembers the write for as long as the client may retry it.
 //!
 //! ```text
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64
@@ -28,8 +28,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a value without a ballot and a sum.
 const VALUE_LEN: usize = 8 + 4 + 4;
 
-/// First byte of an extension that holds a digest. Earlier releases skip such an extension, and
-/// this release skips unknown ones.
+/// First byte of an extension that contains a digest. Earlier releases skip this extension, and
+/// this release skips unknown extensions.
 const DIGEST: u8 = 1;
 
 /// Approximate size of an entry in a batch, in bytes.
@@ -70,8 +70,9 @@ pub(crate) fn entries(
     Ok(entries)
 }
 
-/// True if the store holds what this entry would add: a previous process of this node may have
-/// stored the write. If the answer takes the disk, this entry replaces the stored one.
+/// Returns true if a stored entry covers `entry`, because a previous process of this node stored
+/// the write. Returns false if the answer requires the disk: `entry` then replaces the stored
+/// entry.
 fn is_stored_before(engine: &Engine, entry: &Remembered) -> Result<bool, lsm::Error> {
     let name = entry.name();
     let stored = engine.get(Space::Idempotency, &name, ReadMode::NonBlocking)?;
@@ -98,10 +99,10 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
     batch.write(Space::Idempotency, &entry.name(), &fields, &value)
 }
 
-/// Decodes an entry; `None` if its content does not belong to this key or is malformed.
+/// Decodes the entry with the key `name`; `None` = its checksum does not match, or it is malformed.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
-    let is_right = entry.is_intact(name);
-    let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
+    let has_valid_checksum = entry.is_intact(name);
+    let (key_hash, id) = name.split_first_chunk().filter(|_| has_valid_checksum)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
     read(name, entry)
 }
@@ -136,7 +137,7 @@ fn digest(mut extension: &[u8]) -> u64 {
     }
 }
 
-/// Returns the entry's answer to a write that is retried.
+/// Returns the entry's answer to a retry of its write.
 pub(crate) fn parse(asked: WriteIdentity, entry: &Record) -> Result<OpLookup, StoreError> {
     let damaged = || StoreError::Failed {
         begun: false,
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_an_idempotency_key_are_kept() {
+    fn writes_with_an_idempotency_key_are_remembered() {
         let stage = TestNode::new();
         let mut batch = Batch::new();
         let record = record(99, &[(4, None), (5, None), (7, Some(-3))]);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn another_request_with_the_same_word_is_told_apart() {
+    fn another_request_with_the_same_idempotency_key_is_detected() {
         let stage = TestNode::new();
         let put_one = |ballot, digest| {
             let operations = [Operation { id: 5, result: None, digest }];
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
     }
 
-    /// The node has restarted since each write: its process knows of none of them.
+    /// The node has restarted after each write, so its process remembers none of the writes.
     #[test]
     fn an_entry_of_an_accepted_write_keeps_its_ballot_after_a_restart() {
         let stage = TestNode::new();
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_a_replica_does_not_count_as_accepted() {
+    fn an_entry_from_a_replica_does_not_count_as_accepted() {
         let stage = TestNode::new();
         let mut batch = Batch::new();
         put(&stage, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_before_it_moved_holds_whatever_its_record_brought() {
+    fn an_entry_of_a_chosen_write_replaces_the_entry_that_came_with_its_record() {
         let stage = TestNode::new();
         let mut batch = Batch::new();
         put(&stage, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_none_is_refused() {
+    fn a_malformed_entry_is_refused() {
         for value in [&b""[..], &[0; VALUE_LEN - 1], &[0; VALUE_LEN + 7], &[0; VALUE_LEN + 9]] {
             let fields = Fields::new(lsm::Kind::Value, lsm::Version { time: 1, origin: 0 });
             let asked = WriteIdentity { id: 1, digest: 0 };

@@ -5,8 +5,8 @@ use std::io;
 /// The last day in UTC whose microseconds fit into a timestamp.
 const LAST_DAY: &str = "2112-09-16";
 
-/// Reason why a node does not start, in one line. The failed start changed nothing, or the next
-/// attempt finds the change.
+/// Reason why a node does not start, in one line. A failed start changes nothing, or the next start
+/// continues with its changes.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store does not open.
@@ -39,16 +39,16 @@ pub enum StartError {
         /// The kind of damage.
         why: String,
     },
-    /// The file that tells the directory from a copy of it could not be read.
+    /// The file that distinguishes the directory from its copies could not be read.
     #[error("cannot read LIFE, which tells the directory from a copy of it: {0}")]
     Unreadable(#[source] io::Error),
-    /// The new process start could not be noted in the directory.
+    /// The new process start could not be recorded in the directory.
     #[error("cannot write LIFE, which tells the directory from a copy of it: {0}")]
     Directory(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// The directory belongs to another node or cluster; holds the difference.
+    /// The directory belongs to another node or cluster. Contains the difference.
     #[error(
         "the data directory belongs to another node or cluster: {0}. Nothing was changed: start it \
          with the settings that it was created with; a new node needs an empty directory of its \
@@ -81,12 +81,13 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// True if the disk is full, and nothing else is wrong.
+    /// Returns true if the cause is a lack of disk space.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Open(source) | Self::Store { source, .. } if source.is_no_space())
     }
 
-    /// Describes the write that did not fit the disk; true if only the file size limit prevents it.
+    /// Describes the write for which there was no space, with true if the process's file size limit
+    /// is the cause. `None` = the error is another one than a lack of space.
     pub fn no_room(&self) -> Option<(String, bool)> {
         let (Self::Open(source) | Self::Store { source, .. }) = self else { return None };
         let no_room = source.space_cause()?;
@@ -97,7 +98,7 @@ impl StartError {
         Some((what, source.is_over_file_limit()))
     }
 
-    /// True if the directory's content differs from what was written.
+    /// Returns true if stored bytes differ from the written ones.
     pub fn is_damage(&self) -> bool {
         let is_corrupt = |source: &lsm::Error| matches!(source, lsm::Error::Corrupt { .. });
         match self {

@@ -1,4 +1,4 @@
-//! The engine as seen by a node's start and repair, where each step waits for its own commit.
+//! The engine as a node's start and repair use it: each of their steps waits for its own commit.
 
 use lsm::{Batch, Db, Engine, Error, PurgeRule};
 use protocol::{IDEMPOTENCY_RETENTION_MICROS, StoreError};
@@ -34,23 +34,23 @@ impl Store for Engine {
     }
 }
 
-/// Age in microseconds, ten minutes, from which the only replica of a key may purge a tombstone, or
-/// a value that expired this long ago, at the bottom level. A write older than its key's tombstone
-/// can still be on its way into the log for as long as a request may take; ten minutes are far
-/// longer.
+/// Ten minutes, in microseconds. At the bottom level, the only replica of a key may purge a
+/// tombstone that is older than that, and a value that expired longer ago. A write with an older
+/// version than its key's tombstone may reach the log after the tombstone, but no later than a
+/// request may take, which is far less than ten minutes.
 const PURGE_AFTER: u64 = 600_000_000;
 
-/// Returns the rule for the tombstones and expired values that the engine may purge. They stay
-/// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise_watermark`]),
-/// because a replica that missed them would bring back the records they hide. While the node is
-/// alone in its cluster, age decides instead: from [`crate::StartingNode::begin`] on, which reads
-/// from the stored layout whether the node is alone, until the node enters a layout with other
-/// nodes.
+/// Returns the rule for the tombstones and expired values that the engine may purge. The engine
+/// keeps a tombstone or expired value until repair rounds have proven that all replicas have it
+/// ([`PurgeRule::raise_watermark`]), because a replica without it would bring back the records that
+/// it hides. While the node is alone in its cluster, age decides instead: from
+/// [`crate::StartingNode::begin`] on, which reads from the stored layout whether the node is alone,
+/// until the node enters a layout with other nodes.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
     PurgeRule::with_watermark(PURGE_AFTER, IDEMPOTENCY_RETENTION_MICROS, wall_micros)
 }
 
-/// Converts an engine error into the protocol's kinds.
+/// Converts an engine error into the protocol's error.
 pub fn store_error(error: &Error) -> StoreError {
     if error.is_no_space() {
         return StoreError::NoSpace(error.to_string());
@@ -61,7 +61,7 @@ pub fn store_error(error: &Error) -> StoreError {
         Error::Failed { outcome_unknown: begun, .. } => {
             StoreError::Failed { begun: *begun, detail: error.to_string() }
         }
-        // All other errors occur before the log is touched.
+        // All other errors occur before anything is written to the log.
         _ => StoreError::Failed { begun: false, detail: error.to_string() },
     }
 }
@@ -96,9 +96,9 @@ mod tests {
         assert!(!may(true, Space::Idempotency, IDEMPOTENCY_RETENTION_MICROS), "it may come again");
     }
 
-    /// Compacts a store with four values: one that expired a second more than `PURGE_AFTER` ago,
-    /// one a second less, one yet to expire, and one that never does. Returns the values that are
-    /// left.
+    /// Compacts a store with four values: the first expired a second more than `PURGE_AFTER` ago,
+    /// the second a second less than that, the third expires in a second, and the fourth never.
+    /// Returns the keys of the values that the compaction kept.
     fn left(alone: bool) -> Vec<&'static str> {
         let now = 1_700_000_000_000_000;
         let purge = Arc::new(purge_rule(move || now));
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn expired_values_go_from_the_only_replica_once_they_are_old() {
+    fn the_only_replica_purges_expired_values_by_age() {
         assert_eq!(left(true), ["kept", "lives", "stays"]);
         assert_eq!(left(false), ["gone", "kept", "lives", "stays"], "another may have missed them");
     }
 
     #[test]
-    fn errors_are_told_apart_by_what_may_have_been_done() {
+    fn errors_distinguish_whether_a_write_may_have_begun() {
         let error = |error| store_error(&error);
         assert_eq!(error(Error::Busy { what: "x" }), StoreError::Busy("x"));
         assert_eq!(error(Error::Closing), StoreError::Busy("the node is shutting down"));

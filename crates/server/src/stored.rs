@@ -27,10 +27,10 @@ const STEP_RECORDS: usize = 64 << 10;
 pub struct StoredWalk {
     topology: Topology,
     own: NodeId,
-    /// First key of the rest of the walk, and its exclusive end.
+    /// The next step begins at `start`; the walk ends before `end` (`None` = at the last key).
     start: Vec<u8>,
     end: Option<Vec<u8>>,
-    /// Bytes found, by number of copies.
+    /// Bytes of the keys and values found, by the number of copies of their records.
     found: BTreeMap<u8, u64>,
 }
 
@@ -42,8 +42,8 @@ impl StoredWalk {
         Self { topology, own, start, end, found: BTreeMap::new() }
     }
 
-    /// Walks on for tens of milliseconds, bypassing the cache; returns true at the end. Skips
-    /// unreadable records, which a repair round reports. Waits for the disk.
+    /// Walks for tens of milliseconds, bypassing the cache; returns true if the walk has reached
+    /// its end. Skips unreadable records, which a repair round reports. Waits for the disk.
     pub fn step(&mut self, snapshot: &Snapshot, wall_micros: u64) -> bool {
         let start = std::mem::take(&mut self.start);
         let mut scan = snapshot.verified_scan(Space::Data, &start, self.end.as_deref(), 0);
@@ -57,7 +57,7 @@ impl StoredWalk {
                 }
                 ScanItem::Record(key, record) => {
                     left -= 1;
-                    self.note(key, &record, wall_micros);
+                    self.count_record(key, &record, wall_micros);
                 }
                 ScanItem::Damaged(_) => {}
                 ScanItem::Pause { next } => {
@@ -69,7 +69,7 @@ impl StoredWalk {
         true
     }
 
-    fn note(&mut self, key: &[u8], record: &RecordRef<'_>, wall_micros: u64) {
+    fn count_record(&mut self, key: &[u8], record: &RecordRef<'_>, wall_micros: u64) {
         let copies = self.topology.copies_of(record.copies());
         let partition = protocol::partition_of(key);
         // A record of a partition that moved away may still be here.
@@ -78,7 +78,7 @@ impl StoredWalk {
         }
     }
 
-    /// Returns the first key not walked yet.
+    /// Returns the first key that the walk has not visited yet.
     pub fn position(&self) -> &[u8] {
         &self.start
     }
@@ -105,7 +105,8 @@ mod tests {
         Topology::new((0..nodes).map(member).collect(), replicas).unwrap()
     }
 
-    /// Has each node store its part of these keys; returns each node's estimate for a prefix.
+    /// Stores each node's part of these keys (key, copies, length of the value) on that node;
+    /// returns each node's estimate for `prefix`.
     fn estimates(topology: &Topology, keys: &[(Vec<u8>, u8, usize)], prefix: &[u8]) -> Vec<u64> {
         let of = |own: NodeId| {
             let stage = TestNode::new();
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn with_as_many_replicas_as_nodes_it_is_exact() {
+    fn the_estimate_is_exact_with_as_many_replicas_as_nodes() {
         let keys: Vec<_> = (0..300).map(|n| (format!("a/{n:03}").into_bytes(), 0, 95)).collect();
         assert_eq!(estimates(&topology(3, 3), &keys, b"a/"), [30_000; 3]);
         assert_eq!(estimates(&topology(3, 3), &keys, b"a/00"), [1_000; 3]);
@@ -135,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn otherwise_it_is_about_that() {
+    fn the_estimate_is_close_with_fewer_replicas_than_nodes() {
         for (nodes, replicas, copies) in [(5, 3, 0), (3, 3, 1), (9, 3, 0), (12, 2, 10)] {
             let key = |n: u32| (format!("a/{n:05}").into_bytes(), copies, 93);
             let keys: Vec<_> = (0..10_000).map(key).collect();
             for bytes in estimates(&topology(nodes, replicas), &keys, b"a/") {
-                // 2,000 and more keys on each node: 5 % is more than twice the usual error.
+                // With 2,000 or more keys on each node, 5 % is more than twice the standard error.
                 let off = bytes.abs_diff(1_000_000);
                 assert!(off < 80_000, "{nodes} nodes, {copies} copies: {bytes}");
             }

@@ -23,7 +23,7 @@ use crate::task::TaskEvent;
 /// The wall clock of the test node, in microseconds.
 pub(crate) const WALL: u64 = 1_700_000_000_000_000;
 
-/// Length in bytes above which the loop reports an outline instead of the record.
+/// Length in bytes above which the loop reports a record's outline instead of the record.
 pub(crate) const BRIEF: u32 = 1000;
 
 pub(crate) const DEADLINE: u64 = 1_000_000;
@@ -51,16 +51,16 @@ pub(crate) struct TestNode {
     pub(crate) shared: Arc<Shared>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) mono: u64,
-    /// The error with which writes are refused.
+    /// The error with which all writes are refused; `None` = they are accepted.
     pub(crate) refusal: Option<WriteError>,
     /// True if only writes of hints are refused, as busy.
     pub(crate) refuses_hints: bool,
-    /// True if every read has to wait.
+    /// True if every read has to wait for the disk.
     pub(crate) cold: bool,
     /// True if every read fails.
     pub(crate) unreadable: bool,
     pub(crate) done: Vec<Done>,
-    /// Number and result of the last compaction requested.
+    /// Number and result of the last requested compaction; `None` = that compaction has not ended.
     pub(crate) compaction: (u64, Option<bool>),
     batch: Batch,
     purposes: Vec<WritePurpose>,
@@ -74,7 +74,7 @@ fn topology(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(member).collect(), 3).unwrap()
 }
 
-/// Returns the view of the usual nodes.
+/// Returns the id of the first view of the usual nodes.
 pub(crate) fn under() -> ViewId {
     View::first(topology(&USUAL)).id()
 }
@@ -139,13 +139,13 @@ impl TestNode {
         }
     }
 
-    /// Takes the requests made since the last call.
+    /// Removes and returns the requests made since the last call.
     pub(crate) fn take(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.done)
     }
 
-    /// Takes the requests made since the last call; returns the replies to other nodes among them,
-    /// with their request ids.
+    /// Removes the requests made since the last call; returns the replies to other nodes among
+    /// them, each with its request id.
     pub(crate) fn replies(&mut self) -> Vec<(u64, Reply)> {
         let reply = |done| match done {
             Done::Respond(id, reply) => Some((id, reply)),
@@ -161,7 +161,7 @@ pub(crate) fn value(key: &[u8], age: u64, len: usize) -> Record {
     Record::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
 }
 
-/// Returns a conditional write's record at `ballot`, on the version of a `value` of this age.
+/// Returns the record of a conditional write with `ballot` that is based on a `value` of this age.
 pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> Record {
     let family = Version { time: Clock::time_of(WALL - age), origin: 7 };
     Record::new(key, &Fields { ballot, ..Fields::new(Kind::Value, family) }, b"v")

@@ -1,9 +1,9 @@
-//! Up-to-date count of the bytes stored under a prefix: the last count, plus this node's changes
-//! since.
+//! Up-to-date count of the bytes stored under a prefix: the result of the last complete count, plus
+//! the changes on this node since that count.
 //!
-//! A change is added to the current count when it is accepted. A *lap* counts all keys anew, in key
-//! order and in steps; each step reads a snapshot of the store, from the lap's position on. At the
-//! end of a lap, its result replaces the old count and all changes that the lap includes:
+//! A change is added to the current count when it is accepted. A *lap* counts all keys again, in
+//! key order and in steps; each step reads a snapshot of the store, from the lap's position on. At
+//! the end of a lap, its result replaces the old count and all changes that the lap includes:
 //!
 //! ```text
 //!  key of the change      time of the change            at the end of the lap, the change is
@@ -14,18 +14,19 @@
 //!  at or after it         during a step, if it removes  dropped
 //! ```
 //!
-//! A change during a step may also be in the next step's snapshot. So additions are kept and
-//! removals dropped, and the count errs on the high side. A write that waits for the log while the
-//! snapshot is taken is missed. The next lap corrects both errors.
+//! A change during a step may also be in the next step's snapshot. An addition then counts twice,
+//! and a removal that is not in the snapshot does not count: these errors only raise the count. The
+//! count lacks a write that waits for the log while the snapshot is taken. The next lap corrects
+//! all these errors.
 
 use std::collections::HashMap;
 
 use lsm::Version;
 use protocol::{NodeId, PARTITIONS, Topology};
 
-/// Records that each of two generations remembers after they were accepted. A write of a remembered
-/// key needs no look into the store, which does not show records that wait for the log. 32 bytes
-/// each.
+/// Accepted records that each of the two generations remembers, at 32 bytes per record. The
+/// previous record of a remembered key need not be read from the store, which does not return
+/// records that wait for the log.
 const REMEMBERED: usize = 8192;
 
 /// The bytes stored under a prefix.
@@ -33,20 +34,20 @@ const REMEMBERED: usize = 8192;
 pub struct Usage {
     /// Result of the last completed lap; `None` = no lap has ended.
     counted: Option<u64>,
-    /// Bytes added since, less bytes removed, as far as the count does not include them.
+    /// Bytes added minus bytes removed by the changes that `counted` does not include.
     since: i64,
     lap: Option<Lap>,
 }
 
-/// A count under way.
+/// The progress of a lap.
 #[derive(Debug, Default)]
 struct Lap {
-    /// Walked keys are below this.
+    /// The steps so far have read the keys below this key.
     position: Vec<u8>,
     /// True while a step reads the keys from `position` on.
     reads: bool,
     /// The part of `since` that the lap's result will not include.
-    stays: i64,
+    uncounted: i64,
     /// Bytes found so far.
     found: u64,
 }
@@ -57,11 +58,11 @@ impl Usage {
         self.since = self.since.saturating_add(bytes);
         let Some(lap) = &mut self.lap else { return };
         if key < &lap.position[..] || lap.reads && bytes > 0 {
-            lap.stays = lap.stays.saturating_add(bytes);
+            lap.uncounted = lap.uncounted.saturating_add(bytes);
         }
     }
 
-    /// Begins a lap, and drops one under way.
+    /// Begins a lap. A lap that has not ended is dropped.
     pub fn begin_lap(&mut self) {
         self.lap = Some(Lap::default());
     }
@@ -74,7 +75,7 @@ impl Usage {
         }
     }
 
-    /// Ends a step: keys up to `position` were read, and the walk has found `found` bytes so far.
+    /// Ends a step: the lap has read the keys below `position`, and found `found` bytes so far.
     pub fn end_step(&mut self, position: &[u8], found: u64) {
         if let Some(lap) = &mut self.lap {
             (lap.reads, lap.found) = (false, found);
@@ -85,10 +86,10 @@ impl Usage {
     /// Ends the lap with its total, in bytes.
     pub fn end_lap(&mut self, found: u64) {
         let lap = self.lap.take().unwrap_or_default();
-        (self.counted, self.since) = (Some(found), lap.stays);
+        (self.counted, self.since) = (Some(found), lap.uncounted);
     }
 
-    /// True if any lap has completed.
+    /// Returns true if at least one lap has completed.
     pub fn is_counted(&self) -> bool {
         self.counted.is_some()
     }
@@ -98,16 +99,17 @@ impl Usage {
         match (self.counted, &self.lap) {
             (Some(counted), _) => counted.saturating_add_signed(self.since),
             (None, Some(lap)) => {
-                let found = lap.found.saturating_add_signed(lap.stays);
+                let found = lap.found.saturating_add_signed(lap.uncounted);
                 found.max(0u64.saturating_add_signed(self.since))
             }
             (None, None) => 0u64.saturating_add_signed(self.since),
         }
     }
 
-    /// True if a lap is urgent: none is complete yet, or the additions since the last one take more
-    /// than half of the bytes that were left below the `hard` limit (0 = none). A lap corrects for
-    /// records that were replaced unseen or have expired since.
+    /// Returns true if a lap is urgent: no lap has completed yet, or the additions since the last
+    /// lap take more than half of the bytes that were left below the `hard` limit (0 = no limit). A
+    /// lap corrects for records that have expired since the last lap, and for unknown previous
+    /// records.
     pub fn is_urgent(&self, hard: u64) -> bool {
         match self.counted {
             None => true,
@@ -120,8 +122,8 @@ impl Usage {
     }
 }
 
-/// The number of partitions that a node holds, by number of copies. Their share of all partitions
-/// gives the factor from bytes on this node to bytes on all nodes.
+/// The number of partitions that a node has, by number of copies. The share of these partitions in
+/// all partitions gives the factor from bytes on this node to bytes on all nodes.
 #[derive(Debug, Default)]
 pub struct Shares {
     /// At index n: partitions that have this node among their first n + 1 replicas.
@@ -148,8 +150,8 @@ impl Shares {
         Self { held }
     }
 
-    /// Scales `bytes` of records with `copies` copies, held here, to the whole cluster, counting
-    /// each key once.
+    /// Scales the bytes of the records with `copies` copies on this node to the whole cluster,
+    /// where each key counts once.
     pub fn all(&self, copies: u8, bytes: u64) -> u64 {
         let last = self.held.len().saturating_sub(1);
         let held = self.held.get(usize::from(copies.max(1) - 1).min(last));
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lap_replaces_what_it_includes_and_leaves_the_rest() {
+    fn a_lap_replaces_the_changes_that_it_includes_and_keeps_the_others() {
         let mut usage = Usage::default();
         assert!(!usage.is_counted() && usage.is_urgent(0));
         usage.begin_lap();
@@ -220,7 +222,7 @@ mod tests {
         usage.change(b"a", -7);
         assert_eq!(usage.stored(), 700);
 
-        // A change that comes while keys are read is not in the snapshot.
+        // A change during a step is not in that step's snapshot.
         usage.begin_lap();
         usage.begin_step();
         usage.change(b"a", 30);
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_hurries_once_half_of_the_room_was_taken() {
+    fn a_lap_is_urgent_once_half_of_the_free_bytes_are_taken() {
         let mut usage = Usage::default();
         usage.begin_lap();
         usage.end_lap(800);
@@ -251,22 +253,22 @@ mod tests {
     }
 
     #[test]
-    fn a_record_counts_for_what_it_replaces() {
+    fn a_record_counts_as_the_difference_to_the_record_that_it_replaces() {
         let version = |time| Version { time, origin: 1 };
         let mut accepted = RecentRecords::default();
         let unknown = || None;
         assert_eq!(accepted.accept(1, (version(5), 100), unknown), 100);
-        let not_asked = || unreachable!("it is known");
-        assert_eq!(accepted.accept(1, (version(6), 70), not_asked), -30);
-        assert_eq!(accepted.accept(1, (version(6), 70), not_asked), 0, "sent again");
-        assert_eq!(accepted.accept(1, (version(4), 900), not_asked), 0, "it is older");
-        assert_eq!(accepted.accept(1, (version(7), 0), not_asked), -70);
-        assert_eq!(accepted.accept(1, (version(8), 0), not_asked), 0, "deleted twice");
+        let not_called = || unreachable!("it is known");
+        assert_eq!(accepted.accept(1, (version(6), 70), not_called), -30);
+        assert_eq!(accepted.accept(1, (version(6), 70), not_called), 0, "sent again");
+        assert_eq!(accepted.accept(1, (version(4), 900), not_called), 0, "it is older");
+        assert_eq!(accepted.accept(1, (version(7), 0), not_called), -70);
+        assert_eq!(accepted.accept(1, (version(8), 0), not_called), 0, "deleted twice");
         assert_eq!(accepted.accept(2, (version(5), 10), || Some((version(4), 25))), -15);
         for key in 0..REMEMBERED as u64 {
             accepted.accept(100 + key, (version(5), 1), unknown);
         }
-        assert_eq!(accepted.accept(2, (version(6), 11), not_asked), 1, "the generation before");
+        assert_eq!(accepted.accept(2, (version(6), 11), not_called), 1, "the generation before");
     }
 
     #[test]

@@ -25,7 +25,7 @@ const SPLIT: u64 = 60;
 
 /// Minimum and maximum delay of a retransmission, in microseconds: TCP's shortest timeout, and a
 /// usual second one.
-const AGAIN_MICROS: (u64, u64) = (200_000, 400_000);
+const RETRY_DELAY_MICROS: (u64, u64) = (200_000, 400_000);
 
 /// One end of a connection: a loop of a node, in one incarnation of its process.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +148,7 @@ impl Network {
         delay += way.slow;
         let mut tries = 0;
         while tries < 5 && self.random.permille(way.loss) {
-            delay += self.random.between(AGAIN_MICROS.0, AGAIN_MICROS.1) << tries;
+            delay += self.random.between(RETRY_DELAY_MICROS.0, RETRY_DELAY_MICROS.1) << tries;
             tries += 1;
         }
         delay
@@ -251,7 +251,7 @@ impl Network {
     pub(crate) fn resend(&mut self, now: u64, id: u64, end: usize) -> Option<u64> {
         let waits = self.connections.get(&id)?.pipes[end].queue.front();
         let waits = waits.is_some_and(|(at, _)| *at <= now);
-        waits.then(|| now + self.random.between(0, AGAIN_MICROS.1))
+        waits.then(|| now + self.random.between(0, RETRY_DELAY_MICROS.1))
     }
 
     /// Closes an end. Part of the bytes that the end has sent still arrive; nothing arrives at the

@@ -15,7 +15,7 @@ use x509_parser::time::ASN1Time;
 use super::CertError;
 use crate::counters::clocks::wall_micros;
 
-/// Reason why the CA in `ca.pem` and `ca.key` issues no certificate.
+/// Reason why `kvorum cert` issues no certificate from the CA in `ca.pem` and `ca.key`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCa {
     #[error(
@@ -58,7 +58,7 @@ pub(super) fn names_host(cert: &X509Certificate<'_>, host: &str) -> bool {
     hosts_of(cert).iter().any(|name| name.eq_ignore_ascii_case(&host))
 }
 
-/// Returns the hosts that a certificate is for.
+/// Returns the host names and IP addresses for which a certificate is valid.
 fn hosts_of(cert: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(names)) = cert.subject_alternative_name() else { return Vec::new() };
     let host = |name: &GeneralName<'_>| match name {
@@ -80,12 +80,13 @@ pub(super) fn common_name(cert: &X509Certificate<'_>) -> String {
     name.and_then(|name| name.as_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// Returns an error unless the two files can be replaced: neither exists, or they are a pair that
-/// `is_its` takes for an earlier one of the same node or client.
+/// Returns an error unless the certificate `out` and its `key` may be replaced. An existing
+/// certificate must satisfy `is_same_owner`, which tests for the same node or client.
+/// An existing key must belong to the existing certificate.
 pub(super) fn check_replaceable(
     out: &Path,
     key: &Path,
-    is_its: impl Fn(&X509Certificate<'_>) -> bool,
+    is_same_owner: impl Fn(&X509Certificate<'_>) -> bool,
 ) -> Result<(), CertError> {
     let occupied = |path: &Path, why| Err(CertError::Occupied { path: path.to_owned(), why });
     let mut public = None;
@@ -99,7 +100,7 @@ pub(super) fn check_replaceable(
         if old.is_ca() {
             return occupied(out, ExistingFile::Ca);
         }
-        if !is_its(&old) {
+        if !is_same_owner(&old) {
             let hosts = hosts_of(&old).join(", ");
             let whose = if hosts.is_empty() { format!("{:?}", common_name(&old)) } else { hosts };
             return occupied(out, ExistingFile::Other(whose));
@@ -123,8 +124,8 @@ fn read_if_any(path: &Path) -> Result<Option<Vec<u8>>, CertError> {
     }
 }
 
-/// Checks that a CA and its key belong together, and that clients accept what the CA issues;
-/// returns when the CA expires.
+/// Checks that a CA matches its key, and that clients accept its certificates now. Returns the time
+/// at which the CA expires.
 pub(super) fn check_ca(path: &Path, text: &str, pair: &KeyPair) -> Result<ASN1Time, CertError> {
     let bad = |why| CertError::BadCa { path: path.to_owned(), why };
     let der = CertificateDer::from_pem_slice(text.as_bytes()).map_err(|_| bad(BadCa::NoCa))?;

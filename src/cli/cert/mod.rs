@@ -36,7 +36,7 @@ use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
 
 /// Backdating of certificates, so that they are valid on machines whose clocks are behind.
-const BEFORE: Duration = Duration::from_secs(3600);
+const BACKDATING: Duration = Duration::from_secs(3600);
 
 /// The pair of files to make.
 #[derive(Debug, Subcommand)]
@@ -49,7 +49,7 @@ pub(crate) enum CertCommand {
     Client(ClientArgs),
 }
 
-/// Everything after `cert ca`.
+/// Arguments of `kvorum cert ca`.
 #[derive(Debug, Args)]
 pub(crate) struct CaArgs {
     /// Directory for ca.pem and ca.key
@@ -61,7 +61,7 @@ pub(crate) struct CaArgs {
     expires: Ttl,
 }
 
-/// Everything after `cert node`.
+/// Arguments of `kvorum cert node`.
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
     /// Names and IP addresses in the node's URLs; several nodes may share a certificate
@@ -77,7 +77,7 @@ pub(crate) struct NodeArgs {
     out: Option<PathBuf>,
 }
 
-/// Everything after `cert client`.
+/// Arguments of `kvorum cert client`.
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
     /// Name of the client, for people to read
@@ -169,8 +169,9 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
             let mut params = params(&args.name, args.issue.expires);
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             let name = &args.name;
-            let is_its = |old: &X509Certificate<'_>| common_name(old) == *name && !is_for_node(old);
-            let key = issue(&args.issue.dir, params, &out, is_its)?;
+            let is_same_owner =
+                |old: &X509Certificate<'_>| common_name(old) == *name && !is_for_node(old);
+            let key = issue(&args.issue.dir, params, &out, is_same_owner)?;
             Ok(format!("--client-cert {} --client-key {}\n", out.display(), key.display()))
         }
     }
@@ -191,8 +192,8 @@ pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), CertError> {
     if let Some(file) = [&cert, &key].into_iter().find(|file| file.exists()) {
         return Err(CertError::CaExists(file.clone()));
     }
-    // The CA's name is unique, because a client that trusts one of two CAs of the same name takes
-    // the other for forged.
+    // The CA's name is unique: of two CAs with the same name, a client that trusts the first
+    // rejects the certificates of the second as forged.
     let number = RandomState::new().hash_one(dir);
     let mut params = params(&format!("kvorum CA {number:016x}"), expires);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -225,8 +226,7 @@ pub(super) fn issue_node(
     })
 }
 
-/// Returns true if a URL can contain the host: an IP address, or a DNS name whose first label may
-/// be a wildcard.
+/// Returns true if `host` is an IP address, or a DNS name whose first label may be a wildcard.
 fn is_host(host: &str) -> bool {
     ServerName::try_from(host.strip_prefix("*.").unwrap_or(host)).is_ok()
 }
@@ -237,7 +237,7 @@ fn params(name: &str, expires: Ttl) -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, name);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let now = Duration::from_micros(wall_micros());
-    params.not_before = epoch + now.saturating_sub(BEFORE);
+    params.not_before = epoch + now.saturating_sub(BACKDATING);
     params.not_after = epoch + now + Duration::from_millis(expires.millis());
     params
 }
@@ -247,7 +247,7 @@ fn issue(
     dir: &Path,
     mut params: CertificateParams,
     out: &Path,
-    is_its: impl Fn(&X509Certificate<'_>) -> bool,
+    is_same_owner: impl Fn(&X509Certificate<'_>) -> bool,
 ) -> Result<PathBuf, CertError> {
     let (ca, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
     let read = |path: &Path| {
@@ -268,7 +268,7 @@ fn issue(
     if key == out {
         return Err(CertError::SameFile(out.to_owned()));
     }
-    check_replaceable(out, &key, is_its)?;
+    check_replaceable(out, &key, is_same_owner)?;
     let pair = KeyPair::generate().map_err(CertError::NoKey)?;
     let made = params.signed_by(&pair, &issuer).map_err(bad(out))?;
     replace(&key, &pair.serialize_pem(), 0o600)?;
@@ -276,7 +276,7 @@ fn issue(
     Ok(key)
 }
 
-/// Replaces a file atomically.
+/// Replaces a file atomically; `mode` has the permissions of the new file.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
     let new = path.with_added_extension("new");
     let write = || -> io::Result<()> {

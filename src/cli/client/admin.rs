@@ -15,20 +15,21 @@ use super::problem::{ProblemDetails, UncertainRequest};
 use super::{CommandFailure, connect, unanswered, unreachable_node};
 use crate::operations::stderr;
 
-/// Interval at which the node is asked for the progress.
+/// Interval at which the command asks the node for the progress.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Time until the first line of progress, where no bar can be drawn.
+/// Delay of the first progress line, if stderr is not a terminal.
 pub(super) const FIRST_LINE: Duration = Duration::from_secs(4);
 
-/// Interval of further lines of progress.
+/// Interval of the progress lines after the first, if stderr is not a terminal.
 pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 
 /// A connection to a node that carries out an admin task.
 pub(super) struct AdminClient<'a> {
     connection: ClientConnection,
     asked: &'a ConnectionArgs,
-    /// True if a change was requested: a failure from then on leaves its outcome unknown.
+    /// True once a change was requested: from then on, a failed request leaves the change's outcome
+    /// unknown.
     has_changed: bool,
 }
 
@@ -59,8 +60,9 @@ impl<'a> AdminClient<'a> {
         Ok(number)
     }
 
-    /// Polls the progress until `ended` returns a result. `ended` may send further requests. Where
-    /// no bar can be drawn, the bar's message is printed to stderr every few seconds.
+    /// Polls the progress until `ended` returns a result. `ended` may send further requests. If
+    /// stderr is not a terminal, prints the bar's message to stderr every few seconds, unless the
+    /// output is JSON.
     pub(super) fn wait<Answer: DeserializeOwned, End>(
         &mut self,
         target: &str,
@@ -84,13 +86,13 @@ impl<'a> AdminClient<'a> {
         }
     }
 
-    /// Requests a page that the command can do without; `None` = no page, for any reason.
+    /// Requests information that the command can do without; `None` after any failure.
     pub(super) fn try_get<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
         let (head, body) = self.answer("GET", target).ok()?;
         serde_json::from_slice(&body).ok().filter(|_| head.status == 200)
     }
 
-    /// Sends a request that changes nothing.
+    /// Sends a request that changes nothing; any other status than `status` is an error.
     pub(super) fn request<T: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -109,8 +111,8 @@ impl<'a> AdminClient<'a> {
         serde_json::from_slice(&body).map_err(|error| unread(&malformed(&error.to_string())))
     }
 
-    /// Sends a request for a change. If the node's answer is missing or malformed, reports that the
-    /// outcome is unknown.
+    /// Sends a request for a change; any other status than `status` is an error. If the node's
+    /// answer is missing or malformed, reports that the outcome is unknown.
     pub(super) fn request_change<T: DeserializeOwned>(
         &mut self,
         target: &str,
@@ -147,7 +149,7 @@ fn progress() -> ProgressBar {
     if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() }
 }
 
-/// Shows the progress, as a share of the total if the total is known.
+/// Shows the progress: as a share of the total `of`, or as a spinner if the total is not known.
 pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: String) {
     let template = if of.is_some() { "{bar:40} {percent} % {msg}" } else { "{spinner} {msg}" };
     bar.set_style(ProgressStyle::with_template(template).expect("both are well-formed"));
@@ -159,7 +161,7 @@ pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: Strin
     bar.tick();
 }
 
-/// Formats a duration for the user.
+/// Formats a duration in milliseconds for the user; `None` counts as 0.
 pub(super) fn duration_text(took_ms: Option<u64>) -> String {
     let took = Duration::from_millis(took_ms.unwrap_or(0));
     if took < Duration::from_secs(10) {

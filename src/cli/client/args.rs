@@ -98,7 +98,7 @@ pub(crate) struct TtlArgs {
     pub(crate) ttl: Option<Ttl>,
 }
 
-/// Everything after `repair`.
+/// Arguments of `kvorum repair`.
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
     /// Compare everything and read every block, not only what was written since the last round that
@@ -116,7 +116,7 @@ pub(crate) struct RepairArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Everything after `compact`.
+/// Arguments of `kvorum compact`.
 #[derive(Debug, Args)]
 pub(crate) struct CompactArgs {
     /// Wait for the end of the compaction, and show its progress. Exit code 1 if it failed
@@ -135,7 +135,7 @@ pub(crate) struct WantReceipt {
     pub(crate) receipt: bool,
 }
 
-/// Everything after `put`.
+/// Arguments of `kvorum put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
     /// The key, taken as raw bytes
@@ -176,7 +176,7 @@ pub(crate) struct PutArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Everything after `del`.
+/// Arguments of `kvorum del`.
 #[derive(Debug, Args)]
 pub(crate) struct DelArgs {
     #[command(flatten)]
@@ -192,7 +192,7 @@ pub(crate) struct DelArgs {
     pub(crate) key: KeyArgs,
 }
 
-/// Everything after `add`.
+/// Arguments of `kvorum add`.
 #[derive(Debug, Args)]
 pub(crate) struct AddArgs {
     /// The key, taken as raw bytes
@@ -222,7 +222,7 @@ pub(crate) struct AddArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Everything after `get`, and the keys of `del`.
+/// Arguments of `kvorum get`; `kvorum del` has them too.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The keys, taken as raw bytes
@@ -240,7 +240,7 @@ pub(crate) struct KeyArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Everything after `scan`.
+/// Arguments of `kvorum scan`.
 #[derive(Debug, Args)]
 pub(crate) struct ScanArgs {
     /// First key of the range, inclusive; it need not exist [default: the first key]. For the keys
@@ -274,7 +274,7 @@ pub(crate) struct ScanArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Everything after `status`.
+/// Arguments of `kvorum status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Refresh every second, until Ctrl-C

@@ -41,7 +41,8 @@ pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, NotEscaped> {
     Ok(bytes)
 }
 
-/// Adds bytes to a JSON object: as text if they are UTF-8, else in base64 under `NAME_base64`.
+/// Adds the member `name` to a JSON object: as text if `bytes` are UTF-8, otherwise in base64 as
+/// `NAME_base64`.
 pub(super) fn add(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match str::from_utf8(bytes) {
         Ok(text) => object.insert(name.to_owned(), text.into()),
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_how_it_holds_bytes() {
+    fn json_encodes_bytes_that_are_not_utf8_in_base64() {
         let mut object = Map::new();
         add(&mut object, "key", "ü".as_bytes());
         add(&mut object, "value", b"\xff\0");

@@ -19,7 +19,7 @@ const MAX_HEADERS: usize = 32;
 /// another program.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Limit on the bytes of a body that is read whole; the longest is a long recording of all events.
+/// Limit on the bytes of a body that is read whole; the longest is a profile that lists all events.
 const MAX_BODY: u64 = 128 << 20;
 
 /// Limit on the bytes of a line in a chunked body: a chunk's size with extensions, or a trailer.
@@ -36,7 +36,7 @@ pub(super) struct ClientConnection {
     patience: Duration,
 }
 
-/// The head of an answer.
+/// The status and the known headers of an answer.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: u16,
@@ -63,8 +63,8 @@ enum Length {
     Connection,
 }
 
-/// A body, read as it arrives, with any framing. A premature end is an error, unless the body ends
-/// with the connection.
+/// A body with any framing, read as it arrives. A premature end is an error, unless the end of the
+/// connection marks the end of the body.
 pub(super) struct ResponseBody<'a> {
     connection: &'a mut ClientConnection,
     length: Length,
@@ -121,7 +121,7 @@ impl ResponseBody<'_> {
     }
 }
 
-/// Returns the version in an entity tag, if the tag has kvorum's format.
+/// Returns the version in an entity tag; `None` if the tag does not have kvorum's format.
 pub(super) fn version(tag: &str) -> Option<String> {
     etags::parse(tag.as_bytes()).map(|_| tag.trim_matches('"').to_owned())
 }
@@ -204,8 +204,8 @@ impl ClientConnection {
             outcome = outcome.and_then(|()| stream.write_all(step));
             sent(step.len());
         }
-        // A node that stops reading a body may already have answered with the reason, or has
-        // refused the connection.
+        // After a failure to send the body, the node's answer is the better error: the node may
+        // have stopped reading because it refuses the request or the connection.
         let head = match self.final_head() {
             Err(error) if outcome.is_err() && !is_refused_handshake(&error) => {
                 Err(outcome.expect_err("just seen"))
@@ -249,7 +249,8 @@ impl ClientConnection {
             let has = |value: &str| value.trim().eq_ignore_ascii_case(wanted);
             header(name).is_some_and(|value| value.split(',').any(has))
         };
-        // The command asks for no coding. A decoder is missing, and coded bytes are another value.
+        // The command requests no content coding and has no decoder. Coded bytes would be printed
+        // as if they were the value.
         if let Some(coding) = header("content-encoding").filter(|coding| *coding != "identity") {
             return Err(malformed(&format!(
                 "its Content-Encoding is {coding}, by a proxy: nodes send values as they are"
@@ -313,8 +314,8 @@ impl ClientConnection {
     }
 }
 
-/// Replaces "resource temporarily unavailable", a socket timeout's text, by a description of the
-/// wait.
+/// Replaces "resource temporarily unavailable", the text of a socket's timeout, by a description of
+/// the timeout.
 fn describe_timeout(error: io::Error, missing: &str, patience: Duration) -> io::Error {
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
         return error;

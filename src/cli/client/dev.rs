@@ -1,13 +1,13 @@
-//! `kvorum dev add`, `kvorum dev remove`: adds a node to the cluster of a running `kvorum dev`, or
-//! removes a node from it.
+//! `kvorum dev add` and `kvorum dev remove`: add a node to the cluster of a running `kvorum dev`,
+//! and remove a node from it.
 //!
 //! ```text
 //!   add     socket: start a node ─▶ the node asks to join ─▶ plan, apply ─▶ change complete
 //!   remove  plan, apply ─▶ change complete ─▶ socket: stop the node's process
 //! ```
 //!
-//! The plan is made and applied in the same way as by `kvorum cluster`. On ctrl-C the command
-//! reports the state that the change has reached.
+//! The plan is made and applied in the same way as by `kvorum cluster`. After ctrl-C the command
+//! reports how far the change has come.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -34,7 +34,7 @@ use crate::settings::members::authority_of;
 use crate::transport::Certificates;
 
 /// Time limit for a started node to ask to join, and for all nodes to use a settled layout.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for a killed node to answer again: `kvorum dev` restarts it after 3 seconds.
 const RESTART: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const RESTART: Duration = Duration::from_secs(10);
 /// Time limit for a node on this machine to accept a connection.
 const CONNECT: Duration = Duration::from_millis(250);
 
-/// Description of the current state, reported if the command is interrupted.
+/// Description of the change's state, printed if the command is interrupted.
 #[derive(Debug, Clone)]
 struct InterruptNote(Arc<Mutex<String>>);
 
@@ -57,7 +57,7 @@ impl InterruptNote {
         *self.0.lock() = what;
     }
 
-    /// Sets the state after a change was applied; `flags` are the connection's flags.
+    /// Records that a change was applied; `flags` are the connection's flags.
     fn set_applied(&self, name: &str, flags: &str) {
         self.set(format!(
             "the change goes on without this command, and kvorum dev does the rest for {name}. \
@@ -109,7 +109,7 @@ fn add(args: &DevAddArgs, note: &InterruptNote) -> Result<(), CommandFailure> {
     };
     let to = connection_args(running, asked);
     let mut client = AdminClient::new(&to)?;
-    all_are_up(&mut client)?;
+    wait_until_all_up(&mut client)?;
     let wanted = DevRequest::Add { zone: zone.clone(), weight: *weight };
     let DevAnswer::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
         return Err(unexpected_answer());
@@ -120,7 +120,7 @@ fn add(args: &DevAddArgs, note: &InterruptNote) -> Result<(), CommandFailure> {
     ));
     let since = if before { " since before" } else { "" };
     print_done(&format!("{name} asks for a place in the cluster{since}\n"), note)?;
-    if is_in_layout(&mut client, &running.data, &name)? {
+    if wait_for_join_request(&mut client, &running.data, &name)? {
         note.set_applied(&name, &to.flags());
         print_done(&format!("{name} has one by a change that is under way or done\n"), note)?;
         wait_until_settled(&mut client)?;
@@ -177,8 +177,8 @@ fn remove(args: &DevRemoveArgs, note: &InterruptNote) -> Result<(), CommandFailu
     )
 }
 
-/// Returns true if a node is up: its process has served, and accepts a connection now, so that it
-/// was not killed a moment ago.
+/// Returns true if a node is up. The function also connects to the node, because `kvorum dev` may
+/// not have noticed yet that the process was killed.
 fn is_up(node: &DevNode) -> bool {
     let address = authority_of(&node.url).parse().ok();
     let connected = address.map(|address| TcpStream::connect_timeout(&address, CONNECT));
@@ -200,7 +200,7 @@ fn leave(
         print_done(&format!("{name} leaves by a change that is under way or done\n"), note)?;
         wait_until_settled(&mut client)?;
     } else {
-        all_are_up(&mut client)?;
+        wait_until_all_up(&mut client)?;
         let lists = [("remove", &vec![name.clone()])];
         change(&mut client, &lists, replicas, (name, note))?;
     }
@@ -246,17 +246,18 @@ fn connection_args(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
     ConnectionArgs { url, certificates, token_file, timeout: None, json: false }
 }
 
-/// Waits until the started node asks to join; returns true if the layout already has it.
-fn is_in_layout(
+/// Waits until the started node asks to join; returns true if the node is already in the layout.
+/// Fails if the node has given up, or after [`TIMEOUT`].
+fn wait_for_join_request(
     client: &mut AdminClient<'_>,
     data: &Path,
     name: &str,
 ) -> Result<bool, CommandFailure> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut looks = 0;
     let answered = client.wait("/admin/layout", |_, layout: LayoutStatus, _| {
         looks += 1;
-        // The node may have given up; its log then has the reason.
+        // A node that has given up is no longer listed by `kvorum dev`, and its log has the reason.
         let is_gone = looks % 5 == 0
             && nodes(data).is_ok_and(|nodes| nodes.iter().all(|node| node.name != name));
         if layout.nodes.iter().any(|node| node.name == name) {
@@ -275,8 +276,9 @@ fn is_in_layout(
     })
 }
 
-/// Fails if nodes are down after [`RESTART`]: a change would wait for them, so none is begun.
-fn all_are_up(client: &mut AdminClient<'_>) -> Result<(), CommandFailure> {
+/// Waits until all nodes are up. Fails after [`RESTART`], because a change would wait for the nodes
+/// that are down.
+fn wait_until_all_up(client: &mut AdminClient<'_>) -> Result<(), CommandFailure> {
     let until = Instant::now() + RESTART;
     let down = client.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let down = cluster.nodes.into_iter().filter(|row| !row.up);
@@ -294,18 +296,18 @@ fn all_are_up(client: &mut AdminClient<'_>) -> Result<(), CommandFailure> {
     )))
 }
 
-/// Waits until all nodes use the changed layout, then tells `kvorum dev`, which from then on starts
-/// nodes without the initial list.
+/// Waits until all nodes use the changed layout, and then tells `kvorum dev`, which from then on
+/// starts nodes without the initial member list. After [`TIMEOUT`], returns without telling it.
 fn wait_until_adopted(client: &mut AdminClient<'_>, data: &Path) -> Result<(), CommandFailure> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
     let all = client.wait("/v0/cluster", |_, cluster: Cluster, _| {
-        let goes_by = |name: &str| {
+        let epoch_of = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name)?;
             row.status.as_ref().map(|status| status.epoch)
         };
         let mut nodes = layout.nodes.iter();
-        let all = nodes.all(|node| goes_by(&node.name).is_some_and(|at| at >= layout.epoch));
+        let all = nodes.all(|node| epoch_of(&node.name).is_some_and(|at| at >= layout.epoch));
         (all || Instant::now() > until).then_some(all)
     })?;
     if all {

@@ -23,7 +23,7 @@ use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
 
 /// Minimum size in bytes of an upload that shows a progress bar.
-const LONG: usize = 256 << 10;
+const MIN_BAR_BYTES: usize = 256 << 10;
 
 /// Outcome to report if the result of a write can't be printed.
 const APPLIED: &str = "the write was applied: do not repeat it (kvorum get KEY shows the value)";
@@ -46,8 +46,8 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CommandFailure> {
     finish_write(&key, &head, &body, &args.ask, (&args.receipt, STORED))
 }
 
-/// Reads values, and prints the bytes alone for one key, or a line for each of several keys, as
-/// `scan` does.
+/// Reads values. Prints only the bytes of the value for one key, and a line for each of several
+/// keys, as `scan` does.
 pub(crate) fn get(args: &KeyArgs) -> Result<(), CommandFailure> {
     let keys = keys_of(args)?;
     let mut outcome = Ok(());
@@ -283,7 +283,7 @@ impl<'a> EntityClient<'a> {
 
 /// Returns a progress bar for long uploads, shown on stderr, and only on a terminal.
 fn upload_bar(bytes: usize) -> ProgressBar {
-    if bytes < LONG {
+    if bytes < MIN_BAR_BYTES {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
@@ -293,10 +293,11 @@ fn upload_bar(bytes: usize) -> ProgressBar {
 /// A node's confirmation of a write: its status, and a header that other programs do not send.
 type Confirmation = (u16, fn(&Head) -> bool);
 
-/// A value is stored: the answer has its version.
+/// Confirmation of a stored value: the answer has the value's version.
 const STORED: Confirmation = (201, |head| head.version.is_some());
 
-/// A value is deleted: the answer has the receipt, which is always requested, and nothing else.
+/// Confirmation of a deletion: the answer has a receipt, which is always requested. It has no
+/// version.
 const DELETED: Confirmation = (202, |head| head.receipt.is_some());
 
 fn finish_write(
@@ -331,8 +332,7 @@ fn finish_write(
     check_receipt(head, ask, wanted)
 }
 
-/// Reports a confirmation of a write that did not come from a kvorum node, so that the outcome is
-/// unknown.
+/// Reports that a program other than kvorum confirmed a write, so that the outcome is unknown.
 fn unconfirmed_write(ask: &ConnectionArgs, status: u16) -> CommandFailure {
     UnknownOutcome::OtherProgram(status).report(
         UncertainRequest::Write,

@@ -54,11 +54,11 @@ pub(crate) use token::{TokenArgs, token};
 use crate::operations::stderr;
 use crate::settings::secret;
 
-/// Default time limit of connecting and of each part of an answer: ten times the default
-/// `--deadline`, so that a working node gives up first.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Default timeout for connecting and for each part of an answer: ten times the default
+/// `--deadline`, so that a working node times out first.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reason why a command failed. The reason has already been printed.
+/// Kind of a command's failure. The reason has already been printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandFailure {
     /// The answer is no: there is no value under the key, a condition is not met, or not every node
@@ -98,8 +98,8 @@ fn print_to_reader(text: &str) -> Result<bool, CommandFailure> {
     }
 }
 
-/// Prints the result of a change. If printing fails, reports `done`: the change made, and how to
-/// continue.
+/// Prints the result of a change. If printing fails, reports `done`, which says what was changed
+/// and how to continue.
 fn print_done(text: &str, done: impl std::fmt::Display) -> Result<(), CommandFailure> {
     try_print(text).map_err(|error| fail(format!("stdout: {error}; {done}")))
 }
@@ -128,7 +128,7 @@ fn is_closed(stream: impl AsFd) -> bool {
 /// Connects to the node named by the arguments.
 fn connect(ask: &ConnectionArgs) -> Result<ClientConnection, CommandFailure> {
     let token = token_of(ask.token_file.as_deref())?;
-    let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
+    let patience = ask.timeout.map_or(TIMEOUT, |timeout| timeout.0);
     let connection =
         ClientConnection::open(&ask.url, &ask.certificates, patience, token.as_deref());
     connection.map_err(|error| unreachable_node(ask, &error))
@@ -142,7 +142,8 @@ fn is_refused_handshake(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Reports, to the user or as JSON, that a node is unreachable or has sent no response.
+/// Reports, to the user or as JSON, that a node is unreachable or has sent no response. The request
+/// changes nothing, or was not sent.
 fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
     UnknownOutcome::of(error).report_unchanged(&unreachable_text(&ask.url, error, URL_HINT), ask)
 }
@@ -157,7 +158,8 @@ fn unanswered(what: UncertainRequest, ask: &ConnectionArgs, error: &io::Error) -
     UnknownOutcome::of(error).report(what, &why, ask)
 }
 
-/// Describes why a node is unreachable; `by` is the hint at the settings that name another node.
+/// Describes why a node is unreachable. `by` names the settings that choose another node, or is
+/// empty.
 fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -168,7 +170,8 @@ fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     }
 }
 
-/// Returns the token for requests, from the file or else from a variable.
+/// Returns the token for requests, from the file, or from a variable if no file is given; `None` if
+/// neither has a token.
 fn token_of(file: Option<&Path>) -> Result<Option<String>, CommandFailure> {
     let variable = || secret::CLIENT.variable().or_else(|| secret::ADMIN.variable());
     let variable = if file.is_some() { None } else { variable() };
@@ -183,7 +186,7 @@ fn token_of(file: Option<&Path>) -> Result<Option<String>, CommandFailure> {
     }
 }
 
-/// Returns the bytes of a key on the command line.
+/// Returns the bytes of a key on the command line; an empty key is an error.
 fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, CommandFailure> {
     let bytes = match escaped {
         true => bytes::unescape(key.as_bytes()).map_err(fail)?,

@@ -32,15 +32,14 @@ const NOT_FOUND: &str = "not-found";
 const CONDITION_FAILED: &str = "precondition-failed";
 
 impl ProblemDetails {
-    /// Parses the problem in an answer; `None` = the body is not one of kvorum's.
+    /// Parses the problem in an answer; `None` if the body is not in kvorum's format.
     fn read(status: u16, body: &[u8]) -> Option<Self> {
         let problem: Self = serde_json::from_slice(body).ok()?;
         let word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
         (problem.status == status && problem.kind.bytes().all(word)).then_some(problem)
     }
 
-    /// Returns true if kvorum reports that a key has no value. A 404 of another program is not such
-    /// a report.
+    /// Returns true if kvorum reports that a key has no value; false for a 404 of another program.
     pub(super) fn is_absence(status: u16, body: &[u8]) -> bool {
         Self::read(status, body).is_some_and(|problem| problem.kind == NOT_FOUND)
     }
@@ -62,15 +61,15 @@ impl ProblemDetails {
         }
     }
 
-    /// Reports the answer of another program to a request that changes nothing, to the user or as
+    /// Reports that another program answered a request that changes nothing, to the user or as
     /// JSON.
     pub(super) fn report_other_program(status: u16, ask: &ConnectionArgs) -> CommandFailure {
         UnknownOutcome::OtherProgram(status)
             .report_unchanged(&other_program_text(&ask.url, status), ask)
     }
 
-    /// Reports the answer to a write or another change, with its outcome. The outcome is unknown if
-    /// another program answered.
+    /// Reports an unexpected answer to a write or another change, and the request's outcome. The
+    /// outcome is unknown if another program answered.
     pub(super) fn report_with_outcome(
         what: UncertainRequest,
         status: u16,
@@ -117,7 +116,7 @@ impl ProblemDetails {
         let _ = fail(format!("{} answers {}{end}{current}", ask.url, Self::shown(412, body)));
     }
 
-    /// Reports the answer of the node at `url` to the user.
+    /// Reports an unexpected answer of the node at `url` to the user.
     pub(super) fn report_node(status: u16, body: &[u8], url: &str) -> CommandFailure {
         fail(format!("{url} answers {}", Self::shown(status, body)))
     }
@@ -142,8 +141,9 @@ impl ProblemDetails {
         words
     }
 
-    /// Describes the outcome of a write. The answer to a read may name an outcome too, if the node
-    /// refuses the request before it looks at the method; the reports of reads omit it.
+    /// Describes the outcome of a write; empty if the answer names no outcome. A node may name an
+    /// outcome in the answer to a read too, if it refuses the request before it parses the method.
+    /// Reports of reads do not call this function.
     fn end(&self) -> &'static str {
         match self.outcome.as_deref() {
             Some("none") => ". Nothing was written",
@@ -167,9 +167,9 @@ pub(super) enum UncertainRequest {
 pub(super) enum UnknownOutcome {
     /// Another program answered with this status.
     OtherProgram(u16),
-    /// The response is not one of kvorum's.
+    /// The answer is malformed.
     Malformed,
-    /// No answer came.
+    /// The answer is missing or incomplete.
     NoAnswer,
 }
 
@@ -182,8 +182,8 @@ impl UnknownOutcome {
         }
     }
 
-    /// Reports the failure described by `why`, and that the outcome is unknown, to the user or as
-    /// JSON.
+    /// Reports the failure `why` of a write or another change whose outcome is unknown, to the user
+    /// or as JSON.
     pub(super) fn report(
         self,
         what: UncertainRequest,
@@ -205,8 +205,8 @@ impl UnknownOutcome {
         CommandFailure::Failed
     }
 
-    /// Reports the failure described by `why` of a request that changed nothing: it asks for no
-    /// change, or was not sent.
+    /// Reports the failure `why` of a request that changed nothing: the request asks for no change,
+    /// or was not sent.
     pub(super) fn report_unchanged(self, why: &str, ask: &ConnectionArgs) -> CommandFailure {
         if !ask.json {
             return fail(why);
@@ -230,12 +230,12 @@ impl UnknownOutcome {
     }
 }
 
-/// Describes an answer of the node at `url` whose body is not kvorum's.
+/// Describes an answer of the node at `url` whose body is not in kvorum's format.
 pub(super) fn other_program_text(url: &str, status: u16) -> String {
     format!("{url} answers {}", not_kvorum_text(status))
 }
 
-/// Describes an answer with this status whose body is not kvorum's.
+/// Describes an answer whose body is not in kvorum's format.
 fn not_kvorum_text(status: u16) -> String {
     format!(
         "{status} with an unexpected response body: is this a kvorum node, or is a proxy in \

@@ -13,7 +13,7 @@ use super::{CommandFailure, print, print_done};
 use crate::quotas::status::{QuotaList, QuotaStatus};
 use crate::settings::units::Size;
 
-/// Everything after `quota`.
+/// Arguments of `kvorum quota`.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaArgs {
     /// The command to run.
@@ -125,7 +125,7 @@ fn limits(quota: &QuotaStatus) -> String {
     text
 }
 
-/// Describes a quota in a line.
+/// Describes a quota in one line.
 fn line(quota: &QuotaStatus) -> String {
     let mut text = limits(quota);
     let _ = match quota.stored_bytes {

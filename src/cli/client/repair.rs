@@ -1,5 +1,4 @@
-//! `kvorum repair`: requests a repair round over the whole cluster from a node, and shows its
-//! result.
+//! `kvorum repair`: asks a node for a repair round over the whole cluster, and shows the result.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +54,8 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
     if round.equal { Ok(()) } else { Err(CommandFailure::No) }
 }
 
-/// Returns a round's progress, its total if known, and a description.
+/// Returns a round's progress in records, the total if known, and a description. `round` is the
+/// round that runs now, and `number` is the requested round.
 fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     let Some(round) = round else {
         let what = "waiting until this node is a member, no keys move, and the last writes have \
@@ -74,15 +74,15 @@ fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     (round.records, round.of_records.filter(|of| *of > 0), message)
 }
 
-/// Describes the problems of the cluster's nodes, which may hold up a round.
+/// Describes the problems of the cluster's nodes, which may delay a round.
 fn cluster_problems(cluster: &Cluster) -> String {
     let of_nodes = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
     let clocks = clock_problems(&cluster.nodes);
     of_nodes.chain(clocks).map(|line| format!("; {line}")).collect()
 }
 
-/// Describes, in one line, the latest round that any of these nodes drove. `flags` are the
-/// connection's flags for printed commands.
+/// Describes in one line the repair round that ended last, of all rounds that these nodes report;
+/// `None` if they report no ended round. `flags` are the connection's flags for printed commands.
 pub(super) fn last_round(nodes: &[Row], now_ms: u64, flags: &str) -> Option<String> {
     let rounds = nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?.repair.as_ref()?)));
     let lasts = rounds.filter_map(|(row, repair)| Some((row, repair.last.as_ref()?)));

@@ -1,9 +1,9 @@
-//! `kvorum scan`: prints a range, one item per line. A truncated response is an error, because a
-//! short list looks like a complete one.
+//! `kvorum scan`: prints a range, one item per line. A truncated response is an error, because its
+//! items alone look like a complete list.
 //!
-//! The range is requested in pages, and a page is printed once it has arrived: a node closes the
-//! connection of a client that reads too slowly, and standard output may be a pipe whose reader
-//! pauses, as `less` does.
+//! The range is requested in pages, and a page is printed after its last item has arrived. The
+//! reader of standard output may pause, as `less` does, and a node closes the connection of a
+//! client that reads too slowly.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -20,12 +20,12 @@ use super::{CommandFailure, ProblemDetails, ScanArgs, connect, fail, key_bytes, 
 use crate::http::MAX_LIMIT;
 use crate::http::frames::{CONTENT_TYPE, Frame, Frames, Item};
 
-/// Items of the first page. Later pages have as many items of the average length as make
-/// `PAGE_BYTES`.
+/// Items of the first page. Later pages have as many items as fit into `PAGE_BYTES`, by the average
+/// size of the items so far.
 const FIRST_PAGE: u64 = 100;
 
-/// Bytes of keys and values that are kept until their page is complete. A longer page, whose items
-/// are longer than those before it, is printed while it arrives.
+/// Limit on the bytes of keys and values that are buffered until their page is complete. A page
+/// with more bytes is printed while it arrives.
 const PAGE_BYTES: u64 = 4 << 20;
 
 /// Items between two updates of the progress line.
@@ -39,7 +39,7 @@ struct ScanRange<'a> {
     end: Option<Vec<u8>>,
 }
 
-/// The output so far.
+/// The output, and the counts of items and bytes printed so far.
 struct Printed {
     out: BufWriter<io::StdoutLock<'static>>,
     bar: ProgressBar,
@@ -55,7 +55,7 @@ struct Page {
     bytes: u64,
 }
 
-/// Reason to stop printing.
+/// Reason why the output ends early.
 enum Stop {
     /// The reader has closed the pipe, as `head` does.
     Enough,
@@ -73,8 +73,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CommandFailure> {
     if args.end.as_ref().is_some_and(|end| end.is_empty()) {
         return Err(fail("--end must not be empty: no key is before the empty one"));
     }
-    // An empty prefix matches all keys, and an empty start is before all keys: both count as not
-    // given.
+    // An empty prefix matches all keys, and an empty start precedes all keys, so both are omitted.
     let bytes = |key: &Option<OsString>| {
         let key = key.as_ref().filter(|key| !key.is_empty());
         key.map(|key| key_bytes(key, args.escaped)).transpose()
@@ -120,7 +119,7 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
             .target(after.as_deref(), left.unwrap_or(u64::MAX).min(printed.next_page_items()));
         let mut asked = connection.request("GET", &target, None, |_| {});
         if asked.is_err() && after.is_some() {
-            // The node may have closed the idle connection while the output's reader paused.
+            // The node may have closed the idle connection while the reader of the output paused.
             connection = open().map_err(|unable| wanted.refused(printed, unable))?;
             asked = connection.request("GET", &target, None, |_| {});
         }
@@ -135,7 +134,8 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
     }
 }
 
-/// Prints the items of a response; returns the cursor of the next page, if there is one.
+/// Prints the items of a response; returns the cursor of the next page, or `None` after the last
+/// page.
 fn page(
     wanted: &ScanRange<'_>,
     printed: &mut Printed,
@@ -171,7 +171,7 @@ fn page(
     };
     printed.print(&mut page, ask.json)?;
     match end {
-        // The requested items are all printed, so the rest of the response does not matter.
+        // All requested items are printed, so an error in the rest of the response does not matter.
         Err(_) if wanted.left(printed) == Some(0) => Ok(None),
         end => end.map_err(|error| wanted.interrupted(printed, &error).into()),
     }
@@ -244,11 +244,11 @@ impl ScanRange<'_> {
         )
     }
 
-    /// Returns the command that prints the items after the last key.
+    /// Returns the command that prints the items after the last printed key.
     fn rest(&self, printed: &Printed) -> String {
         let quoted = |key: &[u8]| {
             let text = escape(key);
-            // A leading hyphen would make the key a flag.
+            // A leading hyphen would make the key look like a flag.
             let text = text.strip_prefix('-').map_or(text.clone(), |rest| format!("\\x2d{rest}"));
             format!("'{}'", text.replace('\'', r"'\''"))
         };
@@ -317,7 +317,8 @@ impl Printed {
     }
 }
 
-/// Returns a progress line, hidden if items are printed on a terminal, or stderr is not one.
+/// Returns a progress line; hidden if stdout is a terminal, which shows the items, or if stderr is
+/// not a terminal.
 fn progress() -> ProgressBar {
     if io::stdout().is_terminal() {
         return ProgressBar::hidden();

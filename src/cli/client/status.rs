@@ -23,9 +23,9 @@ use crate::operations::status::{
 };
 use crate::settings::members;
 
-/// Time limit of the node's answer: the node asks the other nodes, 16 at once, and waits up to 2 s
-/// for each silent one.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout of the node's answer: the node asks the other nodes, 16 at a time, and waits up to 2 s
+/// for each node that does not answer.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Refresh interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -33,21 +33,22 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Columns that are omitted on a narrow terminal, in this order. `--json` has all columns.
+/// Columns that are omitted on a narrow terminal, the first one first. `--json` has all columns.
 const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 
-/// State of a row at whose URL a node of another cluster answers.
+/// State of a node if a node of another cluster answers at its URL.
 pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
 
-/// State of a row whose node answers, but refuses the proof of the asking node.
+/// State of a node that answers, but refuses the proof that the asking node knows the cluster
+/// secret.
 const REFUSES_PROOF: &str = "refuses proof";
 
 /// Returns the state of a node that did not report its status.
-pub(super) fn silent(row: &Row) -> &'static str {
+pub(super) fn unreported_state(row: &Row) -> &'static str {
     if row.refuses_proof { REFUSES_PROOF } else { "down" }
 }
 
-/// State of a row that the asked node knows nothing about.
+/// State of a node about which the asked node, removed from the cluster, knows nothing.
 pub(super) const NOT_ASKED: &str = "not asked";
 
 /// Spaces between two columns.
@@ -74,7 +75,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
     loop {
         let text = match fetch_cluster(&args.ask, token.as_deref()) {
             Ok((body, cluster)) => format!("{clear}{}", show(&body, &cluster)),
-            // Users also watch a cluster that is still starting.
+            // A failed request does not end `--watch`: the cluster may still be starting.
             Err(unseen) if args.ask.json => {
                 unseen.report(&args.ask);
                 String::new()
@@ -115,7 +116,7 @@ fn readiness(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     if is_ready { Ok(()) } else { Err(CommandFailure::No) }
 }
 
-/// Reason why the cluster can't be seen.
+/// Reason why the state of the cluster is not known.
 #[derive(Debug, thiserror::Error)]
 enum ClusterUnavailable {
     #[error(transparent)]
@@ -134,12 +135,13 @@ impl ClusterUnavailable {
     }
 }
 
-/// Returns the answer of the asked node, raw and parsed.
+/// Requests the state of the cluster from the asked node; returns the answer as received and
+/// parsed.
 fn fetch_cluster(
     ask: &ConnectionArgs,
     token: Option<&str>,
 ) -> Result<(Vec<u8>, Cluster), ClusterUnavailable> {
-    let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
+    let patience = ask.timeout.map_or(TIMEOUT, |timeout| timeout.0);
     let mut connection = ClientConnection::open(&ask.url, &ask.certificates, patience, token)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
@@ -151,13 +153,14 @@ fn fetch_cluster(
     Ok((body, cluster))
 }
 
-/// Returns the terminal's width in characters, if stdout is a terminal.
+/// Returns the terminal's width in characters; `None` if stdout is not a terminal.
 fn width() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Formats the table. `flags` are the connection's flags for printed commands.
+/// Formats the table and the notes below it. `width` is the width of the terminal. `flags` are the
+/// connection's flags for printed commands.
 fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     let mut columns = columns(&cluster.nodes);
     for title in DISPENSABLE {
@@ -192,7 +195,8 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     text
 }
 
-/// Describes how a single node becomes one of a cluster; `None` = the cluster has several nodes.
+/// Describes how to extend a single node to a cluster; `None` if the cluster has several nodes, or
+/// if the node's status does not make it a member.
 fn single_node_hint(rows: &[Row], flags: &str) -> Option<String> {
     let [Row { name, url, status: Some(status), .. }] = rows else { return None };
     if status.membership != Membership::Member {
@@ -249,7 +253,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         }),
         said("version", |status| status.version.clone()),
     ];
-    // A node without a name of its own is named by its URL.
+    // A node without a configured name has its URL as its name.
     if rows.iter().all(|row| row.name == row.url) {
         columns.retain(|column| column.title != "url");
     }
@@ -264,7 +268,7 @@ fn state(row: &Row) -> String {
     if row.other_cluster_id.is_some() {
         return OTHER_CLUSTER.to_owned();
     }
-    let Some(status) = &row.status else { return silent(row).to_owned() };
+    let Some(status) = &row.status else { return unreported_state(row).to_owned() };
     match &status.membership {
         _ if status.failed.is_some() => "no writes".to_owned(),
         _ if status.disk_full => "up, disk full".to_owned(),
@@ -275,8 +279,9 @@ fn state(row: &Row) -> String {
     }
 }
 
-/// Describes which node can't reach a node, at which URL, and why.
-fn unreached(row: &Row, asked: &str) -> Option<String> {
+/// Describes which node can't reach the node of this row, at which URL, and why; `None` if all
+/// nodes reach it.
+fn connection_problem(row: &Row, asked: &str) -> Option<String> {
     let Row { name, url, .. } = row;
     if row.not_asked {
         return None;
@@ -301,7 +306,7 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
     ))
 }
 
-/// Returns true if a node is up, and serves reads and writes.
+/// Returns true if a node is up and serves reads and writes.
 fn serves(row: &Row) -> bool {
     let serves = |status: &Status| {
         let is_out = matches!(status.membership, Membership::Fenced | Membership::Removed);
@@ -310,11 +315,11 @@ fn serves(row: &Row) -> bool {
     row.up && row.status.as_ref().is_none_or(serves)
 }
 
-/// Returns a line for each reason why a node can't do its part: it is unreachable, removed or
-/// waiting, or it refuses writes.
+/// Returns a line for each problem that keeps a node from its part in the cluster: it is
+/// unreachable, removed or waiting, or it refuses writes.
 pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
-    let mut problems: Vec<String> = unreached(row, asked).into_iter().collect();
+    let mut problems: Vec<String> = connection_problem(row, asked).into_iter().collect();
     if let Some(status) = &row.status {
         if status.membership == Membership::Removed {
             let others = if name == asked {
@@ -345,15 +350,15 @@ pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     problems
 }
 
-/// Returns a line for each node of the council that has lost its vote; or, if no majority of the
-/// council has a vote, a single line with the remedy.
+/// Returns a line for each node of the council that has lost its vote. If no majority of the
+/// council has a vote, returns a single line with the remedy.
 pub(super) fn lost_votes(cluster: &Cluster, flags: &str) -> Vec<String> {
     let lacks = |status: &Status| status.lacks_vote && !is_new(status);
     let lost = cluster.nodes.iter().filter(|row| row.status.as_ref().is_some_and(lacks));
     let lost: Vec<&str> = lost.map(|row| row.name.as_str()).collect();
     let of = cluster.council.len();
     if has_lost_majority(of, lost.len()) {
-        return vec![without_council(cluster, &lost, flags)];
+        return vec![recovery_advice(cluster, &lost, flags)];
     }
     let again = |name: &&str| {
         format!(
@@ -367,14 +372,14 @@ pub(super) fn lost_votes(cluster: &Cluster, flags: &str) -> Vec<String> {
 }
 
 /// Returns true if a council of `of` nodes, of which `lost` have lost their votes, can't decide any
-/// more, even with all its nodes up.
+/// more, even if all its nodes are up.
 pub(super) fn has_lost_majority(of: usize, lost: usize) -> bool {
     lost > 0 && of.saturating_sub(lost) < of / 2 + 1
 }
 
-/// Describes the remedy if no majority of the council has a vote: a recovery from the node that
-/// knows most. That is the node with the greatest epoch; among several, one with a vote.
-fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
+/// Describes the remedy if no majority of the council has a vote: a recovery from the node with the
+/// greatest epoch. Of several such nodes, a node with a vote is preferred.
+fn recovery_advice(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
     let known = cluster.nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?)));
     let best = known.max_by_key(|(row, status)| {
         let votes = cluster.council.contains(&row.name) && !status.lacks_vote;
@@ -382,7 +387,7 @@ fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
     });
     let best = best.map_or("one node", |(row, _)| &row.name);
     let (council, lost) = (cluster.council.join(", "), lost.join(","));
-    // With fewer than three nodes the council is one node, which the recovery has seated.
+    // A cluster with fewer than three nodes has a council of one node, which the recovery appoints.
     let then = match cluster.nodes.len() {
         0..3 => String::new(),
         _ => format!("; then kvorum cluster plan{flags}, and apply the plan"),
@@ -396,12 +401,13 @@ fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
     )
 }
 
-/// Returns true if a node of a new cluster waits for the first start of the other listed nodes.
+/// Returns true if a node of a new cluster waits until the other listed nodes have started once.
 fn is_new(status: &Status) -> bool {
     status.cluster_id.is_none() && status.membership == Membership::Joining
 }
 
-/// Describes a clock that differs from most others, and the consequences.
+/// Describes a clock that differs from most others, and the consequences; `None` for any other
+/// clock.
 fn clock_differs(row: &Row) -> Option<String> {
     let (name, skew) = (&row.name, row.clock_skew_us?);
     if row.clock_differs != Some(ClockDiffers::FromMost) {
@@ -419,14 +425,15 @@ fn clock_differs(row: &Row) -> Option<String> {
     ))
 }
 
-/// Returns a line for each clock that differs from most others, and one line for all clocks that
-/// differ without a majority.
+/// Returns a line for each clock that differs from most others, and one line about all clocks of
+/// which no majority shows whether they are wrong.
 pub(super) fn clock_problems(rows: &[Row]) -> impl Iterator<Item = String> {
-    rows.iter().filter_map(clock_differs).chain(clocks_differ(rows))
+    rows.iter().filter_map(clock_differs).chain(unclear_clocks_text(rows))
 }
 
-/// Describes clocks that differ without a majority that shows which of them is wrong.
-fn clocks_differ(rows: &[Row]) -> Option<String> {
+/// Describes clocks that differ from each other, if no majority shows which of them is wrong;
+/// `None` if there are no such clocks.
+fn unclear_clocks_text(rows: &[Row]) -> Option<String> {
     let unclear = |row: &&Row| row.clock_differs == Some(ClockDiffers::FromSome);
     let differ: Vec<&Row> = rows.iter().filter(unclear).collect();
     let skew = differ.iter().filter_map(|row| row.clock_skew_us).max_by_key(|us| us.abs())?;
@@ -441,12 +448,13 @@ fn clocks_differ(rows: &[Row]) -> Option<String> {
     ))
 }
 
-/// Formats a clock skew without its sign.
+/// Formats the absolute value of a clock skew in seconds.
 fn seconds_of(skew_us: i64) -> String {
     format!("{:.1} s", skew_us.unsigned_abs() as f64 / 1e6)
 }
 
-/// Describes a node that issues no timestamps for a while, because its last timestamps are ahead.
+/// Describes a node that refuses writes for a while, because its last timestamps are ahead of most
+/// clocks.
 fn timestamps_ahead(name: &str, ahead_ms: u64) -> String {
     format!(
         "{name} refuses writes for another {}: its timestamps are ahead of most other nodes' \
@@ -500,8 +508,8 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
 }
 
 /// Describes why a node may have forgotten idempotency keys, and until when. A node that lost its
-/// disk recovers the keys from the other nodes as the last part of its rebuild: only keys that were
-/// not recovered by then stay unknown for a day.
+/// disk recovers the idempotency keys from the other nodes at the end of its rebuild. Keys that it
+/// does not recover then stay unknown for a day.
 fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> String {
     let ForgottenKeys { until_ms, reason } = forgotten;
     let is_rebuilt =
@@ -577,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_miss_is_said_below_the_table() {
+    fn missed_writes_are_reported_below_the_table() {
         let peer = |name: &str, partitions: u32| {
             json!({
                 "name": name, "url": "", "incarnation": "", "up": true, "rtt_us": 1,
@@ -609,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_clock_differs_is_said_below_the_table() {
+    fn a_differing_clock_is_reported_below_the_table() {
         let of = |name: &str, skew: i64, differs: ClockDiffers| Row {
             clock_skew_us: Some(skew),
             clock_differs: Some(differs),
@@ -653,7 +661,8 @@ mod tests {
         assert!(!serves(&with("member", Some("no write is taken"))));
     }
 
-    /// No disk was lost, and no keys are being repaired: one of the nodes has never run.
+    /// One of the nodes has never run, so the default values in the status report neither a lost
+    /// disk nor a repair.
     #[test]
     fn a_new_cluster_that_waits_for_a_node_says_just_that() {
         let status = status(json!({
@@ -669,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_have_forgotten_idempotency_keys_is_said_below_the_table() {
+    fn forgotten_idempotency_keys_are_reported_below_the_table() {
         let mut row = row("a");
         let status = row.status.as_mut().unwrap();
         let in_an_hour =
@@ -681,7 +690,7 @@ mod tests {
         let note = text.lines().last().unwrap();
         assert!(note.starts_with("a may not know of writes with an idempotency key, for another"));
         assert!(note.contains(": its disk is new, or its directory a copy, and"), "{note}");
-        // While the node is rebuilt, it will still recover the keys.
+        // A node that is being rebuilt has yet to recover the keys.
         row.status.as_mut().unwrap().membership = Membership::Rebuilding;
         let text = table(&cluster(vec![row]), None, "");
         let note = text.lines().last().unwrap();

@@ -1,4 +1,4 @@
-//! `kvorum token create`, `list`, `revoke`: manages tokens, which authorize requests to the nodes.
+//! `kvorum token create`, `list`, `revoke`: manages tokens, which authorize requests to nodes.
 
 use std::fmt::Write;
 use std::io;
@@ -14,7 +14,7 @@ use super::{CommandFailure, fail, is_closed, print, print_done};
 use crate::settings::units::{Size, Ttl};
 use crate::tokens::status::{TokenList, TokenMade, TokenStatus};
 
-/// Everything after `token`.
+/// Arguments of `kvorum token`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// The command to run.
@@ -158,7 +158,7 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("strings and numbers always serialize") + "\n"
 }
 
-/// Describes a token in one line.
+/// Describes a token in one line. `now_ms` is the node's time, in milliseconds since 1970.
 fn line(token: &TokenStatus, now_ms: u64) -> String {
     let time = |ms: u64| HumanDuration(std::time::Duration::from_millis(ms));
     let mut text = format!(

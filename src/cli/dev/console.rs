@@ -1,15 +1,15 @@
-//! Terminal output of all nodes: each line begins with its node's name.
+//! Terminal output of all nodes: each line begins with the name of its node.
 
 use std::io::{self, IsTerminal};
 
 use crate::operations::output::LineWriter;
 
-/// Colours of the nodes' names, in rotation. Red is left out: it marks errors.
-const COLOURS: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m"];
+/// Colors of the nodes' names, in rotation, without red, which marks errors.
+const COLORS: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m"];
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The output to stdout. A blocked terminal holds up neither the nodes nor their stop.
+/// The output to stdout. A blocked terminal delays neither the nodes nor their stop.
 #[derive(Debug)]
 pub(super) struct Console {
     coloured: bool,
@@ -18,7 +18,7 @@ pub(super) struct Console {
 }
 
 impl Console {
-    /// Opens the output for names of at most `width` columns. Names are coloured on a terminal,
+    /// Opens the output for names of at most `width` columns. On a terminal, names have colors,
     /// unless `NO_COLOR` is set.
     pub(super) fn new(width: usize) -> io::Result<Self> {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -32,7 +32,7 @@ impl Console {
     pub(super) fn logged(&self, number: u16, name: &str, line: &str) {
         let width = self.width;
         self.print(&match self.coloured {
-            true => format!("{}{name:width$} |{PLAIN} {line}\n", colour(number)),
+            true => format!("{}{name:width$} |{PLAIN} {line}\n", color(number)),
             false => format!("{name:width$} | {line}\n"),
         });
     }
@@ -42,8 +42,8 @@ impl Console {
         let width = self.width;
         self.print(&match self.coloured {
             true => {
-                let colour = colour(number);
-                format!("{colour}{name:width$} ={PLAIN} {BOLD}{state}{PLAIN}\n")
+                let color = color(number);
+                format!("{color}{name:width$} ={PLAIN} {BOLD}{state}{PLAIN}\n")
             }
             false => format!("{name:width$} = {state}\n"),
         });
@@ -60,7 +60,7 @@ impl Console {
     }
 }
 
-/// Returns the colour of a node; numbers begin at 1.
-fn colour(number: u16) -> &'static str {
-    COLOURS[usize::from(number) % COLOURS.len()]
+/// Returns the color of a node; numbers begin at 1.
+fn color(number: u16) -> &'static str {
+    COLORS[usize::from(number) % COLORS.len()]
 }

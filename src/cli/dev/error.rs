@@ -1,4 +1,4 @@
-//! Errors that prevent the start of a `kvorum dev`, or end it. Each error is one line.
+//! Errors that prevent the start of `kvorum dev`, or end it. The text of each error is one line.
 
 use std::io;
 use std::net::SocketAddr;

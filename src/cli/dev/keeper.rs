@@ -1,5 +1,5 @@
 //! Supervision of one node's process: starts the process, prints its log, reports changes of its
-//! state, restarts it after it was killed, and stops it at the end.
+//! state, restarts it after it was killed, and stops it when `kvorum dev` ends.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -26,17 +26,17 @@ use crate::transport;
 /// Pause before a killed node is restarted: long enough to watch the other nodes without it.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
 
-/// Time limit of a node's stop. The node itself takes up to ten seconds for requests in flight, and
-/// the time of a sync.
+/// Timeout of a node's stop. The node itself takes up to ten seconds for requests in flight, and
+/// then the time of a sync.
 const STOPPING: Duration = Duration::from_secs(30);
 
-/// Interval of health probes, and the time limit of each.
+/// Interval of health probes, and the timeout of each probe.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Beginning of the body of `/readyz` if the node was removed from the cluster.
 const REMOVED: &[u8] = b"\r\n\r\nremoved: ";
 
-/// Longest log line passed on whole, in bytes.
+/// Limit on the bytes of a log line: longer lines are split.
 const LINE: u64 = 64 << 10;
 
 /// Reason why a node's supervision ended.
@@ -44,8 +44,8 @@ const LINE: u64 = 64 << 10;
 pub(super) enum SupervisionEnd {
     /// The node was told to stop.
     Stopped,
-    /// The node can't be started, or its process ends before it serves: another start would not
-    /// help.
+    /// The node can't be started, or its process exits before the node serves. A restart would fail
+    /// in the same way.
     GaveUp,
     /// The cluster has removed the node, so the node serves no more requests.
     Removed,
@@ -63,7 +63,8 @@ pub(super) struct Keeper {
     pub(super) console: Rc<Console>,
     /// Becomes true when the node is to stop.
     pub(super) stopping: watch::Receiver<bool>,
-    /// Reports that the node serves, and by which process.
+    /// Reports the node's number and the process ID, whenever a process of the node begins to
+    /// serve.
     pub(super) serves: mpsc::Sender<(u16, u32)>,
 }
 
@@ -78,8 +79,8 @@ enum ProcessEnd {
 }
 
 impl Keeper {
-    /// Supervises until the node is told to stop, can't be started, or was removed from the
-    /// cluster.
+    /// Supervises the node until it is told to stop, can't be started, or was removed from the
+    /// cluster. Returns the node's number and the reason.
     pub(super) async fn run(mut self) -> (u16, SupervisionEnd) {
         let ended = self.keep().await;
         (self.number, ended)
@@ -153,13 +154,14 @@ impl Keeper {
         if let Some(secret) = plan.secret() {
             command.env(CLUSTER.variable, secret);
         }
-        // In a process group of its own the node gets no SIGINT from the terminal: this process
-        // handles ctrl-C and stops the nodes. `kill_on_drop` kills the node if this task is
-        // dropped.
+        // The terminal sends SIGINT to its foreground process group. The node has a process group
+        // of its own, so that only `kvorum dev` handles ctrl-C and stops the nodes. `kill_on_drop`
+        // kills the node if this task is dropped.
         command.process_group(0).kill_on_drop(true).spawn()
     }
 
-    /// Supervises one run of the process; returns whether it ever served, and how it ended.
+    /// Supervises one run of the process. Returns true if the process ever served, and how the run
+    /// ended.
     async fn supervise_process(
         &mut self,
         child: &mut Child,
@@ -185,7 +187,7 @@ impl Keeper {
         } else {
             let url = self.plan.borrow().url(self.number);
             self.say(&format!("up: pid {pid}, {url}"));
-            // The receiver is gone when all nodes are being stopped.
+            // The receiver is dropped while all nodes are being stopped.
             let _ = self.serves.send((self.number, pid)).await;
             tokio::select! {
                 status = child.wait() => status.map(ProcessEnd::Exited),
@@ -199,17 +201,17 @@ impl Keeper {
         (served, end)
     }
 
-    /// Reports when the node stops answering, and when it answers again. Returns when the cluster
+    /// Prints when the node stops answering, and when it answers again. Returns after the cluster
     /// has removed the node.
     async fn watch_health(&self) {
         let mut was = Health::Ready;
-        let mut silent = false;
+        let mut unreported_state = false;
         loop {
             sleep(PROBE).await;
             let asked = timeout(PROBE, ready(self.address(), self.has_tls())).await;
             let now = asked.unwrap_or(Ok(Health::Silent)).unwrap_or(Health::Silent);
-            // A single missed probe may be due to a busy machine.
-            let twice = std::mem::replace(&mut silent, now == Health::Silent);
+            // A single probe may fail because the machine is busy.
+            let twice = std::mem::replace(&mut unreported_state, now == Health::Silent);
             if now == was || now == Health::Silent && !twice {
                 continue;
             }
@@ -235,7 +237,7 @@ enum Health {
 
 async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
     let stream = TcpStream::connect(address).await?;
-    // The certificate need not be checked: the port is the child's.
+    // The certificate need not be checked, because only the child process listens on the port.
     let mut stream = match tls {
         true => transport::connect(stream, &address.ip().to_string()).await?,
         false => stream.into(),
@@ -255,14 +257,14 @@ async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
 
 /// Waits until the node is told to stop.
 async fn await_stop(stopping: &mut watch::Receiver<bool>) {
-    // The sender is dropped only after it has sent.
+    // The sender is dropped only after it has sent `true`.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// Sends SIGTERM, then SIGKILL if the process does not end in time.
+/// Sends SIGTERM, and SIGKILL if the process does not exit within [`STOPPING`].
 async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ProcessEnd> {
     if let Some(pid) = Pid::from_raw(pid as i32) {
-        // The process may just have ended by itself.
+        // Sending fails if the process has just exited by itself.
         let _ = kill_process(pid, Signal::TERM);
     }
     if timeout(STOPPING, child.wait()).await.is_err() {
@@ -271,7 +273,8 @@ async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ProcessEnd> {
     Ok(ProcessEnd::Stopped)
 }
 
-/// Waits until the node prints that it listens; `asks` is called if it prints that it asks to join.
+/// Waits until the node prints that it listens. Calls `asks` whenever the node prints that it asks
+/// to join.
 async fn await_greeting(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
@@ -287,8 +290,8 @@ async fn await_greeting(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl 
     pending().await
 }
 
-/// Discards the node's further output to stdout, which is for users who run a node directly: a full
-/// pipe must not block the node. Never ends.
+/// Discards the node's further output to stdout, so that a full pipe does not block the node. Never
+/// returns.
 async fn discard_output(out: &mut Option<impl AsyncRead + Unpin>) {
     if let Some(out) = out {
         let _ = tokio::io::copy(out, &mut tokio::io::sink()).await;
@@ -296,7 +299,7 @@ async fn discard_output(out: &mut Option<impl AsyncRead + Unpin>) {
     pending().await
 }
 
-/// Passes on the output line by line.
+/// Calls `line` with each line of the output.
 async fn forward_lines(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
     let Some(from) = from else { return };
     let mut from = BufReader::new(from);

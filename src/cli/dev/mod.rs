@@ -1,11 +1,12 @@
-//! `kvorum dev`: a cluster of real processes on this machine, for trials and failure experiments.
+//! `kvorum dev`: runs a cluster of real processes on this machine, for trials and failure
+//! experiments.
 //!
 //! ```text
 //!  kvorum dev ─┬─▶ kvorum serve (node-1, :8080) ─▶ its log ─┐
 //!              ├─▶ kvorum serve (node-2, :8081) ─▶ its log ─┼─▶ one terminal
 //!              └─▶ kvorum serve (node-3, :8082) ─▶ its log ─┘
 //!                       ▲     │ killed by hand
-//!                       └─────┘ restarted after a moment
+//!                       └─────┘ restarted after a pause
 //!
 //!  kvorum dev add, kvorum dev remove ─▶ a socket in the data directory ─▶ kvorum dev
 //! ```
@@ -40,13 +41,13 @@ use keeper::{Keeper, SupervisionEnd};
 use plan::{DevPlan, Token};
 use socket::{DevAnswer, DevNode, DevRequest, DevSocket};
 
-/// Limit on requests queued at the socket; further clients wait.
+/// Limit on requests queued at the socket; further clients wait until the queue has room.
 const REQUESTS: usize = 4;
 
-/// Runs the nodes until a signal stops them. Fails if an initial node can't start, or if no node is
-/// left.
+/// Runs the nodes until a signal stops them. Fails if one of the first nodes can't start, or if no
+/// node is left.
 pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
-    store::keep_private();
+    store::restrict_umask();
     socket::refuse_second_instance(&args.data)?;
     let (plan, note) = DevPlan::new(args)?;
     let nodes = plan.numbers().into_iter().map(|n| (plan::name(n), plan.data_of(n)));
@@ -121,7 +122,7 @@ struct SupervisedNode {
     stop: watch::Sender<bool>,
     /// The node's process, once it serves.
     pid: Option<u32>,
-    /// Clients that wait until the node has stopped.
+    /// Clients that wait for the answer that the node has stopped.
     waiting: Vec<oneshot::Sender<DevAnswer>>,
 }
 
@@ -186,13 +187,14 @@ impl Nodes {
         if ended == SupervisionEnd::GaveUp && is_member && !self.is_complete {
             return Err(DevError::GaveUp(plan::name(number)));
         }
-        // A member whose keeper gave up is tried again at the next start.
+        // A member whose supervision gave up stays in the plan, so that the next start tries it
+        // again.
         if ended != SupervisionEnd::GaveUp || !is_member {
             self.plan.borrow_mut().remove(number);
             self.save();
         }
         for waiting in kept.waiting {
-            // A client that has disconnected needs no answer.
+            // If the client has disconnected, nobody needs the answer.
             let data = absolute_path(&self.plan.borrow().data_of(number));
             let _ = waiting.send(DevAnswer::Stopped { data });
         }
@@ -209,7 +211,7 @@ impl Nodes {
                 let number = numbers.into_iter().find(|number| plan::name(*number) == name);
                 match number.and_then(|number| self.kept.get_mut(&number)) {
                     Some(kept) => {
-                        // The keeper may just have ended; the main loop handles that next.
+                        // The supervision may just have ended; the main loop handles its end next.
                         let _ = kept.stop.send(true);
                         kept.waiting.push(answer);
                         return;
@@ -286,7 +288,7 @@ impl Nodes {
     /// Stops all nodes.
     async fn stop(mut self) {
         for kept in self.kept.values() {
-            // Keepers that gave up no longer listen.
+            // The supervision that gave up no longer has a receiver.
             let _ = kept.stop.send(true);
         }
         while self.keepers.join_next().await.is_some() {}
@@ -301,7 +303,7 @@ impl Nodes {
             "\nkvorum: {count} node(s) running, data in {} (kept):\n\n",
             self.data.display()
         );
-        // The user's other terminal may be in another directory.
+        // The user's other terminal may have another working directory.
         let absolute = |path: &Path| word(&absolute_path(path));
         let data = absolute(&self.data);
         let pid = |number: u16| self.pid(number).unwrap_or_default();
@@ -324,7 +326,7 @@ impl Nodes {
                     let header = format!(" -H \"Authorization: Bearer $(cat {file})\"");
                     (header, format!(" --token-file {file}"))
                 }
-                // The user's other terminal has the variable too.
+                // The user's other terminal is expected to have the variable too.
                 Token::Variable => {
                     let header = format!(" -H \"Authorization: Bearer ${}\"", ADMIN.variable);
                     (header, String::new())
@@ -357,8 +359,7 @@ impl Nodes {
     }
 }
 
-/// Returns a path that means the same file in any directory: the command that prints it runs
-/// elsewhere.
+/// Returns the absolute path of a file, for a command that the user runs in another directory.
 fn absolute_path(path: &Path) -> PathBuf {
     absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,5 +1,5 @@
-//! Detection of nodes that an earlier `kvorum dev` left running: a `kvorum dev` that is killed by
-//! SIGKILL can't stop its nodes.
+//! Detection of nodes that an earlier `kvorum dev` left running. After SIGKILL, `kvorum dev` can't
+//! stop its nodes.
 //!
 //! ```text
 //!  DIR/node-N/LOCK is locked ─▶ the process in /proc with that file open ─▶ its pid
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// The file that a node holds locked in its data directory.
+/// Name of the file that a running node locks in its data directory.
 const LOCK: &str = "LOCK";
 
-/// A node that still runs.
+/// A node of an earlier `kvorum dev` that still runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OrphanedNode {
     pub(super) name: String,
-    /// The node's process, if it is visible to this one.
+    /// The ID of the node's process; `None` if its open files are not visible to this process.
     pub(super) pid: Option<u32>,
 }
 
@@ -30,12 +30,13 @@ pub(super) fn still_running(nodes: impl Iterator<Item = (String, PathBuf)>) -> V
 }
 
 fn is_locked(lock: &Path) -> bool {
-    // A node reports a lock file that can't be opened when it starts.
+    // A lock file that can't be opened is reported by the node itself when it starts.
     let Ok(file) = File::options().write(true).open(lock) else { return false };
     flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
-/// Returns the process that has a file open, among those whose files are visible to this one.
+/// Returns the process that has a file open; `None` if no process whose open files are visible has
+/// it.
 fn holder(lock: &Path) -> Option<u32> {
     let lock = lock.canonicalize().ok()?;
     let has_it = |pid: &u32| {
@@ -57,7 +58,7 @@ pub(super) fn list_text(nodes: &[OrphanedNode]) -> String {
     nodes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the command that stops the nodes.
+/// Returns the command that stops the nodes, or a description if not all process IDs are known.
 pub(super) fn stop_command(nodes: &[OrphanedNode]) -> String {
     let pids: Option<Vec<String>> =
         nodes.iter().map(|node| node.pid.map(|pid| pid.to_string())).collect();

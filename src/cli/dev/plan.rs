@@ -1,5 +1,5 @@
 //! The nodes of a `kvorum dev` and their command lines, stored in a file beside the nodes' data
-//! directories, because nodes are added and removed while `kvorum dev` runs.
+//! directories. The file records nodes that were added or removed while `kvorum dev` ran.
 //!
 //! ```text
 //!  dev.json ─┐                              ┌─▶ the first nodes: --cluster
@@ -30,8 +30,8 @@ use crate::settings::units::Ttl;
 /// Default memory of a node, with which three nodes fit on a laptop.
 const MEMORY: &str = "256MiB";
 
-/// Variables of `kvorum serve` that are hidden from the nodes: they would contradict this plan's
-/// choices for each node, and the commands that `kvorum dev` prints.
+/// Variables of `kvorum serve` that are hidden from the nodes: they would contradict the settings
+/// that this plan chooses for each node, and the commands that `kvorum dev` prints.
 pub(super) const IGNORED: &[&str] = &[
     "KVORUM_CONFIG",
     "KVORUM_LISTEN",
@@ -59,7 +59,7 @@ pub(super) const MAX_NODES: usize = 16;
 /// The kernel's random device.
 pub(super) const RANDOM: &str = "/dev/urandom";
 
-/// Directory of the certificates in the data directory, and how long they are valid.
+/// Subdirectory of the data directory with the certificates.
 pub(crate) const CERTS: &str = "certs";
 const CA_LIFE: Ttl = Ttl::days(3650);
 const CERT_LIFE: Ttl = Ttl::days(365);
@@ -67,16 +67,16 @@ const CERT_LIFE: Ttl = Ttl::days(365);
 /// Name of the plan's file in the data directory.
 const FILE: &str = "dev.json";
 
-/// Name of the file with a generated token, if nodes require one and none is given.
+/// Name of the file with a generated token, used if nodes require a token and none is given.
 const TOKEN: &str = "admin-token";
 
-/// The nodes of a `kvorum dev` and their command lines; see the module.
+/// The nodes of a `kvorum dev` and their command lines.
 #[derive(Debug)]
 pub(super) struct DevPlan {
     data: PathBuf,
-    /// Flags of every node.
+    /// Flags of `kvorum serve` that all nodes have in common.
     serve: Vec<OsString>,
-    /// Secret that the nodes share; `None` = the flags give one.
+    /// Secret that the nodes share; `None` if the settings or the environment give a secret.
     secret: Option<String>,
     /// Tokens that requests need.
     tokens: Tokens,
@@ -98,7 +98,7 @@ pub(super) enum Token {
 /// The tokens that requests need.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    /// Token for all requests: the nodes were started with `--require-auth`.
+    /// Token for all requests; [`Token::None`] without `--require-auth`.
     pub(super) any: Token,
     /// Token for admin requests.
     pub(super) admin: Token,
@@ -109,19 +109,19 @@ pub(super) struct Tokens {
 struct PlanFile {
     /// Port of the first node; the other nodes have the following ports, by their numbers.
     port: u16,
-    /// The cluster's initial nodes.
+    /// Numbers of the cluster's initial nodes.
     first: BTreeSet<u16>,
-    /// True if the members have changed, and all nodes are known to use the new layout: the list of
-    /// the initial nodes, needed to start a node that knows no other layout, is then obsolete.
+    /// True if the members have changed and all nodes are known to use the new layout. Until then,
+    /// nodes start with the list of the initial nodes, because a node may know no other layout.
     changed: bool,
-    /// The nodes to run.
+    /// The nodes to run, by number.
     nodes: BTreeMap<u16, DevPlanNode>,
     /// True if the nodes serve TLS.
     #[serde(default)]
     tls: bool,
 }
 
-/// Stored state of a node.
+/// Stored settings and state of a node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct DevPlanNode {
     zone: Option<String>,
@@ -131,8 +131,8 @@ pub(super) struct DevPlanNode {
 }
 
 impl DevPlan {
-    /// Builds the plan from the flags and the directory. The text tells the user which flags have
-    /// no effect.
+    /// Builds the plan from the flags and the data directory. The returned text tells the user
+    /// which flags and variables have no effect.
     pub(super) fn new(args: &DevArgs) -> Result<(Self, String), DevError> {
         let random = random_secret().map_err(DevError::Random)?;
         let (data, serve) = (args.data.clone(), args.serve.clone());
@@ -177,7 +177,7 @@ impl DevPlan {
         Ok((plan, note))
     }
 
-    /// Parses the users' flags of `kvorum serve`. These flags may replace this plan's own choices.
+    /// Parses the user's flags of `kvorum serve`, which may replace this plan's own choices.
     fn prepare_flags(&mut self, random: String) -> Result<(), DevError> {
         let Some(first) = self.numbers().first().copied() else { return Ok(()) };
         let words = [OsString::from("kvorum")].into_iter().chain(self.command_line(first));
@@ -197,7 +197,7 @@ impl DevPlan {
     }
 
     /// Determines the tokens. If all requests need a token and the settings name none, chooses a
-    /// file in the data directory for a generated one: without it no request could be made.
+    /// file in the data directory for a generated token.
     fn find_tokens(&mut self, settings: &Settings) {
         let is_needed = settings.require_auth.is_some_and(|required| required.0);
         let admin = match &settings.admin_token_file {
@@ -214,7 +214,8 @@ impl DevPlan {
         self.tokens = Tokens { any, admin };
     }
 
-    /// Creates the generated token's file, if it is needed and does not exist yet.
+    /// Generates a token and stores it in its file, if a generated token is needed and the file
+    /// does not exist.
     pub(super) fn make_token(&self) -> Result<(), DevError> {
         let file = self.data.join(TOKEN);
         if self.tokens.admin != Token::File(file.clone()) || file.exists() {
@@ -228,7 +229,7 @@ impl DevPlan {
         &self.tokens
     }
 
-    /// Reads the stored plan; `None` = no nodes yet.
+    /// Reads the stored plan; `None` if there are no nodes yet.
     fn load(&self) -> Result<Option<PlanFile>, DevError> {
         let file = self.data.join(FILE);
         match fs::read(&file) {
@@ -237,7 +238,8 @@ impl DevPlan {
                     .map_err(|source| DevError::Damaged { file, source })?;
                 Ok(Some(kept).filter(|kept| !kept.nodes.is_empty()))
             }
-            // A data directory of an earlier build has no such file.
+            // A data directory of an early build has no plan file: the highest numbered data
+            // directory of a node shows how many nodes there are.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let last =
                     (1..=MAX_NODES as u16).rev().find(|n| self.data_of(*n).join("STORE").exists());
@@ -295,14 +297,14 @@ impl DevPlan {
         self.kept.tls.then(|| self.data.join(CERTS))
     }
 
-    /// Creates the CA if there is none, and issues a certificate for a year.
+    /// Creates the CA if it does not exist, and issues a new certificate, valid for a year.
     pub(super) fn make_certs(&self) -> Result<(), CertError> {
         let Some(dir) = self.certs() else { return Ok(()) };
         if !dir.join("ca.pem").exists() {
             cert::make_ca(&dir, CA_LIFE)?;
         }
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        // A start that was interrupted may have left a pair that does not match.
+        // An interrupted start may have left a certificate and a key that do not match.
         for file in ["node.pem", "node.key"] {
             match fs::remove_file(dir.join(file)) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
@@ -315,12 +317,14 @@ impl DevPlan {
         Ok(())
     }
 
-    /// Returns the secret that the nodes share; `None` = the flags give one.
+    /// Returns the secret that the nodes share; `None` if the settings or the environment give a
+    /// secret.
     pub(super) fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
     }
 
-    /// Adds a node that joins: the next number with a free name and port.
+    /// Adds a node that will join; returns its number, the next one whose directory and port are
+    /// free.
     pub(super) fn add(
         &mut self,
         zone: Option<String>,
@@ -343,8 +347,8 @@ impl DevPlan {
         Ok(number)
     }
 
-    /// Records that a node serves and is therefore a member. Returns true if the node was not known
-    /// as a member before.
+    /// Records that a node serves and is therefore a member. Returns true if the node was not a
+    /// member before.
     pub(super) fn serves(&mut self, number: u16) -> bool {
         let Some(node) = self.kept.nodes.get_mut(&number) else { return false };
         !std::mem::replace(&mut node.is_member, true)
@@ -391,8 +395,8 @@ impl DevPlan {
         words
     }
 
-    /// Returns the list for `--cluster`: the initial nodes, as long as a node may know no other
-    /// layout; later the current members.
+    /// Returns the list for `--cluster`: the initial nodes, or the current members once all nodes
+    /// are known to use a changed layout.
     fn list(&self) -> String {
         let PlanFile { first, changed, nodes, .. } = &self.kept;
         let members = nodes.iter().filter(|(_, node)| node.is_member).map(|(number, _)| *number);
@@ -409,13 +413,13 @@ impl DevPlan {
 }
 
 impl PlanFile {
-    /// Returns true if nodes know each other's URLs from a layout, so that ports can no longer
-    /// change: a node that joins has no list with other ports.
+    /// Returns true if nodes learn each other's URLs from a layout. Ports can't change any more
+    /// then, because a node that joins has no list with other ports.
     fn is_fixed(&self) -> bool {
         self.changed || self.nodes.keys().any(|number| !self.first.contains(number))
     }
 
-    /// Returns a new cluster of `nodes` nodes.
+    /// Returns the plan of a new cluster with the nodes 1 to `nodes`.
     fn first(nodes: u16) -> Self {
         let first: BTreeSet<u16> = (1..=nodes).collect();
         let member = DevPlanNode { is_member: true, ..DevPlanNode::default() };
@@ -425,7 +429,7 @@ impl PlanFile {
 }
 
 impl DevPlanNode {
-    /// Returns true if the node meets the wanted zone and weight, as far as given.
+    /// Returns true if the node has the wanted zone and weight; `None` accepts any.
     pub(super) fn matches(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
         zone.is_none_or(|zone| self.zone.as_deref() == Some(zone))
             && weight.is_none_or(|weight| self.weight.unwrap_or(1) == weight)
@@ -437,7 +441,8 @@ pub(super) fn name(number: u16) -> String {
     format!("node-{number}")
 }
 
-/// Returns a secret for one run of the cluster, so that no other process can pass for a node.
+/// Returns a random secret or token of 128 bits in hexadecimal. As a cluster secret it keeps other
+/// processes from posing as nodes.
 fn random_secret() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open(RANDOM)?.read_exact(&mut bytes)?;

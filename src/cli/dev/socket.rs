@@ -1,6 +1,6 @@
 //! Control socket of a running `kvorum dev`, for `kvorum dev add` and `kvorum dev remove`: a Unix
-//! socket in its data directory, accessible only to the directory's owner. Each connection carries
-//! one request and one answer, each a line of JSON.
+//! socket in the data directory, accessible only to the directory's owner. Each connection carries
+//! one request and one answer, each in a line of JSON.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -26,16 +26,16 @@ const NAME: &str = "dev.sock";
 /// Longest path in the address of a Unix socket, in bytes.
 const MAX_PATH: usize = 107;
 
-/// Longest line, in bytes.
+/// Limit on the bytes of a request line.
 const LINE: u64 = 64 << 10;
 
-/// Time limit for a client to send its request.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for a client to send its request.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause after a connection could not be accepted.
+/// Pause after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Time limit of an answer. A node may take half of this time to stop.
+/// Timeout of an answer. A node may take half of this time to stop.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A request to a running `kvorum dev`.
@@ -43,7 +43,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub(crate) enum DevRequest {
     /// List the nodes.
     Nodes,
-    /// Have a node ask to join: the node that already asks, or else a new one.
+    /// Make a node ask to join: the node that already asks, or a new node if none asks.
     Add { zone: Option<String>, weight: Option<u32> },
     /// Stop running a node.
     Stop { name: String },
@@ -56,7 +56,8 @@ pub(crate) enum DevRequest {
 pub(crate) enum DevAnswer {
     /// The nodes, in order.
     Nodes(Vec<DevNode>),
-    /// The node that asks to join; `before` is true if it asked before this request.
+    /// The name of the node that asks to join; `before` is true if the node asked before this
+    /// request.
     Added { name: String, before: bool },
     /// The node is stopped; `data` is its directory, which is kept.
     Stopped { data: PathBuf },
@@ -73,7 +74,7 @@ pub(crate) struct DevNode {
     pub(crate) url: String,
     /// True if the node is a member of the cluster; otherwise it asks to join.
     pub(crate) is_member: bool,
-    /// True if its process serves.
+    /// True if the node's process serves.
     pub(crate) is_up: bool,
 }
 
@@ -86,8 +87,8 @@ pub(super) struct DevSocket {
     path: PathBuf,
 }
 
-/// Calls `open` with a path of the socket that fits a socket address, of which the kernel accepts
-/// at most 107 bytes. A longer path is replaced by a path through a descriptor of the directory.
+/// Calls `open` with a path of the socket. The kernel limits the path in a socket address to 107
+/// bytes, so a longer path is replaced by a path through a descriptor of the directory.
 fn at<T>(data: &Path, open: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = data.join(NAME);
     if path.as_os_str().len() <= MAX_PATH {
@@ -110,7 +111,7 @@ impl DevSocket {
     pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, DevError> {
         let path = data.join(NAME);
         let failed = |source| DevError::File { file: path.clone(), source };
-        // A socket without a listener is the remainder of a killed process.
+        // A socket without a listener was left by a killed process.
         refuse_second_instance(data)?;
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -135,13 +136,13 @@ impl Drop for DevSocket {
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // The process may be out of file descriptors, and have some again later.
+            // The process may be out of file descriptors; the pause gives it time to close some.
             sleep(PAUSE).await;
             continue;
         };
         let requests = requests.clone();
         spawn_local(async move {
-            // A client that has disconnected needs no answer.
+            // If the client has disconnected, nobody needs the answer.
             let _ = serve(stream, requests).await;
         });
     }
@@ -154,7 +155,7 @@ async fn serve(
     let (from, mut to) = stream.split();
     let mut line = Vec::new();
     let mut from = tokio::io::BufReader::new(from.take(LINE));
-    timeout(PATIENCE, from.read_until(b'\n', &mut line)).await??;
+    timeout(TIMEOUT, from.read_until(b'\n', &mut line)).await??;
     let answer = match serde_json::from_slice(&line) {
         Ok(wanted) => {
             let (answer, answered) = oneshot::channel();

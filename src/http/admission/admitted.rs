@@ -1,12 +1,12 @@
-//! The proof that a request was admitted.
+//! A type whose values prove that a request was admitted.
 
-/// The parsed parameters of an admitted request, the input of a handler. Only [`admission`](super)
-/// constructs one.
+/// The parsed parameters of an admitted request, the input of a handler. Only the module
+/// [`admission`](super) constructs this type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Admitted<T>(pub(super) T);
 
 impl<T> Admitted<T> {
-    /// Returns the parameters, for the handler.
+    /// Unwraps the parameters for the handler.
     pub(crate) fn into_params(self) -> T {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Admission: every request passes the same checks in the same order, and only an admitted one
+//! Admission: every request passes the same checks in the same order, and only an admitted request
 //! reaches a handler.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!            └────────────────┴──────────────┴────────┴────────┴────────┴─▶ Problem
 //! ```
 //!
-//! A request is parsed once, and an unparsable one is never admitted. A sender without a right
-//! learns nothing about how a request is parsed. Only this module can construct an [`Admitted`],
-//! and every handler requires one as an argument.
+//! A request is parsed once, after its sender is identified. So the errors of the parser tell
+//! nothing to senders without a right. Only this module can construct an [`Admitted`], and every
+//! handler requires an [`Admitted`] as an argument.
 
 pub(crate) mod admitted;
 
@@ -31,10 +31,10 @@ use crate::joining;
 use crate::quotas;
 use admitted::Admitted;
 
-/// Maximum number of members that a refusal names: a person asks one of them.
-const NAMED: usize = 3;
+/// Maximum number of members that a removed node's refusal names: a person needs only one.
+const MAX_NAMED: usize = 3;
 
-/// A request's head, and the facts that follow from path and method alone.
+/// A request's head, with its route, kind and page origin.
 pub(super) struct RequestHead<'a> {
     pub(super) head: &'a Parts,
     pub(super) route: Option<Route>,
@@ -45,13 +45,13 @@ pub(super) struct RequestHead<'a> {
 
 /// The outcome of admission.
 pub(super) struct Admission<'a> {
-    /// The right by which the request is handled, and so its sender's identity.
+    /// The right under which the request is handled, and which identifies the sender.
     pub(super) right: Principal,
-    /// True if the sender has the right to use the route: then an act of administration is audited.
+    /// True if the sender may use the route. Only then is an act of administration audited.
     pub(super) is_entitled: bool,
-    /// True if the connection stays open afterwards.
-    pub(super) stays: bool,
-    /// The admitted action; `None` for a CORS preflight, which the headers of the answer satisfy.
+    /// True if the connection is kept open after the answer.
+    pub(super) stays_open: bool,
+    /// The admitted action; `None` for a CORS preflight, whose answer consists of headers.
     pub(super) action: Result<Option<Admitted<RequestAction<'a>>>, Problem>,
 }
 
@@ -59,58 +59,60 @@ pub(super) struct Admission<'a> {
 pub(super) async fn admit<'a>(
     service: &Service,
     watch: &ConnectionState,
-    asked: &RequestHead<'a>,
+    request_head: &RequestHead<'a>,
 ) -> Admission<'a> {
     let mut right = Principal::Open;
-    let action = identify(service, watch, asked, &mut right);
+    let action = identify(service, watch, request_head, &mut right);
     let is_entitled = action.is_ok();
     let action = action.and_then(|conditional| match conditional {
         None => Ok(None),
-        Some(conditional) => parse(service, asked, conditional, &right).map(Some),
+        Some(conditional) => parse(service, request_head, conditional, &right).map(Some),
     });
     let action = match action {
         Ok(action) => action,
         Err(problem) => {
-            let (stays, action) = (!watch.is_reserve(), Err(not_begun(asked.kind, problem)));
-            return Admission { right, is_entitled, stays, action };
+            let (stays_open, action) =
+                (!watch.is_reserve(), Err(mark_undone(request_head.kind, problem)));
+            return Admission { right, is_entitled, stays_open, action };
         }
     };
     if watch.has_slot() {
-        let action = check_write_allowed(service, asked, action);
-        return Admission { right, is_entitled, stays: true, action };
+        let action = check_write_allowed(service, request_head, action);
+        return Admission { right, is_entitled, stays_open: true, action };
     }
-    let (stays, action) = match reserve::admit(service, watch, asked.route).await {
-        Ok(stays) => (stays, check_write_allowed(service, asked, action)),
+    let (stays_open, action) = match reserve::admit(service, watch, request_head.route).await {
+        Ok(stays_open) => (stays_open, check_write_allowed(service, request_head, action)),
         Err(problem) => (watch.is_stream() && !watch.is_reserve(), Err(problem)),
     };
-    Admission { right, is_entitled, stays, action }
+    Admission { right, is_entitled, stays_open, action }
 }
 
 /// Checks that the request was meant for this node, and identifies its sender. Returns true if the
-/// request has a condition; `None` for a CORS preflight, which needs no right.
+/// request has a condition or an idempotency key; `None` for a CORS preflight, which needs no
+/// right.
 fn identify(
     service: &Service,
     watch: &ConnectionState,
-    asked: &RequestHead<'_>,
+    request_head: &RequestHead<'_>,
     right: &mut Principal,
 ) -> Result<Option<bool>, Problem> {
-    let RequestHead { head, route, kind, page, begun } = *asked;
+    let RequestHead { head, route, kind, page, begun } = *request_head;
     let conditional = screen::admit(&service.names, watch, head, route, kind)?;
     if page.asks() {
         return Ok(None);
     }
-    *right = access::admit(service, watch, head, (route, page.is_elsewhere()), begun)?;
+    *right = access::admit(service, watch, head, (route, page.has_other_origin()), begun)?;
     Ok(Some(conditional))
 }
 
 /// Parses the request, and checks that the right covers its keys.
 fn parse<'a>(
     service: &Service,
-    asked: &RequestHead<'a>,
+    request_head: &RequestHead<'a>,
     conditional: bool,
     right: &Principal,
 ) -> Result<RequestAction<'a>, Problem> {
-    let RequestHead { head, route, kind, .. } = *asked;
+    let RequestHead { head, route, kind, .. } = *request_head;
     let limits =
         ParamLimits { replication: service.replication(), max_ttl: service.limits().max_ttl };
     let action = RequestAction::of(head, route, kind, conditional, limits)?;
@@ -123,19 +125,19 @@ fn parse<'a>(
 /// Checks that this node serves data, and that no quota refuses the write.
 fn check_write_allowed<'a>(
     service: &Service,
-    asked: &RequestHead<'_>,
+    request_head: &RequestHead<'_>,
     action: Option<RequestAction<'a>>,
 ) -> Result<Option<Admitted<RequestAction<'a>>>, Problem> {
     let Some(action) = action else { return Ok(None) };
-    check_serves(service, asked.kind)?;
-    if asked.route.is_some_and(Route::needs_member) && service.requests.is_removed() {
+    check_serves(service, request_head.kind)?;
+    if request_head.route.is_some_and(Route::needs_member) && service.requests.is_removed() {
         return Err(Problem::removed_from(service.requests.epoch(), &members(service)));
     }
-    quotas::routes::admit(service, action.stored_key(), &asked.head.headers)?;
+    quotas::routes::admit(service, action.stored_key(), &request_head.head.headers)?;
     Ok(Some(Admitted(action)))
 }
 
-/// Refuses requests for data if this node has no part in the cluster any more.
+/// Refuses data requests if this node is fenced or was removed from the cluster.
 fn check_serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
     if !kind.is_data_request() {
         return Ok(());
@@ -147,19 +149,18 @@ fn check_serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
     } else {
         return Ok(());
     };
-    Err(not_begun(kind, problem))
+    Err(mark_undone(kind, problem))
 }
 
-/// Returns up to [`NAMED`] members of the cluster that removed this node, with their URLs.
+/// Returns up to [`MAX_NAMED`] members of the cluster that removed this node, with their URLs.
 fn members(service: &Service) -> Vec<String> {
     let requests = &service.requests;
     let at = |id| format!("{} at {}", requests.name(id), requests.url(id));
-    requests.others().into_iter().take(NAMED).map(at).collect()
+    requests.others().into_iter().take(MAX_NAMED).map(at).collect()
 }
 
-/// Marks the refusal of a request without a handler: the sender of a write learns that nothing was
-/// done.
-fn not_begun(kind: RequestKind, problem: Problem) -> Problem {
+/// Marks the refusal of a write: no handler ran, so the answer states that nothing was done.
+fn mark_undone(kind: RequestKind, problem: Problem) -> Problem {
     if kind.is_write() { problem.undone() } else { problem }
 }
 
@@ -199,7 +200,7 @@ pub(super) async fn handle(
             let query = Admitted(head.uri.query().unwrap_or(""));
             let ask = RequestContext { service, watch, head, query, right };
             let answer = handler(ask).await?;
-            // A recording takes minutes: the token is checked once more at its end.
+            // A recording takes minutes, so the token is checked again at its end.
             if head.method == Method::GET {
                 right.check(service)?;
             }

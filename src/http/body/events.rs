@@ -1,4 +1,4 @@
-//! The event stream of the dashboard, as a response body: events that arrive through a channel.
+//! The event stream of the dashboard, as a response body. The events arrive through a channel.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,8 @@ pub(crate) struct Events {
     /// True once the node stops.
     stopping: Rc<Cell<bool>>,
     events: mpsc::Receiver<Bytes>,
-    /// Token by which the stream was requested; `None` = admitted without a token of the layout.
+    /// Token by which the stream was requested; `None` if the request needed no token of the
+    /// layout.
     token: Option<Rc<CachedToken>>,
     _held: MemoryReservation,
     _open: Open,
@@ -32,8 +33,8 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// Creates a stream of `events`, which ends once the token is no longer valid; `held` and
-    /// `open` are released at the end.
+    /// Creates a stream of `events`. The stream ends once the token is no longer valid. At its end
+    /// it releases `held` and `open`.
     pub(in crate::http) fn new(
         requests: Rc<Requests>,
         stopping: Rc<Cell<bool>>,

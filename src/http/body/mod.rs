@@ -14,29 +14,28 @@ use protocol::Record;
 pub(super) use events::Events;
 pub(super) use items::{Items, Page, RangeInterrupted};
 
-/// A chunk of a body. For an item of a range: the bytes before the value, then the value, which is
-/// not copied.
+/// A chunk of a body: encoded bytes, then content that is not copied, such as an item's value.
 pub(super) type Item = Chain<Bytes, Content>;
 
-/// Bytes to send, which may be a slice of other bytes: a value in the memory of its record.
+/// Bytes to send. A value is a slice of its record's bytes, so it is not copied.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     bytes: Bytes,
     /// Number of bytes at the end that are not sent.
-    behind: usize,
+    suffix_len: usize,
 }
 
 impl Content {
     /// Returns the value of a record.
     pub(super) fn of(record: Record) -> Self {
         let (mut bytes, value) = record.into_bytes();
-        let behind = bytes.len() - value.end;
+        let suffix_len = bytes.len() - value.end;
         bytes.advance(value.start);
-        Self { bytes, behind }
+        Self { bytes, suffix_len }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.bytes.len() - self.behind
+        self.bytes.len() - self.suffix_len
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -46,7 +45,7 @@ impl Content {
 
 impl From<Bytes> for Content {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, behind: 0 }
+        Self { bytes, suffix_len: 0 }
     }
 }
 

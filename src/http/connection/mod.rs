@@ -1,4 +1,4 @@
-//! One client's connection, and the watch over its progress.
+//! The state of one client's connection, and the time limits of its phases.
 //!
 //! ```text
 //!              first byte         head complete            answer ready
@@ -9,13 +9,13 @@
 //!    └─ too long ────────▶ reaped ◀── too slow ────┘                    Linger ──▶ closed
 //! ```
 //!
-//! The limits on the time in each phase are the `…_TICKS` below. hyper's own header timeout counts
-//! from the end of the last answer, so that hyper can't tell a slow head from an idle connection,
-//! and costs a timer for each request. Here the socket notes its progress in a few cells, and one
-//! sweep per loop and tick (see `event_loop`) compares the cells with the limits.
+//! The constants `…_TICKS` below limit the time in each phase. hyper's own header timeout counts
+//! from the end of the last answer, so hyper can't distinguish a slow head from an idle connection.
+//! That timeout also costs a timer for each request. Here the socket records its progress in a few
+//! cells, and one sweep per loop and tick (see `event_loop`) compares the cells with the limits.
 //!
-//! Over HTTP/2 a connection is busy while it has streams, and each stream has a watch of its own
-//! ([`streams`]).
+//! An HTTP/2 connection is busy while it has streams, and each stream has its own
+//! [`ConnectionState`] ([`streams`]).
 
 mod socket;
 pub(crate) mod streams;
@@ -34,64 +34,70 @@ use streams::{Parent, Streams};
 use crate::node::connection_slots::ConnectionSlot;
 use crate::tokens::lookup::CachedToken;
 
-/// Interval of the sweep over connections. Every limit below is kept within one tick.
+/// Interval of the sweep over connections. The sweep detects an exceeded limit at most one tick
+/// late.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// Time from a request's first byte (for the first request: from accept) to its complete head.
+/// Time limit from a request's first byte to its complete head. For the first request the time
+/// begins at the accept.
 const HEAD_TICKS: u32 = ticks(12);
 
-/// While a body is being received, each window of this length must bring [`BODY_WINDOW_BYTES`].
+/// Length of a window of an upload. Each window must bring [`BODY_WINDOW_BYTES`].
 const BODY_TICKS: u32 = ticks(10);
 
 /// Minimum number of bytes of an upload in each window of [`BODY_TICKS`].
 const BODY_WINDOW_BYTES: u32 = 64 * 1024;
 
-/// Minimum age at which an upload that holds body memory may be aborted, while others wait for
-/// such memory.
+/// Minimum age of an upload with reserved memory before the upload may be aborted in favor of
+/// requests that wait for such memory.
 const GRACE_TICKS: u32 = ticks(1);
 
-/// Bytes a tick (1 MiB/s) below which such an upload is aborted, the slowest first.
+/// Bytes per tick (1 MiB/s) below which an upload with reserved memory may be aborted. The slowest
+/// upload is aborted first.
 const FAIR_TICK_BYTES: u64 = 256 << 10;
 
-/// While others wait for the memory of answers, a client that acknowledges less than
-/// [`WRITE_WINDOW_BYTES`] of a long answer in this time is aborted.
+/// Time in which the client must acknowledge [`WRITE_WINDOW_BYTES`] of a long answer while other
+/// requests wait for the memory of answers. Otherwise the connection is aborted.
 const UNREAD_TICKS: u32 = ticks(4);
 
-/// While the kernel takes no more of an answer, the client must acknowledge [`WRITE_WINDOW_BYTES`]
-/// in each window of this length, or enough for the kernel to take more.
+/// Length of a window of a blocked answer. While the kernel accepts no output, the client must
+/// acknowledge [`WRITE_WINDOW_BYTES`] in each window, or enough for the kernel to accept more.
 const WRITE_TICKS: u32 = ticks(13);
 
-/// Minimum that a reader must take in [`WRITE_TICKS`], 5 KB/s. A window is small beside the
-/// kernel's buffer of up to 4 MiB, which takes no more before a third of it is free.
+/// Minimum number of bytes that a client must acknowledge in [`WRITE_TICKS`], 5 KB/s. The window is
+/// small compared with the kernel's buffer of up to 4 MiB, which accepts no output before a third
+/// of it is free.
 const WRITE_WINDOW_BYTES: u64 = 64 * 1024;
 
-/// Interval of checks of how much of a blocked answer has been acknowledged.
-const LOOK_TICKS: u32 = ticks(1);
+/// Interval at which a blocked answer's acknowledged bytes are queried.
+const QUERY_TICKS: u32 = ticks(1);
 
-/// Lifetime of a connection without a request: longer than the pools of common clients and proxies
-/// (60 s), so that the client closes first, and no request meets a connection that the node closes.
+/// Lifetime of a connection without a request: longer than in the pools of common clients and
+/// proxies (60 s). So the client closes first, and the node closes no connection on which a request
+/// is on its way.
 const IDLE_TICKS: u32 = ticks(120);
 
 /// Minimum idle time of a client that may be closed to admit another connection.
 const EVICTED_TICKS: u32 = ticks(1);
 
-/// Minimum age of a client that may be closed because it has not sent the first line of its
-/// request.
+/// Minimum age of a connection that may be closed because its client has not sent the first line of
+/// a request.
 const SILENT_TICKS: u32 = 2;
 
-/// Time that a connection in a reserve slot has for its request even while others wait: enough for
-/// the scheduler of a busy machine. The 64 reserve slots then admit 1,280 unknown connections a
-/// second.
+/// Time in which a connection in a reserve slot must send its request even if other connections
+/// wait for the slot: enough for the scheduler of a busy machine. The 64 reserve slots then admit
+/// 1,280 unknown connections a second.
 const RESERVE_GRACE: Duration = Duration::from_millis(50);
 
-/// Time for which a refused client may go on sending before its answer is cut off: its connection
-/// is closed, or its stream of HTTP/2 reset.
+/// Time for which a refused client may continue to send. Then its connection is closed, or its
+/// HTTP/2 stream is reset, and the client may lose the answer.
 const LINGER_TICKS: u32 = ticks(5);
 
-/// Time that a client has to close its HTTP/2 connection after GOAWAY: it has received all answers.
-const FAREWELL_TICKS: u32 = ticks(1);
+/// Time in which a client must close its HTTP/2 connection after GOAWAY. The client has all answers
+/// by then.
+const GOAWAY_TICKS: u32 = ticks(1);
 
-/// Bytes that a refused client may go on sending before its answer is cut off.
+/// Bytes that a refused client may still send before its connection is closed or its stream reset.
 const LINGER_BYTES: usize = 64 << 20;
 
 const fn ticks(seconds: u32) -> u32 {
@@ -101,7 +107,7 @@ const fn ticks(seconds: u32) -> u32 {
 /// The state of a connection or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Between requests; an answer may still be on its way out.
+    /// Between requests. The last answer may still be partly unsent.
     Idle,
     /// A part of a request's head has arrived.
     Head,
@@ -109,67 +115,71 @@ enum Phase {
     Busy,
     /// A request's body is being received.
     Body,
-    /// Closed for writing, or a stream that is answered; further input is discarded.
+    /// A connection that is closed for writing, or a stream that is answered. Further input is
+    /// discarded.
     Linger,
 }
 
-/// The observed state of a connection, known without asking the kernel. Shared by the socket, the
-/// requests on the connection and the sweep, all on one loop.
+/// The observed state of a connection or stream, readable without a system call. The socket, the
+/// requests on the connection and the sweep share it, all on one loop.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     phase: Cell<Phase>,
-    /// Tick at which the phase began, or last made progress.
+    /// Tick at which the phase began, or of its last progress.
     since: Cell<u32>,
-    /// Tick since which the kernel takes no more bytes, or at which the last window ended.
+    /// Tick at which the current window of a blocked answer began; `None` while the kernel accepts
+    /// output.
     write_blocked: Cell<Option<u32>>,
-    /// Bytes received; counted over HTTP/2 only.
+    /// Bytes received. Counted over HTTP/2 only.
     read: Cell<u64>,
-    /// Bytes that the kernel took.
+    /// Bytes that the kernel accepted.
     written: Cell<u64>,
-    /// Bytes that the client had acknowledged when the window began; `None` = not known yet.
+    /// Bytes that the client had acknowledged at the start of the window; `None` = not queried yet.
     acknowledged: Cell<Option<u64>>,
-    /// True if the socket is to check how much is acknowledged now.
-    look: Cell<bool>,
+    /// True if the socket must query the number of acknowledged bytes at its next write.
+    must_query: Cell<bool>,
     /// True if the next bytes belong to a request's first line.
-    line_open: Cell<bool>,
-    /// True if that line had a '#'.
+    is_in_first_line: Cell<bool>,
+    /// True if the request's first line had a '#'.
     fragment: Cell<bool>,
-    /// Bytes of the body that arrived in this window.
+    /// Bytes of the body that arrived in the current window.
     window: Cell<u32>,
-    /// Memory that the body holds, in bytes; since when, and the bytes received since then.
+    /// Memory reserved for the body, in bytes; the tick of the reservation; the bytes received
+    /// since.
     holds: Cell<usize>,
     holds_since: Cell<u32>,
-    brought: Cell<u64>,
+    body_bytes: Cell<u64>,
     is_upload_aborted: Cell<bool>,
-    /// True if the answer is a long one, which has memory of its own.
+    /// True if the answer is long, so it has its own memory reservation.
     is_answer_long: Cell<bool>,
-    /// True if the client may still be sending input that nobody will read.
+    /// True if the client may still be sending input that the node will not read.
     unread: Cell<bool>,
     is_given_up: Cell<bool>,
     broken: Cell<bool>,
-    /// True if the request under way is to be dropped once the client has closed its end.
-    heeded: Cell<bool>,
+    /// True if the request is to be dropped once the client has closed its end.
+    checks_for_leave: Cell<bool>,
     /// Time of the accept.
-    came: Instant,
-    /// True if more of an answer is still being produced.
+    accepted_at: Instant,
+    /// True if a part of an answer is still being produced.
     open: Cell<bool>,
-    /// True if the connection has a reserve slot: it came when all client slots were taken.
+    /// True if the connection has a reserve slot, because at its accept all client slots were
+    /// taken.
     is_in_reserve: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
-    /// True if GOAWAY was sent, or is about to be: the HTTP/2 connection ends.
+    /// True if GOAWAY was sent, or is about to be sent. The HTTP/2 connection then ends.
     leaving: Cell<bool>,
     /// State of the connection's streams; `None` over HTTP/1.
     streams: Cell<Option<Streams>>,
-    /// Connection of this stream; `None` if the watch is over a connection.
+    /// Connection of this stream; `None` if this is the state of a connection.
     parent: Option<Parent>,
     /// Transport security of the connection.
     pub(crate) security: Cell<Security>,
-    /// Address of the other end, as known at the accept.
+    /// Address of the client, as of the accept.
     pub(crate) client: Cell<Option<SocketAddr>>,
     /// The last token that the connection sent.
     pub(crate) token: RefCell<Option<Rc<CachedToken>>>,
-    /// The authority of the last request that was found to be this node's.
+    /// The authority of the last request that was addressed to this node.
     pub(super) authority: RefCell<Box<[u8]>>,
     /// Index in the loop's list of connections.
     pub(crate) index: Cell<usize>,
@@ -186,30 +196,33 @@ pub(crate) enum Security {
     Plain,
     /// Plaintext, on a port that speaks TLS: no request is served.
     Missing,
-    /// TLS. A client's certificate was checked if this node asks for one.
+    /// TLS. The client's certificate was checked if this node requires certificates.
     Tls,
-    /// TLS by the nodes' ALPN name, without a client certificate. Nodes' proofs cover the channel.
+    /// TLS with the nodes' ALPN name, without a client certificate. The proofs of nodes cover the
+    /// channel.
     Peer {
         /// The exporter secret, which only the two ends know.
         channel: Channel,
-        /// True if clients must show a certificate, which this connection did not.
+        /// True if clients must show a certificate, which this connection has not shown.
         lacks_certificate: bool,
     },
 }
 
 impl Security {
-    /// Returns the channel that nodes' proofs cover.
+    /// Returns the channel that the proofs of nodes cover; `None` if the connection is not
+    /// [`Self::Peer`].
     pub(crate) fn channel(self) -> Option<Channel> {
         if let Self::Peer { channel, .. } = self { Some(channel) } else { None }
     }
 
-    /// True if the other end should have shown a certificate, unless it is a node.
+    /// True if the client must show a certificate, but showed none, so the client must prove to be
+    /// a node.
     pub(crate) fn lacks_certificate(self) -> bool {
         matches!(self, Self::Peer { lacks_certificate: true, .. })
     }
 }
 
-/// A mark on a connection whose answer is not complete; dropping it removes the mark.
+/// Marks a connection as having an incomplete answer. The drop of this value removes the mark.
 pub(crate) struct Open(Rc<ConnectionState>);
 
 impl Drop for Open {
@@ -219,12 +232,12 @@ impl Drop for Open {
 }
 
 impl ConnectionState {
-    /// Creates the watch of a connection just accepted: a request is due.
+    /// Creates the state of a connection just accepted, from which a request is expected.
     pub(crate) fn new(now: Rc<Cell<u32>>, slot: ConnectionSlot) -> Rc<Self> {
-        Self::made(now, slot, None)
+        Self::with_parent(now, slot, None)
     }
 
-    fn made(now: Rc<Cell<u32>>, slot: ConnectionSlot, parent: Option<Parent>) -> Rc<Self> {
+    fn with_parent(now: Rc<Cell<u32>>, slot: ConnectionSlot, parent: Option<Parent>) -> Rc<Self> {
         Rc::new(Self {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
@@ -232,20 +245,20 @@ impl ConnectionState {
             read: Cell::new(0),
             written: Cell::new(0),
             acknowledged: Cell::new(None),
-            look: Cell::new(false),
-            line_open: Cell::new(true),
+            must_query: Cell::new(false),
+            is_in_first_line: Cell::new(true),
             fragment: Cell::new(false),
             window: Cell::new(0),
             holds: Cell::new(0),
             holds_since: Cell::new(0),
-            brought: Cell::new(0),
+            body_bytes: Cell::new(0),
             is_upload_aborted: Cell::new(false),
             is_answer_long: Cell::new(false),
             unread: Cell::new(true),
             is_given_up: Cell::new(false),
             broken: Cell::new(false),
-            heeded: Cell::new(false),
-            came: Instant::now(),
+            checks_for_leave: Cell::new(false),
+            accepted_at: Instant::now(),
             open: Cell::new(false),
             is_in_reserve: Cell::new(slot == ConnectionSlot::Reserve),
             left: Cell::new(false),
@@ -273,27 +286,27 @@ impl ConnectionState {
         self.connection().is_in_reserve.get()
     }
 
-    /// Marks the answer as incomplete for as long as the result lives: the connection only seems to
-    /// be idle.
+    /// Marks the answer as incomplete until the result is dropped. Meanwhile the connection does
+    /// not count as idle.
     pub(crate) fn open(self: &Rc<Self>) -> Open {
         self.open.set(true);
         Open(Rc::clone(self))
     }
 
-    /// Returns the ticks for which a client has been idle, if it may be closed to admit another
-    /// connection.
+    /// Returns the ticks for which the client has been idle; `None` if the connection must not be
+    /// closed to admit another connection.
     pub(crate) fn idle_ticks(&self) -> Option<u32> {
         let least = match self.phase.get() {
             Phase::Idle if !self.open.get() && self.write_blocked.get().is_none() => EVICTED_TICKS,
-            Phase::Head if self.line_open.get() => SILENT_TICKS,
+            Phase::Head if self.is_in_first_line.get() => SILENT_TICKS,
             _ => return None,
         };
         let lasted = self.now.get().wrapping_sub(self.since.get());
         (!self.is_in_reserve.get() && lasted >= least).then_some(lasted)
     }
 
-    /// Returns the time for which the request of a connection in a reserve slot has been due, if
-    /// the connection may be closed to admit another.
+    /// Returns the age of a connection in a reserve slot that has sent no request; `None` if the
+    /// connection must not be closed to admit another connection.
     pub(crate) fn request_overdue(&self) -> Option<Duration> {
         let owes = match self.phase.get() {
             Phase::Head => true,
@@ -303,7 +316,7 @@ impl ConnectionState {
         if !self.is_in_reserve.get() || !owes {
             return None;
         }
-        Some(self.came.elapsed()).filter(|owing| *owing >= RESERVE_GRACE)
+        Some(self.accepted_at.elapsed()).filter(|owing| *owing >= RESERVE_GRACE)
     }
 
     fn enter(&self, phase: Phase) {
@@ -311,24 +324,24 @@ impl ConnectionState {
         self.since.set(self.now.get());
     }
 
-    /// True if the request's first line had a '#'. hyper has cut the '#', and all that follows, off
-    /// the target: a part of the key, or of the required quorum. (A request that came in one piece
-    /// with the previous one is not checked.)
-    pub(crate) fn saw_fragment(&self) -> bool {
+    /// Returns true once if the request's first line had a '#'. hyper has cut the target at the
+    /// '#', so a part of the key or of the required quorum may be missing. (If a request arrives in
+    /// one piece with the previous request, it is not checked.)
+    pub(crate) fn take_fragment_flag(&self) -> bool {
         self.fragment.take()
     }
 
-    /// Notes that a request's head is complete.
-    pub(crate) fn request_begins(&self) {
+    /// Records that a request's head is complete.
+    pub(crate) fn begin_request(&self) {
         self.is_upload_aborted.set(false);
         self.phase.set(Phase::Busy);
     }
 
-    /// Notes that the request's body is awaited.
-    pub(crate) fn body_begins(&self) {
+    /// Records that the node waits for the request's body.
+    pub(crate) fn begin_body(&self) {
         self.begin_window();
         if let Some(parent) = &self.parent {
-            parent.waiting_begins();
+            parent.begin_wait();
         }
     }
 
@@ -337,48 +350,49 @@ impl ConnectionState {
         self.enter(Phase::Body);
     }
 
-    /// Notes that the request's body is complete, or no longer wanted.
-    pub(crate) fn body_ends(&self) {
+    /// Records that the request's body is complete, or not needed any more.
+    pub(crate) fn end_body(&self) {
         self.phase.set(Phase::Busy);
     }
 
-    /// Notes the memory that the body holds, in bytes; 0 = it was released.
+    /// Records the memory reserved for the body, in bytes; 0 = none.
     pub(crate) fn holds(&self, bytes: usize) {
         if self.holds.replace(bytes) == 0 {
             self.holds_since.set(self.now.get());
-            self.brought.set(0);
+            self.body_bytes.set(0);
         }
     }
 
-    /// True if the body was aborted in favor of waiting requests.
+    /// True if the upload was aborted in favor of waiting requests.
     pub(crate) fn is_upload_aborted(&self) -> bool {
         self.is_upload_aborted.get()
     }
 
-    /// Returns the bytes a tick of an upload that holds memory and is slow.
+    /// Returns the bytes per tick of an upload with reserved memory, if that rate is below
+    /// [`FAIR_TICK_BYTES`]; otherwise `None`.
     pub(crate) fn slow_pace(&self) -> Option<u64> {
         let lasted = self.now.get().wrapping_sub(self.holds_since.get());
         let receiving = self.phase.get() == Phase::Body && self.holds.get() > 0;
         if !receiving || lasted < GRACE_TICKS {
             return None;
         }
-        Some(self.brought.get() / u64::from(lasted)).filter(|pace| *pace < FAIR_TICK_BYTES)
+        Some(self.body_bytes.get() / u64::from(lasted)).filter(|pace| *pace < FAIR_TICK_BYTES)
     }
 
-    /// Aborts the upload in favor of waiting requests; returns the bytes of memory that are
-    /// released.
+    /// Aborts the upload in favor of waiting requests. Returns the bytes of memory that the abort
+    /// will release.
     pub(crate) fn abort_upload(&self) -> usize {
         self.is_upload_aborted.set(true);
         self.wake();
         self.holds.get()
     }
 
-    /// Notes whether the current answer is a long one.
+    /// Records whether the current answer is long.
     pub(crate) fn note_long_answer(&self, long: bool) {
         self.is_answer_long.set(long);
     }
 
-    /// True if a long answer holds memory, and its client does not read.
+    /// True if a long answer has reserved memory and its client does not read.
     pub(crate) fn is_unread(&self) -> bool {
         let now = self.now.get();
         let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
@@ -389,8 +403,8 @@ impl ConnectionState {
         self.is_answer_long.get() && is_unread && !self.is_given_up.get()
     }
 
-    /// Aborts the connection in the middle of its answer, in favor of waiting requests. Of HTTP/2,
-    /// only the stream is aborted, if that releases the memory.
+    /// Aborts the connection in the middle of its answer, in favor of waiting requests. Over HTTP/2
+    /// it aborts only the stream, if that suffices to release the memory.
     pub(crate) fn cut_off(&self) {
         match &self.parent {
             Some(parent) if parent.is_stuck() => parent.connection.cut_off(),
@@ -401,30 +415,30 @@ impl ConnectionState {
         }
     }
 
-    /// Notes that the answer is ready. `clean`: nothing of the request is left unread.
-    pub(crate) fn request_ends(&self, clean: bool) {
-        self.unread.set(!clean);
+    /// Records that the answer is ready. `is_fully_read` is true if the request is fully read.
+    pub(crate) fn end_request(&self, is_fully_read: bool) {
+        self.unread.set(!is_fully_read);
         self.enter(Phase::Idle);
     }
 
-    /// Sets whether each flush of the connection checks if the client has left.
-    pub(crate) fn set_leave_check(&self, heeded: bool) {
-        self.heeded.set(heeded);
+    /// Sets whether each flush of the connection checks if the client has closed its end.
+    pub(crate) fn set_leave_check(&self, checks_for_leave: bool) {
+        self.checks_for_leave.set(checks_for_leave);
     }
 
-    /// True if the client was seen to have closed its end. A half-closed connection can't be told
-    /// from one whose client is gone.
+    /// True if a check has found that the client closed its end. A half-closed connection counts
+    /// too, because it can't be distinguished from a closed connection.
     pub(crate) fn has_left(&self) -> bool {
         self.left.get()
     }
 
-    /// Notes that another protocol follows after this answer.
+    /// Records that another protocol follows this answer.
     pub(crate) fn upgrade(&self) {
         self.upgraded.set(true);
     }
 
-    /// Marks the answer as incomplete: the connection is reset, so that the client can't take the
-    /// part received for the whole.
+    /// Marks the answer as incomplete. The connection is then reset, so the client can't mistake
+    /// the received part for the whole answer.
     pub(crate) fn mark_incomplete(&self) {
         self.broken.set(true);
     }
@@ -437,19 +451,19 @@ impl ConnectionState {
         }
     }
 
-    /// Wakes the connection's task, which then checks this watch and the loop's state.
+    /// Wakes the connection's task, which then checks this state and the loop's state.
     pub(crate) fn wake(&self) {
         if let Some(task) = self.task.borrow().as_ref() {
             task.wake_by_ref();
         }
     }
 
-    /// True if the sweep gave the connection up.
+    /// True if the connection is given up: it ends as soon as its task runs.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.get()
     }
 
-    /// Checks the limits; returns true if the connection was given up just now.
+    /// Checks the limits. Returns true if this call gave the connection up.
     pub(crate) fn sweep(&self) -> bool {
         if let Some(parent) = &self.parent {
             self.end_overdue_linger(parent);
@@ -468,7 +482,7 @@ impl ConnectionState {
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
                 Phase::Body => self.end_window_if_due(lasted),
-                Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= FAREWELL_TICKS,
+                Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= GOAWAY_TICKS,
                 Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
                 Phase::Busy => false,
@@ -477,28 +491,28 @@ impl ConnectionState {
             self.give_up();
             return true;
         }
-        if blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
-            // The socket checks when it is polled for writing.
-            self.look.set(true);
+        if blocked.is_some_and(|blocked| blocked % QUERY_TICKS == 0) {
+            // The socket queries the kernel at its next write.
+            self.must_query.set(true);
             self.wake();
         }
         false
     }
 
-    /// Ends the connection as soon as its task runs. An incomplete answer is broken off.
+    /// Ends the connection at the next run of its task. An incomplete answer is broken off.
     pub(crate) fn give_up(&self) {
         if self.write_blocked.get().is_some() {
             self.mark_incomplete();
         }
         self.is_given_up.set(true);
         match &self.parent {
-            // No task runs any more that could reset the stream.
+            // The stream's task, which could reset the stream, has ended.
             Some(parent) if parent.is_over.get() => parent.connection.cut_off(),
             _ => self.wake(),
         }
     }
 
-    /// Ends the window and begins the next one, if `lasted` ticks are enough. Returns true if the
+    /// If the window is over after `lasted` ticks, begins the next window. Returns true if the
     /// window that ended was too slow.
     fn end_window_if_due(&self, lasted: u32) -> bool {
         if lasted < BODY_TICKS {
@@ -509,7 +523,7 @@ impl ConnectionState {
         slow
     }
 
-    fn saw_read(&self, bytes: &[u8]) {
+    fn record_read(&self, bytes: &[u8]) {
         if self.streams.get().is_some() {
             self.read.set(self.read.get() + bytes.len() as u64);
             return;
@@ -518,39 +532,39 @@ impl ConnectionState {
             Phase::Idle => {
                 self.unread.set(true);
                 self.enter(Phase::Head);
-                self.line_open.set(true);
+                self.is_in_first_line.set(true);
                 self.fragment.set(false);
                 self.look_for_fragment(bytes);
             }
             Phase::Head => self.look_for_fragment(bytes),
-            Phase::Body => self.saw_body(bytes.len()),
+            Phase::Body => self.record_body(bytes.len()),
             Phase::Busy | Phase::Linger => {}
         }
     }
 
-    fn saw_body(&self, bytes: usize) {
+    fn record_body(&self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.window.set(self.window.get().saturating_add(bytes));
-        self.brought.set(self.brought.get() + u64::from(bytes));
+        self.body_bytes.set(self.body_bytes.get() + u64::from(bytes));
     }
 
     fn look_for_fragment(&self, bytes: &[u8]) {
-        if !self.line_open.get() {
+        if !self.is_in_first_line.get() {
             return;
         }
         let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
         let line = &bytes[blank..];
         if let Some(place) = memchr2(b'#', b'\n', line) {
             self.fragment.set(line[place] == b'#');
-            self.line_open.set(false);
+            self.is_in_first_line.set(false);
         }
     }
 
-    fn saw_end(&self) {
+    fn record_end_of_input(&self) {
         self.unread.set(false);
     }
 
-    fn saw_write(&self, bytes: usize) {
+    fn record_write(&self, bytes: usize) {
         self.written.set(self.written.get() + bytes as u64);
         self.write_blocked.set(None);
         if self.phase.get() == Phase::Idle && self.streams.get().is_none() {
@@ -558,13 +572,14 @@ impl ConnectionState {
         }
     }
 
-    /// Notes that the kernel takes no more; `unacknowledged` asks it how many bytes it holds.
-    fn saw_full_socket(&self, unacknowledged: impl FnOnce() -> Option<u64>) {
+    /// Records that the kernel accepts no output. `unacknowledged` returns the number of bytes in
+    /// the kernel's buffer.
+    fn record_blocked_write(&self, unacknowledged: impl FnOnce() -> Option<u64>) {
         if self.write_blocked.get().is_none() {
             self.write_blocked.set(Some(self.now.get()));
             self.acknowledged.set(None);
         }
-        if !self.look.take() {
+        if !self.must_query.take() {
             return;
         }
         let Some(held) = unacknowledged() else { return };

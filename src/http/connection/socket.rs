@@ -1,4 +1,4 @@
-//! A client's socket, which reports reads and writes to the connection's watch.
+//! A client's socket, which records reads and writes in the connection's state.
 #![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::cell::RefCell;
@@ -18,14 +18,15 @@ use tokio::net::TcpStream;
 use super::{ConnectionState, LINGER_BYTES, Phase};
 use crate::transport::Stream;
 
-/// A client's socket. Its shutdown lets a refusal sent during an upload reach the client: a socket
-/// closed with bytes unread resets the connection, and the answer is lost with it.
+/// A client's socket. The close of a socket with unread bytes resets the connection, which loses
+/// the answer. So the shutdown first discards input, and a refusal sent during an upload reaches
+/// the client.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
     watch: Rc<ConnectionState>,
     scratch: ScratchBuffer,
-    thrown_away: Option<usize>,
+    discarded_bytes: Option<usize>,
     /// True once the socket was shut down.
     is_shut: bool,
 }
@@ -33,27 +34,27 @@ pub(crate) struct Socket {
 /// Buffer in which a loop's sockets assemble small answers, one at a time.
 pub(crate) type ScratchBuffer = Rc<RefCell<Vec<u8>>>;
 
-/// Maximum size of an answer that is copied into one piece: the kernel takes one small buffer
-/// faster than two, which is 3 % of a request.
+/// Maximum size of an answer that is copied into one buffer before its write. The kernel accepts
+/// one small buffer faster than two, which saves 3 % of a request.
 const ONE_PIECE: usize = 2048;
 
 impl Socket {
-    /// Puts `watch` over `stream`.
+    /// Creates a socket that records its progress in `watch`.
     pub(crate) fn new(stream: Stream, watch: Rc<ConnectionState>, scratch: ScratchBuffer) -> Self {
-        Self { stream, watch, scratch, thrown_away: None, is_shut: false }
+        Self { stream, watch, scratch, discarded_bytes: None, is_shut: false }
     }
 
-    fn poll_linger(&mut self, cx: &mut Context<'_>, mut thrown: usize) -> Poll<io::Result<()>> {
+    fn poll_linger(&mut self, cx: &mut Context<'_>, mut discarded: usize) -> Poll<io::Result<()>> {
         let mut scratch = [0; 16 * 1024];
         loop {
             let mut buf = ReadBuf::new(&mut scratch);
             match Pin::new(self.stream.socket_mut()).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() && thrown < LINGER_BYTES => {
-                    thrown += buf.filled().len();
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() && discarded < LINGER_BYTES => {
+                    discarded += buf.filled().len();
                 }
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => {
-                    self.thrown_away = Some(thrown);
+                    self.discarded_bytes = Some(discarded);
                     return Poll::Pending;
                 }
             }
@@ -62,18 +63,18 @@ impl Socket {
 }
 
 impl Socket {
-    /// Ends the HTTP session. If an answer was broken off, the connection is reset; if another
-    /// protocol follows, the stream is returned.
+    /// Ends the HTTP session. If an answer was broken off, the connection is reset. Returns the
+    /// stream if another protocol follows, otherwise `None`.
     pub(crate) fn end(self) -> Option<Stream> {
         if self.watch.broken.get() {
-            // If this fails, only the missing last chunk tells the client.
+            // If the reset fails, the client notices only that the last chunk is missing.
             let _ = SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
         }
         self.watch.upgraded.get().then_some(self.stream)
     }
 }
 
-/// True if the other end is closed and everything it sent was read.
+/// True if the client has closed its end and all its bytes were read.
 fn is_closed(stream: &TcpStream) -> bool {
     match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
         Ok(waiting) => waiting == 0,
@@ -81,10 +82,12 @@ fn is_closed(stream: &TcpStream) -> bool {
     }
 }
 
-/// Returns the number of bytes that the kernel holds until the other end acknowledges them.
+/// Returns the number of sent bytes that the client has not acknowledged; `None` if the query
+/// fails.
 fn unacknowledged(stream: &TcpStream) -> Option<u64> {
     // SAFETY: TIOCOUTQ writes one int and reads nothing. No crate here wraps it, and only the
-    // kernel knows the number: without it a reader of 100 KB/s looks like one that stopped.
+    // kernel has the number. Without it a client that reads 100 KB/s looks like a client that
+    // stopped.
     let held = unsafe { ioctl(stream, Getter::<{ libc::TIOCOUTQ as Opcode }, c_int>::new()) };
     held.ok().and_then(|held| u64::try_from(held).ok())
 }
@@ -99,8 +102,8 @@ impl AsyncRead for Socket {
         let result = Pin::new(&mut self.stream).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = result {
             match &buf.filled()[before..] {
-                [] => self.watch.saw_end(),
-                read => self.watch.saw_read(read),
+                [] => self.watch.record_end_of_input(),
+                read => self.watch.record_read(read),
             }
         }
         result
@@ -110,9 +113,11 @@ impl AsyncRead for Socket {
 impl Socket {
     fn note_write(&self, result: &Poll<io::Result<usize>>) {
         match result {
-            Poll::Ready(Ok(bytes)) => self.watch.saw_write(*bytes),
-            Poll::Ready(Err(_)) => self.watch.saw_end(),
-            Poll::Pending => self.watch.saw_full_socket(|| unacknowledged(self.stream.socket())),
+            Poll::Ready(Ok(bytes)) => self.watch.record_write(*bytes),
+            Poll::Ready(Err(_)) => self.watch.record_end_of_input(),
+            Poll::Pending => {
+                self.watch.record_blocked_write(|| unacknowledged(self.stream.socket()))
+            }
         }
     }
 }
@@ -152,14 +157,16 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.watch.heeded.get() && is_closed(self.stream.socket()) {
+        if self.watch.checks_for_leave.get() && is_closed(self.stream.socket()) {
             self.watch.left.set(true);
         }
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         match &flushed {
             Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(_)) => self.watch.saw_end(),
-            Poll::Pending => self.watch.saw_full_socket(|| unacknowledged(self.stream.socket())),
+            Poll::Ready(Err(_)) => self.watch.record_end_of_input(),
+            Poll::Pending => {
+                self.watch.record_blocked_write(|| unacknowledged(self.stream.socket()))
+            }
         }
         flushed
     }
@@ -172,21 +179,21 @@ impl AsyncWrite for Socket {
 }
 
 impl Socket {
-    /// Shuts the connection down, unless that was done, another protocol continues on it, or it is
-    /// reset. hyper leaves a connection open on which any request had an `Upgrade` header, also if
-    /// the upgrade was not granted. Without this shutdown, the refusal of a body that is still
-    /// being sent would be lost.
+    /// Shuts the connection down, unless it is shut down already, another protocol continues, or
+    /// the connection is reset. hyper leaves a connection open if any request had an `Upgrade`
+    /// header, even if the upgrade was not granted. Without this shutdown, the client would lose
+    /// the refusal of a body that it still sends.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_shut || self.watch.upgraded.get() || self.watch.broken.get() {
             return Poll::Ready(());
         }
-        // Fails harmlessly if the client is gone.
+        // The shutdown fails, without harm, if the client is gone.
         Pin::new(self).poll_shutdown(cx).map(drop)
     }
 
     fn poll_shut(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(thrown) = self.thrown_away {
-            return self.poll_linger(cx, thrown);
+        if let Some(discarded) = self.discarded_bytes {
+            return self.poll_linger(cx, discarded);
         }
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
         if matches!(shut, Poll::Ready(Ok(()))) && self.watch.unread.get() {

@@ -1,14 +1,15 @@
-//! Cursors, the values of `after=`: the position at which a range continues, opaque to clients.
+//! Cursors, the values of `after=`. A cursor is the position at which a range continues, opaque to
+//! clients.
 //!
 //! ```text
 //!  base64url( version │ hash of the range │ hash of all other fields │ first remaining key )
 //!  bytes:     1         4                   4                          the key's length
 //! ```
 //!
-//! A cursor names a position between keys, so that it stays valid when the last key of a page is
-//! deleted. The hashes detect mistakes: a cursor of another range, or one that was cut or changed.
-//! The hashes are not access control: whether a client may read the keys behind the cursor is
-//! decided for the whole range.
+//! A cursor is a position between keys, so it stays valid if the last key of a page is deleted. The
+//! hashes detect mistakes: a cursor of another range, or one that was cut or changed. The hashes
+//! are not access control. The right to read the keys after the cursor is checked for the whole
+//! range.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,7 +22,7 @@ const VERSION: u8 = 1;
 /// Bytes before the key.
 const HEAD_LEN: usize = 1 + 4 + 4;
 
-/// The reason why a text is not a cursor of a range.
+/// The reason why a text is not a cursor of the requested range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::http) enum CursorError {
     #[error(
@@ -46,7 +47,8 @@ pub(in crate::http) fn encode(range: &Bounds, next: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Decodes the position at which `range` continues.
+/// Decodes the position at which `range` continues. The cursor must be undamaged, and of this
+/// range.
 pub(in crate::http) fn decode(range: &Bounds, text: &[u8]) -> Result<Vec<u8>, CursorError> {
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| CursorError::Damaged)?;
     let Some((&[version, h0, h1, h2, h3, c0, c1, c2, c3], next)) =

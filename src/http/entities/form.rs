@@ -19,10 +19,11 @@ pub(in crate::http) enum Form {
 const LINES: &str = "application/x-ndjson";
 
 impl Form {
-    /// Returns the preferred form. [`Self::Lines`] and [`Self::Frames`] must be named, because
-    /// clients that accept anything have always got [`Self::Chunks`].
+    /// Returns the preferred form. A client gets [`Self::Lines`] or [`Self::Frames`] only if its
+    /// `Accept` names it. Clients that accept anything get [`Self::Chunks`].
     pub(in crate::http) fn of(headers: &HeaderMap) -> Self {
-        // Of equal weights the first counts, and a named form before one covered by a wildcard.
+        // Among equal weights the first form counts, and a named form precedes a form that a
+        // wildcard covers.
         let (mut best, mut form, mut chunks) = (0, Self::Chunks, (0, 0));
         for accept in headers.get_all(ACCEPT) {
             let Ok(accept) = accept.to_str() else { continue };
@@ -30,7 +31,8 @@ impl Form {
                 let named = match media.to_ascii_lowercase().as_str() {
                     LINES => Self::Lines,
                     frames::CONTENT_TYPE => Self::Frames,
-                    // The most specific range that covers octets determines their weight.
+                    // The most specific range that covers `application/octet-stream` determines its
+                    // weight.
                     "application/octet-stream" => {
                         chunks = chunks.max((3, quality));
                         continue;
@@ -62,7 +64,7 @@ impl Form {
     }
 }
 
-/// Parses a media range and its weight in thousandths; `None` = it is malformed.
+/// Parses a media range and its weight, 0 to 1000; `None` if the weight is malformed.
 fn entry(text: &str) -> Option<(&str, u16)> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next()?;
@@ -70,14 +72,15 @@ fn entry(text: &str) -> Option<(&str, u16)> {
     for part in parts {
         let Some((name, value)) = part.split_once('=') else { continue };
         if name.trim().eq_ignore_ascii_case("q") {
-            quality = thousandths(value.trim())?;
+            quality = parse_weight(value.trim())?;
         }
     }
     Some((media, quality))
 }
 
-/// Parses a weight from `0` to `1` with up to three decimals.
-fn thousandths(text: &str) -> Option<u16> {
+/// Parses a weight from `0` to `1` with up to three decimals into a number from 0 to 1000; `None`
+/// if it is malformed.
+fn parse_weight(text: &str) -> Option<u16> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = decimals.bytes().all(|byte| byte.is_ascii_digit());
     if !digits || decimals.len() > 3 || !matches!(whole, "0" | "1") {

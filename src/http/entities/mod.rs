@@ -1,5 +1,5 @@
-//! `/v0/entities`: streams a range, see [`super::body::Items`]. With `limit`, it sends a page,
-//! which is read before the head is sent, because the head has a link to the next page.
+//! `/v0/entities`: streams a range, see [`super::body::Items`]. With `limit` it sends one page. The
+//! page is read before the head is sent, because the head links to the next page.
 
 pub(super) mod cursor;
 pub(super) mod form;
@@ -22,7 +22,7 @@ use super::{Answer, Body, caching};
 use crate::http::Service;
 use crate::http::connection::ConnectionState;
 
-/// Headers of a range; the form depends on the request's `Accept`.
+/// Headers of a range. `Vary` names `Accept`, which determines the form.
 static HEADERS: [(HeaderName, HeaderValue); 3] = [
     (CACHE_CONTROL, caching::NO_STORE),
     (X_CONTENT_TYPE_OPTIONS, caching::NOSNIFF),
@@ -51,7 +51,7 @@ pub(super) async fn get(
     }
     let mut items = Box::new(Items::new(requests, watch, range, (form, params.values)));
     let deadline = service.limits().deadline;
-    let rare = match params.limit {
+    let extra_header = match params.limit {
         None => {
             begin(&mut items, quorum, deadline).await?;
             None
@@ -62,24 +62,32 @@ pub(super) async fn get(
         }
     };
     let (content_type, body) = (Some(form.content_type()), Body::Items(items));
-    Ok(Answer { content_type, headers: &HEADERS, rare, body, ..Answer::empty(StatusCode::OK) })
+    Ok(Answer {
+        content_type,
+        headers: &HEADERS,
+        extra_header,
+        body,
+        ..Answer::empty(StatusCode::OK)
+    })
 }
 
-/// Waits for the first item of a streamed range.
+/// Waits for the first item of a streamed range. At the deadline it suffices that enough nodes are
+/// reading.
 async fn begin(items: &mut Items, quorum: Quorum, deadline: Duration) -> Result<(), Problem> {
     let first = timeout(deadline, items.wait_for_first()).await;
     let range = items.range();
     match first {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(refusal(range, quorum)),
-        // A long run of tombstones precedes the first item, and enough nodes are reading.
+        // A long run of tombstones may precede the first item. Enough nodes are reading, so the
+        // answer can begin.
         Err(_) if range.is_served() => Ok(()),
         Err(_) => Err(deadline_problem(range, quorum)),
     }
 }
 
-/// Reads a page; returns the start of the next one, if there is one. At the deadline the page ends
-/// at its current position, so it may be empty and still have a next page.
+/// Reads a page. Returns the start of the next page; `None` if the range ends. At the deadline the
+/// page ends at its current position, so a page without items may have a next page.
 async fn read_page(
     items: &mut Items,
     start: &Bytes,
@@ -104,7 +112,8 @@ async fn read_page(
     Ok(next)
 }
 
-/// Makes a page end with the cursor of the next one; returns the header that links to that.
+/// Makes a page end with the cursor of the next page. Returns the header that links to the next
+/// page.
 fn link(params: &RangeParams, items: &mut Items, next: &[u8]) -> Box<(HeaderName, HeaderValue)> {
     let cursor = params.cursor(next);
     let link = HeaderValue::try_from(params.link(&cursor)).expect("a link is visible ASCII");
@@ -124,7 +133,7 @@ fn deadline_problem(range: &Range, quorum: Quorum) -> Problem {
     Problem::too_few_for_range(quorum)
 }
 
-/// Returns the reason why not even a first item can be read.
+/// Returns the reason why the first item can't be read.
 fn refusal(range: &Range, quorum: Quorum) -> Problem {
     if range.has_store_failed() {
         return Problem::storage("the range cannot be read; see the node's log").votes(quorum);

@@ -1,5 +1,5 @@
-//! Parsers of query strings. Strict: a parameter that is unknown, duplicate or malformed is an
-//! error that names it, because a typing error must not quietly become another request.
+//! Parsers of query strings. An unknown, duplicate or malformed parameter is an error that names
+//! the parameter. Otherwise a typing error could become another request.
 
 mod range;
 #[cfg(test)]
@@ -26,7 +26,7 @@ pub(crate) use range::MAX_LIMIT;
 pub(super) use range::RANGE;
 pub(super) use range::{Bounds, RangeParams, entities};
 
-/// The cluster's dimensions for quorums.
+/// The cluster's numbers from which quorums follow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replication {
     /// Number of the cluster's nodes.
@@ -43,13 +43,13 @@ pub(crate) struct ReadParams<'a> {
     pub(crate) asked: AskedQuorum,
 }
 
-/// Parameters of a plain write or deletion.
+/// Parameters of a plain write: a PUT or DELETE without a condition.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WriteParams<'a> {
     pub(crate) key: Cow<'a, [u8]>,
     pub(crate) quorum: Quorum,
     pub(crate) asked: AskedQuorum,
-    /// `from` if it was given, otherwise 0: the number of copies kept in the record.
+    /// `from` if the request has it, otherwise 0. The record stores this number of copies.
     pub(crate) copies: u8,
     /// True if the answer is to name the replicas that acknowledged the write.
     pub(crate) receipt: bool,
@@ -65,8 +65,7 @@ pub(crate) struct ConditionalParams<'a> {
     pub(crate) asked: AskedQuorum,
     /// True if the answer is to name the replicas that acknowledged the write.
     pub(crate) receipt: bool,
-    /// Time to live of the value; `None` = unlimited, or for an addition, the expiry of the
-    /// previous value.
+    /// Time to live of the value. `None` = unlimited; for an addition, the value keeps its expiry.
     pub(crate) ttl: Option<Ttl>,
 }
 
@@ -131,10 +130,10 @@ const MAX_REPLICAS: u32 = u8::MAX as u32;
 /// Default duration of a recording, in seconds.
 const DEFAULT_SECONDS: u32 = 20;
 
-/// The raw value of one parameter, if it was given.
+/// The raw value of one parameter; `None` if the query does not have it.
 pub(crate) type RawValue<'a> = Option<&'a str>;
 
-/// Returns the raw values of the named parameters.
+/// Returns the raw values of the named parameters. Other names and duplicates are errors.
 pub(crate) fn raw_values<'a, const N: usize>(
     query: &'a str,
     names: [&str; N],
@@ -155,7 +154,7 @@ pub(crate) fn raw_values<'a, const N: usize>(
                 text
             }
         };
-        // Names are short, for which a search byte by byte is the fastest.
+        // Names are short, so a search byte by byte is the fastest.
         let is_equals = |byte: &u8| *byte == b'=';
         let name_len = pair.as_bytes().iter().position(is_equals).unwrap_or(pair.len());
         let (name, value) = (&pair[..name_len], pair.get(name_len + 1..).unwrap_or(""));
@@ -184,17 +183,17 @@ pub(crate) fn raw_values<'a, const N: usize>(
     Ok(slots)
 }
 
-/// True if a parameter of this name holds a token.
+/// True if a parameter with this name has a token as its value.
 fn is_token(name: &str) -> bool {
     ["token", "access_token", "authorization"].iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// True if a query contains a token.
+/// True if the query has a parameter whose value is a token.
 pub(crate) fn has_token(query: &str) -> bool {
     !query.is_empty() && query.split('&').any(|pair| is_token(pair.split('=').next().unwrap_or("")))
 }
 
-/// Returns the problem for a token in a URL.
+/// Returns the problem for a URL with a token.
 pub(crate) fn token_in_url() -> Problem {
     bad_parameter(
         "a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
@@ -211,7 +210,7 @@ pub(crate) fn read(query: &str, replication: Replication) -> Result<ReadParams<'
     Ok(ReadParams { key, quorum, asked })
 }
 
-/// Parses a write; `most` is the maximum time to live.
+/// Parses a plain PUT. `most` is the maximum time to live.
 #[inline]
 pub(crate) fn put(
     query: &str,
@@ -238,7 +237,7 @@ fn write(
     Ok(WriteParams { key, quorum, asked, copies, receipt, ttl })
 }
 
-/// Parses a conditional write.
+/// Parses a conditional PUT. `most` is the maximum time to live.
 pub(crate) fn conditional_put(
     query: &str,
     replication: Replication,
@@ -255,7 +254,7 @@ pub(crate) fn conditional_delete(
     majority(raw_values(query, DELETE)?, None, replication)
 }
 
-/// Parses an addition.
+/// Parses an addition. `most` is the maximum time to live.
 pub(crate) fn addition(
     query: &str,
     replication: Replication,
@@ -276,7 +275,7 @@ pub(crate) fn addition(
     Ok(Addition { params, number })
 }
 
-/// Parses a time to live, at most `most`.
+/// Parses a time to live. A time above `most` is an error.
 fn parse_ttl(ttl: RawValue<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
     let Some(text) = ttl else { return Ok(None) };
     let ttl: Ttl =
@@ -314,7 +313,7 @@ fn majority(
     Ok(ConditionalParams { key, quorum, asked, receipt, ttl })
 }
 
-/// Parses `receipt`. The set of acknowledging replicas is encoded in one byte, which limits `from`.
+/// Parses `receipt`. One byte encodes the set of acknowledging replicas, which limits `from`.
 fn wants_receipt(value: RawValue<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
     let (wanted, most) = (flag("receipt", value)?, ReplicaSet::MOST);
     if wanted && from > most {
@@ -336,13 +335,13 @@ pub(crate) fn placement(
     Ok(PlacementParams { key, copies })
 }
 
-/// Parses a request for a repair round; true if it is a full one.
+/// Parses a request for a repair round. Returns true if the round is to be full.
 pub(crate) fn repair(query: &str) -> Result<bool, Problem> {
     let [full] = raw_values(query, REPAIR)?;
     flag("full", full)
 }
 
-/// Refuses any parameter.
+/// Refuses a query with any parameter.
 pub(crate) fn refuse_parameters(query: &str) -> Result<(), Problem> {
     raw_values(query, []).map(|[]| ())
 }
@@ -359,8 +358,8 @@ pub(crate) fn apply(query: &str) -> Result<u128, Problem> {
     })
 }
 
-/// Parses the changes of a plan. Several nodes in one parameter are separated by commas. An added
-/// node asks to join, and `asking` finds it by name, or it is described in full.
+/// Parses the changes of a plan. In one parameter, commas separate several nodes. An added node is
+/// either described in full, or named; `asking` finds a named node among those that ask to join.
 pub(crate) fn change(
     query: &str,
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
@@ -405,7 +404,7 @@ pub(crate) fn change(
     })
 }
 
-/// Parses `local`: true if only this node's events are wanted.
+/// Parses `local`. Returns true if the stream is to have only this node's events.
 pub(crate) fn events(query: &str) -> Result<bool, Problem> {
     let [local] = raw_values(query, EVENTS)?;
     flag("local", local)
@@ -433,7 +432,8 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
 }
 
-/// Decodes names and values of a query together, because programs encode what need not be.
+/// Decodes names and values of a query together, because some programs encode characters that need
+/// no encoding.
 fn decoded(query: &str) -> Result<String, Problem> {
     let decoded = percent::decode(query.as_bytes())
         .map_err(|error| bad_parameter(format!("the query {error}")))?;
@@ -459,8 +459,8 @@ pub(crate) fn bad_parameter(detail: impl Display) -> Problem {
     Problem::bad_request(detail.to_string())
 }
 
-/// Returns the problem for a malformed parameter: a raw `+` in it, which may be the only error, or
-/// `detail`.
+/// Returns the problem for a malformed parameter. If its text has a raw `+`, the problem is about
+/// the `+`, which may be the only error.
 fn malformed_parameter(name: &str, text: &str, detail: String) -> Problem {
     if text.contains('+') {
         return bad_parameter(format!("parameter {name:?} {}", DecodeError::Plus));
@@ -489,7 +489,8 @@ pub(crate) fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Probl
     Ok(key)
 }
 
-/// Resolves a quorum: the given numbers, and the effective ones in the view in force.
+/// Resolves a quorum. Returns the numbers that the request has, and the effective numbers in the
+/// view in force.
 fn effective_quorum(
     ack: RawValue<'_>,
     from: RawValue<'_>,
@@ -502,13 +503,13 @@ fn effective_quorum(
     Ok((asked, quorum))
 }
 
-/// Parses a number of plain digits, without sign or spaces.
+/// Parses a number of plain digits; `None` for a sign, a space or an overflow.
 pub(crate) fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Parses a number of plain digits. `most` is the greatest allowed number, for the message about a
-/// number of more than 32 bits; the caller checks the range.
+/// Parses a number of plain digits. `most` is the greatest permitted number, for the message about
+/// an overflow. The caller checks the range.
 #[inline]
 fn digits(name: &str, value: RawValue<'_>, most: u32) -> Result<Option<u32>, Problem> {
     value.map(|value| number(name, value, most)).transpose()

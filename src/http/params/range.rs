@@ -1,4 +1,4 @@
-//! Parser of queries for a range.
+//! Parser of range queries.
 
 use protocol::layout::end_of_prefix;
 use protocol::{AskedQuorum, Quorum};
@@ -15,22 +15,22 @@ use crate::http::problem::Problem;
 pub(in crate::http) const RANGE: [&str; 9] =
     ["start", "end", "ack", "from", "local", "prefix", "limit", "after", "values"];
 
-/// Parameters that [`Form::Chunks`] does not support.
+/// Parameters that are errors with [`Form::Chunks`].
 const PAGED: [&str; 4] = ["prefix", "limit", "after", "values"];
 
-/// Maximum number of a page's items, which are in memory before the head is sent.
+/// Maximum number of items of a page. The whole page is in memory before its head is sent.
 pub(crate) const MAX_LIMIT: u32 = 10_000;
 
-/// The keys of a range: `start ≤ key < end`; no `end` = to the last key.
+/// The keys of a range: from `start` to before `end`; without `end` to the last key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::http) struct Bounds {
-    /// First key of the range; empty = from the first key there is.
+    /// First key of the range; empty = from the first key of the store.
     pub(in crate::http) start: Vec<u8>,
     pub(in crate::http) end: Option<Vec<u8>>,
 }
 
 impl Bounds {
-    /// True if the range can continue at `next`: one of its keys, or its end.
+    /// True if the range can continue at `next`: `next` is a key of the range, or its end.
     pub(in crate::http) fn can_continue_at(&self, next: &[u8]) -> bool {
         self.start.as_slice() <= next && self.end.as_deref().is_none_or(|end| next <= end)
     }
@@ -39,15 +39,15 @@ impl Bounds {
 /// A range to read.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::http) struct RangeParams {
-    /// The whole range given by `start`, `prefix` and `end`, independent of `after`.
+    /// The range that `start`, `prefix` and `end` define, whatever `after` is.
     pub(in crate::http) whole: Bounds,
-    /// Position given by `after`, at which the range continues.
+    /// Position at which the range continues, decoded from `after`.
     after: Option<Vec<u8>>,
     pub(in crate::http) quorum: Quorum,
     pub(in crate::http) asked: AskedQuorum,
     /// True if only this node's own records are wanted.
     pub(in crate::http) local: bool,
-    /// Maximum number of a page's items; `None` = no pages.
+    /// Maximum number of items of a page; `None` = no pages.
     pub(in crate::http) limit: Option<usize>,
     /// True if values are sent.
     pub(in crate::http) values: bool,
@@ -58,17 +58,17 @@ pub(in crate::http) struct RangeParams {
 }
 
 impl RangeParams {
-    /// Returns the keys to read: the whole range, or the rest behind the cursor.
+    /// Returns the keys to read: the whole range, or its rest after the cursor.
     pub(in crate::http) fn rest(&self) -> (&[u8], Option<&[u8]>) {
         (self.after.as_ref().unwrap_or(&self.whole.start), self.whole.end.as_deref())
     }
 
-    /// Returns the cursor that continues at `next`.
+    /// Encodes a cursor that continues at `next`.
     pub(in crate::http) fn cursor(&self, next: &[u8]) -> String {
         cursor::encode(&self.whole, next)
     }
 
-    /// Returns the value of a `Link` header to the page that a cursor begins: visible ASCII.
+    /// Returns the value of a `Link` header to the page that begins at `cursor`, in visible ASCII.
     pub(in crate::http) fn link(&self, cursor: &str) -> String {
         let mut link = "</v0/entities?".to_owned();
         for byte in self.base.bytes() {
@@ -78,7 +78,7 @@ impl RangeParams {
                 link += &percent::encode(&[byte]);
             }
         }
-        // The query is not empty: pages need a `limit`.
+        // The query is not empty, because a page requires `limit`.
         link + "&after=" + cursor + ">; rel=\"next\""
     }
 }
@@ -102,7 +102,7 @@ fn raw_range(query: &str) -> Result<RawRange<'_>, Problem> {
 }
 
 impl RawRange<'_> {
-    /// Returns the whole range, and the position behind the cursor if one is given.
+    /// Returns the whole range, and the position of the cursor if the query has a cursor.
     fn keys(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
         let start = given("start", self.start)?.unwrap_or_default();
         let prefix = given("prefix", self.prefix)?.unwrap_or_default();
@@ -123,7 +123,7 @@ impl RawRange<'_> {
         Ok((whole, Some(after)))
     }
 
-    /// Returns the query without `after`, each value in its original encoding.
+    /// Returns the query without `after`. Each value keeps its encoding.
     fn base(&self) -> String {
         let RawRange { start, end, ack, from, local, prefix, limit, after: _, values } = self;
         let all = [start, end, ack, from, local, prefix, limit, &None, values];
@@ -133,7 +133,7 @@ impl RawRange<'_> {
     }
 }
 
-/// Parses a parameter that is a key, if it is given.
+/// Parses a parameter whose value is a key; `None` if the query does not have it.
 fn given(name: &str, value: RawValue<'_>) -> Result<Option<Vec<u8>>, Problem> {
     let Some(_) = value else { return Ok(None) };
     Ok(Some(key(name, required(name, value)?)?.into_owned()))
@@ -144,9 +144,9 @@ pub(in crate::http) fn entities(
     form: Form,
     replication: Replication,
 ) -> Result<RangeParams, Problem> {
-    let said = raw_range(query)?;
+    let raw_params = raw_range(query)?;
     if form == Form::Chunks {
-        let paged = [said.prefix, said.limit, said.after, said.values];
+        let paged = [raw_params.prefix, raw_params.limit, raw_params.after, raw_params.values];
         let paged = PAGED.iter().zip(paged).find(|(_, value)| value.is_some());
         if let Some((name, _)) = paged {
             return Err(bad_parameter(format!(
@@ -155,31 +155,31 @@ pub(in crate::http) fn entities(
                 Form::Frames.content_type(),
             )));
         }
-        if said.start.is_none() {
+        if raw_params.start.is_none() {
             return Err(bad_parameter(format!(
                 "parameter \"start\" is missing; to list all keys, or those with a prefix=, send \
                  Accept: {}",
                 Form::Lines.content_type(),
             )));
         }
-        required("start", said.start)?;
+        required("start", raw_params.start)?;
     }
-    let (whole, after) = said.keys()?;
-    let local = flag("local", said.local)?;
-    if local && (said.ack.is_some() || said.from.is_some()) {
+    let (whole, after) = raw_params.keys()?;
+    let local = flag("local", raw_params.local)?;
+    if local && (raw_params.ack.is_some() || raw_params.from.is_some()) {
         return Err(bad_parameter(
             "local=true reads the records of the asked node alone: leave out ack= and from=, or \
              local="
                 .to_owned(),
         ));
     }
-    let values = said.values.is_none() || flag("values", said.values)?;
-    let limit = digits("limit", said.limit, MAX_LIMIT)?;
+    let values = raw_params.values.is_none() || flag("values", raw_params.values)?;
+    let limit = digits("limit", raw_params.limit, MAX_LIMIT)?;
     if let Some(limit) = limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {
         return Err(bad_parameter(format!("limit={limit} is out of range 1..{MAX_LIMIT}")));
     }
     let limit = limit.map(|limit| limit as usize);
-    let (asked, quorum) = effective_quorum(said.ack, said.from, replication)?;
-    let base = said.base();
+    let (asked, quorum) = effective_quorum(raw_params.ack, raw_params.from, replication)?;
+    let base = raw_params.base();
     Ok(RangeParams { whole, after, quorum, asked, local, limit, values, form, base })
 }

@@ -1,4 +1,4 @@
-//! Tests of queries and headers that are understood or refused.
+//! Tests of the accepted and refused queries.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,13 +12,13 @@ fn entities(query: &str, replication: Replication) -> Result<RangeParams, Proble
     super::entities(query, Form::Chunks, replication)
 }
 
-/// Queries made of the syntax's parts, and any text.
+/// Generates queries from the parts of the syntax, and any text.
 const QUERIES: &str = "[ -~]{0,60}|\
     ((id|ack|from|add|receipt|ttl|start|end|prefix|limit|after|values|local|x)\
     (=[%+0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
 
-/// Queries that only operators send, made of the syntax's parts, and any text.
-const ORDERS: &str = "\\PC{0,60}|\
+/// Generates queries of operators from the parts of the syntax, and any text.
+const OPERATOR_QUERIES: &str = "\\PC{0,60}|\
     ((id|name|methods|for|prefix|expires|requests|bytes|limit|keys|event|seconds|format|idle|\
     full|plan|add|remove|remove_dead|weight|replicas|council|local)\
     =?([+%,=:/0-9a-fnmhd]{0,8}|read,write|n1=[0-9]{1,4}|n1@z=http://h:1)?&?){0,6}";
@@ -53,7 +53,7 @@ fn decoded(query: &str) -> Vec<u8> {
 }
 
 #[test]
-fn any_bytes_but_none_are_a_key() {
+fn a_key_may_have_any_bytes_but_not_be_empty() {
     assert_eq!(decoded("id=a"), b"a");
     assert_eq!(decoded("id=%00"), b"\0");
     assert_eq!(decoded("id=%2e%2E/%ff"), b"../\xff");
@@ -70,7 +70,7 @@ fn a_key_without_escapes_is_not_copied() {
 }
 
 #[test]
-fn quorums_are_read() {
+fn quorum_parameters_are_parsed() {
     let quorum = |query| read(query, FIVE).unwrap().quorum;
     assert_eq!(quorum("id=a"), Quorum { ack: 2, from: 3 });
     assert_eq!(quorum("ack=1&id=a&from=5"), Quorum { ack: 1, from: 5 });
@@ -80,7 +80,7 @@ fn quorums_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_an_entity_is_refused() {
+fn malformed_queries_of_an_entity_are_refused() {
     let long = format!("id={}", "a".repeat(1025));
     for query in [
         "",
@@ -196,11 +196,11 @@ fn values_may_be_given_a_time_to_live() {
 }
 
 #[test]
-fn a_sign_is_no_digit_of_a_plan() {
+fn a_plan_id_with_a_sign_is_refused() {
     assert!(apply("plan=+ff").is_err() && apply("plan=ff").is_ok());
 }
 
-/// Some programs write '+' for a space, others for a plus: the meaning is ambiguous.
+/// Some programs encode a space as '+', others a plus, so the meaning is ambiguous.
 #[test]
 fn a_raw_plus_is_refused_wherever_it_is() {
     for query in [
@@ -238,7 +238,7 @@ fn a_raw_plus_is_refused_wherever_it_is() {
 }
 
 #[test]
-fn ranges_are_read() {
+fn range_queries_are_parsed_or_refused() {
     let all = entities("start=a", FIVE).unwrap();
     assert_eq!(all.rest(), (&b"a"[..], None));
     assert_eq!((all.local, all.values, all.limit), (false, true, None));
@@ -265,9 +265,9 @@ fn ranges_are_read() {
 }
 
 proptest! {
-    /// Any query is understood or refused, never a panic.
+    /// Each parser accepts or refuses any query without a panic.
     #[test]
-    fn any_query_is_understood_or_refused(query in QUERIES) {
+    fn any_query_is_parsed_or_refused_without_a_panic(query in QUERIES) {
         let replication = FIVE;
         let _ = read(&query, replication);
         let _ = write(&query, replication);
@@ -284,9 +284,9 @@ proptest! {
         let _ = profile(&query);
     }
 
-    /// Any query of an operator is understood or refused, never a panic.
+    /// Each parser for operators accepts or refuses any query without a panic.
     #[test]
-    fn any_order_is_understood_or_refused(query in ORDERS) {
+    fn any_operator_query_is_parsed_or_refused_without_a_panic(query in OPERATOR_QUERIES) {
         let _ = (revoke(&query).err(), token(&query).err());
         let _ = (quota(&query).err(), quota_to_remove(&query).err());
         let _ = (repair(&query), refuse_parameters(&query), events(&query), profile(&query));
@@ -299,7 +299,7 @@ proptest! {
         }
     }
 
-    /// Every route finds the same key in a query that it accepts: the only key that the query has.
+    /// All routes that accept a query find the same key, the only `id` in the query.
     #[test]
     fn the_key_of_a_query_is_the_same_for_all_routes(query in QUERIES) {
         let keys = [

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! With `local=true` the stream has only this node's samples and snapshots, as `past: {…}` and
-//! `data: {…}`: the input of [`super::relay`]. A slow browser may miss snapshots without a loss,
-//! because the next snapshot has the same counters. The watch over the connection notices a browser
-//! that is gone. A stream requested with a token ends when the token is revoked or expires.
+//! `data: {…}`. [`super::relay`] reads this form. A slow browser may miss snapshots without harm,
+//! because the next snapshot has the same counters. The connection's state detects a disconnected
+//! browser. A stream requested with a token ends when the token is revoked or expires.
 
 use std::rc::Rc;
 
@@ -35,19 +35,20 @@ use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body, caching};
 
-/// Maximum number of a node's concurrent streams, those for other nodes' dashboards included: at
-/// some 0.1 ms of work a second each, well below 1 % of a core.
+/// Maximum number of a node's concurrent streams, including streams for other nodes' dashboards. A
+/// stream takes some 0.1 ms of CPU time a second, so all take well below 1 % of a core.
 pub(crate) const MAX_STREAMS: usize = 64;
 
-/// Maximum number of events waiting for one browser, for each node of the cluster; further ones are
-/// dropped.
-const WAITING: usize = 2;
+/// Maximum number of events that wait for one browser, for each node of the cluster. Further events
+/// are dropped.
+const EVENTS_PER_NODE: usize = 2;
 
-/// Samples, one a second, in an event: some 20 KB of text of a busy node, after which the loop
-/// serves other requests, and less than the limit of a line between nodes in any case.
-const PIECE: usize = 20;
+/// Number of samples in one event, one per second: some 20 KB of text on a busy node. After each
+/// event the loop serves other requests. An event is always shorter than the limit of a line
+/// between nodes.
+const SAMPLES_PER_EVENT: usize = 20;
 
-/// Prefix of a line with samples between nodes.
+/// Prefix of a line with samples in the stream between nodes.
 pub(super) const PAST: &str = "past: ";
 
 pub(in crate::http) fn get(
@@ -62,11 +63,11 @@ pub(in crate::http) fn get(
         Problem::overload(&format!("all {MAX_STREAMS} dashboard streams of this node are in use"))
     })?;
     let nodes = requests.others().len() + 1;
-    let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
+    let (send, events) = mpsc::channel(EVENTS_PER_NODE * if local { 1 } else { nodes });
     let name = (!local).then(|| json(service.reports.name()));
     if let Some(name) = &name {
         let own = format!("event: own\ndata: {{\"node\":{name}}}\n\n");
-        // The channel is new, so there is room.
+        // A new channel has room for one event.
         let _ = send.try_send(Bytes::from(own));
     }
     if !local {
@@ -82,12 +83,12 @@ pub(in crate::http) fn get(
     Ok(Answer { content_type, headers: &caching::FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
-/// Formats the event with a node's snapshot; both arguments are JSON.
+/// Formats the event with a node's snapshot. Both arguments are JSON.
 pub(super) fn snapshot_event(name: &str, snapshot: &str) -> String {
     format!("data: {{\"node\":{name},\"snapshot\":{snapshot}}}\n\n")
 }
 
-/// Formats the event with a piece of a node's samples; both arguments are JSON.
+/// Formats the event with a piece of a node's samples. Both arguments are JSON.
 pub(super) fn history_event(name: &str, past: &str) -> Bytes {
     Bytes::from(format!("event: past\ndata: {{\"node\":{name},\"past\":{past}}}\n\n"))
 }
@@ -98,11 +99,11 @@ pub(super) fn history_event(name: &str, past: &str) -> Bytes {
 enum HistoryPiece {
     /// The names of the values.
     Fields(Vec<String>),
-    /// The values of up to [`PIECE`] seconds.
+    /// The values of up to [`SAMPLES_PER_EVENT`] seconds.
     Seconds(Vec<PastSecond>),
 }
 
-/// Sends this node's stored samples, in pieces, as fast as they are taken.
+/// Sends this node's stored samples in pieces. Each piece waits for room in the channel.
 async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     let event = |past: &HistoryPiece| match &name {
         Some(name) => history_event(name, &json(past)),
@@ -111,7 +112,7 @@ async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<S
     let mut piece = HistoryPiece::Fields(service.reports.past_fields());
     let mut from = 0;
     while to.send(event(&piece)).await.is_ok() {
-        let (seconds, next) = service.reports.past(from, PIECE);
+        let (seconds, next) = service.reports.past(from, SAMPLES_PER_EVENT);
         if seconds.is_empty() {
             return;
         }
@@ -120,7 +121,7 @@ async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<S
     }
 }
 
-/// Sends this node's snapshots until the receiver is gone, with the node's name if it is given.
+/// Sends this node's snapshots until the receiver is dropped, each with `name` if it is given.
 async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     loop {
         let snapshot = json(&service.reports.snapshot());
@@ -128,7 +129,7 @@ async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Opt
             Some(name) => snapshot_event(name, &snapshot),
             None => format!("data: {snapshot}\n\n"),
         };
-        // If there is no room, the next snapshot will do.
+        // If the channel is full, the browser gets the next snapshot instead.
         let _ = to.try_send(Bytes::from(event));
         tokio::select! {
             () = to.closed() => return,

@@ -1,5 +1,6 @@
-//! `/ui/key`: the record of a key on each of its replicas. Each replica is asked directly, with the
-//! read that a coordinator sends; nothing is compared, repaired or left out here.
+//! `/ui/key`: the record of a key on each of its replicas. This node asks each replica directly,
+//! with the same read that a coordinator sends. The answer shows all records, without a comparison
+//! or repair.
 
 use std::rc::Rc;
 
@@ -27,24 +28,23 @@ struct Placement {
     /// The key; invalid UTF-8 is replaced.
     key: String,
     partition: u16,
-    /// The key's replicas, in its order of preference.
+    /// The key's replicas, in the key's order of preference.
     replicas: Vec<Replica>,
-    /// The value of the newest record found; left out if that is a tombstone, has expired or is
-    /// long.
+    /// The value of the newest record; left out if that record is a tombstone, expired or long.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<ShownKey>,
 }
 
-/// Maximum of a value's bytes that are shown: `kvorum get` reads the rest.
+/// Maximum number of shown bytes of a value. `kvorum get` returns the whole value.
 const SHOWN_BYTES: usize = 2048;
 
 /// The beginning of a value.
 #[derive(Debug, Serialize)]
 struct ShownKey {
-    /// The bytes, as text if they are UTF-8, otherwise in hex digits.
+    /// The bytes, as text if they are UTF-8, otherwise as hex digits.
     #[serde(flatten)]
     begin: ShownBytes,
-    /// Number of the value's bytes shown.
+    /// Number of shown bytes of the value.
     bytes: usize,
 }
 
@@ -61,7 +61,7 @@ impl ShownKey {
         let begin = &value[..value.len().min(SHOWN_BYTES)];
         match std::str::from_utf8(begin) {
             Ok(text) => Self { begin: ShownBytes::Text(text.to_owned()), bytes: text.len() },
-            // A character may be cut in two.
+            // The last character may be cut off in the middle.
             Err(error) if error.error_len().is_none() && begin.len() < value.len() => {
                 let (text, _) = begin.split_at(error.valid_up_to());
                 let text = String::from_utf8_lossy(text).into_owned();
@@ -75,7 +75,7 @@ impl ShownKey {
     }
 }
 
-/// Bytes of a record besides its value, as this version writes them.
+/// Bytes of a record besides its value, in the format of this version.
 const RECORD_BYTES: usize = 24;
 
 /// One replica and its answer.
@@ -83,46 +83,45 @@ const RECORD_BYTES: usize = 24;
 struct Replica {
     node: String,
     url: String,
-    /// `value`, `tombstone`, `superseded`, `absent`, or the reason of a missing answer:
-    /// `unreachable`, `busy`, `failed`.
+    /// State of the key on the replica: `value`, `tombstone`, `superseded`, `absent`; or the reason
+    /// for a missing answer: `unreachable`, `busy`, `failed`.
     holds: &'static str,
-    /// True if the replica is authoritative: a record that it does not hold was never acknowledged
-    /// by it.
+    /// True if the replica is authoritative: it certainly holds every record that it acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     record: Option<RecordFacts>,
 }
 
-/// The facts about a record.
+/// The shown fields of a record.
 #[derive(Debug, Serialize)]
 struct RecordFacts {
-    /// Version, the beginning of the `ETag`; the greatest is the newest.
+    /// Version, the beginning of the `ETag`. The record with the greatest version is the newest.
     version: String,
-    /// The value's `ETag`; left out if there is no value, or the record is long and made by
-    /// conditional writes.
+    /// The value's `ETag`; left out if there is no value, or if the record is long and made by a
+    /// conditional write.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
-    /// Ballot of the last conditional write on that version; among records of one version the
-    /// greatest is the newest.
+    /// Ballot of the last conditional write on the base version. Among records of one version the
+    /// record with the greatest ballot is the newest.
     #[serde(skip_serializing_if = "Option::is_none")]
     ballot: Option<String>,
-    /// Number of conditional writes; left out if the record is long.
+    /// Number of conditional writes since the base version; left out if the record is long.
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<u32>,
     /// Time of the write, in milliseconds since 1970.
     timestamp_ms: u64,
-    /// Name of the node that issued the version; empty = none of this cluster.
+    /// Name of the node that issued the version; empty if it is not a member of this cluster.
     origin: String,
     value_bytes: usize,
-    /// Expiry of the value, in milliseconds since 1970; left out if it never expires, or the record
-    /// is long.
+    /// Expiry of the value, in milliseconds since 1970; left out if the value never expires, or if
+    /// the record is long.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
-    /// True if the value has expired, by this node's clock.
+    /// True if the value has expired according to this node's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     expired: Option<bool>,
-    /// Number of copies requested; 0 = the cluster's default.
+    /// Number of copies that the write requested; 0 = the cluster's default.
     copies: u8,
 }
 
@@ -149,10 +148,10 @@ pub(in crate::http) async fn get(
     let mut replicas = Vec::with_capacity(asked.len());
     let mut newest: Option<(Rank, Option<Record>)> = None;
     for (replica, answer) in asked {
-        // A panic of the task was printed.
+        // If the task panicked, the panic was already printed.
         let answer = answer.await.unwrap_or(Err(FailureKind::Failed));
         let found = match &answer {
-            Ok(Reply::Found { record, .. }) if Requests::is_whole(&key, record) => {
+            Ok(Reply::Found { record, .. }) if Requests::is_intact_for_key(&key, record) => {
                 Some((record.rank(), Some(record.clone())))
             }
             Ok(Reply::Long { outline, .. }) => Some((outline.rank, None)),
@@ -182,7 +181,7 @@ fn reported(
     let requests = &service.requests;
     let etag = |tag| service.etags.of(tag).to_str().ok().map(str::to_owned);
     let (holds, authoritative, record) = match answer {
-        Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
+        Ok(Reply::Found { record, authoritative }) if Requests::is_intact_for_key(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
             let step = (record.ballot() > 0).then(|| record.op_history().step);
             let expires_ms = Some(record.expiry_ms()).filter(|at| *at != 0);

@@ -1,5 +1,5 @@
-//! `/ui`: the dashboard, a page without a framework that is part of the program and loads nothing
-//! from elsewhere.
+//! `/ui`: the dashboard, a page without a framework, which is part of the program and loads nothing
+//! from other sites.
 //!
 //! ```text
 //!  browser ─▶ /ui, /ui/*.js, /ui/*.css ─▶ assets
@@ -8,8 +8,8 @@
 //!          ─▶ /ui/key?id=K ─▶ key ──▶ one read of each replica, by the peer protocol
 //! ```
 //!
-//! The page reaches the other nodes through this one, so that the browser needs access to one node
-//! only (as through a tunnel), and the page needs no CORS rules. The page computes all rates
+//! The page reaches the other nodes through this node. So the browser needs access to only one node
+//! (for example through a tunnel), and the page needs no CORS rules. The page computes all rates
 //! itself. Each node stores the samples of the last 15 minutes for pages that connect later
 //! (`history`).
 

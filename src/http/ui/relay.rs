@@ -17,15 +17,15 @@ use crate::http::others::{FetchError, NodePage, NodeRequest};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookups};
 
-/// Silence after which a node counts as lost: three snapshots are missing.
-const SILENCE: Duration = Duration::from_millis(3500);
+/// Silence after which a node counts as lost: three missing snapshots.
+const STREAM_TIMEOUT: Duration = Duration::from_millis(3500);
 
-/// Interval of attempts to reach a lost node, that of its snapshots.
+/// Interval of attempts to reach a lost node, the same as the interval of snapshots.
 const RETRY: Duration = Duration::from_secs(1);
 
 const TARGET: &str = "/ui/events?local=true";
 
-/// The event data for a node that can't be reached.
+/// The data of the event for an unreachable node.
 #[derive(Debug, Serialize)]
 struct UnreachableNotice<'a> {
     node: &'a str,
@@ -33,13 +33,14 @@ struct UnreachableNotice<'a> {
     since_ms: u64,
 }
 
-/// The event data for a node that has left the cluster.
+/// The data of the event for a node that has left the cluster.
 #[derive(Debug, Serialize)]
 struct LeftNotice<'a> {
     node: &'a str,
 }
 
-/// Relays the snapshots of all other nodes, as the membership changes, until the receiver is gone.
+/// Relays the snapshots of all other members until the receiver is dropped. Follows changes of the
+/// membership.
 pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) {
     let mut followed: BTreeMap<NodeId, JoinHandle<()>> = BTreeMap::new();
     loop {
@@ -64,7 +65,7 @@ pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) 
     }
 }
 
-/// Relays a node's snapshots until the receiver is gone.
+/// Relays one node's snapshots until the receiver is dropped.
 async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let name = &requests.name(peer);
     let lookups = Lookups::default();
@@ -80,7 +81,7 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
         };
         let since_ms = *since.get_or_insert_with(|| wall_micros() / 1000);
         let notice = json(&UnreachableNotice { node: name, why: lost.to_string(), since_ms });
-        // If there is no room, the next notice will do.
+        // If the channel is full, the browser gets the next notice instead.
         let _ = to.try_send(Bytes::from(format!("event: lost\ndata: {notice}\n\n")));
         tokio::select! {
             () = to.closed() => return,
@@ -89,17 +90,18 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     }
 }
 
-/// Requests the stream.
+/// Requests the event stream of `peer`.
 async fn open(
     requests: &Requests,
     peer: NodeId,
     lookups: &Lookups,
 ) -> Result<NodePage, FetchError> {
     let stream = peers::connect(&requests.url(peer), lookups).await?;
-    NodePage::fetch(stream, requests, peer, NodeRequest::Get(TARGET), SILENCE).await
+    NodePage::fetch(stream, requests, peer, NodeRequest::Get(TARGET), STREAM_TIMEOUT).await
 }
 
-/// Relays the stream to its end. `since` is the time at which the node was lost, if it was.
+/// Relays the stream to its end. `since` is the time at which the node was lost, in milliseconds
+/// since 1970. A snapshot resets it.
 async fn relay_stream(
     page: &mut NodePage,
     name: &str,
@@ -112,14 +114,14 @@ async fn relay_stream(
         page.line(&mut line).await?;
         let Ok(text) = std::str::from_utf8(&line) else { continue };
         if let Some(past) = text.strip_prefix(PAST) {
-            // Samples come once, so they wait for room. An error means that this task is about to
-            // be dropped.
+            // Each sample is sent once, so it waits for room. An error means that this task is
+            // about to be dropped.
             let _ = to.send(history_event(&name, past.trim_end())).await;
             continue;
         }
         let Some(snapshot) = text.strip_prefix("data: ") else { continue };
         *since = None;
-        // If there is no room, the next snapshot will do.
+        // If the channel is full, the browser gets the next snapshot instead.
         let _ = to.try_send(Bytes::from(snapshot_event(&name, snapshot.trim_end())));
     }
 }

@@ -1,4 +1,4 @@
-//! The read pool: threads for reads that an event loop must not wait for.
+//! The read pool: threads for reads that would block an event loop.
 //!
 //! ```text
 //!   loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
@@ -7,9 +7,9 @@
 //!             repair or rebalance                           priority
 //! ```
 //!
-//! Gets go before pages, but every fourth job is a page if one waits: neither starves the other.
-//! Background streams use the CPU that clients leave: the receiver of a stream does work only when
-//! data arrives, so the low priority of the reads limits the stream's cost on all nodes.
+//! Gets precede pages, but every fourth job is a page if a page waits, so neither starves the
+//! other. Background streams use the CPU time that clients leave. The receiver of a stream works
+//! only when data arrives, so the low priority of the reads limits the stream's cost on all nodes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,30 +24,30 @@ use protocol::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreEr
 use server::Pages;
 use tokio::sync::oneshot;
 
-/// A page goes before a get once in this many jobs.
+/// Every `PAGE_TURN`-th job is a page, if a page waits.
 const PAGE_TURN: u32 = 4;
 
-/// Threads for background streams: one reads while the other waits for the disk.
+/// Number of threads for background streams: one reads while the other waits for the disk.
 const STREAM_THREADS: usize = 2;
 
-/// Nice increment of the stream threads: a tenth of the CPU if the loops want all of it, which is
-/// enough for a stream's reads to meet their deadline, and for a lock held by a stream thread to be
-/// released soon.
+/// Nice increment of the stream threads. If the loops use all of the CPU, it leaves the streams a
+/// tenth. So a stream's reads still meet their deadline, and a stream thread soon releases a lock
+/// that it holds.
 const STREAM_NICE: i32 = 10;
 
-/// Places where reads wait, as profiles name them.
+/// Places where reads wait, with their names in profiles.
 static QUEUES: WaitSite = WaitSite::new(WaitKind::Lock, "read pool: queue lock");
 static QUEUED: WaitSite = WaitSite::new(WaitKind::Queue, "reads: waiting for a pool thread");
 static NO_READ: WaitSite = WaitSite::new(WaitKind::Idle, "read pool: idle");
 
-/// The reason why a read was not done.
+/// The reason why a read failed.
 #[derive(Debug, Clone)]
 pub(crate) enum ReadError {
     /// The queue is full.
     QueueFull,
-    /// The deadline passed before a thread took the read, or while it was read.
+    /// The deadline passed before the read was complete.
     Deadline,
-    /// No memory could be reserved for the record.
+    /// The memory for the record could not be reserved.
     NoRoom,
     /// The store's error.
     Store(lsm::Error),
@@ -60,7 +60,7 @@ struct Get {
     /// Memory reserved for a long record, in bytes.
     room: usize,
     reply: oneshot::Sender<Result<Lookup, ReadError>>,
-    /// When the read was queued; `None` if no profile is being recorded.
+    /// Time at which the read was queued; `None` if no profile is being recorded.
     since: Option<Instant>,
 }
 
@@ -70,7 +70,7 @@ struct NextPage {
     since: Option<Instant>,
 }
 
-/// A read of a range of keys, and the channel for its result.
+/// A job that reads a range of keys, and the channel for its result.
 enum ScanJob {
     Page { op: OpId, request: PageRequest, reply: oneshot::Sender<Result<Page, StoreError>> },
     Compare { request: CompareRequest, reply: oneshot::Sender<Result<Compared, StoreError>> },
@@ -84,7 +84,7 @@ impl ScanJob {
         }
     }
 
-    /// Reads the range. The result is dropped if no request waits for it any more.
+    /// Reads the range. The result is dropped if no request waits for it.
     fn read(self, db: &Db, cluster: &protocol::Shared, pages: &Pages) {
         match self {
             Self::Page { op, request, reply } => {
@@ -102,7 +102,7 @@ enum Job {
     NextPage(NextPage),
 }
 
-/// The pool's threads and queues.
+/// The pool's threads and queues, for clients and for background streams.
 pub(crate) struct ReadPool {
     /// The queue for clients.
     shared: Arc<ReadPoolState>,
@@ -161,7 +161,7 @@ impl ReadPoolState {
                 Job::Get(get) => get.since,
                 Job::NextPage(next) => next.since,
             });
-            // A result that no request waits for any more is dropped.
+            // The result is dropped if no request waits for it.
             match job {
                 Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
                     let _ = get.reply.send(Err(ReadError::Deadline));
@@ -198,7 +198,7 @@ impl ReadPool {
             let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
             let work = move || {
                 if let Some(nice) = nice {
-                    // `nice` applies to this thread alone. If the system refuses it, clients wait a
+                    // `nice` applies to this thread only. If the system refuses it, clients wait a
                     // little longer.
                     let _ = rustix::process::nice(nice);
                 }
@@ -213,8 +213,8 @@ impl ReadPool {
         self.threads.lock()
     }
 
-    /// Returns the newest record of `key`, if it needs at most `room` bytes of memory beyond what
-    /// every read may use. Waits for a thread and the disk, up to `wait`.
+    /// Returns the newest record of `key`, if it needs at most `room` bytes of memory beyond the
+    /// limit of every read. Waits for a thread and the disk, up to `wait`.
     pub(crate) async fn get(
         &self,
         space: Space,
@@ -235,13 +235,13 @@ impl ReadPool {
         self.shared.arrived.notify_one();
         match tokio::time::timeout_at(deadline.into(), answer).await {
             Ok(Ok(result)) => result,
-            // The sender is dropped unanswered only when the pool stops.
+            // The sender is dropped without an answer only when the pool stops.
             Ok(Err(_)) | Err(_) => Err(ReadError::Deadline),
         }
     }
 
-    /// Requests a page. If no thread takes the request by `until`, it is dropped, and the receiver
-    /// fails.
+    /// Requests a page. If no thread has begun the request by `until`, it is dropped, and the
+    /// receiver fails.
     pub(crate) fn page(
         &self,
         op: OpId,
@@ -254,7 +254,7 @@ impl ReadPool {
         answer
     }
 
-    /// Requests a comparison of the store's contents, as [`ReadPool::page`] requests a page.
+    /// Requests a comparison of the store's contents, with the rules of [`ReadPool::page`].
     pub(crate) fn compare(
         &self,
         request: CompareRequest,
@@ -283,14 +283,15 @@ impl ReadPool {
         (queues.gets.len(), queues.pages.len() + streams)
     }
 
-    /// Finishes the queued jobs and ends the threads.
+    /// Completes the queued jobs, then ends the threads.
     pub(crate) fn stop(&self) {
         for shared in [&self.shared, &self.streams] {
             shared.lock().closed = true;
             shared.arrived.notify_all();
         }
         for thread in self.threads().drain(..) {
-            // A panic of the thread was printed; there is nothing to recover.
+            // If the thread panicked, the panic was already printed, and there is nothing to
+            // recover.
             let _ = thread.join();
         }
     }

@@ -8,10 +8,10 @@ use tokio::runtime::Builder;
 
 use super::*;
 
-/// A range read by this node.
+/// A range read of this node's client.
 const OWN: OpId = OpId::Slot(protocol::SlotId(1));
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn db(disk: &MemDisk) -> Arc<Db> {
     let options = Options { cache_bytes: 1 << 16, segment_bytes: 1 << 20, ..Options::default() };
@@ -23,7 +23,7 @@ fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
     ReadPool::start(db, &alone(), &pages, threads, bound).unwrap()
 }
 
-/// Returns the shared protocol state of a node that is a cluster of one.
+/// Returns the shared protocol state of a cluster with one node.
 fn alone() -> Arc<protocol::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
@@ -43,7 +43,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn what_would_block_the_loop_is_read_by_the_pool() {
+fn reads_that_would_block_the_loop_succeed_in_the_pool() {
     let disk = MemDisk::new();
     let db = db(&disk);
     let version = Version { time: 1, origin: 0 };
@@ -59,20 +59,20 @@ fn what_would_block_the_loop_is_read_by_the_pool() {
         let inline = db.engine().get(Space::Data, &key(number), ReadMode::NonBlocking).unwrap();
         blocked += u32::from(matches!(inline, lsm::Lookup::WouldBlock));
         let lsm::Lookup::Found(found) =
-            block_on(pool.get(Space::Data, &key(number), 0, PATIENCE)).unwrap()
+            block_on(pool.get(Space::Data, &key(number), 0, READ_TIMEOUT)).unwrap()
         else {
             panic!("{number} is not found")
         };
         assert_eq!(found.value(), [number as u8; 1000][..]);
     }
     assert!(blocked > 0, "nothing ever blocked");
-    let absent = block_on(pool.get(Space::Data, b"absent", 0, PATIENCE)).unwrap();
+    let absent = block_on(pool.get(Space::Data, b"absent", 0, READ_TIMEOUT)).unwrap();
     assert!(matches!(absent, lsm::Lookup::Absent));
     pool.stop();
 }
 
 #[test]
-fn the_queue_is_bounded_and_waiting_ends() {
+fn a_full_queue_refuses_gets_and_waiting_gets_time_out() {
     let db = db(&MemDisk::new());
     let nobody = pool(&db, 0, 2);
     block_on(async {
@@ -90,7 +90,7 @@ fn the_queue_is_bounded_and_waiting_ends() {
 }
 
 #[test]
-fn pages_and_gets_take_turns() {
+fn every_fourth_job_is_a_page() {
     let mut queues = Queues::default();
     let get = || {
         let (reply, _) = oneshot::channel();
@@ -119,14 +119,14 @@ fn pages_and_gets_take_turns() {
 /// Parses the name and nice value of a process or thread from its `stat` file in `/proc`.
 fn nice_of(stat: &str) -> Option<(&str, i32)> {
     let (before, after) = stat.rsplit_once(") ")?;
-    // After the name: state, 15 fields, nice.
+    // The fields after the name are: state, 15 others, nice.
     Some((before.split_once('(')?.1, after.split(' ').nth(16)?.parse().ok()?))
 }
 
 /// Returns the nice values of this process's threads whose names start with `name`.
 fn niceness(name: &str) -> Vec<i32> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    // A thread that has ended meanwhile has no figures.
+    // A thread that has ended meanwhile has no `stat` file.
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
     let niceness = stats.filter_map(|stat| {
         let (named, nice) = nice_of(&stat)?;
@@ -135,12 +135,12 @@ fn niceness(name: &str) -> Vec<i32> {
     niceness.collect()
 }
 
-/// Clients' reads do not queue behind repair and rebalance streams, and have priority for the CPU.
+/// Reads of clients do not wait behind repair and rebalance streams, and have priority for the CPU.
 #[test]
-fn what_no_client_waits_for_has_threads_of_low_priority() {
+fn background_reads_run_on_threads_of_low_priority() {
     let db = db(&MemDisk::new());
     let nobody = pool(&db, 0, 10);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + READ_TIMEOUT;
     let _page = nobody.page(OWN, all(), Class::Client, until);
     for class in [Class::Hint, Class::Repair, Class::Stream] {
         drop(nobody.page(OWN, all(), class, until));
@@ -149,11 +149,12 @@ fn what_no_client_waits_for_has_threads_of_low_priority() {
     assert_eq!(nobody.streams.lock().pages.len(), 3);
     let pool = pool(&db, 3, 10);
     assert!(block_on(pool.page(OWN, all(), Class::Stream, until)).unwrap().is_ok());
-    // The process may have been started with `nice`; 19 is the nicest.
+    // The process may have been started with `nice`. The maximum is 19.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, own) = nice_of(&stat).unwrap();
     let low = (own + STREAM_NICE).min(19);
-    // Each thread names itself once it runs; threads of other tests may have begun just now.
+    // Each thread sets its name when it begins to run. Threads of other tests may have begun just
+    // now.
     let all_have = |name, count, wanted| {
         let found = niceness(name);
         found.len() >= count && found.iter().all(|nice| *nice == wanted)
@@ -166,7 +167,7 @@ fn what_no_client_waits_for_has_threads_of_low_priority() {
 }
 
 #[test]
-fn a_page_that_nobody_waits_for_is_not_read() {
+fn a_page_past_its_deadline_is_not_read() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
     let late = pool.page(OWN, all(), Class::Client, Instant::now());
@@ -175,10 +176,10 @@ fn a_page_that_nobody_waits_for_is_not_read() {
 }
 
 #[test]
-fn stopping_finishes_what_waits() {
+fn stopping_the_pool_completes_queued_pages() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + READ_TIMEOUT;
     let pages: Vec<_> = (0..10).map(|_| pool.page(OWN, all(), Class::Client, until)).collect();
     pool.stop();
     for page in pages {

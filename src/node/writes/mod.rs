@@ -1,5 +1,5 @@
-//! One loop's writes: all writes of one loop iteration (a `PendingBatch`) form one batch of the
-//! store.
+//! One loop's writes. All writes of one loop iteration are one batch of the store. A `PendingBatch`
+//! is the list of its waiting writes.
 //!
 //! ```text
 //!  writes of an iteration ─▶ one batch ─▶ committer: a task that runs after these writes
@@ -24,25 +24,25 @@ use server::{Outcome, WriteError};
 
 use crate::counters::Counters;
 
-/// Size in bytes at which a batch is committed without waiting for the end of the iteration.
+/// Size in bytes at which a batch is committed before the end of the iteration.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Receives the outcome of each write.
 pub(crate) type OutcomeSink<T> = Box<dyn Fn(T, &Outcome)>;
 
-/// The waiters of one batch, and the batch's size.
+/// The waiting writes of one batch, and the batch's size.
 #[derive(Debug)]
 struct PendingBatch<T> {
     bytes: usize,
     waiting: Vec<T>,
 }
 
-/// Places where writes wait, as profiles name them.
+/// Places where writes wait, with their names in profiles.
 static ARRIVALS: WaitSite = WaitSite::new(WaitKind::Lock, "writes: outcome lock");
 static SLOWED: WaitSite =
     WaitSite::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
-/// Outcomes on their way from the log's thread to the loop.
+/// Outcomes that the log's thread passes to the loop.
 #[derive(Debug)]
 struct Arrivals {
     inner: profile::Mutex<ArrivedOutcomes>,
@@ -66,7 +66,7 @@ pub(crate) struct Writes<T> {
     db: Arc<Db>,
     counters: Arc<Counters>,
     commits_on_loop: bool,
-    /// Limit on the bytes that wait for the store.
+    /// Limit on the bytes of writes that wait for the store.
     bound: usize,
     sink: OutcomeSink<T>,
     collecting: RefCell<CollectedBatch<T>>,
@@ -79,22 +79,23 @@ pub(crate) struct Writes<T> {
 struct CollectedBatch<T> {
     batch: Batch,
     turn: Option<PendingBatch<T>>,
-    /// An emptied list of waiters, kept for reuse.
+    /// An empty list of waiting writes, kept for reuse.
     spare: Vec<T>,
-    /// Time for which the store wants the batch held back.
+    /// Time by which the store delays the batch.
     delay: Duration,
     committer: Option<Waker>,
 }
 
-/// True if the loop itself writes batches, as it does unless each batch waits for a sync: handing a
-/// batch to another thread and back costs more than the `write` itself.
+/// True if the loop itself writes batches to the log. If each batch waits for a sync, a thread
+/// writes them. Otherwise the transfer to the thread and back would cost more than the `write`
+/// itself.
 fn commits_on_loop(sync: SyncMode) -> bool {
     !matches!(sync, SyncMode::Always)
 }
 
 impl<T> Writes<T> {
-    /// Creates an empty queue. `bound` is in bytes; if no write waits, one of any size is accepted.
-    /// `sink` is called once for each write that was added, and may add others.
+    /// Creates an empty queue. `bound` is in bytes, but a write of any size is accepted if no other
+    /// write waits. `sink` is called once for each accepted write, and may add further writes.
     pub(crate) fn new(
         db: Arc<Db>,
         counters: Arc<Counters>,
@@ -125,8 +126,8 @@ impl<T> Writes<T> {
         }
     }
 
-    /// Adds the records that `write` puts into the current batch; `bytes` is their approximate
-    /// size. If this returns an error, `waits_for` is dropped and the sink is not called.
+    /// Adds the records that `write` puts into the current batch. `bytes` is their approximate
+    /// size. After an error, `waits_for` is dropped, and the sink is not called for it.
     pub(crate) fn add(
         &self,
         bytes: usize,
@@ -166,7 +167,8 @@ impl<T> Writes<T> {
         self.counters.waiting_bytes.set(bytes as u64);
     }
 
-    /// Commits each iteration's batch after the requests that were ready in it. Never ends.
+    /// Commits each iteration's batch, after all requests that were ready in the iteration. Never
+    /// ends.
     pub(crate) async fn commit_turns(&self) {
         loop {
             let delay = poll_fn(|cx| {
@@ -196,7 +198,7 @@ impl<T> Writes<T> {
         };
         self.counters.batches.add(1);
         self.counters.batched_writes.add(batch.len() as u64);
-        // A sync would block the loop.
+        // A batch that needs a sync would block the loop.
         if self.commits_on_loop && !batch.is_durable() {
             let outcome = self.db.commit(batch).map_err(WriteError::Store);
             self.finish(turn, &outcome);
@@ -217,7 +219,7 @@ impl<T> Writes<T> {
         });
     }
 
-    /// Takes in the outcomes from the log's thread. Never ends.
+    /// Receives the outcomes of the log's thread. Never ends.
     pub(crate) async fn take_outcomes(&self) {
         let mut outcomes = Vec::new();
         loop {

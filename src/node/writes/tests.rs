@@ -17,7 +17,7 @@ struct Fixture {
     disk: MemDisk,
     counters: Arc<Counters>,
     writes: Rc<Writes<u64>>,
-    /// The outcomes that the sink received: the write, and whether it was stored.
+    /// The outcomes that the sink received: the write's number, and true if it was stored.
     outcomes: Outcomes,
 }
 
@@ -54,7 +54,7 @@ fn put(writes: &Writes<u64>, key: u64) -> Result<(), WriteError> {
     })
 }
 
-/// Waits for `count` outcomes, and takes them.
+/// Waits for `count` outcomes, and removes them.
 async fn answered(outcomes: &Outcomes, count: usize) -> Vec<(u64, bool)> {
     while outcomes.borrow().len() < count {
         yield_now().await;

@@ -1,18 +1,18 @@
 //! The list of all metrics: name, type, labels, help. The descriptions in `/metrics` and the table
 //! in `docs/reference/metrics.md` are generated from this list.
 //!
-//! To add a metric: add an entry here, and its value in [`super`] (for an event loop's metric, a
-//! `Count`); then `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
+//! A new metric needs an entry here, and its value in [`super`] (a metric of an event loop also
+//! needs a `Count`). Then `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
 
 use prometheus_client::metrics::MetricType;
 
 /// The description of a metric.
 #[derive(Debug)]
 pub(super) struct Metric {
-    /// Name without the prefix `kvorum_`, and without a counter's suffix `_total`.
+    /// Name without the prefix `kvorum_` and, for a counter, without the suffix `_total`.
     pub(super) name: &'static str,
     pub(super) kind: MetricType,
-    /// Names of the labels; each number that is written comes with their values.
+    /// Names of the labels. Each written number has a value for each label.
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
 }

@@ -31,10 +31,10 @@ use crate::transport::Tls;
 const NANOS: f64 = 1e9;
 const MICROS: f64 = 1e6;
 
-/// The first doubling of the latency that gets a bucket of its own, up to 16.384 µs.
+/// The first doubling of the latency with its own reported bucket, up to 16.384 µs.
 const FIRST_DOUBLING: usize = 4;
 
-/// The last doubling of the latency that gets a bucket of its own, up to 8.6 s.
+/// The last doubling of the latency with its own reported bucket, up to 8.6 s.
 const LAST_DOUBLING: usize = 23;
 
 type NoLabels = [(&'static str, &'static str); 0];
@@ -158,7 +158,8 @@ fn requests(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     Ok(())
 }
 
-/// Merges the counted buckets into the reported ones: (upper bound in seconds, number of requests).
+/// Merges the counted buckets into the reported buckets: (upper bound in seconds, number of
+/// requests).
 fn latency_buckets(node: &Node, kind: RequestKind) -> Vec<(f64, u64)> {
     let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
     let mut from = 0;

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 /// Converts OpenMetrics text. A counter is declared under the name of its samples, with `_total`.
-/// Lines that the older format does not know are left out.
+/// Lines that the older format does not support are left out.
 pub(crate) fn to_plain_text(open: &str) -> String {
     let mut plain = String::with_capacity(open.len() + open.len() / 16);
     let mut help = "";
@@ -25,7 +25,7 @@ pub(crate) fn to_plain_text(open: &str) -> String {
     plain
 }
 
-/// Returns the metric that a line declares, and its type.
+/// Returns the metric that a line declares, and its type; `None` if the line declares no metric.
 fn metric(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("# TYPE ")?.rsplit_once(' ')
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_bear_the_name_of_their_samples() {
+    fn counters_are_declared_under_the_name_of_their_samples() {
         let open = "# HELP a Some\n# TYPE a counter\na_total{x=\"# HELP\"} 1\n# HELP b More\n\
             # TYPE b gauge\n# UNIT b seconds\nb 2\n# TYPE c histogram\nc_sum 1\n# EOF\n";
         let expected = "# HELP a_total Some\n# TYPE a_total counter\na_total{x=\"# HELP\"} 1\n\

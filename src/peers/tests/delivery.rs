@@ -1,4 +1,4 @@
-//! Delivery: each message arrives, once, on the right connection.
+//! Delivery: each message arrives once, on the right connection.
 
 use protocol::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Reply, Request};
 
@@ -36,7 +36,7 @@ fn requests_and_replies_travel() {
 }
 
 #[test]
-fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
+fn messages_of_one_turn_are_one_envelope_and_one_write() {
     run(async {
         let (a, b) = pair(|_| Some(Reply::Stored)).await;
         a.peers.send(B, request(0, Request::Ping));
@@ -87,7 +87,7 @@ fn long_values_travel_in_both_directions() {
 }
 
 #[test]
-fn a_long_request_holds_its_memory_as_long_as_it_lives() {
+fn a_long_request_keeps_its_reservation_until_it_is_dropped() {
     run(async {
         let (a, b) = pair(only_pings).await;
         let received = &b.facts.received;
@@ -104,8 +104,7 @@ fn a_long_request_holds_its_memory_as_long_as_it_lives() {
         for id in [1, 2] {
             let (_, came, first) = b.request().await;
             assert_eq!(came, id);
-            // Free memory is reserved for the waiting request, so that no other request overtakes
-            // it.
+            // Free memory is reserved for the waiting request, so no other request overtakes it.
             assert!(received.held() >= 900_000, "{}", received.held());
             drop(first);
         }
@@ -195,7 +194,7 @@ impl Node {
 }
 
 #[test]
-fn clocks_are_taken_in_unless_they_are_too_far_ahead() {
+fn peer_clocks_are_merged_unless_they_are_too_far_ahead() {
     run(async {
         let (ports, urls) = ports();
         let near = Setup { clock_ahead: 400_000, ..Setup::default() };
@@ -220,7 +219,7 @@ fn clocks_are_taken_in_unless_they_are_too_far_ahead() {
 }
 
 #[test]
-fn pings_measure_how_far_away_a_peer_is() {
+fn pings_measure_round_trip_and_clock_skew_of_a_peer() {
     run(async {
         let (a, _b) = pair(only_pings).await;
         a.connect(B).await;
@@ -237,7 +236,7 @@ fn pings_measure_how_far_away_a_peer_is() {
 }
 
 #[test]
-fn nothing_is_lost_among_many() {
+fn many_concurrent_reads_are_all_answered_once() {
     run(async {
         let (a, b) = pair(|request| match request {
             Request::Read { key, .. } => {

@@ -1,4 +1,4 @@
-//! Failures of delivery: each is reported, and affects no other request.
+//! Failures of delivery. Each failure is reported, and affects no other request.
 
 use protocol::handshake::HandshakeIdentity;
 use protocol::{Event, Reply, Request};
@@ -9,7 +9,7 @@ use crate::counters::clocks;
 use crate::transport::Stream;
 
 #[test]
-fn a_refused_connection_is_told_once_for_all_that_waited() {
+fn a_refused_connection_is_reported_once_for_all_waiting_requests() {
     run(async {
         let (ports, urls) = ports();
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
@@ -42,7 +42,7 @@ fn a_request_right_after_a_peer_is_back_is_served() {
 }
 
 #[test]
-fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
+fn a_lost_connection_is_reported_once_and_the_next_request_reconnects() {
     run(async {
         let (a, b) = pair(only_pings).await;
         a.connect(B).await;
@@ -60,9 +60,9 @@ fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
     });
 }
 
-/// Starts node a, and node b, which accepts a's connection and then neither reads from it nor
-/// answers: b's connection has no driver.
-fn beside_one_that_drives_nothing() -> [Node; 2] {
+/// Starts nodes a and b. Node b accepts a's connection, and then neither reads from it nor answers,
+/// because it has no driver for the connection.
+fn start_beside_a_stuck_peer() -> [Node; 2] {
     let (ports, urls) = ports();
     let [a, b] = [A, B].map(|node| Node::start(node, &urls, &Setup::default(), only_pings));
     let [_, port] = ports;
@@ -71,7 +71,7 @@ fn beside_one_that_drives_nothing() -> [Node; 2] {
     let identity = b.facts.table.identity.clone();
     tokio::task::spawn_local(async move {
         let (stream, _) = port.accept().await.unwrap();
-        let stuck = shake_as_acceptor(stream, identity).await;
+        let stuck = complete_handshake_as_acceptor(stream, identity).await;
         std::future::pending::<()>().await;
         drop(stuck);
     });
@@ -81,23 +81,23 @@ fn beside_one_that_drives_nothing() -> [Node; 2] {
 #[test]
 fn a_peer_that_is_silent_is_given_up() {
     run(async {
-        let [a, _b] = beside_one_that_drives_nothing();
+        let [a, _b] = start_beside_a_stuck_peer();
         a.peers.send(B, read(1));
         assert!(matches!(a.event().await, Event::LinkUp(B)));
         assert!(matches!(a.event().await, Event::LinkLost(B)));
     });
 }
 
-/// Performs a node's side of the connection setup, up to the point where it would read envelopes.
-async fn shake_as_acceptor(
+/// Performs the acceptor's side of the connection setup, up to the first envelope.
+async fn complete_handshake_as_acceptor(
     stream: TcpStream,
     identity: std::sync::Arc<HandshakeIdentity>,
 ) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
     let handshake = protocol::handshake::Handshake::accept(identity, [3; 32]);
-    let shaken =
+    let handshake_outcome =
         crate::peers::greet::run_handshake(&mut stream, handshake, Vec::new(), Vec::new()).await;
-    shaken.map(drop).unwrap();
+    handshake_outcome.map(drop).unwrap();
     stream
 }
 
@@ -105,7 +105,7 @@ async fn shake_as_acceptor(
 fn only_messages_beyond_the_queue_limit_fail() {
     run(async {
         let (a, b) = pair(only_pings).await;
-        // Without a connection, requests wait for the dial.
+        // Without a connection, requests wait for the result of the dial.
         let (mut sent, mut overflown) = (0, 0);
         for id in 0..1000 {
             a.peers.send(B, write(id, 10_000));
@@ -122,7 +122,7 @@ fn only_messages_beyond_the_queue_limit_fail() {
             }
         }
         assert_eq!(overflown, 1000 - QUEUE_BYTES / (10_000 + 37), "the others wait");
-        // All requests that did not overflow arrive.
+        // All requests that were not dropped arrive.
         for id in 0..sent - overflown {
             assert_eq!(b.request().await.1, id as u64);
         }
@@ -132,19 +132,19 @@ fn only_messages_beyond_the_queue_limit_fail() {
 #[test]
 fn a_slow_reader_costs_only_its_own_requests() {
     run(async {
-        // The peer answers no pings either: if filling its buffers takes longer than the permitted
-        // silence, the link is closed before the overflow.
+        // The peer does not answer pings either. If its buffers fill too slowly, the link is closed
+        // before the overflow.
         while !overflows_at_a_slow_reader().await {}
     });
 }
 
-/// Writes to a node that reads nothing until one write overflows; returns true if the link was up
-/// until then.
+/// Sends writes to a node that reads nothing, until a write overflows. Returns false if the link
+/// was lost instead.
 async fn overflows_at_a_slow_reader() -> bool {
-    let [a, _b] = beside_one_that_drives_nothing();
+    let [a, _b] = start_beside_a_stuck_peer();
     a.peers.send(B, read(0));
     assert!(matches!(a.event().await, Event::LinkUp(B)));
-    // The socket's buffers take some MiB before the connection's own bound is reached.
+    // The socket's buffers accept some MiB before the connection's own limit is reached.
     let mut id = 1;
     let overflown = loop {
         a.peers.send(B, write(id, 30_000));
@@ -168,7 +168,7 @@ async fn overflows_at_a_slow_reader() -> bool {
 }
 
 #[test]
-fn an_asker_that_takes_no_replies_is_not_read_from() {
+fn a_peer_that_reads_no_replies_is_not_read_from() {
     run(async {
         let long = |request: &Request| match request {
             Request::Read { .. } => {
@@ -182,14 +182,14 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         let address = port.local_addr().unwrap();
         b.listen(port);
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
-        let mut stream = proven(&a, address).await;
+        let mut stream = connect_authenticated(&a, address).await;
         let mut writer = protocol::wire::Writer::default();
         for id in 0..2000 {
             writer.message(&read(id));
         }
         writer.seal(a.facts.table.sender(B, clocks::now()));
         tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
-        // 120 MB of replies are due; b keeps its share of them within the bound.
+        // 120 MB of replies are due. Node b buffers only a part of them, within its limit.
         until("b has much to say", || {
             b.peers.connections().iter().any(|connection| connection.waiting() > 600_000)
         })
@@ -226,7 +226,7 @@ fn a_goodbye_keeps_requests_away_and_lets_replies_through() {
 }
 
 #[test]
-fn a_node_that_closes_still_says_what_it_had_to_say() {
+fn a_closing_node_still_sends_its_pending_replies() {
     run(async {
         let (a, b) = pair(only_pings).await;
         a.connect(B).await;
@@ -244,7 +244,7 @@ fn a_node_that_closes_still_says_what_it_had_to_say() {
 }
 
 #[test]
-fn what_went_out_on_one_connection_is_lost_when_the_other_can_not_be_made() {
+fn requests_of_one_connection_are_lost_when_the_other_connection_fails() {
     run(async {
         let (ports, urls) = ports();
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
@@ -257,7 +257,7 @@ fn what_went_out_on_one_connection_is_lost_when_the_other_can_not_be_made() {
             // The small connection is dialed first.
             let small = port.accept().await.unwrap();
             let (bulk, _) = port.accept().await.unwrap();
-            let mut bulk = shake_as_acceptor(bulk, identity).await;
+            let mut bulk = complete_handshake_as_acceptor(bulk, identity).await;
             let mut write = [0; 1000];
             tokio::io::AsyncReadExt::read_exact(&mut bulk, &mut write).await.unwrap();
             drop(small);

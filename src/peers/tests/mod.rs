@@ -1,4 +1,4 @@
-//! Tests of peers against each other, and against unauthenticated clients, over loopback.
+//! Tests of peer connections over loopback, with peers and with unauthenticated clients.
 
 mod delivery;
 mod failures;

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use super::world::*;
 use crate::counters::clocks;
 
-/// Starts node a, and node b, which listens at the returned address.
-async fn listening() -> (Node, Node, SocketAddr) {
+/// Starts nodes a and b. Node b listens at the returned address.
+async fn start_listening_nodes() -> (Node, Node, SocketAddr) {
     let (ports, urls) = ports();
     let [_, port] = ports;
     let b = Node::start(B, &urls, &Setup::default(), only_pings);
@@ -21,8 +21,8 @@ async fn listening() -> (Node, Node, SocketAddr) {
     (Node::start(A, &urls, &Setup::default(), only_pings), b, address)
 }
 
-/// Returns a connection that was granted the upgrade, and on which nothing was sent yet.
-async fn upgraded(address: SocketAddr) -> TcpStream {
+/// Returns a connection after its upgrade. Nothing has been sent on it yet.
+async fn connect_upgraded(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /v0/peer HTTP/1.1\r\nUpgrade: kvorum-peer/1\r\n\r\n").await.unwrap();
     let mut head = Vec::new();
@@ -32,7 +32,7 @@ async fn upgraded(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads everything until the connection is closed.
+/// Reads all bytes until the connection is closed.
 async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut all = Vec::new();
     // A reset counts as closed.
@@ -41,22 +41,22 @@ async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
 }
 
 #[test]
-fn a_stranger_that_says_nothing_is_closed_on() {
+fn a_silent_unauthenticated_connection_is_closed() {
     run(async {
-        let (_, b, address) = listening().await;
-        let mut stream = upgraded(address).await;
+        let (_, b, address) = start_listening_nodes().await;
+        let mut stream = connect_upgraded(address).await;
         assert_eq!(until_closed(&mut stream).await, b"");
         assert_eq!(b.counts().unfinished.get(), 1);
     });
 }
 
 #[test]
-fn garbage_is_closed_on_at_once() {
+fn a_connection_that_sends_garbage_is_closed_at_once() {
     run(async {
-        let (_, b, address) = listening().await;
+        let (_, b, address) = start_listening_nodes().await;
         let clienthello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice();
         for garbage in [&[0xff; 5000], b"GET / HTTP/1.1\r\n\r\n".as_slice(), clienthello] {
-            let mut stream = upgraded(address).await;
+            let mut stream = connect_upgraded(address).await;
             stream.write_all(garbage).await.unwrap();
             assert_eq!(until_closed(&mut stream).await, b"");
         }
@@ -69,19 +69,19 @@ fn garbage_is_closed_on_at_once() {
 #[test]
 fn many_strangers_do_not_keep_a_peer_out() {
     run(async {
-        let (a, b, address) = listening().await;
+        let (a, b, address) = start_listening_nodes().await;
         let mut strangers = Vec::new();
         for _ in 0..80 {
-            strangers.push(upgraded(address).await);
+            strangers.push(connect_upgraded(address).await);
         }
         until("those that came first are broken off", || b.counts().unfinished.get() >= 16).await;
         a.connect(B).await;
     });
 }
 
-/// Records what node `a` sends on a new connection, up to and including its proof.
-async fn recorded(a: &Node, address: SocketAddr) -> Vec<u8> {
-    let mut stream = upgraded(address).await;
+/// Records the bytes that node `a` sends on a new connection, up to and including its proof.
+async fn record_handshake(a: &Node, address: SocketAddr) -> Vec<u8> {
+    let mut stream = connect_upgraded(address).await;
     let mut said = Vec::new();
     let identity = a.facts.table.identity.clone();
     let mut handshake = Handshake::dial(identity, B, ConnectionKind::Small, [4; 32], &mut said);
@@ -95,15 +95,15 @@ async fn recorded(a: &Node, address: SocketAddr) -> Vec<u8> {
 #[test]
 fn a_replayed_proof_opens_nothing() {
     run(async {
-        let (a, b, address) = listening().await;
-        let mut recording = recorded(&a, address).await;
-        // The verdict that would follow the proof, and a request behind it.
+        let (a, b, address) = start_listening_nodes().await;
+        let mut recording = record_handshake(&a, address).await;
+        // The recording continues with the verdict that follows a proof, and with a request.
         recording.extend_from_slice(&[1, 0, 0, 0, 3, 0]);
         let mut writer = Writer::default();
         writer.message(&write(1, 10));
         writer.seal(a.facts.table.sender(B, clocks::now()));
         recording.extend_from_slice(writer.sealed());
-        let mut stream = upgraded(address).await;
+        let mut stream = connect_upgraded(address).await;
         stream.write_all(&recording).await.unwrap();
         let heard = until_closed(&mut stream).await;
         assert!(heard.len() < 200, "a hello and a refusal: {} bytes", heard.len());
@@ -113,7 +113,7 @@ fn a_replayed_proof_opens_nothing() {
 }
 
 #[test]
-fn a_node_that_is_answered_with_its_own_words_proves_nothing_by_it() {
+fn an_echo_of_a_nodes_own_handshake_does_not_authenticate() {
     run(async {
         let (ports, urls) = ports();
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
@@ -133,8 +133,8 @@ fn a_node_that_is_answered_with_its_own_words_proves_nothing_by_it() {
     });
 }
 
-/// Starts two nodes. The node that dials does not match the other node's expectations.
-async fn misfits(setup: Setup) -> (Node, Node) {
+/// Starts two nodes. The second node expects other settings than those of the dialing node.
+async fn start_incompatible_nodes(setup: Setup) -> (Node, Node) {
     let (ports, urls) = ports();
     let a = Node::start(A, &urls, &setup, only_pings);
     let b = Node::start(B, &urls, &Setup::default(), only_pings);
@@ -150,7 +150,7 @@ fn incompatible_peers_refuse_each_other_and_log_it_once() {
             Setup { secret: "another", ..Setup::default() },
             Setup { replicas: 2, ..Setup::default() },
         ] {
-            let (a, b) = misfits(setup).await;
+            let (a, b) = start_incompatible_nodes(setup).await;
             for tries in 1..=3 {
                 a.peers.send(B, read(1));
                 assert!(matches!(a.event().await, Event::Unreachable(B)));
@@ -179,7 +179,7 @@ fn a_url_of_this_node_itself_is_noticed() {
 }
 
 #[test]
-fn other_servers_are_told_from_nodes() {
+fn other_servers_are_distinguished_from_nodes() {
     run(async {
         for answer in ["HTTP/1.1 404 Not Found\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n\r\n"] {
             let (ports, urls) = ports();
@@ -199,15 +199,15 @@ fn other_servers_are_told_from_nodes() {
     });
 }
 
-/// Asserts that an authenticated node's connection is closed on these bytes.
+/// Asserts that node b closes an authenticated node's connection after these bytes.
 async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
-    let (a, b, address) = listening().await;
-    let mut stream = proven(&a, address).await;
-    let mut good = proven(&a, address).await;
+    let (a, b, address) = start_listening_nodes().await;
+    let mut stream = connect_authenticated(&a, address).await;
+    let mut good = connect_authenticated(&a, address).await;
     stream.write_all(&bytes(&a)).await.unwrap();
     until_closed(&mut stream).await;
     until(what, || b.counts().malformed.get() == 1).await;
-    // No other connection is closed.
+    // The other connection stays open.
     let mut writer = Writer::default();
     writer.message(&request(1, Request::Ping));
     writer.seal(a.facts.table.sender(B, clocks::now()));
@@ -261,8 +261,8 @@ fn malformed_and_oversized_envelopes_close_their_connection_and_no_other() {
 #[test]
 fn another_topology_is_answered_and_never_served() {
     run(async {
-        let (a, b, address) = listening().await;
-        let mut stream = proven(&a, address).await;
+        let (a, b, address) = start_listening_nodes().await;
+        let mut stream = connect_authenticated(&a, address).await;
         let mut writer = Writer::default();
         writer.message(&write(7, 10));
         let view = protocol::ViewId { epoch: 1, placement: 1 };

@@ -1,4 +1,4 @@
-//! A test harness of nodes that consist only of their peer connections, all in one thread.
+//! A test harness of nodes that have only peer connections. All nodes run in one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,8 +30,8 @@ use crate::peers::greet::run_handshake;
 use crate::peers::{PeerConnections, PeerFacts, PeerInput};
 use crate::transport::Stream;
 
-/// Time limit for each test, and for each wait in it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of each test, and of each wait in a test.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) const A: NodeId = NodeId(0);
 pub(super) const B: NodeId = NodeId(1);
@@ -47,18 +47,18 @@ pub(super) const ROOM_BYTES: usize = 1 << 20;
 
 pub(super) const CLUSTER: ClusterId = ClusterId(5);
 
-/// Runs a test on an event loop of its own.
+/// Runs a test on a new event loop.
 pub(super) fn run(test: impl Future<Output = ()>) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
-    runtime.block_on(async { timeout(PATIENCE, test).await.expect("the test hangs") });
+    runtime.block_on(async { timeout(TEST_TIMEOUT, test).await.expect("the test hangs") });
 }
 
 /// The nodes' names, in the order of their ids.
 const NAMES: [&str; 2] = ["a", "b"];
 
 pub(super) fn topology(replicas: u8) -> Topology {
-    /// Built once: placing all keys takes milliseconds.
+    /// Built once, because the placement of all keys takes milliseconds.
     static USUAL: LazyLock<Topology> = LazyLock::new(|| make(3));
     fn make(replicas: u8) -> Topology {
         let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
@@ -80,7 +80,7 @@ impl Default for Setup {
     }
 }
 
-/// Takes a free port. It refuses connections until somebody listens on it.
+/// Binds a free port, which refuses connections until a node listens on it.
 pub(super) fn port() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()
 }
@@ -101,13 +101,12 @@ pub(super) struct Node {
     pub(super) facts: Arc<PeerFacts>,
     pub(super) counters: Arc<Counters>,
     inbox: Rc<Inbox>,
-    /// Number of requests answered immediately.
+    /// Number of requests that were answered immediately.
     pub(super) served: Rc<Cell<u64>>,
 }
 
 impl Node {
-    /// Starts node `own` of `urls`. Requests for which `answer` returns a reply are answered
-    /// immediately.
+    /// Starts node `own` of `urls`. A request is answered immediately if `answer` returns a reply.
     pub(super) fn start(
         own: NodeId,
         urls: &[String],
@@ -158,7 +157,7 @@ impl Node {
         Self { peers, facts, counters, inbox, served }
     }
 
-    /// Accepts connections as the HTTP server does.
+    /// Accepts connections like the HTTP server.
     pub(super) fn listen(&self, listener: std::net::TcpListener) {
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
@@ -184,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Waits for the next event, and skips `PeerSeen`.
+    /// Waits for the next event. Skips other input.
     pub(super) async fn event(&self) -> Event {
         loop {
             if let PeerInput::Event(event) = self.next().await {
@@ -193,7 +192,7 @@ impl Node {
         }
     }
 
-    /// Returns the next event if it has arrived already.
+    /// Returns the next input if it has arrived already and is an event.
     pub(super) fn try_event(&self) -> Option<Event> {
         match self.inbox.events.borrow_mut().pop_front()? {
             PeerInput::Event(event) => Some(event),
@@ -227,7 +226,7 @@ impl Node {
         &self.counters.peers
     }
 
-    /// Connects to `peer`: waits until a first request is answered.
+    /// Connects to `peer`, and waits for the answer to a first request.
     pub(super) async fn connect(&self, peer: NodeId) {
         self.peers.send(peer, request(0, Request::Ping));
         assert!(matches!(self.event().await, Event::LinkUp(up) if up == peer));
@@ -235,9 +234,9 @@ impl Node {
     }
 }
 
-/// Waits until a condition holds, while the event loop continues.
+/// Waits until a condition is true, while the event loop runs.
 pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
-    let waited = timeout(PATIENCE / 2, async {
+    let waited = timeout(TEST_TIMEOUT / 2, async {
         while !condition() {
             tokio::task::yield_now().await;
         }
@@ -245,8 +244,8 @@ pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
     waited.await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Returns a connection to `address` on which node `own` has authenticated.
-pub(super) async fn proven(own: &Node, address: SocketAddr) -> Stream {
+/// Returns a connection to `address` on which node `own` is authenticated.
+pub(super) async fn connect_authenticated(own: &Node, address: SocketAddr) -> Stream {
     let mut stream = Stream::from(TcpStream::connect(address).await.unwrap());
     stream.write_all(b"GET /v0/peer HTTP/1.1\r\nUpgrade: kvorum-peer/1\r\n\r\n").await.unwrap();
     let mut head = Vec::new();
@@ -261,12 +260,12 @@ pub(super) async fn proven(own: &Node, address: SocketAddr) -> Stream {
     stream
 }
 
-/// Answers pings immediately, and nothing else.
+/// Returns a reply to pings, and `None` for other requests.
 pub(super) fn only_pings(request: &Request) -> Option<Reply> {
     matches!(request, Request::Ping).then_some(Reply::Pong)
 }
 
-/// Starts two nodes that listen.
+/// Starts two nodes that listen. `answer` returns their immediate replies.
 pub(super) async fn pair(
     answer: impl Fn(&Request) -> Option<Reply> + Clone + 'static,
 ) -> (Node, Node) {
@@ -285,7 +284,7 @@ pub(super) fn ports() -> ([std::net::TcpListener; 2], Vec<String>) {
     (ports, urls)
 }
 
-/// Reads an HTTP upgrade request, and grants it.
+/// Reads an HTTP upgrade request, and accepts it.
 pub(super) async fn answer_101(mut stream: TcpStream) -> (Stream, Bytes) {
     let mut head = Vec::new();
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
@@ -314,7 +313,7 @@ pub(super) fn write(id: u64, bytes: usize) -> Message {
     request(id, Request::Write { key, record: record(id, bytes) })
 }
 
-/// Returns a record of `bytes` + 8 bytes, or of the minimum size of a record.
+/// Returns a record of `bytes` + 8 bytes, at least the minimum size of a record.
 pub(super) fn record(time: u64, bytes: usize) -> Record {
     let value: Vec<_> = (16..bytes).map(|at| (at % 251) as u8).collect();
     let version = Version { time, origin: 0 };

@@ -1,5 +1,5 @@
 //! The client of workloads and oracles: one connection to a node, requests about keys, and the
-//! parts of an answer that are judged. HTTP itself is [`crate::raw`].
+//! parts of an answer that oracles check. [`crate::raw`] implements HTTP.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::raw;
 
-/// Time limit of an answer. After that, the outcome of the request counts as unknown.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of an answer. After the timeout, the outcome of the request counts as unknown.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Pause before a request to an overloaded node is repeated.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Pause before the client repeats a request to an overloaded node.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// One connection to a node.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
-/// Reads from a node, and repeats the read if the connection breaks. While other requests wait for
-/// memory, a node disconnects slow readers, and on a busy machine this process may be one.
+/// Reads from a node, and repeats the read if the connection breaks. An overloaded node disconnects
+/// slow readers, and on a busy machine this process may be slow.
 pub fn read_patiently<T>(
     address: SocketAddr,
     mut read: impl FnMut(&mut Client) -> io::Result<T>,
@@ -48,30 +48,32 @@ pub fn read_patiently<T>(
     let begun = Instant::now();
     loop {
         match Client::connect(address).and_then(|mut client| read(&mut client)) {
-            Err(error) if is_broken(&error) && begun.elapsed() < PATIENCE => thread::sleep(AGAIN),
+            Err(error) if is_broken(&error) && begun.elapsed() < TIMEOUT => {
+                thread::sleep(RETRY_PAUSE)
+            }
             result => return result,
         }
     }
 }
 
-/// Returns true for an error by which the other end closed the connection.
+/// Returns true if the error means that the peer closed the connection.
 fn is_broken(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&error.kind())
 }
 
 impl Client {
-    /// Connects to a node, with the usual timeout.
+    /// Connects to a node, with a timeout of 20 s for each operation.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        Self::connect_within(address, PATIENCE)
+        Self::connect_within(address, TIMEOUT)
     }
 
-    /// Connects with `patience` as the time limit of this and every later operation.
+    /// Connects to a node; `patience` is the timeout of this and of every later operation.
     pub fn connect_within(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         Ok(Self { raw: raw::Client::try_connect(address, patience)? })
     }
 
-    /// Returns `kept` if the node has not closed that connection, otherwise a new connection.
+    /// Returns `kept` if the node has not closed its connection, otherwise a new connection.
     pub fn reuse_or_connect(
         kept: Option<Self>,
         address: SocketAddr,
@@ -101,7 +103,7 @@ impl Client {
         self.send_with(method, target, "", body)
     }
 
-    /// Sends a request with `headers`. Each header is a line with its line end.
+    /// Sends a request with `headers`, a string of header lines with their line ends.
     fn send_with(
         &mut self,
         method: &str,
@@ -118,7 +120,7 @@ impl Client {
         self.raw.try_send(&[head.as_bytes(), body].concat())
     }
 
-    /// Sends these bytes as they are.
+    /// Sends these bytes without any framing.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.raw.try_send(bytes)
     }
@@ -134,8 +136,8 @@ impl Client {
         self.answer()
     }
 
-    /// Sends a request with `headers`, and reads the answer. Each header is a line with its line
-    /// end.
+    /// Sends a request with `headers`, a string of header lines with their line ends, and reads the
+    /// answer.
     pub fn request_with(
         &mut self,
         method: &str,
@@ -152,27 +154,28 @@ impl Client {
         self.request("GET", &target(key), b"")
     }
 
-    /// Sends a `GET` of a key that needs no encoding, and reads the answer. Repeats the request
-    /// while the node is overloaded, or disconnects this client because of overload.
+    /// Sends a `GET` of a key that needs no encoding, and reads the answer. Repeats the request for
+    /// up to 20 s while the node answers 503 or closes the connection.
     pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
         let (address, begun) = (self.raw.stream.peer_addr()?, Instant::now());
         loop {
             let answer = self.get(key);
-            let is_over = begun.elapsed() > PATIENCE;
+            let is_over = begun.elapsed() > TIMEOUT;
             match answer {
                 Ok(answer) if answer.status != 503 || is_over => return Ok(answer),
                 Err(error) if is_over || !is_broken(&error) => return Err(error),
-                Ok(_) => thread::sleep(AGAIN),
+                Ok(_) => thread::sleep(RETRY_PAUSE),
                 Err(_) => {
-                    thread::sleep(AGAIN);
+                    thread::sleep(RETRY_PAUSE);
                     *self = Self::connect(address)?;
                 }
             }
         }
     }
 
-    /// Reads all items from `start` on, as keys and values. Repeats the request while the node is
-    /// overloaded.
+    /// Reads all items from `start` on, and passes key and value of each to `item`. Repeats the
+    /// request for up to 20 s while the node answers 503. `start` may be followed by further query
+    /// parameters.
     pub fn scan(
         &mut self,
         start: &str,
@@ -182,11 +185,11 @@ impl Client {
         let head = loop {
             self.send("GET", &format!("/v0/entities?start={start}"), b"")?;
             let mut head = self.raw.read_head()?;
-            if head.status != 503 || begun.elapsed() > PATIENCE {
+            if head.status != 503 || begun.elapsed() > TIMEOUT {
                 break head;
             }
             self.raw.try_body(&mut head)?;
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
         };
         if head.status != 200 || head.header("transfer-encoding") != Some("chunked") {
             return Err(malformed(&format!("a range with status {}", head.status)));
@@ -207,7 +210,7 @@ impl Answer {
             Some(receipt) => receipt.split('"').next().map(str::to_owned),
             None => response.header("etag").map(|tag| tag.trim_matches('"').to_owned()),
         };
-        // The header gives seconds with three decimals.
+        // The header has seconds with three decimals.
         let millis =
             |expires: &str| expires.replace('.', "").parse().map_err(|_| malformed(expires));
         Ok(Self {
@@ -220,12 +223,12 @@ impl Answer {
     }
 }
 
-/// Returns the request target of a key. The key must need no encoding.
+/// Returns the request target of a key that needs no encoding.
 pub fn target(key: &str) -> String {
     format!("/v0/entity?id={key}")
 }
 
-/// Splits an item of a range into key and value.
+/// Splits an item of a range into key and value; `None` if the separator is missing.
 pub fn split_item(item: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = item.iter().position(|byte| *byte == b'\n')?;
     Some((&item[..end], &item[end + 1..]))

@@ -1,4 +1,5 @@
-//! A cluster of several nodes, each a process that can be stopped, killed and replaced separately.
+//! A cluster of several node processes, each of which can be stopped, killed and replaced
+//! separately.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,20 +19,21 @@ use crate::oracle::ledger::{Ledger, ProcessState};
 use crate::oracle::reads::read_all;
 use crate::{Failure, ports};
 
-/// Time limit for the cluster to serve after a start, or for its nodes to agree after a fault.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the cluster to serve after a start, or for its replicas to become equal after a
+/// fault.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Files of each node with the cluster's secret and the token for the admin routes.
+/// Files in each node's directory with the cluster secret and the token for the admin routes.
 const SECRET: &str = "secret";
 const TOKEN: &str = "token";
 
-/// The token for the admin routes of a cluster in a network of its own.
+/// The token for the admin routes of a cluster that runs in a [`Net`].
 pub const ADMIN_TOKEN: &str = "a token of the test's own";
 
-/// Records of a node, as values by key.
+/// Records of a node: value by key.
 pub type Dump = BTreeMap<String, Vec<u8>>;
 
 /// Pause between two attempts to plan the addition of a node that has not asked to join yet.
@@ -47,21 +49,22 @@ pub struct Cluster {
     dir: TempDir,
 }
 
-/// The result of waiting until all replicas are equal.
+/// The outcome of waiting until all replicas are equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
     /// Number of keys.
     pub keys: usize,
-    /// Time until all replicas were equal without reads.
+    /// Time until all replicas were equal.
     pub took: Duration,
-    /// Number of keys that became equal only by a read from all replicas. (If a coordinator is
-    /// killed after enough replicas have acknowledged its write, no hint exists for the others.)
+    /// Number of keys that became equal only by a read from all replicas. Such keys are normal: if
+    /// a coordinator is killed after enough replicas have acknowledged its write, no hint exists
+    /// for the other replicas.
     pub read: usize,
 }
 
 impl Cluster {
-    /// Starts `count` nodes with these flags, in the network `net` if given, and waits until they
-    /// form a cluster.
+    /// Starts `count` nodes with the flags `args`, in the network `net` if given, and waits until
+    /// they form a cluster.
     pub fn start(
         binary: &Path,
         count: usize,
@@ -74,7 +77,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Prepares the cluster without starting any node.
+    /// Prepares a cluster without starting any node.
     pub fn plan(
         binary: &Path,
         count: usize,
@@ -97,8 +100,8 @@ impl Cluster {
             launch.listen = addresses[node];
             if let Some(net) = net {
                 launch.wrapper = net.wrapper(node);
-                // A node that listens elsewhere than on loopback requires these flags, and TLS
-                // unless `--insecure`; the clients here have no TLS.
+                // A node that listens on another address than loopback requires these flags, and
+                // either TLS or `--insecure`. The clients of this crate have no TLS.
                 launch.args.push("--insecure".to_owned());
                 for (flag, file) in
                     [("--cluster-secret-file", SECRET), ("--admin-token-file", TOKEN)]
@@ -134,7 +137,7 @@ impl Cluster {
         &self.addresses
     }
 
-    /// Returns the addresses of all nodes but one.
+    /// Returns the addresses of all nodes except `than`.
     pub fn others(&self, than: usize) -> Vec<SocketAddr> {
         let mut others = self.addresses.clone();
         others.remove(than);
@@ -168,7 +171,7 @@ impl Cluster {
         Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
     }
 
-    /// Returns true if a node is running, and false if it has ended on its own.
+    /// Returns true if a node is running, and false if it was stopped or has exited.
     pub fn is_running(&mut self, node: usize) -> Result<bool, Failure> {
         let ended = self.nodes[node].as_mut().map(Node::has_ended).transpose()?;
         if ended == Some(true) {
@@ -177,8 +180,8 @@ impl Cluster {
         Ok(ended == Some(false))
     }
 
-    /// Waits until every node, as a coordinator, reaches all others, and is authoritative for keys
-    /// that it does not hold.
+    /// Waits until every node, as a coordinator, reaches all other nodes, and is authoritative for
+    /// keys that do not exist.
     pub fn wait_until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());
@@ -190,14 +193,14 @@ impl Cluster {
                 if answer.as_ref().is_ok_and(|answer| answer.status == 404) {
                     break;
                 }
-                if begun.elapsed() > PATIENCE {
+                if begun.elapsed() > TIMEOUT {
                     let last =
                         answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
                     return Err(Failure::Broken(format!(
                         "{address} is not a cluster yet: {last:?}"
                     )));
                 }
-                thread::sleep(AGAIN);
+                thread::sleep(POLL_INTERVAL);
             }
         }
         Ok(())
@@ -209,7 +212,7 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Returns the records of a node.
+    /// Returns the records that a node stores.
     pub fn dump(&self, node: usize) -> Result<Dump, Failure> {
         Ok(read_patiently(self.addresses[node], |client| {
             let mut found = Dump::new();
@@ -221,7 +224,7 @@ impl Cluster {
         })?)
     }
 
-    /// Passes each record of a node to `item`, as key and value.
+    /// Passes each record that a node stores to `item`, as key and value.
     pub fn scan_local(
         &self,
         node: usize,
@@ -234,9 +237,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that all replicas become equal where every node holds every key: waits until all
-    /// nodes hold the same records. Reads the keys that still differ after `by_itself` from all
-    /// replicas, which must make them equal.
+    /// Waits until all nodes hold the same records, where every node replicates every key. After
+    /// `by_itself`, reads the keys that still differ from all replicas; the reads must make them
+    /// equal within a minute.
     pub fn wait_until_equal(&self, by_itself: Duration) -> Result<Agreement, Failure> {
         let begun = Instant::now();
         let mut read = 0;
@@ -248,7 +251,7 @@ impl Cluster {
             if differing.is_empty() {
                 return Ok(Agreement { keys: dumps[0].len(), took, read });
             }
-            if read > 0 && took > by_itself + PATIENCE {
+            if read > 0 && took > by_itself + TIMEOUT {
                 let sample: Vec<_> = differing.iter().take(5).collect();
                 return Err(Failure::Broken(format!(
                     "{} keys still differ between replicas, as {sample:?}",
@@ -257,13 +260,13 @@ impl Cluster {
             }
             if took > by_itself {
                 read = read.max(differing.len());
-                self.read_from_all(&differing)?;
+                self.read_keys_from_all_nodes(&differing)?;
             }
-            thread::sleep(AGAIN * 5);
+            thread::sleep(POLL_INTERVAL * 5);
         }
     }
 
-    /// Checks now that all nodes hold the same records. Returns the number of keys.
+    /// Checks that all nodes hold the same records now. Returns the number of keys.
     pub fn check_equal(&self) -> Result<usize, Failure> {
         let nodes = 0..self.nodes.len();
         let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
@@ -277,7 +280,7 @@ impl Cluster {
         }
     }
 
-    fn read_from_all(&self, keys: &[String]) -> Result<(), Failure> {
+    fn read_keys_from_all_nodes(&self, keys: &[String]) -> Result<(), Failure> {
         let mut client = Client::connect(self.addresses[0])?;
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());
         for key in keys {
@@ -293,10 +296,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that no acknowledged write is lost and that no value is invented:
-    /// compares the answers of every node, as a coordinator with the default quorum, by range and
-    /// by key, with the ledger. Two reads may differ, because a write with an unknown outcome may
-    /// still arrive as a hint.
+    /// Checks that no acknowledged write is lost and that no value is invented. Reads all keys
+    /// through every running node, with the default quorum, by range and by key, and compares the
+    /// values with the ledger. Two reads of a key may differ, because a write with an unknown
+    /// outcome may still arrive as a hint. Returns the number of keys.
     pub fn check(&self, ledger: &Ledger) -> Result<usize, Failure> {
         let mut keys = 0;
         for (place, node) in self.nodes.iter().enumerate() {
@@ -331,7 +334,7 @@ impl Cluster {
     }
 }
 
-/// Returns the keys that not all nodes hold with the same value.
+/// Returns the keys whose value differs between nodes or is missing on some.
 fn differing(dumps: &[Dump]) -> Vec<String> {
     let mut keys: Vec<_> = dumps.iter().flat_map(BTreeMap::keys).collect();
     keys.sort_unstable();
@@ -341,7 +344,7 @@ fn differing(dumps: &[Dump]) -> Vec<String> {
 }
 
 impl Cluster {
-    /// Runs `kvorum cluster …` at a node.
+    /// Runs `kvorum cluster` with `args` against a node.
     pub fn command<S: AsRef<str>>(
         &self,
         binary: &Path,
@@ -354,8 +357,8 @@ impl Cluster {
         Ok(command.args(["--url", &url]).output()?)
     }
 
-    /// Runs `kvorum cluster …` at a node, and returns its output, or an error if the command
-    /// failed.
+    /// Runs `kvorum cluster` with `args` against a node. Returns the command's stdout, or an error
+    /// if the command failed.
     pub fn output<S: AsRef<str>>(
         &self,
         binary: &Path,
@@ -371,8 +374,8 @@ impl Cluster {
         Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
     }
 
-    /// Makes a plan at a node. Repeats the attempt until the nodes that the plan adds have asked to
-    /// join.
+    /// Makes a plan at a node. Repeats the attempt for up to `patience`, because the nodes that the
+    /// plan adds may not have asked to join yet.
     pub fn make_plan<S: AsRef<str>>(
         &self,
         binary: &Path,
@@ -392,7 +395,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the launch parameters of a joining node, with its directory in `home`.
+    /// Returns the launch parameters of a node that joins this cluster, with its directory in
+    /// `home`.
     pub fn joiner(
         &self,
         binary: &Path,

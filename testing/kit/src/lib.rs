@@ -1,5 +1,5 @@
-//! Starts `kvorum` nodes as real processes, breaks them on purpose, and judges their answers. Every
-//! suite and benchmark that needs a running node builds on this crate.
+//! Starts `kvorum` nodes as real processes, injects faults, and checks their answers. Every suite
+//! and benchmark that needs a running node uses this crate.
 //!
 //! ```text
 //!  workload ──client──▶ node, cluster (real processes) ◀── faults: disks, networks, clocks, calls
@@ -20,13 +20,13 @@ pub mod workload;
 
 use std::io;
 
-/// The reason why a scenario ended without figures.
+/// Reason why a scenario ended without results.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// An invariant was broken.
+    /// The nodes violated an invariant.
     #[error("BROKEN: {0}")]
     Broken(String),
-    /// The node refused to start. (Whether a refusal is right depends on the scenario.)
+    /// The node refused to start. The scenario decides whether the refusal is right.
     #[error("BROKEN: {0}")]
     Refused(String),
     /// The machine lacks something that the scenario needs.

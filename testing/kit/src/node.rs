@@ -15,8 +15,8 @@ use crate::Failure;
 use crate::client::Client;
 use crate::process::Process;
 
-/// Time after which a start or a stop counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of a start or a stop; a longer one counts as hanging.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Part of the last line of a node's greeting.
 const GREETING_ENDS: &str = "/v0/entities?start=";
@@ -24,7 +24,7 @@ const GREETING_ENDS: &str = "/v0/entities?start=";
 /// Launch parameters of a node.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// A program with arguments that runs the node, as `prlimit` does. May be empty.
+    /// A program with its arguments that runs the node, such as `prlimit`; may be empty.
     pub wrapper: Vec<String>,
     /// The binary to run.
     pub binary: PathBuf,
@@ -62,7 +62,7 @@ impl Launch {
         }
     }
 
-    /// Returns the parameters with other arguments.
+    /// Returns the parameters with `args` as the only arguments after `serve`.
     pub fn with(&self, args: &[&str]) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         Self { args, ..self.clone() }
@@ -86,14 +86,15 @@ impl Launch {
         Ok(self.command()?.spawn()?)
     }
 
-    /// Starts a node and waits until it serves.
+    /// Starts a node and waits until it serves. If the node refuses to start, the failure contains
+    /// the log of this start.
     pub fn start(&self) -> Result<Node, Failure> {
         let logged = fs::metadata(&self.log).map_or(0, |log| log.len()) as usize;
         let failure = match Node::start(&mut self.command()?) {
             Err(Failure::Refused(why)) => why,
             started => return started,
         };
-        // Reading a pipe or a device would never end.
+        // The log may be a pipe or a device, whose reading would never end.
         let is_file = fs::metadata(&self.log)?.is_file();
         let log = if is_file { fs::read(&self.log)? } else { Vec::new() };
         let said = String::from_utf8_lossy(log.get(logged..).unwrap_or_default()).into_owned();
@@ -101,7 +102,7 @@ impl Launch {
     }
 }
 
-/// Removes the variables of this program's environment that would be settings of a node.
+/// Removes the variables of this process's environment that a node would read as settings.
 pub fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("KVORUM_") {
@@ -110,7 +111,7 @@ pub fn without_settings(command: &mut Command) {
     }
 }
 
-/// Parses the address in the greeting.
+/// Parses the address in the greeting; `None` if the greeting has no address.
 fn parse_address(greeting: &str) -> Option<SocketAddr> {
     let url = greeting.split_once(" listening on http")?.1;
     let address = url.split_once("://")?.1.split([',', ' ', '/']).next()?;
@@ -119,14 +120,15 @@ fn parse_address(greeting: &str) -> Option<SocketAddr> {
 
 impl Node {
     /// Starts a node by a command that ends in `serve` and its arguments, and waits until the node
-    /// serves. If stderr is a pipe and the node ends instead, the failure contains its log.
+    /// serves. If the node exits instead, the failure contains its log, provided that stderr is a
+    /// pipe.
     pub fn start(command: &mut Command) -> Result<Self, Failure> {
         let mut process = Process::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
         let stdout = process.take_stdout();
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let mut greeting = String::new();
-            // Reads to the end, because a full pipe would block the node.
+            // The thread reads to the end, because a full pipe would block the node.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
                 let Ok(line) = line else { return };
                 greeting = greeting + &line + "\n";
@@ -135,7 +137,7 @@ impl Node {
                 }
             }
         });
-        let greeting = receiver.recv_timeout(PATIENCE);
+        let greeting = receiver.recv_timeout(TIMEOUT);
         let served = greeting.ok().and_then(|said| Some((parse_address(&said)?, said)));
         if let Some((address, greeting)) = served {
             return Ok(Self { process, address, greeting });
@@ -160,7 +162,7 @@ impl Node {
         Ok(self.process.signal(signal)?)
     }
 
-    /// Kills the node, as by `kill -9`.
+    /// Kills the node by SIGKILL.
     pub fn kill(mut self) -> Result<(), Failure> {
         self.process.kill()?;
         Ok(())
@@ -172,18 +174,18 @@ impl Node {
         self.wait()
     }
 
-    /// Waits until the node ends. Returns its exit status.
+    /// Waits up to 120 s until the node exits. Returns its exit status.
     pub fn wait(&mut self) -> Result<ExitStatus, Failure> {
-        let hangs = || Failure::Broken(format!("the node does not end in {PATIENCE:?}"));
-        self.process.wait_within(PATIENCE)?.ok_or_else(hangs)
+        let hangs = || Failure::Broken(format!("the node does not end in {TIMEOUT:?}"));
+        self.process.wait_within(TIMEOUT)?.ok_or_else(hangs)
     }
 
-    /// Returns the node's stderr, if that is a pipe and was not taken before.
+    /// Returns the node's stderr; `None` if it is not a pipe or was taken before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
         self.process.take_stderr()
     }
 
-    /// Returns true if the node has ended on its own.
+    /// Returns true if the node has exited by itself.
     pub fn has_ended(&mut self) -> Result<bool, Failure> {
         Ok(self.process.has_ended()?)
     }
@@ -203,8 +205,8 @@ impl Node {
         Ok(self.process.descriptors()?)
     }
 
-    /// Returns the value of the first line of `/metrics` that begins with `name`, or `None` without
-    /// such a line.
+    /// Returns the value in the first line of `/metrics` that begins with `name`; `None` if there
+    /// is no such line, or its value is not a number.
     pub fn metric(&self, name: &str) -> io::Result<Option<f64>> {
         let text = self.client()?.request("GET", "/metrics", b"")?.body;
         let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! A child process of any program: its signals, its end, and its figures in `/proc`.
+//! A child process of any program: its signals, its exit, and its statistics in `/proc`.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Pause between two looks at whether a process has ended.
-const NEXT_LOOK: Duration = Duration::from_millis(2);
+/// Pause between two checks whether a process has exited.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A running process, killed when dropped.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Process {
         Ok(kill_process(Pid::from_child(&self.0), signal)?)
     }
 
-    /// Kills the process, as by `kill -9`. Returns its exit status.
+    /// Kills the process by SIGKILL. Returns its exit status.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.0.kill()?;
         self.0.wait()
@@ -48,23 +48,23 @@ impl Process {
         let begun = Instant::now();
         loop {
             match self.0.try_wait()? {
-                None if begun.elapsed() < patience => thread::sleep(NEXT_LOOK),
+                None if begun.elapsed() < patience => thread::sleep(EXIT_POLL_INTERVAL),
                 status => return Ok(status),
             }
         }
     }
 
-    /// Returns the process's stdout, if that is a pipe and was not taken before.
+    /// Returns the process's stdout; `None` if it is not a pipe or was taken before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.0.stdout.take()
     }
 
-    /// Returns the process's stderr, if that is a pipe and was not taken before.
+    /// Returns the process's stderr; `None` if it is not a pipe or was taken before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
         self.0.stderr.take()
     }
 
-    /// Reads stderr to its end. Returns nothing if stderr is not a pipe, or was taken.
+    /// Reads stderr to its end. Returns an empty text if stderr is not a pipe, or was taken before.
     pub fn read_stderr(&mut self) -> io::Result<String> {
         let mut said = String::new();
         if let Some(mut stderr) = self.take_stderr() {
@@ -76,8 +76,8 @@ impl Process {
     /// Returns the CPU time that all threads have used so far.
     pub fn cpu(&self) -> io::Result<Duration> {
         let stat = self.read("stat")?;
-        // The fields after the name, which may contain anything: the state, 10 more fields, then
-        // user and system time.
+        // The process's name may contain any character, so the fields are counted from its end: the
+        // state, 10 more fields, then user and system time.
         let after = stat.rsplit(')').next().unwrap_or_default();
         let ticks = after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
         let second = rustix::param::clock_ticks_per_second();
@@ -89,13 +89,13 @@ impl Process {
         Ok((self.field("status", "VmRSS:")? * 1024, self.field("status", "VmHWM:")? * 1024))
     }
 
-    /// Returns the number of bytes that the process has read from files so far, from the disk or
-    /// the page cache, without memory-mapped and received ones.
+    /// Returns the number of bytes that the process has read with read calls so far, from the disk
+    /// or the page cache. Memory-mapped and received bytes do not count.
     pub fn bytes_read(&self) -> io::Result<u64> {
         self.field("io", "rchar:")
     }
 
-    /// Returns the number of bytes that the process has sent to the disk so far, or made dirty.
+    /// Returns the number of bytes that the process has caused to be written to the disk so far.
     pub fn bytes_written(&self) -> io::Result<u64> {
         self.field("io", "write_bytes:")
     }
@@ -105,7 +105,8 @@ impl Process {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
     }
 
-    /// Returns the number after a name in a file about the process.
+    /// Returns the number after `name` in a file of the process's `/proc` directory; a missing
+    /// number is an error.
     fn field(&self, file: &str, name: &str) -> io::Result<u64> {
         let text = self.read(file)?;
         let value = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();

@@ -5,12 +5,12 @@
 pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// Creates the generator of `seed`.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// Returns the next number.
+    /// Returns the next number, of 64 bits.
     pub fn number(&mut self) -> u64 {
         self.0.u64(..)
     }
@@ -20,7 +20,7 @@ impl Random {
         self.0.u64(..bound)
     }
 
-    /// Returns true with a probability of `percent` in a hundred.
+    /// Returns true with a probability of `percent` percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

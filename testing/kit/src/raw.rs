@@ -1,8 +1,9 @@
-//! A blocking HTTP/1.1 client with one connection, in plaintext or by TLS. It sends exactly the
-//! bytes it is given, also wrong, partial and pipelined ones, and shows all that it receives.
+//! A blocking HTTP/1.1 client with one connection, in plaintext or over TLS. It sends exactly the
+//! given bytes, which may be malformed, partial or pipelined, and returns everything that it
+//! receives.
 //!
-//! A function whose name begins with `try_` returns an error of the connection, or a malformed
-//! answer, as an error. The others are for tests, and panic.
+//! Functions whose names begin with `try_` return an error if the connection fails or the answer is
+//! malformed. Other functions that do not return a `Result` are for tests, and panic.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::io::{self, Read, Write};
@@ -13,9 +14,8 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-/// Time limit of each operation of a test's connection, far longer than waits take on a busy
-/// machine.
-pub const PATIENCE: Duration = Duration::from_secs(100);
+/// Timeout of each operation of a test's connection, far longer than any wait on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// A client's connection to a node.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Client {
     pub stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
     received: Vec<u8>,
-    /// Number of bytes at the start of `received` that were returned already.
+    /// Number of bytes at the start of `received` that were already returned.
     taken: usize,
 }
 
@@ -41,7 +41,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// Returns a header's value. Panics if the header is there twice.
+    /// Returns a header's value, or `None` if the answer lacks the header. Panics if the header
+    /// occurs twice.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(known, _)| known == name);
         let first = found.next();
@@ -54,7 +55,7 @@ impl Response {
         self.chunks.concat()
     }
 
-    /// Returns the problem document of an error's answer.
+    /// Returns the problem document of an error answer. Panics if the answer has none.
     pub fn json(&self) -> serde_json::Value {
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         let json: serde_json::Value = serde_json::from_slice(&self.body()).unwrap();
@@ -62,7 +63,7 @@ impl Response {
         json
     }
 
-    /// Returns true if the server accepts no more requests on this connection.
+    /// Returns true if the server accepts no further requests on this connection.
     pub fn closes(&self) -> bool {
         self.header("connection") == Some("close")
     }
@@ -79,10 +80,10 @@ fn ended(what: &str) -> io::Error {
 impl Client {
     /// Connects in plaintext.
     pub fn connect(address: SocketAddr) -> Self {
-        Self::try_connect(address, PATIENCE).unwrap()
+        Self::try_connect(address, TIMEOUT).unwrap()
     }
 
-    /// Connects in plaintext, with `patience` as the time limit of this and every later operation.
+    /// Connects in plaintext; `patience` is the timeout of this and of every later operation.
     pub fn try_connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
@@ -91,7 +92,7 @@ impl Client {
         Ok(Self { stream, tls: None, received: Vec::new(), taken: 0 })
     }
 
-    /// Connects by TLS.
+    /// Connects over TLS, and completes the handshake.
     pub fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
         let mut client = Self::connect(address);
         let name = ServerName::try_from(address.ip().to_string()).unwrap();
@@ -103,7 +104,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Returns the TLS session.
+    /// Returns the TLS session. Panics if the connection is in plaintext.
     pub fn tls(&mut self) -> &mut ClientConnection {
         self.tls.as_mut().unwrap()
     }
@@ -125,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Sends a GET; an error of the connection is returned.
+    /// Sends a GET and reads the answer.
     pub fn try_get(&mut self, target: &str) -> io::Result<Response> {
         self.try_send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
         self.try_response()
@@ -136,7 +137,8 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Sends a request with a body of known length (none for an empty GET, HEAD or DELETE).
+    /// Sends a request with a `Content-Length`, and reads the answer. An empty body has no length,
+    /// except with PUT.
     pub fn request(&mut self, method: &str, target: &str, body: &[u8]) -> Response {
         let length = match body {
             [] if method != "PUT" => String::new(),
@@ -179,7 +181,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Reads the body of an answer whose head was read.
+    /// Reads the body of an answer whose head has been read.
     pub fn try_body(&mut self, response: &mut Response) -> io::Result<()> {
         if response.status < 200 || matches!(response.status, 204 | 304) {
             return Ok(());
@@ -199,7 +201,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads an answer's head, and leaves the body to later calls.
+    /// Reads the head of an answer, and leaves the body to later calls.
     pub fn read_head(&mut self) -> io::Result<Response> {
         let status_line = self.line("a head")?;
         let parts = status_line.split_once(' ');
@@ -219,7 +221,7 @@ impl Client {
         }
     }
 
-    /// Reads the next chunk of a chunked body; `None` after the last.
+    /// Reads the next chunk of a chunked body; `None` after the last chunk.
     pub fn read_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line("a chunk's head")?;
         let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
@@ -230,7 +232,7 @@ impl Client {
         }
     }
 
-    /// Reads everything up to the end of the connection.
+    /// Reads all bytes until the end of the connection.
     pub fn rest(&mut self) -> io::Result<Vec<u8>> {
         while self.fill()? {}
         let rest = self.received.split_off(self.taken);
@@ -238,7 +240,7 @@ impl Client {
         Ok(rest)
     }
 
-    /// True if the server closes or resets the connection without sending anything more.
+    /// Returns true if the server closes or resets the connection without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         match self.fill() {
             Ok(more) => !more && self.received.len() == self.taken,
@@ -280,7 +282,7 @@ impl Client {
                 Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut piece),
             };
             match read {
-                // A stop and continuation of this process interrupts a read that has a timeout.
+                // SIGSTOP and SIGCONT of this process interrupt a read that has a timeout.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read?,
             }

@@ -1,4 +1,4 @@
-//! Breaks running `kvorum` nodes on purpose, and checks what became of their acknowledged writes.
+//! Injects faults into running `kvorum` nodes, and checks their acknowledged writes afterwards.
 //!
 //! ```text
 //!  writers ──HTTP──▶ node (a real process) ◀── kill -9, power cut, full disk, EIO, no descriptors
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Each *row* of the table in `docs/results/reliability.md` is a module with a function `run`. The
-//! binary runs rows in their long form, and the workspace's tests run each for a few seconds.
+//! binary runs rows in full length, and the tests of the workspace run each row for a few seconds.
 //!
-//! The folders are named after what is broken:
+//! The folders are named after the broken part:
 //!
 //! ```text
 //!  clients   slow, idle, and with malformed requests
@@ -48,7 +48,7 @@ pub struct Setup {
     pub binary: PathBuf,
     /// Number of times that the fault is injected.
     pub rounds: u32,
-    /// True for the sizes and times of a test, false for those of a published run.
+    /// True for the sizes and durations of a test, false for those of a published run.
     pub quick: bool,
     /// Seed of the random choices.
     pub seed: u64,
@@ -56,7 +56,7 @@ pub struct Setup {
     pub earlier: Option<PathBuf>,
     /// The binary of a later release, for the row that finalizes an upgrade.
     pub later: Option<PathBuf>,
-    /// Directory for curves, if curves are to be stored.
+    /// Directory for the curves; `None` if curves are not stored.
     pub curves: Option<PathBuf>,
 }
 

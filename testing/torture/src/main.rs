@@ -1,5 +1,5 @@
-//! Runs rows of faults in their long form, and prints a line of figures for each: `cargo run
-//! --release -p torture -- [ROW…]`.
+//! Runs rows of faults in full length, and prints a line of results for each: `cargo run --release
+//! -p torture -- [ROW…]`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Nodes with few file descriptors: the reserve for probes, and a refused start.
+//! Processes with few file descriptors: the reserve for probes, a refused start, and the recovery
+//! of a `kvorum dev`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -6,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use crate::dev::Dev;
-use crate::process::{Node, PATIENCE, run};
+use crate::process::{Node, TIMEOUT, run};
 use crate::unusable::{limited, serve};
 
-/// Even if clients hold all permitted connections, the node has descriptors for a probe.
+/// The node reserves descriptors for probes, even if clients use all permitted connections.
 #[test]
 fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     let loops = &["--loops", "2"][..];
@@ -35,8 +36,8 @@ fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     assert!(said.lines().last().unwrap().contains(expected), "{said}");
 }
 
-/// While `kvorum dev` has no descriptor left, a client of its socket waits; it and later ones are
-/// served afterwards.
+/// While `kvorum dev` has no free descriptor, a client of its socket waits. Afterwards it serves
+/// this client and later ones.
 #[test]
 fn a_kvorum_dev_that_was_out_of_descriptors_serves_its_socket_again() {
     let mut dev = Dev::start(1, &["--sync", "never", "--memory", "64MiB"]);
@@ -45,11 +46,11 @@ fn a_kvorum_dev_that_was_out_of_descriptors_serves_its_socket_again() {
     prlimit(Some(dev.pid()), Resource::Nofile, few).unwrap();
     let waits = UnixStream::connect(dev.data().join("dev.sock")).unwrap();
     (&waits).write_all(b"\"Nodes\"\n").unwrap();
-    // The probes of the node find no descriptor either. They begin after the connection, so the
-    // connection has been noticed by now.
+    // The probes of the node need a descriptor too. They begin after the connection, so a failed
+    // probe shows that `kvorum dev` has noticed the connection.
     assert!(dev.until("node-1 = does not answer").is_some());
     prlimit(Some(dev.pid()), Resource::Nofile, before).unwrap();
-    waits.set_read_timeout(Some(PATIENCE)).unwrap();
+    waits.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut answer = String::new();
     BufReader::new(&waits).read_line(&mut answer).unwrap();
     assert!(answer.contains("node-1"), "{answer}");

@@ -1,4 +1,4 @@
-//! `kvorum dev add`, `kvorum dev remove`: nodes join a running cluster, and leave.
+//! `kvorum dev add` and `kvorum dev remove`: nodes join a running cluster, and leave it.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Runs a subcommand of `kvorum dev` on the running cluster.
+/// Runs a subcommand of `kvorum dev` for the running cluster.
 fn command(dev: &Dev, args: &[&str]) -> Output {
     let data = dev.data();
     run(&[&["dev"], args, &["--data", data.to_str().unwrap()]].concat())
@@ -33,7 +33,7 @@ fn does(dev: &Dev, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Runs a command that is refused; returns the reason, which is one line.
+/// Runs a command that must be refused; returns the reason, which is one line.
 fn refused(dev: &Dev, args: &[&str]) -> String {
     let output = command(dev, args);
     let said = text(&output.stderr);
@@ -96,8 +96,8 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     let gone = refused(&dev, &["remove", &second]);
     assert!(gone.contains(&format!("those that run are node-1, {third}, {fourth}")), "{gone}");
 
-    // A restart starts the existing nodes, whatever count it is given, and the cluster can be
-    // changed further.
+    // A restart starts the existing nodes, whatever number of nodes its flag gives, and the cluster
+    // can be changed further.
     let dev = dev.again(1, &FLAGS);
     assert_eq!(members(&dev), ["node-1", &third, &fourth]);
     is_whole(&dev);
@@ -111,8 +111,8 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     }
 }
 
-/// Runs the commands of `docs/guide/tour.md` that add and remove nodes, as written, while a client
-/// sends requests.
+/// Runs the commands of `docs/guide/tour.md` that add and remove nodes, exactly as printed there,
+/// while a client sends requests.
 #[test]
 fn the_tour_adds_and_removes_nodes() {
     let dev = Dev::start(1, &FLAGS);
@@ -165,7 +165,7 @@ fn what_cannot_be_done_is_one_clear_line_and_changes_nothing() {
     }
     kill_process(second, Signal::CONT).unwrap();
     is_whole(&dev);
-    // A node that was started for a command which went away waits. The next command stops it, or
+    // A node whose command was interrupted waits for its place. The next command stops the node, or
     // adds it.
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"{\"Add\":{\"zone\":\"z\",\"weight\":null}}\n").unwrap();
@@ -193,7 +193,7 @@ fn begin(dev: &Dev, args: &[&str]) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Ends a command by ctrl-C; returns its output.
+/// Interrupts a command as by ctrl-C; returns its stderr.
 fn interrupt(child: Child) -> String {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -202,11 +202,11 @@ fn interrupt(child: Child) -> String {
 }
 
 #[test]
-fn whoever_interrupts_it_is_told_what_is_true_and_kvorum_dev_does_the_rest() {
+fn an_interrupted_command_reports_the_change_and_kvorum_dev_completes_it() {
     let mut dev = Dev::start(3, &FLAGS);
     is_whole(&dev);
     let added = added(&dev, &[]);
-    // A stopped `kvorum dev` answers no command.
+    // A suspended `kvorum dev` answers no command.
     dev.signal(Signal::STOP);
     let adding = begin(&dev, &["add"]);
     let stat = format!("/proc/{}/task", adding.id());

@@ -18,8 +18,8 @@ fn ids() -> impl Iterator<Item = u32> {
     (0..STREAMS).map(|number| 2 * number + 1)
 }
 
-/// One client never opens its windows, and another one never ends its uploads. The node resets each
-/// of their streams, and their connections stay usable.
+/// One client never opens its flow-control windows, and another client never ends its uploads. The
+/// node resets each of their streams, and their connections stay usable.
 #[test]
 fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
     let node = Node::start(&["--sync", "never"]);
@@ -56,10 +56,10 @@ fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
 }
 
 /// While other requests wait for memory for their answers, the node resets a stream whose client
-/// does not read its answer, and a connection whose client reads nothing at all.
+/// does not open its window, and closes a connection whose client reads nothing.
 #[test]
 fn answers_that_nobody_takes_give_way_to_others() {
-    // With this memory the node has 2 MiB for all answers.
+    // With this memory, all answers together have 2 MiB.
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
     let value = vec![7; 256 << 10];
     assert_eq!(node.client().put("/v0/entity?id=long", &value).status, 201);
@@ -67,7 +67,8 @@ fn answers_that_nobody_takes_give_way_to_others() {
     for window in [0, MOST] {
         let mut holds = Raw::connect(node.address, &[(4, window)]);
         if window == MOST {
-            // The answers exceed the buffers of the socket and the kernel.
+            // The client opens the window of the connection too, so that the answers exceed the
+            // buffers of socket and kernel.
             holds.send(&frame(WINDOW_UPDATE, 0, 0, &[0x70, 0, 0, 0]));
         }
         for stream in (1..180).step_by(2) {
@@ -86,18 +87,19 @@ fn answers_that_nobody_takes_give_way_to_others() {
     }
 }
 
-/// The node closes a connection whose socket stays full, and one whose client only pings.
+/// The node closes a connection whose socket stays full, and a connection whose client sends only
+/// pings.
 #[test]
 fn a_connection_that_takes_nothing_is_given_up() {
     let node = Node::start(&["--sync", "never", "--deadline", "1s"]);
     assert_eq!(node.client().put("/v0/entity?id=long", &[7; 1 << 20]).status, 201);
-    // The client opens as many streams as are permitted at once, and reads none of them.
+    // The client opens as many streams as are permitted, and reads no answer.
     let mut full = Raw::connect(node.address, &[(4, (1 << 31) - 1)]);
     full.send(&frame(WINDOW_UPDATE, 0, 0, &[0x70, 0, 0, 0]));
     for stream in ids() {
         full.send(&request(stream, "GET", "/v0/entity?id=long"));
     }
-    // A client that never sends a request has the time limit of a head.
+    // A client that never sends a request has the timeout of a request head.
     let mut pings = Raw::connect(node.address, &[]);
     pings.send(&frame(PING, 0, 0, b"12345678"));
     wait_until("both ends", || metric(&node, "kvorum_connections_timed_out_total") >= 2);

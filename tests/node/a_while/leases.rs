@@ -1,6 +1,7 @@
-//! Leases: no conditional write finds a lease expired before its expiry by the wall clock, even
-//! after the kill of a node whose hybrid clock then starts ahead of the wall clock. Fencing tokens,
-//! which guard against a holder that has lost its lease, grow from one holder to the next.
+//! Leases: no conditional write succeeds because of an expired lease before the lease expires by
+//! the wall clock, even after the kill of a node whose hybrid clock then starts ahead of the wall
+//! clock. Fencing tokens, which protect against a holder whose lease has expired, grow from one
+//! holder to the next.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,13 +9,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kit::raw::{Client, Response};
 
 use crate::cluster::Cluster;
-use crate::process::{Node, PATIENCE, between_turns, kvorum, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, pause_between_requests, wait_until};
 
 /// Number of leases in a round.
 const LEASES: u64 = 24;
 
 /// Milliseconds between the starts of two leases. All starts together take as long as one lease, so
-/// that leases end one after the other once the node is back, whenever that is.
+/// that leases end one after another after the node has restarted, whenever it does.
 const APART_MS: u64 = 80;
 
 /// Duration of a lease.
@@ -33,18 +34,18 @@ fn put(client: &mut Client, query: &str, headers: &str) -> Response {
     client.response()
 }
 
-/// Returns the value's expiry, in milliseconds since 1970.
+/// Returns the expiry of the value in milliseconds since 1970.
 fn expires(response: &Response) -> u64 {
     let header = response.header("kvorum-expires").expect("a lease tells when it expires");
     header.replace('.', "").parse().unwrap()
 }
 
-/// Takes `LEASES` leases, one after the other; returns the expiry of each key.
+/// Acquires `LEASES` leases one after another; returns the expiry of each key.
 fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
     let begun = now_ms();
     let take = |number| {
         while now_ms() < begun + number * APART_MS {
-            between_turns();
+            pause_between_requests();
         }
         let key = format!("lease-{round}-{number}");
         let taken = put(client, &format!("id={key}&ttl={TTL}"), TAKE);
@@ -54,8 +55,8 @@ fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
     (0..LEASES).map(take).collect()
 }
 
-/// Kills a node while leases are held, and restarts it at once. Then contenders try to take the
-/// leases through all nodes, and must not succeed early.
+/// Kills a node while leases are held, and restarts it at once. Then contenders try to acquire the
+/// leases through all nodes, and must not succeed before the leases expire.
 fn no_lease_ends_early(args: &[&str], rounds: usize) {
     let mut cluster = Cluster::start(3, args);
     cluster.settled();
@@ -65,13 +66,13 @@ fn no_lease_ends_early(args: &[&str], rounds: usize) {
         cluster.kill(node);
         cluster.up(node);
         let mut contenders = [0, 1, 2].map(|other| cluster.client((node + other) % 3));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !held.is_empty() {
             assert!(Instant::now() < until, "they end: {held:?}");
             for contender in &mut contenders {
                 held.retain(|key, expires| {
                     let answer = put(contender, &format!("id={key}"), TAKE);
-                    // Until its expiry nobody else may get the lease; any other outcome is
+                    // Before the lease expires, no other holder may get it. Any other outcome is
                     // permitted.
                     let is_free = answer.status == 201;
                     let early = expires.saturating_sub(now_ms());
@@ -79,7 +80,7 @@ fn no_lease_ends_early(args: &[&str], rounds: usize) {
                     !is_free
                 });
             }
-            between_turns();
+            pause_between_requests();
         }
     }
 }
@@ -94,8 +95,8 @@ fn no_lease_ends_early_after_a_kill_though_clocks_may_differ_much() {
     no_lease_ends_early(&["--max-clock-skew", "5s"], 2);
 }
 
-/// The holder can renew a lease until its expiry by the wall clock, even at a node whose hybrid
-/// clock is past the expiry.
+/// The holder can renew a lease until the lease expires by the wall clock, even at a node whose
+/// hybrid clock is past the expiry.
 #[test]
 fn a_lease_is_renewed_until_its_time_after_a_kill() {
     let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s"]);
@@ -125,7 +126,8 @@ fn fence(response: &Response) -> String {
     fence
 }
 
-/// Fencing tokens grow from one holder to the next, however the previous one lost the lease.
+/// Checks that fencing tokens grow from one holder to the next, however the previous holder lost
+/// the lease.
 fn fences_grow(mut ask: impl FnMut(usize, &str, &str, &str) -> Response) {
     let mut last = String::new();
     let mut grows = |response: &Response, why: &str| {
@@ -202,8 +204,8 @@ fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
     }
 }
 
-/// A repeated request gets a fencing token that is not smaller than the first one, and is smaller
-/// than the next holder's.
+/// A repeated request gets a fencing token that is at least the first one, and less than the next
+/// holder's.
 #[test]
 fn a_fence_is_told_again_to_who_has_lost_the_answer() {
     let cluster = Cluster::start(3, &[]);

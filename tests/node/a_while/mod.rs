@@ -1,6 +1,6 @@
-//! Tests that take ten seconds and more, mostly waiting. Tests start in the order of their names.
-//! This module's name sorts first, so that other tests run while the tests of this module wait. If
-//! the waiting tests started last, they would run alone.
+//! Tests that take ten seconds or more, mostly waiting. Tests start in the order of their names.
+//! The name of this module sorts first, so that other tests run while these tests wait. If these
+//! tests started last, they would run alone.
 
 mod descriptors;
 mod grow;

@@ -3,8 +3,8 @@
 use crate::cluster::{Cluster, key};
 use crate::process::wait_until;
 
-/// Values that a node's settings would not permit can be read: they were stored through nodes with
-/// other settings, or before a restart.
+/// Values that exceed a node's settings can still be read, if they were stored through nodes with
+/// other settings or before a restart.
 #[test]
 fn what_is_stored_can_be_read_and_replicated_under_any_settings() {
     const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
@@ -35,8 +35,8 @@ fn what_is_stored_can_be_read_and_replicated_under_any_settings() {
             assert!(range.chunks == all, "a range at {node} with {votes}");
         }
     }
-    // Stores a hint for the small node, then loses a disk that this node and another small node
-    // refill.
+    // Stores a hint for a node with little memory. Then that node loses its disk, and another such
+    // node rebuilds it.
     cluster.kill(1);
     let waits = || cluster.status(0)["peers"].as_array().unwrap().iter().any(|p| p["hints"] != 0);
     wait_until("a hint's being kept", || {
@@ -50,7 +50,7 @@ fn what_is_stored_can_be_read_and_replicated_under_any_settings() {
     cluster.wipe(0);
     cluster.up(0);
     cluster.settled();
-    // The range needs 24 MiB of a small node's memory, and may have to wait for it.
+    // The range needs 24 MiB of the node's memory, and may have to wait for it.
     wait_until("a range", || {
         let range = cluster.client(0).get("/v0/entities?start=%00&local=true");
         assert!(range.status != 200 || range.chunks.len() == 4, "{}", range.chunks.len());

@@ -1,4 +1,4 @@
-//! Row 33 of the reliability table, in its short form: clients that are slow on purpose.
+//! Row 33 of docs/results/reliability.md in its short form: clients that are slow on purpose.
 
 use std::io::Write;
 use std::thread;
@@ -8,14 +8,15 @@ use kit::raw::Client;
 
 use crate::process::Node;
 
-/// Number of clients with each kind of slowness.
+/// Number of clients of each kind of slowness.
 const EACH: usize = 60;
 
-/// Time limit for the end of slow clients. The node promises 15 s; the rest is for a busy machine.
+/// Timeout for the node to disconnect slow clients. The documentation promises 15 s; the rest is a
+/// margin for a busy machine.
 const REAPED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Sends a byte on each connection every half a second. Returns true once all connections have
-/// ended, and false if some last longer than `REAPED_WITHIN`.
+/// Sends a byte on each connection every half second. Returns true once all connections are closed,
+/// and false if some are open after `REAPED_WITHIN`.
 fn trickle(mut clients: Vec<Client>, byte: &'static [u8]) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < REAPED_WITHIN {
@@ -38,9 +39,10 @@ fn slow_clients(node: &Node, start: &str) -> Vec<Client> {
         .collect()
 }
 
-/// In HTTP/1.0 the end of the connection is the end of a range.
+/// In HTTP/1.0 the end of the connection marks the end of a range, so only a reset shows that the
+/// range is incomplete.
 #[test]
-fn what_is_cut_off_at_the_end_of_the_node_does_not_look_whole() {
+fn a_range_cut_off_by_a_stop_ends_with_a_reset() {
     let node = Node::start(&["--sync", "never"]);
     let mut good = node.client();
     for number in 0..24 {

@@ -1,5 +1,6 @@
-//! The stories of `docs/operate/cluster.md` about members that join and leave. Runs their commands
-//! as written, on three nodes and on those that the commands start, while a client sends requests.
+//! The procedures in `docs/operate/cluster.md` for members that join and leave. Runs their commands
+//! exactly as printed, on three nodes and on the nodes that the commands start, while a client
+//! sends requests.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,20 +12,20 @@ use kit::ports;
 use kit::raw::Client;
 
 use crate::cluster::key;
-use crate::process::{Node, between_turns, kvorum, wait_until};
+use crate::process::{Node, kvorum, pause_between_requests, wait_until};
 
-/// Number of keys that are written before a story, and read after each of its commands.
+/// Number of keys that are written before a procedure, and read after it.
 pub(super) const KEYS: usize = 200;
 
-/// Time limit of a command, for `timeout`.
+/// Timeout of a command, for `timeout`.
 const LIMIT: &str = "60s";
 
 const SECRET: &str = "a secret that is long enough";
 
-/// The nodes in the stories, in the order of their machines.
+/// The nodes of the procedures, in the order of their machines.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Returns the lines of the block that a comment in the documents marks with `name`.
+/// Returns the lines of the code block that the comment `story: name` marks in the documentation.
 pub(super) fn story(name: &str) -> Vec<&'static str> {
     let manual = match name {
         "tour" => include_str!("../../../docs/guide/tour.md"),
@@ -35,7 +36,7 @@ pub(super) fn story(name: &str) -> Vec<&'static str> {
     block.split_once("```").unwrap().0.lines().collect()
 }
 
-/// The machines of a story, with addresses on loopback.
+/// The machines of a procedure, with addresses on loopback.
 struct Machines {
     at: Vec<SocketAddr>,
     nodes: Vec<Option<Node>>,
@@ -64,8 +65,8 @@ impl Machines {
         Client::connect(self.at[machine])
     }
 
-    /// Replaces the addresses in a line of a story by those of this machine, and `PLAN` by the last
-    /// plan's id.
+    /// Replaces the addresses in a line of the documentation by addresses of this machine, and
+    /// `PLAN` by the id of the last plan.
     fn here(&self, line: &str) -> String {
         let replaced = |line: String, (number, at): (usize, &SocketAddr)| {
             line.replace(&format!("10.0.0.{}:8080", number + 1), &at.to_string())
@@ -74,8 +75,8 @@ impl Machines {
         line.replace("PLAN", &self.plan)
     }
 
-    /// Starts the node of a `kvorum serve --join` line; returns a thread that ends once the node is
-    /// a member.
+    /// Starts the node of a `kvorum serve --join` line. The returned thread ends once the node is a
+    /// member.
     fn joins(&mut self, line: &str) -> thread::JoinHandle<(usize, Node)> {
         let line = self.here(line);
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -100,7 +101,7 @@ impl Machines {
         })
     }
 
-    /// Runs a command; returns its output.
+    /// Runs a command, which must succeed; returns its stdout.
     fn run(&mut self, line: &str) -> String {
         let line = self.here(line);
         let program = PathBuf::from(env!("CARGO_BIN_EXE_kvorum"));
@@ -127,8 +128,8 @@ fn command() -> Command {
     command
 }
 
-/// Plays a story. Asserts that no request failed, no key is lost, and the nodes that are up in the
-/// end are the `members`.
+/// Runs the commands of a procedure. Asserts that no request failed, no key is lost, and the
+/// members listed in the end are `members`. `lost` is a machine that is killed before.
 fn play(name: &str, lost: Option<usize>, members: &[&str]) {
     if Command::new("timeout").arg("--version").output().is_err() {
         eprintln!("skipped: there is no timeout");
@@ -153,8 +154,8 @@ fn play(name: &str, lost: Option<usize>, members: &[&str]) {
             match line.strip_suffix(" &") {
                 Some(serve) => joining.push(machines.joins(serve)),
                 None if line.starts_with("kvorum cluster plan --add") => {
-                    // Repeats the plan until the joining node has asked: people type more slowly
-                    // than this.
+                    // Repeats the plan until the joining node has asked to join, because the
+                    // commands here follow each other faster than a person types.
                     let asking = format!("until {line}; do sleep 0.1; done 2>/dev/null");
                     machines.run(&asking);
                 }
@@ -185,7 +186,7 @@ fn play(name: &str, lost: Option<usize>, members: &[&str]) {
     assert!(status.contains("settled"), "{status}");
 }
 
-/// Sets the flag when dropped, which stops the clients that watch it.
+/// Stops the clients that watch the flag: sets the flag when dropped.
 pub(super) struct Stops<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -194,7 +195,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Writes and reads until `stop` is set; no request may fail.
+/// Writes and reads until `stop` is true. No request may fail.
 pub(super) fn goes_on(mut client: Client, stop: &AtomicBool) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -205,7 +206,7 @@ pub(super) fn goes_on(mut client: Client, stop: &AtomicBool) {
         assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
         let got = client.get(&entity);
         assert_eq!(got.status, 200, "{}", String::from_utf8_lossy(&got.body()));
-        between_turns();
+        pause_between_requests();
     }
 }
 

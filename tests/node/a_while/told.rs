@@ -1,4 +1,4 @@
-//! The output of `kvorum cluster apply --wait` in a log: a line every ten seconds.
+//! The output of `kvorum cluster apply --wait` in a log: one line every ten seconds.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,8 +7,8 @@ use crate::cluster::Cluster;
 use crate::moves::{cluster_command, planned, text};
 use crate::process::kvorum;
 
-/// Starts four nodes, of which the last one is down, and runs `apply --wait` through the first one
-/// for a plan that removes the last one.
+/// Starts four nodes, kills the last one, and runs `apply --wait` through the first node for a plan
+/// that removes the last node.
 fn waits_for_a_dead_node() -> (Cluster, Child) {
     let mut cluster = Cluster::start(4, &[]);
     cluster.settled();
@@ -26,7 +26,7 @@ fn said(command: &mut Child) -> impl Iterator<Item = String> + use<> {
     BufReader::new(command.stderr.take().unwrap()).lines().map(Result::unwrap)
 }
 
-/// Without a terminal the command draws no progress bar, and a log's readers need the same
+/// Without a terminal the command draws no progress bar, but readers of a log need the same
 /// information.
 #[test]
 fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
@@ -45,7 +45,7 @@ fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
     assert_eq!(waiting.wait().unwrap().code(), Some(1));
 }
 
-/// The node through which a change is aborted no longer reports the change.
+/// A node no longer reports a change after an abort that was requested from this node.
 #[test]
 fn an_abort_through_the_same_node_ends_the_wait_for_a_change() {
     let (cluster, mut waiting) = waits_for_a_dead_node();

@@ -1,5 +1,5 @@
-//! The walk-through of `docs/guide/tour.md`: runs its commands as written on a `kvorum dev`, and
-//! compares their output with the page's.
+//! The walk-through of `docs/guide/tour.md`: runs its commands exactly as printed on a `kvorum
+//! dev`, and compares their output with the output on the page.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::dev::{Dev, pid_of};
 use crate::process::{kvorum, wait_until};
 
-/// Time limit of a command, for `timeout`.
+/// Timeout of a command, for `timeout`.
 const LIMIT: &str = "120s";
 
-/// Units that may differ from those on the page, because numbers do.
+/// Units that may differ from the units on the page, because the numbers differ.
 const UNITS: [&str; 10] =
     ["B", "KiB", "MiB", "s", "ms", "second", "seconds", "minute", "minutes", "ago:"];
 
@@ -20,7 +20,7 @@ struct Step {
     printed: Vec<String>,
 }
 
-/// Returns the steps in the block that a comment in the manual marks.
+/// Returns the steps in the code block that a comment in the manual marks.
 fn steps() -> Vec<Step> {
     let manual = include_str!("../../../docs/guide/tour.md");
     let (_, marked) = manual.split_once("tests/node/a_while/walkthrough.rs runs it").unwrap();
@@ -35,9 +35,9 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// Returns a line's words without numbers, names with numbers, and units. Of some lines it returns
-/// only the first word: hints may have delivered keys before a repair round compares them, and a
-/// compaction may have begun by itself.
+/// Returns the words of a line without numbers, names with numbers, and units. Of some lines,
+/// returns only the first word: hints may have delivered keys before a repair round compares them,
+/// and a compaction may have begun by itself.
 fn words(line: &str) -> Vec<&str> {
     if line.starts_with("keys: ") {
         return vec!["keys:"];
@@ -51,7 +51,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().filter(is_word).filter(|word| *word != "-").collect()
 }
 
-/// Returns each node's `disk`, in MiB, from the last table that `kvorum status` printed.
+/// Returns the `disk` column of each node in MiB, from the table that `kvorum status` printed.
 fn disks(printed: &str) -> Vec<f64> {
     let is_node = |line: &&str| line.starts_with("node-") && line.contains(" MiB ");
     let of =
@@ -80,7 +80,7 @@ fn the_walk_through_works_as_the_manual_says() {
         assert_ne!(output.status.code(), Some(124), "{command}: not within {LIMIT}");
         String::from_utf8(output.stdout).unwrap()
     };
-    // Waits until the nodes have found each other, as they have before a reader types a command.
+    // A reader's nodes have found each other before the reader types a command.
     wait_until("a cluster of members", || {
         let status = kvorum().args(["status", "--url", &urls[0]]).output().unwrap();
         status.status.success() && !String::from_utf8(status.stdout).unwrap().contains("joining")

@@ -1,5 +1,5 @@
-//! Two HTTP/2 clients: one is the crate `h2`, as programs use it, and the other sends exactly the
-//! frames that it is given.
+//! Two HTTP/2 clients: the crate `h2`, as programs use it, and a client that sends exactly the
+//! given frames.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::process::PATIENCE;
+use crate::process::TIMEOUT;
 
-/// A client's connection. The connection makes progress only while one of these functions runs.
+/// A client's connection, which makes progress only during calls of its functions.
 pub(crate) struct Http2 {
     runtime: Runtime,
     pub(crate) send: SendRequest<Bytes>,
@@ -45,14 +45,14 @@ impl Answer {
 }
 
 impl Http2 {
-    /// Connects in plaintext, with prior knowledge.
+    /// Connects in plaintext, with prior knowledge that the server supports HTTP/2.
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
         Self::over(runtime, stream, "http")
     }
 
-    /// Connects by TLS; asserts that the node chooses HTTP/2.
+    /// Connects over TLS; asserts that the node chooses HTTP/2 by ALPN.
     pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
@@ -71,7 +71,7 @@ impl Http2 {
     ) -> Self {
         let (send, connection) = runtime.block_on(async {
             let mut builder = client::Builder::new();
-            // Makes the connection's window larger than a stream's window.
+            // The connection's window must be larger than a stream's window.
             let builder = builder.initial_connection_window_size(4 << 20);
             let (send, connection) = builder.handshake(io).await.unwrap();
             (send, tokio::spawn(connection))
@@ -79,9 +79,10 @@ impl Http2 {
         Self { runtime, send, connection, scheme }
     }
 
-    /// Runs a future to its end; the connection makes progress meanwhile.
+    /// Runs a future to completion; the connection makes progress meanwhile. Panics after the
+    /// timeout.
     pub(crate) fn run<T>(&self, what: impl Future<Output = T>) -> T {
-        self.runtime.block_on(async { timeout(PATIENCE, what).await.expect("it takes too long") })
+        self.runtime.block_on(async { timeout(TIMEOUT, what).await.expect("it takes too long") })
     }
 
     pub(crate) fn head(&self, method: &str, target: &str) -> hyper::http::request::Builder {
@@ -92,8 +93,7 @@ impl Http2 {
         self.run(exchange(self.send.clone(), head, Bytes::copy_from_slice(body)))
     }
 
-    /// Sends the head of a request; returns the future answer, and the stream on which the caller
-    /// sends the body.
+    /// Sends the head of a request. Returns the future of the answer, and the stream for the body.
     pub(crate) fn begin(
         &self,
         head: Request<()>,
@@ -114,10 +114,10 @@ impl Http2 {
         self.request("PUT", target, value)
     }
 
-    /// Waits for the connection's end; returns true if the end was orderly.
+    /// Waits until the connection ends; returns true if it ended without an error.
     pub(crate) fn ends_well(self) -> bool {
         let Self { runtime, send, connection, .. } = self;
-        let ended = runtime.block_on(async { timeout(PATIENCE, connection).await });
+        let ended = runtime.block_on(async { timeout(TIMEOUT, connection).await });
         let ended = ended.expect("it does not end");
         drop(send);
         ended.unwrap().is_ok_and(|()| true)
@@ -164,7 +164,7 @@ pub(crate) const END_HEADERS: u8 = 4;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client that sends exactly the frames it is given.
+/// A client that sends exactly the given frames.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
     received: Vec<u8>,
@@ -179,7 +179,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Returns the error code of a RESET or GOAWAY frame.
+    /// Returns the error code of an RST_STREAM or GOAWAY frame.
     pub(crate) fn reason(&self) -> Reason {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap()).into()
@@ -191,7 +191,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Encodes headers as literals that are not put into the table (RFC 7541, 6.2.2).
+/// Encodes headers as literals that do not enter the dynamic table (RFC 7541, 6.2.2).
 pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
     let string = |text: &str| {
         let mut bytes = vec![u8::try_from(text.len().min(127)).unwrap()];
@@ -211,36 +211,36 @@ pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
         .collect()
 }
 
-/// Encodes the header block of a request.
+/// Encodes the header block of a request with the four pseudo-headers.
 pub(crate) fn head(method: &str, path: &str) -> Vec<u8> {
     let (method, path) = ((":method", method), (":path", path));
     literals(&[method, (":scheme", "http"), path, (":authority", "localhost")])
 }
 
-/// Encodes a HEADERS frame with the header block of a request.
+/// Encodes a request as a HEADERS frame; a GET ends the stream.
 pub(crate) fn request(stream: u32, method: &str, path: &str) -> Vec<u8> {
     let ends = if method == "GET" { END_STREAM } else { 0 };
     frame(HEADERS, END_HEADERS | ends, stream, &head(method, path))
 }
 
 impl Raw {
-    /// Connects, and sends these settings.
+    /// Connects in plaintext, and sends the preface and these settings.
     pub(crate) fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         let mut raw = Self { stream, received: Vec::new() };
         raw.send(PREFACE);
         raw.configure(settings);
         raw
     }
 
-    /// Connects, and sends the preface in two pieces.
+    /// Connects, and sends the preface in two pieces; the first has `cut` bytes.
     pub(crate) fn connect_in_pieces(address: SocketAddr, cut: usize) -> Self {
         let mut raw = Self { stream: TcpStream::connect(address).unwrap(), received: Vec::new() };
         raw.stream.set_nodelay(true).unwrap();
-        raw.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        raw.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let (first, rest) = PREFACE.split_at(cut);
         raw.send(first);
         raw.send(rest);
@@ -259,7 +259,7 @@ impl Raw {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Reads the next frame; returns an error of the connection.
+    /// Reads the next frame. The end of the connection is an error.
     pub(crate) fn next(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(head) = self.received.first_chunk::<9>() {
@@ -280,7 +280,7 @@ impl Raw {
         }
     }
 
-    /// Reads up to the next frame of this kind.
+    /// Reads frames until one has this kind; returns that frame.
     pub(crate) fn until(&mut self, kind: u8) -> Frame {
         loop {
             let frame = self.next().unwrap();
@@ -290,7 +290,7 @@ impl Raw {
         }
     }
 
-    /// Reads all frames up to the connection's end.
+    /// Reads all frames until the connection ends. Panics if the connection stays open.
     pub(crate) fn rest(&mut self) -> Vec<Frame> {
         let begun = Instant::now();
         let mut frames = Vec::new();
@@ -302,7 +302,7 @@ impl Raw {
                 }
                 Err(_) => return frames,
             }
-            assert!(begun.elapsed() < PATIENCE, "the connection stays open");
+            assert!(begun.elapsed() < TIMEOUT, "the connection stays open");
         }
     }
 }

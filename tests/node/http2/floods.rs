@@ -1,4 +1,5 @@
-//! HTTP/2 floods: the node ends each flood within bounds, and serves other clients meanwhile.
+//! HTTP/2 floods: the node ends each flood with bounded resources, and serves other clients
+//! meanwhile.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +12,20 @@ use super::client::{
     RESET, Raw, SETTINGS, WINDOW_UPDATE, frame, head, literals, request,
 };
 use super::{metric, node};
-use crate::process::between_turns;
+use crate::process::pause_between_requests;
 use crate::process::{Node, wait_until};
 
-/// Maximum number of bytes of a flood. The node must end a flood long before: after its GOAWAY it
-/// discards up to 64 MiB.
-const MOST: usize = 256 << 20;
+/// Limit on the bytes of a flood. The node must end a flood long before this limit; after its
+/// GOAWAY it discards up to 64 MiB.
+const FLOOD_LIMIT: usize = 256 << 20;
 
-/// Permitted growth of the process in bytes: the resources of one connection, and the allocator's
-/// slack.
+/// Permitted growth of the process in bytes: the resources of one connection, and the fragmentation
+/// of the allocator.
 const GROWTH: u64 = 48 << 20;
 
-/// Sends `begin`, then pieces until the connection ends; returns the frames received meanwhile.
-/// Asserts that other clients are served all the time, and that the node's memory grows by at most
-/// `GROWTH`.
+/// Sends `begin`, then the results of `pieces` until the connection ends; returns the received
+/// frames. Asserts that other clients are served throughout, and that the node's memory grows by
+/// less than `GROWTH`.
 fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Send) -> Vec<Frame> {
     let resident = node.resident();
     let mut raw = Raw::connect(node.address, &[]);
@@ -34,7 +35,7 @@ fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Sen
         let mut writing = raw.stream.try_clone().unwrap();
         let sent = scope.spawn(move || {
             let (mut sent, mut number) = (0, 0);
-            while sent < MOST {
+            while sent < FLOOD_LIMIT {
                 let mut batch = Vec::new();
                 while batch.len() < 16 << 10 {
                     batch.extend(pieces(number));
@@ -55,14 +56,14 @@ fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Sen
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                between_turns();
+                pause_between_requests();
             }
         });
         let came = raw.rest();
         let sent = sent.join().unwrap();
         over.store(true, Ordering::Relaxed);
         others.join().unwrap();
-        assert!(sent < MOST, "it was served to its end");
+        assert!(sent < FLOOD_LIMIT, "it was served to its end");
         came
     });
     let grown = node.resident().saturating_sub(resident);
@@ -70,7 +71,7 @@ fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Sen
     came
 }
 
-/// True if the error code of the node's last GOAWAY is ENHANCE_YOUR_CALM.
+/// Returns true if the error code of the last GOAWAY is ENHANCE_YOUR_CALM.
 fn was_too_much(came: &[Frame]) -> bool {
     let last = came.iter().rfind(|frame| frame.kind == GOAWAY);
     last.is_some_and(|frame| frame.reason() == Reason::ENHANCE_YOUR_CALM)
@@ -97,7 +98,7 @@ fn streams_that_are_reset_at_once_end_the_connection() {
 fn a_head_without_end_ends_the_connection() {
     let node = node();
     let begin = frame(HEADERS, 0, 1, &head("GET", "/v0/entity?id=k"));
-    // Continuations that are empty, small, and of the maximum length.
+    // CONTINUATION frames that are empty, small, and of the maximum length.
     for header in [vec![], literals(&[("x", "y")]), literals(&[("x", &"y".repeat(8000))]).repeat(2)]
     {
         let came = flood(&node, &begin, |_| frame(CONTINUATION, 0, 1, &header));
@@ -126,7 +127,7 @@ fn frames_that_ask_for_nothing_end_the_connection() {
     let unknown = frame(200, 0, 0, b"whatever this is");
     let empty = frame(DATA, 0, 1, b"");
     let padding = frame(DATA, 8, 1, &[&[255][..], &[0; 255]].concat());
-    // Floods also while a request is under way, which must make no difference.
+    // Each flood is also sent while a request is in progress.
     let upload = request(1, "PUT", "/v0/entity?id=k");
     for piece in [settings, ping, window, priority, unknown, empty, padding] {
         for begin in [&[][..], &upload] {
@@ -158,8 +159,8 @@ fn a_head_that_is_too_long_is_refused_and_one_that_unpacks_to_too_much_ends_the_
     };
     assert_eq!([with(100), with(101)], [200, 431]);
 
-    // Puts one header of 4,000 bytes into the table, then names it by one byte each time: 62 is the
-    // newest entry of the table.
+    // The first request puts one header of 4,000 bytes into the dynamic table. Each later byte
+    // names this header: 62 is the index of the table's newest entry.
     let named = |streams: u32| {
         let mut bomb = vec![0x40, 1, b'x', 127, 0xa1, 0x1e];
         bomb.extend([b'y'; 4000]);
@@ -180,7 +181,7 @@ fn a_head_that_is_too_long_is_refused_and_one_that_unpacks_to_too_much_ends_the_
 
 #[test]
 fn bodies_in_frames_of_a_byte_take_no_more_than_their_window() {
-    // The node has so little memory for bodies that most of them wait for memory, unread.
+    // With so little memory for bodies, the node leaves most of them unread until memory is free.
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
     let mut begin = Vec::new();
     for number in 0..40 {
@@ -221,7 +222,7 @@ fn frames_in_any_order_and_of_any_content_harm_nobody() {
             let at = random(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << random(8);
         }
-        // Errors are ignored, because the node may close the connection in the middle.
+        // Sending may fail, because the node may close the connection before it has read all bytes.
         let _ = raw.stream.write_all(&bytes);
         drop(raw);
         assert_eq!(good.put("/v0/entity?id=good", b"v").status, 201, "{number}");

@@ -1,5 +1,5 @@
 //! HTTP/2, chosen by ALPN or with prior knowledge: the same contract as over HTTP/1.1, many
-//! streams, slow and broken ones, and the end of connections.
+//! streams, slow and broken streams, and the end of connections.
 
 pub(crate) mod client;
 mod floods;
@@ -37,7 +37,7 @@ fn mixed(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|n| (n ^ (n >> 9)) as u8).collect()
 }
 
-/// Exercises the HTTP contract through a client.
+/// Checks the HTTP contract through a client.
 fn plays_the_contract(client: &Http2) {
     let put = client.put("/v0/entity?id=k", b"v");
     assert_eq!((put.status.as_u16(), put.headers.contains_key("etag")), (201, true));
@@ -80,17 +80,17 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     let certs = Certs::new();
     let node = certs.node(&["--sync", "never"]);
     plays_the_contract(&Http2::secured(node.address, &certs.client(None, &["h2", "http/1.1"])));
-    // A client that offers only HTTP/1.1 gets it, and so does one that offers nothing.
+    // A client that offers only HTTP/1.1 gets it, and so does a client that offers no protocol.
     for alpn in [&["http/1.1"][..], &[]] {
         let config = certs.client(None, alpn);
         let mut old = kit::raw::Client::secured(node.address, &config).unwrap();
         assert_eq!(old.get("/v0/entity?id=l").status, 200);
     }
-    // A plaintext request on a port that speaks TLS gets an answer which says so, and nothing is
-    // done.
+    // A plaintext request on a TLS port gets an answer that says so, and has no effect.
     let refused = Http2::connect(node.address).put("/v0/entity?id=l", b"w");
     assert!(refused.json()["detail"].as_str().unwrap().contains("https://"));
-    // Other nodes are identified by ALPN; on their connections the node serves the peer protocol.
+    // Nodes connect to other nodes with their own ALPN name; on such connections the node speaks
+    // the peer protocol.
     let config = certs.client(None, &["kvorum-peer"]);
     let mut peer = kit::raw::Client::secured(node.address, &config).unwrap();
     peer.send(crate::peers::UPGRADE);
@@ -160,7 +160,7 @@ fn long_values_go_up_and_down_on_many_streams_at_once() {
 }
 
 #[test]
-fn what_browsers_and_tokens_are_checked_for_is_checked_here_too() {
+fn http2_requests_are_checked_for_token_origin_and_host() {
     let files = tempfile::tempdir().unwrap();
     let admin = files.path().join("admin");
     std::fs::write(&admin, "an admin token of this test").unwrap();
@@ -199,14 +199,15 @@ fn what_browsers_and_tokens_are_checked_for_is_checked_here_too() {
     assert_eq!(put(&[("host", "localhost")]), 201);
 }
 
-/// A request needs `:authority` or a `Host` header. The first byte of the answer's header block
-/// tells the status.
+/// A request needs `:authority` or a `Host` header. The first byte of the answer's header block is
+/// the status.
 #[test]
-fn a_request_must_say_whom_it_asks() {
+fn a_request_without_authority_or_host_is_refused() {
     let node = node();
     let mut raw = Raw::connect(node.address, &[]);
     let pseudo = [(":method", "GET"), (":scheme", "http"), (":path", "/healthz")];
-    // Bytes for entries of the static table: 8 = 200, 12 = 400 (RFC 7541, appendix A).
+    // Indexes of the static table (RFC 7541, appendix A): 0x88 is status 200, and 0x8c is status
+    // 400.
     let asked = [(&[][..], 0x8c), (&[("host", "localhost")][..], 0x88)];
     for (stream, (headers, status)) in [1, 3].into_iter().zip(asked) {
         let block = literals(&[&pseudo[..], headers].concat());
@@ -222,14 +223,14 @@ fn an_upload_that_is_reset_stores_nothing_and_the_connection_goes_on() {
     for stream in [1, 3, 5] {
         raw.send(&request(stream, "PUT", "/v0/entity?id=reset"));
         raw.send(&frame(DATA, 0, stream, &[7; 10_000]));
-        // Of all error codes NO_ERROR is the easiest to take for the end of the body.
+        // NO_ERROR is the error code that is most easily mistaken for the end of the body.
         let reason = if stream == 1 { Reason::NO_ERROR } else { Reason::CANCEL };
         raw.send(&frame(RESET, 0, stream, &u32::from(reason).to_be_bytes()));
     }
     raw.send(&request(7, "GET", "/v0/entity?id=reset"));
     let answer = raw.until(HEADERS);
     assert_eq!((answer.stream, answer.payload[0]), (7, 0x8d), "404");
-    // Sends a stream whose client closes the connection in the middle of the body.
+    // The client closes the connection in the middle of this stream's body.
     raw.send(&request(9, "PUT", "/v0/entity?id=reset"));
     raw.send(&frame(DATA, 0, 9, &[7; 10_000]));
     drop(raw);
@@ -250,7 +251,7 @@ fn a_reader_that_stops_gets_the_rest_when_it_goes_on_and_holds_up_no_other_strea
         let (response, _) = send.send_request(head, true).unwrap();
         let mut body = response.await.unwrap().into_body();
         let first = body.data().await.unwrap().unwrap();
-        // The stream's window is nearly used up now; other streams use the connection's.
+        // The stream's window is nearly used up now; the other streams use the connection's window.
         for _ in 0..100 {
             let head = client.head("GET", "/healthz").body(()).unwrap();
             let other = exchange(client.send.clone(), head, Bytes::new()).await.unwrap();
@@ -291,10 +292,10 @@ fn a_node_that_stops_says_goodbye_and_answers_what_is_under_way() {
         let mut busy = Raw::connect(node.address, &[]);
         busy.send(&request(1, "PUT", "/v0/entity?id=late"));
         busy.send(&frame(DATA, 0, 1, b"v"));
-        // The node reads frames in order, so the upload has begun once this request is answered.
+        // The node reads frames in order, so the upload has begun when this request is answered.
         busy.send(&request(3, "GET", "/v0/entity?id=k"));
         busy.until(DATA);
-        // A stream of the dashboard's events, which the node ends itself when it stops.
+        // A stream of server-sent events, which the node itself ends when it stops.
         busy.send(&request(5, "GET", "/ui/events"));
         busy.until(DATA);
         let silent = Raw::connect(node.address, &[]);

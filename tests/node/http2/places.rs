@@ -1,5 +1,5 @@
-//! HTTP/2 on a node with few client slots. Each stream beyond a connection's first one needs a slot
-//! of its own: the stream waits for the slot as a connection does, and releases it.
+//! HTTP/2 on a node with few client slots. Each stream of a connection after the first one needs
+//! its own slot. The stream waits for the slot as a connection does, and releases it.
 
 use h2::Reason;
 
@@ -16,7 +16,7 @@ fn node() -> Node {
     Node::start(&["--sync", "never", "--connections", &places, "--loops", "1"])
 }
 
-/// Opens a connection with `streams` uploads that wait for more of their bodies.
+/// Opens a connection with `streams` uploads whose bodies are incomplete.
 fn busy(node: &Node, streams: usize) -> Raw {
     let mut raw = Raw::connect(node.address, &[]);
     for stream in 0..streams as u32 {
@@ -44,11 +44,11 @@ fn streams_take_places_wait_for_them_and_give_them_back() {
     let node = node();
     let (mut first, mut second) = (busy(&node, 3), busy(&node, 3));
     wait_until("all places to be taken", || !is_served(&node));
-    // A probe is served without a slot, and its connection is then closed by GOAWAY.
+    // The node serves a probe without a slot, and then closes its connection with GOAWAY.
     let probe = Http2::connect(node.address);
     assert_eq!(probe.get("/healthz").status, 200);
     assert!(probe.ends_well());
-    // A request that waits for a slot gets it when one is free.
+    // A request that waits for a slot gets one as soon as it is free.
     let mut waiting = Raw::connect(node.address, &[]);
     waiting.send(&request(1, "PUT", "/v0/entity?id=waits"));
     waiting.send(&frame(DATA, END_STREAM, 1, b"v"));
@@ -74,7 +74,8 @@ fn reserve_clients_of_http_2_return_a_slot_once() {
         let mut last = node.client();
         assert_eq!(last.put("/v0/entity?id=k", b"v").status, 201, "{round}");
         last.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nv");
-        // A connection without a slot sends two requests at once, while a slot becomes free.
+        // A connection without a slot sends two requests at once, at the moment in which a slot
+        // becomes free.
         let mut reserve = Raw::connect(node.address, &[]);
         let both = [request(1, "GET", "/v0/entity?id=k"), request(3, "GET", "/v0/entity?id=k")];
         reserve.send(&both.concat());
@@ -88,7 +89,7 @@ fn reserve_clients_of_http_2_return_a_slot_once() {
         drop((taken, more, last, reserve));
         wait_until("the end of all", || metric(&node, "kvorum_connections") <= 1);
     }
-    // If slots had been lost or gained, more or fewer than `PLACES` clients would find one.
+    // If slots had been lost or duplicated, fewer or more than `PLACES` clients would get one.
     let _busy: Vec<_> = (0..PLACES)
         .map(|_| {
             let mut client = node.client();
@@ -131,7 +132,7 @@ fn streams_that_find_no_room_at_all_are_refused_and_can_be_sent_again() {
     let node = node();
     let (first, second) = (busy(&node, 3), busy(&node, 3));
     wait_until("all places to be taken", || !is_served(&node));
-    // On connections without a slot, opens streams that need no slot, and whose bodies the node
+    // These connections have no slot. They open streams that need none, and whose bodies the node
     // does not read.
     let keeps_waiting = |_| {
         let mut raw = Raw::connect(node.address, &[]);

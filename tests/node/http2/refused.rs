@@ -1,5 +1,5 @@
-//! Uploads that are refused before they are complete. The answer must reach clients that would drop
-//! it if a reset came right behind it, so the node reads the rest of the body, up to a bound.
+//! Uploads that are refused before they are complete. Some clients discard an answer if a reset
+//! follows at once. So the node reads the rest of the body, up to a bound.
 
 use h2::Reason;
 
@@ -10,13 +10,13 @@ use super::client::{
 use super::metric;
 use crate::process::{Node, wait_until};
 
-/// Bytes of a body that a client may send before it has read the node's settings (RFC 9113, 6.9.2).
+/// Bytes of a body that a client may send before it knows the node's settings (RFC 9113, 6.9.2).
 const WINDOW: usize = (64 << 10) - 1;
 
 const PIECE: usize = 16 << 10;
 
-/// Sends a body of `bytes` bytes as the stream's window permits, then a request on the next stream;
-/// returns the number of resets received before the answer to that request.
+/// Sends a body of `bytes` bytes as fast as the stream's window permits, then a request on the next
+/// stream. Returns the number of resets received before the answer to that request.
 fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
     let (mut window, mut left, mut resets) = (WINDOW, bytes, 0);
     while left > 0 {
@@ -37,7 +37,7 @@ fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
             _ => {}
         }
     }
-    // The answer on the next stream follows all frames for this one.
+    // The answer on the next stream arrives after all frames of this stream.
     raw.send(&request(stream + 2, "GET", "/healthz"));
     loop {
         let came = raw.next().unwrap();
@@ -53,8 +53,8 @@ fn a_refused_upload_is_taken_to_its_end_and_its_stream_is_not_reset() {
     let node = Node::start(&["--sync", "never", "--max-value", "64KiB"]);
     let long = (1 << 20).to_string();
     let many: Vec<_> = (0..101).map(|_| ("x", "y")).collect();
-    // Uploads that are refused: too long by the stated and by the actual length, from a foreign
-    // page, to an unknown path, with too many headers.
+    // Reasons for the refusals: the announced length, the actual length, the origin of a foreign
+    // page, an unknown path, and too many headers.
     let refused: [(&str, &[(&str, &str)]); 5] = [
         ("/v0/entity?id=k", &[("content-length", &long)]),
         ("/v0/entity?id=k", &[]),
@@ -78,7 +78,7 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
     let mut raw = Raw::connect(node.address, &[]);
     raw.send(&request(1, "PUT", "/nowhere"));
     assert_eq!(upload(&mut raw, 1, 1 << 30), 1, "more comes than is taken");
-    // A client that sends no body is reset once a time limit has passed.
+    // The node resets the stream of a client that sends no body, after a timeout.
     let silent = [head("PUT", "/nowhere"), literals(&[("content-length", "1000000")])].concat();
     raw.send(&frame(HEADERS, END_HEADERS, 3, &silent));
     assert_eq!(raw.until(DATA).stream, 3, "it is answered at once");
@@ -106,7 +106,7 @@ fn an_upload_aborted_for_waiting_requests_is_answered_and_its_stream_is_not_rese
     wait_until("taking the memory", || {
         metric(&node, "kvorum_request_body_bytes") >= 2 * LONG as u64
     });
-    // This upload waits for memory, so the node aborts a slow one.
+    // This upload waits for memory, so the node aborts a slow upload.
     assert_eq!(node.client().put("/v0/entity?id=k", &vec![7; LONG]).status, 201);
     let aborted = raw.until(HEADERS).stream;
     assert!(uploads.contains(&aborted), "{aborted}");

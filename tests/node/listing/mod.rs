@@ -1,4 +1,4 @@
-//! Ranges in the forms that mark their own end: through proxies, in pages, over HTTP/2, and by
+//! Ranges in the formats that mark their own end: through proxies, in pages, over HTTP/2, and with
 //! `kvorum scan`.
 
 mod paused;
@@ -22,7 +22,7 @@ const FRAMES: &str = "application/vnd.kvorum.items";
 
 type Items = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Requests a range in this form.
+/// Requests a range in the format `accept`.
 pub(crate) fn list(client: &mut Client, query: &str, accept: &str) -> Response {
     client.send(format!(
         "GET /v0/entities?{query} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"
@@ -30,7 +30,7 @@ pub(crate) fn list(client: &mut Client, query: &str, accept: &str) -> Response {
     client.response()
 }
 
-/// Parses the JSON lines of a body; returns the items, and the last line separately.
+/// Parses a body of JSON lines; returns the items, and the last line separately.
 fn lines(body: &[u8]) -> (Vec<Value>, Value) {
     assert!(body.ends_with(b"\n"), "the body was cut: {}", String::from_utf8_lossy(body));
     let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -51,8 +51,8 @@ fn keys_of(lines: &[Value]) -> Vec<String> {
     lines.iter().map(|line| line["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns keys and values that could be taken for separators, or need escapes in some form.
-fn awkward() -> Items {
+/// Returns keys and values that look like separators, or need escapes in some format.
+fn items_to_escape() -> Items {
     let mut items = Items::new();
     let mut add = |key: &[u8], value: &[u8]| items.insert(key.to_vec(), value.to_vec());
     add(b"plain", b"value");
@@ -85,7 +85,7 @@ fn scan(url: &str, args: &[&str]) -> Output {
     kvorum().arg("scan").args(args).env("KVORUM_URL", url).output().unwrap()
 }
 
-/// Returns the items that `scan --json` prints.
+/// Returns the items that `kvorum scan --json` prints.
 fn scanned(url: &str, args: &[&str]) -> Items {
     let output = scan(url, &[&["--json"], args].concat());
     let said = String::from_utf8_lossy(&output.stderr);
@@ -102,7 +102,7 @@ fn scanned(url: &str, args: &[&str]) -> Items {
 #[test]
 fn no_proxy_makes_other_items_of_a_range() {
     let node = Node::start(&["--sync", "never"]);
-    let items = awkward();
+    let items = items_to_escape();
     fill(&mut node.client(), &items);
     let direct = format!("http://{}", node.address);
     assert!(scanned(&direct, &[]) == items, "items came back changed");
@@ -141,7 +141,7 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
             assert_eq!(said.contains(first), items == 0, "{framing:?}: {said}");
         }
     }
-    // The command that the message names prints the rest.
+    // The command in the message prints the rest.
     let second = list(&mut client, "end=c", FRAMES).body().len();
     let relay = Relay::to(node.address, Framing::CutByLength(second));
     let output = scan(&relay.url(), &["--json", "--limit", "9"]);
@@ -153,8 +153,8 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
     assert_eq!(rest, Items::from([(b"c".to_vec(), b"v".to_vec())]));
 }
 
-/// `scan` requests pages, and can be interrupted between two of them. It connects again if the
-/// connection has ended.
+/// `scan` requests pages, and can be interrupted between two of them. It reconnects if the node has
+/// closed the connection.
 #[test]
 fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
     let node = Node::start(&["--sync", "never", "--max-value", "1MiB"]);
@@ -191,13 +191,12 @@ fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
         let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
         assert!(all.starts_with(&both) && lines(&both) == 18, "{framing:?}");
     }
-    // If nothing was printed, the message names no command for the rest.
+    // If nothing was printed, the message has no command for the rest.
     let relay = Relay::to(node.address, Framing::Hangup(0));
     let output = scan(&relay.url(), &["--limit", "18"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    // If everything was printed before the response was cut, there is no rest, and the command
-    // succeeds.
+    // If all items were printed before the response was cut, the command succeeds.
     let whole = list(&mut client, "limit=1", FRAMES).body().len();
     let relay = Relay::to(node.address, Framing::CutByLength(whole - 1));
     let output = scan(&relay.url(), &["--limit", "1"]);
@@ -225,7 +224,7 @@ fn a_scan_takes_no_response_of_another_type() {
 fn lines_hold_any_item_and_say_where_they_end() {
     let node = Node::start(&["--sync", "never"]);
     let mut client = node.client();
-    let items = awkward();
+    let items = items_to_escape();
     fill(&mut client, &items);
     let lived = client.put("/v0/entity?id=plain&ttl=1h", b"value");
     let all = list(&mut client, "", LINES);
@@ -255,7 +254,7 @@ fn lines_hold_any_item_and_say_where_they_end() {
             line.as_object().unwrap().keys().all(|name| !name.starts_with("value"))
         })
     );
-    // The tag of a conditional write is shown too.
+    // The line also has the tag of a conditional write.
     client.send(
         "PUT /v0/entity?id=plain HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n\
          Content-Length: 1\r\n\r\nw",
@@ -338,14 +337,14 @@ fn a_prefix_is_all_keys_that_begin_with_it() {
     assert!(help.contains("--prefix <TEXT>"), "{help}");
 }
 
-/// Returns the target of a Link header.
+/// Returns the query of the next page, from the Link header; `None` without such a header.
 fn next_of(response: &Response) -> Option<String> {
     let link = response.header("link")?;
     let target = link.strip_prefix("</v0/entities?").unwrap();
     Some(target.strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
 
-/// Follows the links of pages; returns the keys of each page. `between` is called after each page.
+/// Follows the links of pages; returns the keys of each page. Calls `between` after each page.
 fn walk(
     client: &mut Client,
     query: &str,
@@ -385,8 +384,8 @@ fn pages_are_walked_to_the_end_while_keys_come_and_go() {
     assert_eq!(pages.concat(), (0..100).map(key).collect::<Vec<_>>());
     assert_eq!(walk(&mut client, "prefix=key&limit=10000", |_, _| {}).len(), 1);
     assert_eq!(walk(&mut client, "prefix=none&limit=3", |_, _| {}), [Vec::<String>::new()]);
-    // After each page, deletes its last key, and writes one key right behind that and one behind
-    // the page's first key.
+    // After each page, deletes its last key, and writes two new keys: right after the deleted key,
+    // and right after the page's first key.
     let seen = walk(&mut client, "prefix=key&limit=7", |client, keys| {
         let Some(last) = keys.last().filter(|last| last.len() == 6) else { return };
         client.delete(&format!("/v0/entity?id={last}"));
@@ -513,7 +512,7 @@ fn a_cluster_lists_ten_thousand_items_with_a_node_down() {
 #[test]
 fn streams_of_http2_tell_items_apart_too() {
     let node = Node::start(&["--sync", "never"]);
-    let items = awkward();
+    let items = items_to_escape();
     fill(&mut node.client(), &items);
     let client = Http2::connect(node.address);
     let list = |query: &str, accept: &str| {

@@ -1,5 +1,5 @@
-//! `kvorum scan` into a pipe whose reader pauses: the command takes a whole page from the node
-//! before it prints the page, so that the node waits for no reader.
+//! `kvorum scan` into a pipe whose reader pauses: the command receives a whole page before it
+//! prints the page, so that the node never waits for the reader.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,10 +14,10 @@ use crate::process::{Node, kvorum};
 /// Number of items: more than the first page has.
 const ITEMS: usize = 160;
 
-/// Bytes of a value: a page is far longer than a pipe and the sockets' buffers can hold.
+/// Bytes of a value, so that a page is far longer than the buffers of a pipe and of the sockets.
 const VALUE: usize = 16 << 10;
 
-/// Bytes of the server's send buffer; the kernel grants twice as many.
+/// Bytes of the server's send buffer; the kernel doubles this number.
 const SEND_BUFFER: usize = 4 << 10;
 
 #[test]
@@ -28,7 +28,7 @@ fn a_page_is_taken_from_the_node_before_the_output_is_read() {
         let target = format!("/v0/entity?id=key{number:04}");
         assert_eq!(client.put(&target, &[b'v'; VALUE]).status, 201);
     }
-    // A server that has the node's responses, and answers a scan with them.
+    // A server that answers the scan with the node's responses.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut command = kvorum();
@@ -48,7 +48,7 @@ fn a_page_is_taken_from_the_node_before_the_output_is_read() {
         let length = body.len();
         let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {FRAMES}\r\nContent-Length: {length}");
         stream.write_all(format!("{head}\r\n\r\n").as_bytes()).unwrap();
-        // Ends although nobody reads the output before the first page is sent.
+        // The write completes although nobody reads the output before the first page is sent.
         stream.write_all(&body).unwrap();
         if let Some(mut printed) = printed.take() {
             reader = Some(thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! A proxy between a client and a node that reframes bodies, as proxies may do, or cuts them.
+//! A proxy between a client and a node that changes the framing of bodies, as proxies may do, or
+//! cuts them.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,14 +8,14 @@ use std::thread;
 
 use kit::raw::{Client, Response};
 
-/// The proxy's treatment of a body.
+/// The way in which the proxy changes responses.
 #[derive(Debug, Clone)]
 pub(crate) enum Framing {
     /// Chunks of this many bytes.
     Chunks(usize),
     /// One body with a `Content-Length`.
     Length,
-    /// A body that ends with the connection.
+    /// A body that ends with the end of the connection.
     Connection,
     /// The first bytes, in chunks, as if they were the whole body.
     CutInChunks(usize),
@@ -22,15 +23,15 @@ pub(crate) enum Framing {
     CutByLength(usize),
     /// The first bytes, then the end of the connection in the middle of a chunk.
     BrokenOff(usize),
-    /// The whole body under another `Content-Type`.
+    /// The whole body with another `Content-Type`.
     Typed(&'static str),
-    /// This many whole responses on a connection; instead of the next one the connection ends.
+    /// This many whole responses on a connection, which ends instead of the next response.
     Hangup(usize),
-    /// This many whole responses on a connection; the next one is this text.
+    /// This many whole responses on a connection, and this text instead of the next response.
     Refusal(usize, &'static str),
 }
 
-/// A proxy on a port of its own. It ends with the test's process.
+/// A proxy on its own port. It runs until the test's process exits.
 pub(crate) struct Relay {
     address: SocketAddr,
 }
@@ -56,7 +57,7 @@ impl Relay {
     }
 }
 
-/// Forwards requests without bodies, until the client closes the connection.
+/// Forwards requests without bodies until the client closes the connection, or the framing ends it.
 fn serve(near: TcpStream, node: SocketAddr, framing: &Framing) -> io::Result<()> {
     let mut far = Client::connect(node);
     let mut near_out = near.try_clone()?;

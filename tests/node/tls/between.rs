@@ -1,5 +1,5 @@
-//! An attacker between two nodes, who can change every byte. Nodes do not verify certificates;
-//! their proofs cover the connection, and so expose the attack.
+//! An attacker between two nodes who can change every byte. Nodes do not verify certificates, but
+//! their proofs are bound to the TLS connection, and so detect the attack.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -59,15 +59,15 @@ impl ServerCertVerifier for Any {
     }
 }
 
-/// The attacker's method: terminates TLS on both sides, or only forwards bytes.
+/// The attacker's method: to terminate TLS on both sides, or only to forward bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     Reads,
     PassesOn,
 }
 
-/// Intercepts connections to `listener` and connects each to `to`, until the process ends.
-fn stand_between(listener: TcpListener, to: SocketAddr, certs: &Certs, what: Between) {
+/// Intercepts connections to `listener`, and forwards each to `to`, until the process exits.
+fn intercept(listener: TcpListener, to: SocketAddr, certs: &Certs, what: Between) {
     let cert = CertificateDer::from_pem_file(certs.path("node.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(certs.path("node.key")).unwrap();
     let server = ServerConfig::builder_with_provider(provider());
@@ -98,7 +98,7 @@ fn copy_both(mut came: TcpStream, mut went: TcpStream) -> io::Result<()> {
     io::copy(&mut came, &mut went).map(drop)
 }
 
-/// Relays plaintext between two TLS connections in both directions.
+/// Forwards plaintext between two TLS connections in both directions.
 fn read_both(
     mut came: TcpStream,
     mut went: TcpStream,
@@ -133,7 +133,7 @@ fn read_both(
     }
 }
 
-/// Starts nodes a and b, which reach each other through the attacker.
+/// Starts nodes a and b, which connect to each other through the attacker.
 fn through(what: Between) -> (Node, Node) {
     let (certs, theirs) = (Certs::new(), Certs::new());
     fs::write(certs.path("secret"), "a secret of this test").unwrap();
@@ -144,7 +144,7 @@ fn through(what: Between) -> (Node, Node) {
     let list = format!("a=https://{},b=https://{}", between[0], between[1]);
     drop(ports);
     for (listener, to) in listeners.into_iter().zip(at) {
-        stand_between(listener, to, &theirs, what);
+        intercept(listener, to, &theirs, what);
     }
     let node = |number: usize| {
         let own = format!("https://{}", between[number]);

@@ -1,5 +1,5 @@
 //! Errors in certificates and keys. Each is reported with the file's name and the remedy: at the
-//! start, by `--check`, and when files change while the node runs.
+//! start, by `--check`, and after files change while the node runs.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,8 +17,8 @@ use crate::process::{Node, run, wait_until};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns parameters of a certificate for these hosts, valid between two times in seconds from
-/// now.
+/// Returns the parameters of a certificate for these hosts, valid between two times, both in
+/// seconds from now.
 fn params(name: &str, hosts: &[&str], from: i64, until: i64) -> CertificateParams {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
     let mut params = CertificateParams::new(hosts).unwrap();
@@ -35,12 +35,12 @@ const fn days(days: i64) -> i64 {
     days * DAY.as_secs() as i64
 }
 
-/// Returns parameters that are valid for 127.0.0.1.
+/// Returns the parameters of a certificate that is valid for 127.0.0.1.
 fn good() -> CertificateParams {
     params("good", &["127.0.0.1", "localhost"], days(-1), days(30))
 }
 
-/// Issues a certificate by the CA; returns it and its key, in PEM.
+/// Issues a certificate from the CA; returns the certificate and its key in PEM.
 fn issue(certs: &Certs, params: &CertificateParams) -> (String, String) {
     let key = KeyPair::from_pem(&fs::read_to_string(certs.path("ca.key")).unwrap()).unwrap();
     let ca = fs::read_to_string(certs.path("ca.pem")).unwrap();
@@ -49,7 +49,7 @@ fn issue(certs: &Certs, params: &CertificateParams) -> (String, String) {
     (params.signed_by(&pair, &issuer).unwrap().pem(), pair.serialize_pem())
 }
 
-/// Writes a node's certificate and key files, the key first.
+/// Replaces a node's certificate and key files, the key first.
 fn place(certs: &Certs, (cert, key): &(String, String)) {
     for (name, text) in [("node.key", key), ("node.pem", cert)] {
         fs::write(certs.path("new"), text).unwrap();
@@ -73,8 +73,8 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     let (own, key) = made(&good());
     let behind = |params: CertificateParams| (format!("{own}{}", made(&params).0), key.clone());
     let (from, until) = (days(-9), days(-1));
-    // Makes an intermediate certificate, and a certificate that it signs; `shown` replaces the
-    // intermediate one in the file.
+    // Makes an intermediate certificate, and a certificate that it signs. If given, `shown`
+    // replaces the intermediate certificate in the file.
     let below = |sub: CertificateParams, shown: Option<CertificateParams>| {
         let pair = KeyPair::generate().unwrap();
         let signed = |params: &CertificateParams, pair: &KeyPair| {
@@ -121,7 +121,7 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     ]
 }
 
-/// A node checks its files only once a second, so several nodes share the bad files.
+/// A node checks its files only once a second, so several nodes test the bad files in parallel.
 #[test]
 fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     const NODES: usize = 4;
@@ -132,8 +132,8 @@ fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     });
 }
 
-/// Gives a running node each `step`-th bad pair of files from number `first` on; asserts that the
-/// node uses none of them.
+/// Gives a running node each `step`-th bad pair of files, beginning with number `first`; asserts
+/// that the node uses none of them.
 fn takes_up_none_of(first: usize, step: usize) {
     let certs = Certs::new();
     let node = certs.node(&[]);
@@ -176,7 +176,7 @@ fn a_client_ca_that_is_out_of_date_or_none_is_refused() {
         let (is_content, said) = check(&certs, &["--tls-client-ca", file.to_str().unwrap()]);
         assert!(!is_content && said.contains(words), "{words}: {said}");
     }
-    // One good CA in the file is enough.
+    // One valid CA in the file is enough.
     fs::write(&file, format!("{}{good_ca}", bad[0].0)).unwrap();
     let (is_content, said) = check(&certs, &["--tls-client-ca", file.to_str().unwrap()]);
     assert!(is_content, "{said}");
@@ -194,7 +194,7 @@ fn a_certificate_is_taken_up_once_it_is_valid() {
     assert_eq!(metric(&mut client, "kvorum_tls_reload_failed"), 0);
 }
 
-/// Runs `serve --check` with the files in place; returns true if the check passes, and its output.
+/// Runs `serve --check` with the present files; returns true if the check passes, and its output.
 fn check(certs: &Certs, more: &[&str]) -> (bool, String) {
     let data = tempfile::tempdir().unwrap();
     let data = data.path().join("data");
@@ -224,7 +224,7 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     place(&certs, &(own + &another, key));
     let (content, said) = check(&certs, &[]);
     assert!(content && said.contains("is not the issuer of any other"), "{said}");
-    // A self-signed certificate of a CA, as `openssl req -x509` makes one.
+    // A self-signed certificate that is also a CA, such as `openssl req -x509` makes.
     let mut own = good();
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let pair = KeyPair::generate().unwrap();
@@ -241,8 +241,8 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     assert!(said.contains("which nodes do not accept of a client"), "{said}");
 }
 
-/// Nobody writes into the pipe. A node that waited for the pipe would load no other file any more,
-/// and would not stop.
+/// Nobody writes into the pipe. A node that waited for it could neither load other files any more,
+/// nor stop.
 #[test]
 fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let certs = Certs::new();
@@ -260,7 +260,7 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     node.stop();
 }
 
-/// The log must report each error of the files in turn, because each needs a remedy of its own.
+/// The log must report each error of the files in turn, because each needs another remedy.
 #[test]
 fn each_error_of_files_that_can_not_be_loaded_is_logged_once() {
     let certs = Certs::new();
@@ -290,7 +290,8 @@ fn a_certificate_is_issued_for_what_clients_can_ask_for() {
     assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
 }
 
-/// The node starts, because other nodes need its replicas, and they verify no certificate.
+/// The node must start, because other nodes need its replicas, and they do not verify its
+/// certificate.
 #[test]
 fn a_node_starts_with_an_expired_certificate_and_says_so() {
     let certs = Certs::new();
@@ -300,7 +301,7 @@ fn a_node_starts_with_an_expired_certificate_and_says_so() {
     assert!(refused.is_err(), "clients refuse it");
     let mut plain = Client::connect(node.address);
     assert_eq!(plain.get("/healthz").status, 400, "it serves, by TLS");
-    // A good file is loaded without a restart.
+    // The node loads a valid file without a restart.
     place(&certs, &issue(&certs, &good()));
     let config = certs.client(None, &[]);
     wait_until("it is mended", || Client::secured(node.address, &config).is_ok());
@@ -327,7 +328,7 @@ fn that_a_certificate_expires_soon_does_not_hide_that_it_has_expired() {
 fn the_first_of_a_files_certificates_to_expire_is_the_one_that_is_told() {
     let certs = Certs::new();
     let (own, key) = issue(&certs, &params("long", &["127.0.0.1"], days(-1), days(300)));
-    // The extra hour leaves ten whole days, however long the test takes.
+    // With the extra hour, ten whole days remain, however long the test takes.
     let (other, _) = issue(&certs, &ca("Brief CA", days(-1), days(10) + 3600));
     place(&certs, &(format!("{own}{other}"), key));
     let node: Node = certs.node(&[]);

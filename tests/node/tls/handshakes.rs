@@ -1,4 +1,4 @@
-//! Handshakes that never end, and certificates that must not be accepted.
+//! Handshakes that never complete, and certificates that must not be accepted.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -12,17 +12,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ClientConfig;
 
 use super::{Certs, metric};
-use crate::process::{between_turns, run, wait_until};
+use crate::process::{pause_between_requests, run, wait_until};
 
-/// Number of handshakes that the test starts, if this process may have as many descriptors.
+/// Number of handshakes that the test starts, if the limit on this process's descriptors permits
+/// them.
 const BEGUN: usize = 10_000;
 
-/// Number of descriptors left to the other tests of this process.
+/// Number of descriptors reserved for the other tests of this process.
 const OTHERS: u64 = 2000;
 
-/// Time limit of a request of a connected client meanwhile. A request takes milliseconds on an idle
-/// machine; a client that had to wait until the node gives up a handshake would take longer than
-/// this.
+/// Timeout of a request of a connected client meanwhile. On an idle machine a request takes
+/// milliseconds; if a client had to wait until the node aborts a handshake, it would take longer
+/// than this timeout.
 const SOON: Duration = Duration::from_secs(11);
 
 fn allowed() -> usize {
@@ -33,7 +34,7 @@ fn allowed() -> usize {
 }
 
 #[test]
-fn who_never_ends_a_handshake_keeps_nobody_out() {
+fn unfinished_handshakes_block_no_other_client() {
     let certs = Certs::new();
     let node = certs.node(&["--connections", "64"]);
     let config = certs.client(None, &[]);
@@ -42,16 +43,16 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
     let mut kept = Client::secured(node.address, &config).unwrap();
     assert_eq!(kept.get("/v0/entity?id=k").status, 404);
     thread::scope(|scope| {
-        // Starts far more handshakes than there are slots: a third is silent, a third stops in the
-        // middle of a ClientHello, and a third in the middle of a ClientHello of the maximum
-        // length.
+        // Starts far more handshakes than there are slots. A third of the clients is silent, a
+        // third stops in the middle of a ClientHello, and a third in the middle of a ClientHello of
+        // the maximum length.
         let strangers = scope.spawn(|| {
             let long = [&[22, 3, 1, 64, 0, 1, 0, 255, 250][..], &[3; 8000]].concat();
             let begun: Vec<TcpStream> = (0..allowed())
                 .map(|number| {
                     let mut stream = TcpStream::connect(node.address).unwrap();
-                    // Errors are ignored, because the node may have closed the connection in favor
-                    // of later ones.
+                    // Sending may fail, because the node closes early connections in favor of later
+                    // ones.
                     let _ = match number % 3 {
                         0 => Ok(()),
                         1 => stream.write_all(&[22, 3, 1, 2, 0, 1]),
@@ -68,7 +69,7 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
                 let asked = Instant::now();
                 assert_eq!(kept.get("/v0/entity?id=k").status, 404);
                 assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
-                between_turns();
+                pause_between_requests();
             }
         });
         let mut served = 0;
@@ -79,7 +80,7 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
                 asked.is_some_and(|answer| answer.is_ok_and(|answer| answer.status == 404))
             });
             served += 1;
-            between_turns();
+            pause_between_requests();
         }
         assert!(node.resident() < before + (32 << 20), "{} {before}", node.resident());
         drop(strangers.join().unwrap());
@@ -103,7 +104,8 @@ fn expired_and_self_signed_certificates_are_refused() {
     let (_, why) = said(&expired);
     assert!(why.contains("has expired") && why.contains("--tls-cert"), "{why}");
 
-    // A CA's own certificate is not accepted as a node's, even by a client that trusts the CA.
+    // The certificate of a CA is not accepted as a node's certificate, even by a client that trusts
+    // the CA.
     let of_itself = ["ca.pem", "ca.key"].map(|name| certs.text(name));
     let [cert, key] = of_itself.each_ref().map(String::as_str);
     let node = crate::process::Node::start(&["--tls-cert", cert, "--tls-key", key]);
@@ -111,8 +113,8 @@ fn expired_and_self_signed_certificates_are_refused() {
     assert_eq!(code, Some(2), "{why}");
 }
 
-/// A resumed TLS session shows no certificate. The node must refuse the session once the
-/// certificate has expired.
+/// In a resumed TLS session the client shows no certificate. The node must refuse the session after
+/// the certificate has expired.
 #[test]
 fn an_expired_certificate_of_a_client_is_refused_although_it_was_good() {
     let certs = Certs::new();

@@ -6,19 +6,19 @@ use std::fs;
 use super::Certs;
 use crate::process::{run, wait_until};
 
-/// Runs `kvorum cert` in a directory; returns its exit code and its message.
+/// Runs `kvorum cert` in a directory; returns its exit code and its stderr.
 fn cert(certs: &Certs, args: &[&str]) -> (Option<i32>, String) {
     let dir = certs.text("");
     let output = run(&[&["cert"], args, &["--dir", &dir]].concat());
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Returns the contents of these files of a directory.
+/// Returns the contents of these files in a directory.
 fn contents(certs: &Certs, files: &[&str]) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(certs.path(file)).unwrap()).collect()
 }
 
-/// Runs a command that must be refused and change none of these files; returns its message.
+/// Runs a command that must fail without changing these files; returns its message.
 fn refused(certs: &Certs, args: &[&str], files: &[&str]) -> String {
     let before = contents(certs, files);
     let (code, said) = cert(certs, args);
@@ -44,7 +44,7 @@ fn no_certificate_replaces_a_ca() {
     }
     let said = refused(&certs, &["client", "--out", &other_end], &files);
     assert!(said.contains("ca.key exists, is not the key of"), "{said}");
-    // Names the file of another CA than the issuing one.
+    // The output is the file of another CA, not of the issuing one.
     let other = Certs::new();
     let said = refused(&certs, &["client", "--out", &other.text("ca.pem")], &files);
     assert!(said.contains("is a CA"), "{said}");
@@ -90,7 +90,8 @@ fn a_pair_is_renewed_with_a_new_key() {
         let after = contents(&certs, &files);
         assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{args:?}");
     }
-    // A certificate may be replaced after its key was moved to the node.
+    // The certificate may be replaced even if its key is missing, as after a move of the key to the
+    // node.
     fs::remove_file(certs.path("node.key")).unwrap();
     certs.make(&["node", "--host", "new.example"]);
 }
@@ -105,7 +106,7 @@ fn a_ca_that_nobody_accepts_issues_nothing() {
         fs::write(certs.path("ca.pem"), &kept[0]).unwrap();
         fs::write(certs.path("ca.key"), &kept[1]).unwrap();
     };
-    // Puts a certificate that is not a CA's into ca.pem, as `--out ca.pem` of an earlier release
+    // Replaces ca.pem by a certificate that is not a CA, as `--out ca.pem` of an earlier release
     // did.
     fs::copy(certs.path("node.pem"), certs.path("ca.pem")).unwrap();
     fs::copy(certs.path("node.key"), certs.path("ca.key")).unwrap();

@@ -1,4 +1,4 @@
-//! Plaintext nodes beside nodes with TLS: refused joins, warnings of plans, and a cluster that
+//! Plaintext nodes beside nodes with TLS: refused joins, warnings in plans, and a cluster that
 //! changes from plaintext to TLS while it serves.
 
 use std::io::{BufRead, BufReader};
@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::Certs;
 use super::nodes::write;
 use crate::cluster::Cluster;
-use crate::moves::{goes_by, moved};
+use crate::moves::{moved, wait_for_epoch};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// A URL that a node advertises, where nobody listens.
+/// An advertised URL at which no process listens.
 const ELSEWHERE: &str = "http://10.0.0.4:8080";
 
-/// Returns the command of node d, which asks to join.
+/// Returns the command that starts node d, which asks to join.
 fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Command {
     let mut command = kvorum();
     command.args(["serve", "--listen", "127.0.0.1:0", "--name", "d", "--join", of, "--data"]);
@@ -28,7 +28,7 @@ fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Com
     command
 }
 
-/// Returns the warnings of the plan that adds d, once d has asked.
+/// Waits until d asks to join; returns the warnings of a plan that adds d.
 fn warned(certs: &Certs, at: &str) -> String {
     let mut planned = Value::Null;
     wait_until("it asks to join", || {
@@ -69,7 +69,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     assert!(said.contains("--tls-cert"), "{said}");
     drop(asking);
 
-    // The other way round: the member is in plaintext, and the joining node has TLS.
+    // The opposite case: the member is in plaintext, and the joining node has TLS.
     let node = Node::start(&own);
     let of = format!("http://{}", node.address);
     let tls = certs.serve();
@@ -79,7 +79,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     assert!(said.contains(&format!("reached in clear: a at {of}. ")), "{said}");
 }
 
-/// Follows docs/operate/tls-and-tokens.md, *A cluster in clear gets TLS*.
+/// The test follows docs/operate/tls-and-tokens.md, *A cluster in clear gets TLS*.
 #[test]
 fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     let certs = Certs::new();
@@ -87,10 +87,10 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     let secret = ["--cluster-secret-file", &certs.text("secret")];
     let mut cluster = Cluster::start(3, &secret);
     cluster.settled();
-    // After the first change nodes take each other's URLs from the layout.
+    // After the first change nodes learn each other's URLs from the layout.
     moved(&cluster, 0, &["--council", "n0"]);
     let epoch = moved(&cluster, 0, &["--council", "n0,n1,n2"]);
-    (0..3).for_each(|node| goes_by(&cluster, node, epoch));
+    (0..3).for_each(|node| wait_for_epoch(&cluster, node, epoch));
     let at = [0, 1, 2].map(|node| cluster.address(node));
     let data = [0, 1, 2].map(|node| {
         cluster.stop(node);
@@ -120,7 +120,7 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
         assert_eq!(warns, node < 2, "{plan}");
         let applied = command(&["apply", "--wait", plan["plan"].as_str().unwrap()]);
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        // Each node coordinates a write that all nodes store.
+        // Each node must coordinate a write that all nodes store.
         for (other, at) in at.iter().enumerate() {
             wait_until("all are reached", || {
                 let mut client = if other <= node {
@@ -134,8 +134,8 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     }
 }
 
-/// A list that gives a node with TLS an `http://` URL: `status` says what the node answered, which
-/// names the fix.
+/// A list gives an `http://` URL to a node with TLS. `status` must show the node's answer, which
+/// says what is wrong.
 #[test]
 fn a_connection_in_clear_to_a_node_with_tls_fails_with_the_reason() {
     let certs = Certs::new();
@@ -158,8 +158,7 @@ fn a_connection_in_clear_to_a_node_with_tls_fails_with_the_reason() {
     });
 }
 
-/// A certificate is for the advertised URL, and may not be for the address that the node listens
-/// on.
+/// A certificate is valid for the advertised URL, but may not be valid for the listen address.
 #[test]
 fn the_greeting_of_a_node_with_tls_names_the_advertised_url() {
     let certs = Certs::new();

@@ -1,5 +1,5 @@
-//! TLS on the node's port, with certificates that `kvorum cert` made: admission of clients,
-//! messages to refused ones, and replacement of the files.
+//! TLS on the node's port, with certificates from `kvorum cert`: admission of clients, messages to
+//! refused clients, and replacement of the files.
 
 mod between;
 mod files;
@@ -26,7 +26,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tempfile::TempDir;
 
-use crate::process::{Node, between_turns, kvorum, run, wait_until};
+use crate::process::{Node, kvorum, pause_between_requests, run, wait_until};
 use crate::tokens::{routes, scope};
 
 /// A directory with a CA and the certificates that it issued.
@@ -44,7 +44,7 @@ impl Certs {
         certs
     }
 
-    /// Runs `kvorum cert …`.
+    /// Runs `kvorum cert` with `args` in the directory; it must succeed.
     pub(crate) fn make(&self, args: &[&str]) {
         let dir = self.0.path().to_str().unwrap();
         let output = run(&[&["cert"], args, &["--dir", dir]].concat());
@@ -70,7 +70,7 @@ impl Certs {
         Node::start(&all)
     }
 
-    /// Returns the beginning of a client configuration that trusts the CA.
+    /// Begins a client configuration that trusts the CA.
     fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
@@ -80,7 +80,7 @@ impl Certs {
         builder.with_webpki_verifier(verifier.build().unwrap())
     }
 
-    /// Returns a configuration that trusts the CA, and shows these certificates.
+    /// Returns a client configuration that trusts the CA, and shows the certificates in `chain`.
     fn client_with(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -89,8 +89,8 @@ impl Certs {
         Arc::new(self.trusting().with_client_auth_cert(chain, key).unwrap())
     }
 
-    /// Returns a configuration that trusts the CA, shows this certificate if any, and offers these
-    /// protocols.
+    /// Returns a client configuration that trusts the CA, shows the certificate `shows` if given,
+    /// and offers the protocols `alpn`.
     pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut config = match shows {
             None => self.trusting().with_no_client_auth(),
@@ -136,7 +136,7 @@ fn requests_are_answered_by_tls_and_what_comes_in_clear_is_told_how() {
 }
 
 #[test]
-fn whoever_speaks_no_tls_1_3_is_refused_with_an_alert() {
+fn a_client_without_tls_1_3_is_refused_with_an_alert() {
     let certs = Certs::new();
     let node = certs.node(&[]);
     // A ClientHello of TLS 1.2, without extensions (RFC 5246, 7.4.1.2).
@@ -144,14 +144,14 @@ fn whoever_speaks_no_tls_1_3_is_refused_with_an_alert() {
     hello.extend([7; 32]);
     hello.extend([0, 0, 2, 0xc0, 0x2b, 1, 0]);
     let mut stream = TcpStream::connect(node.address).unwrap();
-    stream.set_read_timeout(Some(crate::process::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(crate::process::TIMEOUT)).unwrap();
     stream.write_all(&hello).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert, and nothing else: {answer:?}");
     let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
     assert_eq!(metric(&mut client, "kvorum_tls_handshakes_failed_total"), 1);
-    // TLS on a plaintext port is refused too.
+    // A TLS client on a plaintext port is refused too.
     let plain = Node::start(&[]);
     assert!(Client::secured(plain.address, &certs.client(None, &[])).is_err());
     assert_eq!(plain.client().get("/healthz").status, 200);
@@ -176,7 +176,8 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
         assert!(ask(shows, &["http/1.1"], "/healthz").is_err(), "{shows:?}");
         assert!(ask(shows, &[], "/healthz").is_err(), "{shows:?}");
     }
-    // A connection with the nodes' ALPN needs no certificate, but on it a node must authenticate.
+    // A connection with the nodes' ALPN needs no certificate, but serves only requests that need no
+    // authentication of clients, and the upgrade to the peer protocol.
     for target in
         ["/v0/entity?id=k", "/v0/entities?start=a", "/v0/status", "/metrics", "/admin/layout"]
     {
@@ -192,7 +193,7 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(get(&["--client-cert", &cert, "--client-key", &key]).status.success());
     let refused = String::from_utf8(get(&[]).stderr).unwrap();
     assert!(refused.contains("--client-cert"), "{refused}");
-    // The node has read no request, so the outcome of a write is known.
+    // The node has not read the request, so the outcome of the write is known.
     for words in [&["put", "k", "v"][..], &["put", "k", "v", "--json"], &["compact"]] {
         let refused = run(&[words, &["--url", &url, "--ca-file", &ca]].concat());
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
@@ -201,10 +202,10 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     }
 }
 
-/// Tests docs/design/security.md, *Not protected*: everything that is reachable without a
-/// certificate on a connection with the nodes' ALPN. A token does not permit more.
+/// Tests docs/design/security.md, *Not protected*: which requests a connection with the nodes' ALPN
+/// serves without a certificate. A token must not permit more.
 #[test]
-fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
+fn a_client_with_the_node_alpn_and_no_certificate_reaches_public_routes_only() {
     let certs = Certs::new();
     nodes::write(&certs.path("secret"), "a secret of this test");
     nodes::write(&certs.path("token"), "an admin token of this test");
@@ -224,7 +225,7 @@ fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
         assert_eq!(ask("GET", target), 200, "{target}");
     }
     let mut asked = 0;
-    // Leaves out HEAD: its answer states the length of a body that does not come, for which this
+    // HEAD is omitted: the answer has the length of a body that does not follow, for which this
     // client would wait.
     for (method, path) in routes().into_iter().filter(|(method, _)| method != "HEAD") {
         if scope(&path).0 != "public" {
@@ -246,12 +247,12 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     let reloads = "kvorum_tls_reloads_total";
     let first = metric(&mut client, expiry);
     thread::scope(|scope| {
-        // One client keeps its connection, and one opens a new connection for each request.
+        // One client keeps its connection, and another one opens a new connection for each request.
         scope.spawn(|| {
             let mut kept = Client::secured(node.address, &config).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 assert_eq!(kept.put("/v0/entity?id=k", b"v").status, 201);
-                between_turns();
+                pause_between_requests();
             }
         });
         scope.spawn(|| {
@@ -259,7 +260,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
                 let mut new = Client::secured(node.address, &config).unwrap();
                 assert_eq!(new.get("/healthz").status, 200);
                 asked.fetch_add(1, Ordering::Relaxed);
-                between_turns();
+                pause_between_requests();
             }
         });
         let good = fs::read(certs.path("node.pem")).unwrap();

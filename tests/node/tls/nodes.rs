@@ -1,4 +1,4 @@
-//! Nodes that reach each other by TLS without a common CA, and authenticate by the cluster's
+//! Nodes that connect to each other over TLS without a common CA, and authenticate with the cluster
 //! secret.
 
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Certs;
 use crate::cluster::{Cluster, key};
-use crate::process::between_turns;
+use crate::process::pause_between_requests;
 use crate::process::wait_until;
 
 pub(super) fn write(path: &Path, secret: &str) {
@@ -41,7 +41,7 @@ fn nodes_need_no_certificate_of_each_other_even_where_clients_do() {
     cluster.settled();
     let value = vec![7; 900_000];
     cluster.fill(5, &value);
-    // Repeats, because on a busy machine a replica may answer after the deadline.
+    // Repeats the read, because on a busy machine a replica may answer after the deadline.
     wait_until("an answer by all three", || {
         let got = cluster.client(1).get(&format!("{}&ack=3&from=3", key(4)));
         assert!(matches!(got.status, 200 | 503 | 504), "{}", got.status);
@@ -78,11 +78,11 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
                 let number = written.fetch_add(1, Ordering::Relaxed) as usize % 100;
                 let put = client.put(&format!("{}&ack=2&from=3", key(number)), b"v");
                 assert_eq!(put.status, 201, "{}", String::from_utf8_lossy(&put.body()));
-                between_turns();
+                pause_between_requests();
             }
         });
-        // Nodes read the files up to a second later, each at its own time. So a restarted node
-        // meets nodes with the old files and nodes with the new ones.
+        // Each node reloads the files at its own time, up to a second later. So a restarted node
+        // connects to nodes with the old files and to nodes with the new files.
         for (mine, others) in [(OLD, NEW), (NEW, OLD), (NEW, "")] {
             write(&also, others);
             write(&own, mine);
@@ -103,7 +103,7 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // Starts a node with the old secret, which must be refused.
+    // A node with the old secret must be refused.
     cluster.stop(2);
     write(&also, "");
     let old = certs.path("old");

@@ -1,6 +1,6 @@
-//! The script of docs/operate/repair-and-backup.md that writes back what `kvorum scan --json` has
-//! saved. Runs the script as written: in plaintext, and by TLS with a token and a client's
-//! certificate.
+//! The script in docs/operate/repair-and-backup.md that restores the output of `kvorum scan
+//! --json`. Runs the script exactly as printed: in plaintext, and over TLS with a token and a
+//! client certificate.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use super::Certs;
 use crate::process::{Node, kvorum};
 
-/// Returns the script on that page.
+/// Returns the script from that page.
 fn script() -> &'static str {
     let manual = include_str!("../../../docs/operate/repair-and-backup.md");
     let (_, marked) = manual.split_once("tests/node/tls/restore.rs runs it").unwrap();
@@ -17,7 +17,7 @@ fn script() -> &'static str {
     block.split_once("\n```").unwrap().0
 }
 
-/// Runs the script in a directory with a file of items, `FILE`.
+/// Runs the script in the directory `at`, which has a file `FILE` with items.
 fn run_script(at: &Path, url: &str, set: &[(&str, &str)]) -> Output {
     let mut shell = Command::new("sh");
     for (name, _) in std::env::vars_os() {
@@ -29,7 +29,7 @@ fn run_script(at: &Path, url: &str, set: &[(&str, &str)]) -> Output {
     shell.envs(set.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Saves a node's items, deletes them, runs the script, and asserts that the items are back.
+/// Saves a node's items, deletes them, runs the script, and asserts that the items exist again.
 fn restores(url: &str, set: &[(&str, &str)]) {
     let command = |args: &[&str]| {
         let mut command = kvorum();
@@ -54,7 +54,7 @@ fn restores(url: &str, set: &[(&str, &str)]) {
     assert_eq!(restored.matches("\"expires_ms\":1").count(), 1, "{restored}");
 }
 
-/// Asserts that the script names an item that the node refuses, and writes the others.
+/// Asserts that the script names an item that the node refuses, and writes the other items.
 fn refuses_one(node: &Node) {
     let at = tempfile::tempdir().unwrap();
     let items = [

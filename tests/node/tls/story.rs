@@ -1,5 +1,6 @@
-//! The story of docs/operate/tls-and-tokens.md: three nodes get TLS and tokens. Then certificate,
-//! secret and token are replaced while a client sends requests, none of which may fail.
+//! The procedures of docs/operate/tls-and-tokens.md: three nodes get TLS and tokens. Then the
+//! certificate, the secret and the token are replaced while a client sends requests, none of which
+//! may fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,9 +15,9 @@ use serde_json::Value;
 use super::Certs;
 use super::nodes::write;
 use crate::cluster::Cluster;
-use crate::process::{between_turns, run, wait_until};
+use crate::process::{pause_between_requests, run, wait_until};
 
-/// An operator's files and URL.
+/// The files of an operator, and the URL of a node.
 struct Desk {
     certs: Certs,
     url: String,
@@ -33,7 +34,7 @@ impl Desk {
         run(&[args, &["--url", &self.url, "--ca-file", &ca, "--token-file", &token]].concat())
     }
 
-    /// Runs a command with the admin token, which must succeed; returns its output.
+    /// Runs a command with the admin token, which must succeed; returns its stdout.
     fn asks(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?} {}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +47,7 @@ impl Desk {
     }
 }
 
-/// Sends a PUT on a client's connection; returns the status.
+/// Sends a PUT on the client's connection; returns the status.
 fn put(client: &mut Client, token: &str, key: &str) -> u16 {
     let head = format!(
         "PUT /v0/entity?id=shop/{key} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
@@ -66,8 +67,8 @@ fn counted(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Waits until all nodes accept a token: a majority decides it, and the third node learns of it a
-/// moment later.
+/// Waits until all nodes accept a token, and returns it. A majority decides the token, and the
+/// third node learns of it a moment later.
 fn known(cluster: &Cluster, token: String) -> String {
     for node in 0..3 {
         wait_until("a token is known", || put(&mut cluster.client(node), &token, "k") == 201);
@@ -104,8 +105,8 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         let before = done.load(Ordering::Relaxed);
         wait_until("requests go on", || done.load(Ordering::Relaxed) > before + 30);
     };
-    // Waits until the metric `what` has reached `times` on each node, then until requests have gone
-    // on.
+    // Waits until the metric `what` is at least `times` on each node, and then until further
+    // requests have succeeded.
     let step = |what: &str, times: u64| {
         for node in 0..3 {
             wait_until(what, || counted(&cluster, node, admin, what) >= times);
@@ -122,7 +123,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
                 }
                 let with = token.lock().clone();
                 assert_eq!(put(&mut client, &with, &(number % 50).to_string()), 201, "{number}");
-                between_turns();
+                pause_between_requests();
             }
         });
         goes_on();
@@ -136,7 +137,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         write(&desk.path("secret"), "the secret that follows");
         write(&desk.path("secret-also"), "the secret of before");
         step(reloads, 2);
-        // Nodes may have read the files between the two writes.
+        // Some nodes may have reloaded the files between the two writes.
         fs::remove_file(desk.path("secret-also")).unwrap();
         step(reloads, 3);
         // Replaces the token.
@@ -149,7 +150,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     });
     let told: Value = serde_json::from_str(&desk.asks(&["token", "list", "--json"])).unwrap();
     assert!(!told.to_string().contains(r#""shop""#), "{told}");
-    // A node that read the two files at different times may be a second behind.
+    // A node that reloaded the two files at different times may be a second behind.
     wait_until("all nodes prove themselves by the new secret", || {
         desk.run(&["status"]).status.success()
     });

@@ -1,4 +1,4 @@
-//! TLS messages that never become complete: a node does not buffer them without end.
+//! TLS messages that never become complete: a node limits the bytes that it buffers for them.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,26 +19,26 @@ use rustls::{
 };
 
 use super::{Certs, metric};
-use crate::process::{Node, PATIENCE, kvorum, wait_until};
+use crate::process::{Node, TIMEOUT, kvorum, wait_until};
 
-/// Stated length of such a message in bytes, less than the length that rustls itself refuses.
+/// Announced length of such a message in bytes, less than the length that rustls itself refuses.
 const CLAIMED: usize = 60_000;
 
-/// Length of one record of the message, in bytes.
+/// Length in bytes of the part of the message in one record.
 const PIECE: usize = 4096;
 
-/// Time limit of the test, less than the 12 s after which a client that makes no progress is
-/// closed.
+/// Timeout of the test, less than the 12 s after which a node disconnects a client without
+/// progress.
 const SOON: Duration = Duration::from_secs(11);
 
-/// Returns the bytes of a message of type `kind` in pieces, without the message's end.
+/// Returns a message of type `kind` in pieces, without its end.
 fn pieces(kind: u8) -> Vec<Vec<u8>> {
     let [_, high, middle, low] = (CLAIMED as u32).to_be_bytes();
     let message = [&[kind, high, middle, low][..], &[3; CLAIMED - PIECE]].concat();
     message.chunks(PIECE).map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the pieces as plaintext records.
+/// Returns the pieces as plaintext TLS records.
 fn records(kind: u8) -> Vec<Vec<u8>> {
     let record = |piece: Vec<u8>| {
         let [high, low] = (piece.len() as u16).to_be_bytes();
@@ -47,10 +47,10 @@ fn records(kind: u8) -> Vec<Vec<u8>> {
     pieces(kind).into_iter().map(record).collect()
 }
 
-/// Sends records; returns true if the other end closes or resets the connection.
+/// Sends records; returns true if the peer then closes or resets the connection.
 fn is_ended(stream: &mut TcpStream, records: &[Vec<u8>]) -> bool {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The node may close the connection in the middle of the records.
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // The node may close the connection before it has received all records.
     let sent = records.iter().try_for_each(|record| stream.write_all(record));
     let read = sent.and_then(|()| io::copy(stream, &mut io::sink()));
     let ends = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
@@ -70,7 +70,7 @@ fn a_client_that_never_ends_its_hello_is_not_listened_to_for_ever() {
 }
 
 #[test]
-fn a_client_that_is_let_in_sends_no_message_without_end_either() {
+fn an_endless_message_after_the_handshake_closes_the_connection() {
     let certs = Certs::new();
     let node = certs.node(&[]);
     let mut config = (*certs.client(None, &["http/1.1"])).clone();
@@ -114,7 +114,7 @@ fn a_long_chain_of_certificates_is_let_in() {
     let params = |name: &str| {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
-        // Makes the certificate as long as one with RSA keys and signatures.
+        // The extension makes the certificate as long as one with an RSA key and signature.
         let long = CustomExtension::from_oid_content(&[2, 999, 1], vec![7; 1200]);
         params.custom_extensions.push(long);
         params
@@ -149,7 +149,7 @@ fn a_long_chain_of_certificates_is_let_in() {
     assert_eq!(client.get("/v0/entity?id=long").body().len(), 1_000_000);
 }
 
-/// Listens for nodes that connect by TLS, and answers each with a message that never ends.
+/// Accepts TLS connections from nodes, and answers each with a message that never ends.
 fn endless(listener: TcpListener) {
     thread::spawn(move || {
         for came in listener.incoming() {

@@ -1,4 +1,4 @@
-//! Tests of the commands, above all of `load`, used as the users of wrk2 use it.
+//! Tests of the commands, mainly of `load` with command lines of wrk2.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod server;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use load::record::{Run, Series};
 use rustix::process::{Pid, Signal, kill_process};
-use server::{Server, silent};
+use server::{Server, start_silent_server};
 
 /// Maximum run time of a command on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Interval between two checks of a condition.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum-bench"));
@@ -37,7 +37,7 @@ fn wait(mut child: Child) -> Output {
     let deadline = Instant::now() + DEADLINE;
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "the command did not end");
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
     child.wait_with_output().unwrap()
 }
@@ -186,7 +186,7 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     let deadline = Instant::now() + DEADLINE;
     while server.requests() < 50 {
         assert!(Instant::now() < deadline, "it sends nothing");
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let ended = wait(child);
@@ -196,7 +196,7 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     assert!(record.elapsed_s < 600.0 && record.throughput > Some(0.0));
 }
 
-/// The server that a series starts only signals its start; the test itself answers in the server's
+/// The server that a series starts only signals its start. The test itself answers requests in its
 /// place.
 #[test]
 fn ctrl_c_ends_a_series_with_the_runs_so_far() {
@@ -221,7 +221,7 @@ fn ctrl_c_ends_a_series_with_the_runs_so_far() {
             let deadline = Instant::now() + DEADLINE;
             while !is_so() {
                 assert!(Instant::now() < deadline, "{kind}: no {what}");
-                std::thread::park_timeout(LOOK);
+                std::thread::park_timeout(POLL_INTERVAL);
             }
         };
         until("server", &|| up.is_file());
@@ -298,20 +298,20 @@ fn script_output_is_kept_out_of_the_json() {
 }
 
 #[test]
-fn all_percentiles_that_are_printed_need_samples() {
-    let printed = a_second("-L");
+fn printed_percentiles_with_too_few_samples_are_warned_of() {
+    let printed = run_for_one_second("-L");
     let says = "WARNING 1000 samples are too few for p99.9 to p99.999: 10000 to 1000000 are";
     assert!(printed.contains(says), "{printed}");
 }
 
 #[test]
-fn percentiles_that_are_not_printed_need_no_samples() {
-    let printed = a_second("-c4");
+fn percentiles_that_are_not_printed_are_not_warned_of() {
+    let printed = run_for_one_second("-c4");
     assert!(printed.contains("Transfer/sec") && !printed.contains("too few"), "{printed}");
 }
 
-/// Returns the output of a one-second run with this flag.
-fn a_second(flag: &str) -> String {
+/// Returns the output of a run of one second with this flag.
+fn run_for_one_second(flag: &str) -> String {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let csv = home.path().join("x.csv");
@@ -319,8 +319,8 @@ fn a_second(flag: &str) -> String {
     let (code, stdout, stderr) = run(&["-R1000", "-d1", flag, "--csv", file, &server.url()]);
     assert_eq!(code, 0, "{stderr}");
     let rows = fs::read_to_string(&csv).unwrap();
-    // A last second of almost no length has a row only if it has requests, such as unfinished ones.
-    // Their latencies fill the column after the zeros.
+    // A last interval of almost no length has a row only if it has requests, such as unfinished
+    // requests. Their latencies fill the column after the zeros.
     assert!(!rows.contains(",0.000,0,0,0,0,0,0,0,0,,"), "{rows}");
     stdout
 }
@@ -331,7 +331,8 @@ fn ctrl_c_before_the_start_counts_nothing() {
     let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     rustix::net::listen(&full, 0).unwrap();
     let address = full.local_addr().unwrap();
-    let _room: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, LOOK)).collect();
+    let _room: Vec<_> =
+        (0..2).map(|_| TcpStream::connect_timeout(&address, POLL_INTERVAL)).collect();
     let url = format!("http://{address}");
     let mut child = command(&["-R100", "-c9", "-d1m", &url]).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -348,7 +349,7 @@ fn ctrl_c_before_the_start_counts_nothing() {
 
 #[test]
 fn an_unresponsive_server_is_not_queried_after_the_run() {
-    let (url, asked) = silent();
+    let (url, asked) = start_silent_server();
     let (code, stdout, stderr) = run(&["-R10", "-c2", "-d1", &url]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("WARNING 10 requests had no answer"), "{stdout}");
@@ -381,11 +382,11 @@ fn recordings_and_metrics_are_requested_with_the_admin_token() {
         let output = command(&words).env("KVORUM_ADMIN_TOKEN", token).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
-    let came = server.tokens();
-    let is_there = |path: &str| came.iter().any(|line| line.starts_with(path));
-    assert!(is_there("/metrics") && is_there("/admin/profile"), "{came:?}");
-    assert!(came.iter().all(|line| line.ends_with(" Bearer sixteen letters!")), "{came:?}");
-    assert!(!is_there("/v0/entity"), "requests carry none: {came:?}");
+    let received = server.tokens();
+    let is_there = |path: &str| received.iter().any(|line| line.starts_with(path));
+    assert!(is_there("/metrics") && is_there("/admin/profile"), "{received:?}");
+    assert!(received.iter().all(|line| line.ends_with(" Bearer sixteen letters!")), "{received:?}");
+    assert!(!is_there("/v0/entity"), "requests carry none: {received:?}");
 }
 
 #[test]
@@ -400,17 +401,17 @@ fn metrics_are_requested_with_the_requests_token() {
         let words = [&words[..], &["-R20", "-c1", "-t1", "-d1", &url]].concat();
         let output = command(&words).env("KVORUM_ADMIN_TOKEN", "sixteen letters!").output();
         assert!(output.unwrap().status.success());
-        let came = server.tokens().split_off(before);
+        let received = server.tokens().split_off(before);
         for path in ["/metrics", "/v0/status", "/"] {
             let line = format!("{path} Bearer a-token");
-            assert!(came.contains(&line), "{path} {words:?} {came:?}");
+            assert!(received.contains(&line), "{path} {words:?} {received:?}");
         }
-        assert!(came.iter().all(|line| line.ends_with(" Bearer a-token")), "{came:?}");
+        assert!(received.iter().all(|line| line.ends_with(" Bearer a-token")), "{received:?}");
     }
 }
 
 #[test]
-fn the_scripts_done_prints_beside_the_figures() {
+fn the_output_of_a_scripts_done_follows_the_figures() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("done.lua");
@@ -423,7 +424,7 @@ fn the_scripts_done_prints_beside_the_figures() {
     assert!(stdout.ends_with("requests: 50\n") && stdout.contains("Transfer/sec:"), "{stdout}");
 }
 
-/// The server ignores SIGTERM, so that the first Ctrl-C waits for it.
+/// The server ignores SIGTERM, so that the first Ctrl-C waits for the server.
 #[test]
 fn a_second_ctrl_c_removes_server_and_data_directory() {
     let home = tempfile::tempdir().unwrap();
@@ -449,7 +450,7 @@ fn a_second_ctrl_c_removes_server_and_data_directory() {
         let deadline = Instant::now() + DEADLINE;
         while file(name).is_none() {
             assert!(Instant::now() < deadline, "{name} does not come");
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
         fs::read_to_string(file(name).unwrap()).unwrap()
     };
@@ -470,7 +471,7 @@ fn a_second_ctrl_c_removes_server_and_data_directory() {
     let deadline = Instant::now() + DEADLINE;
     while !gone() {
         assert!(Instant::now() < deadline, "the server is left");
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
@@ -533,7 +534,7 @@ fn a_run_with_only_errors_warns_on_its_last_line() {
     assert!(!stdout.contains("No request succeeded"), "{stdout}");
 }
 
-/// Requests that a run never sent do not count as errors, neither in reports nor in comparisons.
+/// Requests that a run never sent do not count as errors in reports and comparisons.
 #[test]
 fn reports_and_comparisons_have_one_share_of_errors() {
     let home = tempfile::tempdir().unwrap();

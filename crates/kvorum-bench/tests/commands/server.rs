@@ -17,9 +17,9 @@ pub(crate) struct Server {
     tokens: Arc<Mutex<Vec<String>>>,
 }
 
-/// Starts a server that accepts connections and answers nothing, until the test's process ends;
-/// returns its URL and the requests it receives.
-pub(crate) fn silent() -> (String, Arc<Mutex<Vec<String>>>) {
+/// Starts a server that accepts connections and never answers, until the test's process ends.
+/// Returns the server's URL and the paths of the requests that it receives.
+pub(crate) fn start_silent_server() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let asked = Arc::new(Mutex::new(Vec::new()));

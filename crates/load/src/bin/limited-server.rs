@@ -4,8 +4,8 @@
 //!  requests of all connections ──▶ one queue ──▶ one answer every 1/capacity seconds
 //! ```
 //!
-//! Below its capacity, the server answers little later than 1/capacity seconds after the request.
-//! Above its capacity, the queue grows as long as the load lasts.
+//! Below the capacity, an answer follows its request by little more than 1/capacity seconds. Above
+//! the capacity, the queue grows as long as the load lasts.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ struct Args {
 
 /// State shared by all connections.
 struct Queue {
-    /// Earliest start of the next answer, and number of answers so far.
+    /// End of the last reserved slot, and number of slots reserved so far.
     next: Mutex<(Instant, u64)>,
     each: Duration,
     status: String,
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     match serve(args) {
         Ok(died) => {
-            // An error means that the acceptor is gone. The server ends in either case.
+            // An error means that the acceptor thread has ended. The server ends in either case.
             let _ = died.recv();
             eprintln!("that was the last answer");
         }
@@ -93,14 +93,14 @@ impl Queue {
         let mut stream = stream;
         loop {
             read_request(&mut reader)?;
-            self.wait_for_turn()?;
+            self.wait_for_slot()?;
             let head = format!("HTTP/1.1 {}\r\nContent-Length: 2\r\n\r\nok", self.status);
             stream.write_all(head.as_bytes()).ok()?;
         }
     }
 
     /// Reserves the next slot in the queue, and sleeps until that slot.
-    fn wait_for_turn(&self) -> Option<()> {
+    fn wait_for_slot(&self) -> Option<()> {
         let turn = {
             let mut next = self.next.lock();
             next.0 = next.0.max(Instant::now()) + self.each;

@@ -86,7 +86,7 @@ pub struct RequestArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// What https:// goes by.
+    /// Certificates and key for `https://`.
     #[command(flatten)]
     pub tls: TlsArgs,
 }
@@ -111,7 +111,7 @@ pub struct TlsArgs {
 /// Everything after `load`.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
-    /// What is sent.
+    /// The requests and their targets.
     #[command(flatten)]
     pub request: RequestArgs,
 
@@ -211,7 +211,7 @@ pub enum ProfileEvent {
 }
 
 impl ProfileEvent {
-    /// The event's name on the command line.
+    /// Returns the event's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",

@@ -1,4 +1,4 @@
-//! Errors of a command line. Each message is one line that tells how to correct the error.
+//! Errors of a command line. Each message is one line that explains the correction.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::plan::KEY;
 use crate::{tls, url};
 
-/// The reason why a command line yields no [`CheckedArgs`](super::CheckedArgs), or why its servers
-/// can't be reached.
+/// A command line that yields no [`CheckedArgs`](super::CheckedArgs), or whose hosts or TLS files
+/// can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line gives neither a rate nor a closed loop.
@@ -41,10 +41,10 @@ pub enum Error {
     Dash {
         /// The word as given.
         word: String,
-        /// The flag that was probably meant.
+        /// The flag that the user probably meant.
         meant: String,
     },
-    /// A word has a use only with a script, and there is none.
+    /// A word is an argument of a script, but there is no script.
     #[error("{0:?} is neither a URL nor a flag, and there is no script (-s) to give it to")]
     Word(String),
     /// A URL is invalid, or its host has no address.
@@ -81,7 +81,7 @@ pub enum Error {
         /// The URL as given.
         url: url::Url,
     },
-    /// A mix does not consist of methods and percentages.
+    /// A mix is not a list of methods with percentages that add up to 100.
     #[error("--mix {0}: say methods and percentages that make 100 together: put=50,get=50")]
     Mix(String),
     /// A key order is unknown.

@@ -1,9 +1,9 @@
-//! Suggestions for common mistakes on wrk2's command line.
+//! Suggestions for common mistakes in command lines of wrk2.
 
 use super::cli_error::Error;
 
 /// wrk2's long flags, which people often write with one dash.
-const LONG: [&str; 11] = [
+const LONG_FLAGS: [&str; 11] = [
     "connections",
     "duration",
     "threads",
@@ -18,13 +18,14 @@ const LONG: [&str; 11] = [
 ];
 
 /// The letters of short flags.
-const SHORT: &str = "cdtsHLUBTRvh";
+const SHORT_FLAGS: &str = "cdtsHLUBTRvh";
 
 /// Flags that take a number or a time.
-const NUMBERS: [&str; 11] =
+const NUMERIC_FLAGS: [&str; 11] =
     ["c", "connections", "d", "duration", "t", "threads", "T", "timeout", "R", "rate", "warmup"];
 
-/// Returns a one-line suggestion for the first mistaken word of a refused command line.
+/// Returns a one-line suggestion for the first mistaken word of a refused command line, or `None`
+/// if no word shows a known mistake.
 pub fn suggest_correction(words: &[String]) -> Option<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).take_while(|w| *w != "--").collect();
     let before = std::iter::once("").chain(words.iter().copied());
@@ -33,8 +34,8 @@ pub fn suggest_correction(words: &[String]) -> Option<String> {
         .find_map(|(flag, word)| negative_value_hint(flag, word).or_else(|| suggestion_for(word)))
 }
 
-/// Returns the error of a word that begins with a typographic dash, which editors substitute for
-/// one or two minuses.
+/// Returns the error for a word that begins with a typographic dash, or `None` for any other word.
+/// Editors substitute typographic dashes for one or two minus signs.
 pub(super) fn typographic_dash_error(word: &str) -> Option<Error> {
     let rest = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])?;
     let name = rest.split('=').next().unwrap_or_default();
@@ -43,9 +44,10 @@ pub(super) fn typographic_dash_error(word: &str) -> Option<Error> {
     Some(Error::Dash { word: word.to_owned(), meant: format!("{dashes}{rest}") })
 }
 
-/// Returns a suggestion for a negative value, which looks like a flag.
+/// Returns a suggestion if `word` is a negative value of the numeric flag `flag`. Such a value
+/// looks like a flag.
 fn negative_value_hint(flag: &str, word: &str) -> Option<String> {
-    let takes = |name: &str| NUMBERS.contains(&name);
+    let takes = |name: &str| NUMERIC_FLAGS.contains(&name);
     let number = word.strip_prefix('-')?;
     let named = flag.strip_prefix("--").or(flag.strip_prefix('-')).is_some_and(takes);
     (named && number.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
@@ -67,14 +69,14 @@ fn suggestion_for(word: &str) -> Option<String> {
     if let Some(long) = flag.strip_prefix('-') {
         let lower = long.to_ascii_lowercase().replace('-', "_");
         let name = lower.split('=').next().unwrap_or_default();
-        return (lower != long && LONG.contains(&name))
+        return (lower != long && LONG_FLAGS.contains(&name))
             .then(|| format!("{word} is not a flag: say --{lower}"));
     }
     let name = flag.split('=').next().unwrap_or_default();
-    if LONG.contains(&name) {
+    if LONG_FLAGS.contains(&name) {
         return Some(format!("{word} is not a flag: say --{flag}, with two dashes"));
     }
-    if SHORT.contains(letter) {
+    if SHORT_FLAGS.contains(letter) {
         return None;
     }
     let other: char = if letter.is_lowercase() {
@@ -82,7 +84,7 @@ fn suggestion_for(word: &str) -> Option<String> {
     } else {
         letter.to_ascii_lowercase()
     };
-    SHORT.contains(other).then(|| {
+    SHORT_FLAGS.contains(other).then(|| {
         format!("-{letter} is not a flag: say -{other}{rest}", rest = &flag[letter.len_utf8()..])
     })
 }

@@ -28,7 +28,7 @@ use crate::server_profile::ServerProfile;
 use crate::tally::Tally;
 use crate::warning::RunWarning;
 
-/// The end of a run that produced figures.
+/// End state of a run that has figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadEnd {
     /// The run ended as planned.
@@ -37,11 +37,11 @@ pub enum LoadEnd {
     Warned,
     /// Ctrl-C interrupted the run.
     Interrupted,
-    /// The script's `done` asked for this exit code, which is not 0.
+    /// The exit code that the script's `done` chose, which is not 0.
     Script(u8),
 }
 
-/// The reason why a run failed, in a line for people.
+/// The reason for a failed run, as one readable line.
 #[derive(Debug)]
 pub enum LoadFailure {
     /// The command line is invalid.
@@ -56,21 +56,21 @@ impl<E: std::error::Error> From<E> for LoadFailure {
     }
 }
 
-/// Runs `args` and prints the results.
+/// Runs the plan that `args` describes, and prints the results.
 pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailure> {
-    let mut asked = args.check(known).map_err(LoadFailure::Usage)?;
-    asked.resolve()?;
+    let mut checked = args.check(known).map_err(LoadFailure::Usage)?;
+    checked.resolve()?;
     let mut out = FigureOutput::open(args.json)?;
-    let mut scripts = scripts(&asked)?;
+    let mut scripts = scripts(&checked)?;
     let stop = interrupt_flag()?;
     let started = SystemTime::now();
-    let servers = Servers::look(known, &asked.plan.targets);
+    let servers = Servers::snapshot(known, &checked.plan.targets);
     let mut sinks = Sinks::open(args, started, &servers.columns())?;
-    let mut run = run_record::planned(&asked, known, started);
+    let mut run = run_record::planned(&checked, known, started);
     if !args.json {
         out.say(&print::header(&run))?;
     }
-    let work = LoadContext { args, known, plan: &asked.plan, servers: &servers };
+    let work = LoadContext { args, known, plan: &checked.plan, servers: &servers };
     let of_threads = scripts.as_mut().map(Scripts::threads).unwrap_or_default();
     let (outcome, recordings) = match work.carry_out(of_threads, &mut sinks, stop) {
         Ok(done) => done,
@@ -81,13 +81,13 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailu
     };
     run_record::fill(&mut run, &outcome);
     if args.is_detailed() {
-        few_samples(&mut run, &outcome);
+        warn_of_few_samples(&mut run, &outcome);
     }
     run.servers = servers.finish();
     profile::keep(&mut run, sinks.dir.as_mut(), recordings);
-    let wrong = report(args, &asked, &mut run, &outcome, sinks, &mut out)?;
+    let write_error = report(args, &checked, &mut run, &outcome, sinks, &mut out)?;
     let said = scripts.as_mut().map(|scripts| done(scripts, &outcome)).transpose()?.flatten();
-    match wrong {
+    match write_error {
         Some(line) => Err(LoadFailure::Run(line)),
         None if said.is_some_and(|code| code > 0) => Ok(LoadEnd::Script(said.unwrap_or_default())),
         None if outcome.interrupted => Ok(LoadEnd::Interrupted),
@@ -97,11 +97,11 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailu
 }
 
 /// Loads the scripts, if there are any.
-fn scripts(asked: &CheckedArgs) -> Result<Option<Scripts>, LoadFailure> {
-    if !matches!(asked.plan.requests, Requests::Script) {
+fn scripts(checked: &CheckedArgs) -> Result<Option<Scripts>, LoadFailure> {
+    if !matches!(checked.plan.requests, Requests::Script) {
         return Ok(None);
     }
-    let scripts = Scripts::load(&asked.sources, asked.plan.threads)?;
+    let scripts = Scripts::load(&checked.sources, checked.plan.threads)?;
     Ok(Some(scripts))
 }
 
@@ -124,8 +124,8 @@ impl LoadContext<'_> {
         let progress = Progress::start(*warmup, *duration);
         let events = &self.args.profile;
         let recordings = profile::start(self.known, targets, events, *warmup, *duration);
-        let control = Control::new(stop).on_begin(|| progress.note_begun());
-        let control = control.watched(|interval| {
+        let control = Control::new(stop).on_begin(|| progress.show_begin());
+        let control = control.on_interval(|interval| {
             progress.add_second(interval);
             sinks.add_second(interval, &self.servers.reported());
         });
@@ -139,18 +139,19 @@ impl LoadContext<'_> {
     }
 }
 
-/// Writes the remaining files and prints the figures. Returns the write that failed, if any.
+/// Writes the remaining files and prints the figures. Returns the message of the first failed
+/// write, or `None`.
 fn report(
     args: &LoadArgs,
-    asked: &CheckedArgs,
+    checked: &CheckedArgs,
     run: &mut Run,
     outcome: &Outcome,
     mut sinks: Sinks,
     out: &mut FigureOutput,
 ) -> Result<Option<String>, LoadFailure> {
-    let mut wrong = sinks.first_error();
+    let mut write_error = sinks.first_error();
     let mut note = |error: crate::rundir::Error| {
-        wrong.get_or_insert(format!("{error}; the figures are complete"));
+        write_error.get_or_insert(format!("{error}; the figures are complete"));
     };
     if let (Some(dir), Some(file)) = (&mut sinks.dir, &args.request.script) {
         let copied = std::fs::read(file).map(|text| dir.file("script.lua", &text));
@@ -162,7 +163,7 @@ fn report(
     let all = ReportText { run, args, tally: &outcome.tally, rates: &outcome.thread_rates };
     let text = all.to_string();
     let header = print::header(run);
-    let each: Vec<(String, Run, String)> = run_record::by_target(args, run, outcome, asked);
+    let each: Vec<(String, Run, String)> = run_record::by_target(args, run, outcome, checked);
     // The files come first: standard output may be closed, and the run cannot be repeated.
     if let Some(mut dir) = sinks.dir {
         for (name, run, text) in &each {
@@ -184,15 +185,15 @@ fn report(
         out.say(&text)?;
         each.iter().try_for_each(|(_, _, text)| out.say(&format!("\n{text}")))?;
     }
-    Ok(wrong)
+    Ok(write_error)
 }
 
 /// Output stream of the figures.
 struct FigureOutput(Box<dyn Write>);
 
 impl FigureOutput {
-    /// Opens standard output. With `alone`, everything else that is printed there, such as scripts'
-    /// output, goes to stderr instead.
+    /// Opens standard output. With `alone`, redirects all other output to stdout, such as that of
+    /// scripts, to stderr.
     fn open(alone: bool) -> Result<Self, LoadFailure> {
         if !alone {
             return Ok(Self(Box::new(io::stdout())));
@@ -209,11 +210,12 @@ impl FigureOutput {
     }
 }
 
-/// Adds a warning if any printed percentile has too few samples, not only the usual one.
-fn few_samples(run: &mut Run, outcome: &Outcome) {
+/// Adds a warning if any percentile of the detailed output has too few samples.
+/// [`Outcome::warnings`] checks only the usual percentile.
+fn warn_of_few_samples(run: &mut Run, outcome: &Outcome) {
     let printed = print::PERCENTILES.map(|percent| percent / 100.0);
     let below_all = printed.split_last().map_or(&[][..], |(_, rest)| rest);
-    let few = RunWarning::few_of(below_all, outcome.all_methods().intended.len());
+    let few = RunWarning::few_samples_of_any(below_all, outcome.all_methods().intended.len());
     if let Some(few) = few.as_ref().map(RunWarning::record)
         && !(outcome.interrupted && outcome.planned == 0)
     {

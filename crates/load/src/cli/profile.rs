@@ -13,13 +13,13 @@ use crate::rundir::{self, RunDir};
 use crate::server::{AskError, Endpoint, ask};
 use crate::server_profile::ServerProfile;
 
-/// Longest recording in seconds, which is the servers' own limit.
+/// Maximum length of a recording in seconds. The servers have the same limit.
 const MAX_SECONDS: u64 = 300;
 
-/// Time that a server may take to assemble its recording after the end of the recording.
+/// Time that a server has to assemble its recording, after the recording has ended.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Longest recording in bytes. The collapsed stacks of five minutes take a twentieth of this.
+/// Maximum size of a recording in bytes: twenty times the collapsed stacks of five minutes.
 const MAX_LEN: usize = 64 << 20;
 
 /// A recording is missing, or can't be stored.
@@ -36,7 +36,7 @@ pub(crate) enum RecordingError {
     #[error("the run ended before it was there")]
     Ended,
     #[error(transparent)]
-    Unkept(#[from] rundir::Error),
+    NotStored(#[from] rundir::Error),
 }
 
 /// A recording, or the reason for its absence.
@@ -55,7 +55,8 @@ pub(crate) struct Recordings {
     servers: Vec<(String, String)>,
     results: Receiver<Recording>,
     wait: Duration,
-    /// Senders whose drop cancels the recordings that have not begun yet.
+    /// Senders for the start of recordings. Their drop cancels the recordings that have not begun
+    /// yet.
     _begin: Vec<SyncSender<()>>,
 }
 
@@ -69,7 +70,8 @@ struct Event {
     folded: String,
 }
 
-/// Lets every target record for `duration`, after `delay`. Returns `None` if `events` is empty.
+/// Starts a recording of `duration` on every target, after `delay`. The duration is rounded to
+/// whole seconds, from 1 to [`MAX_SECONDS`]. Returns `None` if `events` is empty.
 pub(crate) fn start(
     known: &ServerProfile,
     targets: &[Target],
@@ -111,8 +113,8 @@ pub(crate) fn start(
 }
 
 impl Recordings {
-    /// Returns each recording, or the reason for its absence. With `now`, does not wait for
-    /// recordings in progress.
+    /// Waits for all recordings. Returns each recording, or the reason for its absence. With `now`,
+    /// recordings in progress count as absent.
     pub(crate) fn finish(self, now: bool) -> Vec<Recording> {
         let wait = if now { Duration::ZERO } else { self.wait };
         let mut all: Vec<Recording> = Vec::new();

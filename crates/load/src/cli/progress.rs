@@ -27,8 +27,8 @@ impl Progress {
         Self { bar, warmup }
     }
 
-    /// Notes that all connections are established.
-    pub(super) fn note_begun(&self) {
+    /// Shows that all connections are established.
+    pub(super) fn show_begin(&self) {
         self.bar.set_message(if self.warmup.is_zero() { "sending" } else { "warming up" });
     }
 

@@ -1,4 +1,4 @@
-//! The report of a run: the contents of `run.json`, and the text for people.
+//! Builds the report of a run: the contents of `run.json`, and the text for people.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -17,8 +17,8 @@ use crate::tally::Tally;
 use crate::warning::RunWarning;
 
 /// Returns the part of the run's record that is known before the first request.
-pub(crate) fn planned(asked: &CheckedArgs, known: &ServerProfile, started: SystemTime) -> Run {
-    let plan = &asked.plan;
+pub(crate) fn planned(checked: &CheckedArgs, known: &ServerProfile, started: SystemTime) -> Run {
+    let plan = &checked.plan;
     Run {
         format: FORMAT,
         source: "load".to_owned(),
@@ -27,7 +27,7 @@ pub(crate) fn planned(asked: &CheckedArgs, known: &ServerProfile, started: Syste
         started: rfc3339(started),
         machine: machine(),
         plan: PlanRecord {
-            targets: asked.urls.iter().map(|url| url.text.clone()).collect(),
+            targets: checked.urls.iter().map(|url| url.text.clone()).collect(),
             copies: plan.copies(),
             threads: plan.threads,
             connections: plan.connections,
@@ -42,7 +42,7 @@ pub(crate) fn planned(asked: &CheckedArgs, known: &ServerProfile, started: Syste
             },
             warmup_s: plan.warmup.as_secs_f64(),
             duration_s: plan.duration.as_secs_f64(),
-            requests: asked.requests.clone(),
+            requests: checked.requests.clone(),
             script: String::new(),
             seed: plan.seed,
         },
@@ -62,16 +62,16 @@ pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.warnings = outcome.warnings().iter().map(RunWarning::record).collect();
 }
 
-/// Returns a directory name, the run, and the text with its header for each target with its own
-/// rate and connections.
+/// Returns one report for each target with its own rate and connections, otherwise none. A report
+/// is a directory name, the run, and the text with its header.
 pub(super) fn by_target(
     args: &LoadArgs,
     run: &Run,
     outcome: &Outcome,
-    asked: &CheckedArgs,
+    checked: &CheckedArgs,
 ) -> Vec<(String, Run, String)> {
     let rates = outcome.thread_rates_by_target.iter();
-    let targets = outcome.by_target.iter().zip(&asked.urls).zip(rates);
+    let targets = outcome.by_target.iter().zip(&checked.urls).zip(rates);
     let each = targets.map(|(((name, tally), url), rates)| {
         let share = outcome.planned / outcome.by_target.len() as u64;
         let time = outcome.duration.min(outcome.elapsed).as_secs_f64();

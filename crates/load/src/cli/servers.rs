@@ -1,5 +1,5 @@
 //! Observes the servers during a run: scrapes their metrics once a second, and reads the resource
-//! usage of their processes if these run on this machine.
+//! usage of server processes on this machine.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -18,7 +18,8 @@ use crate::server_profile::ServerProfile;
 /// Interval between two scrapes of a server.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Time limit of a scrape. A busy server answers late, and a dead server must not delay the end.
+/// Time limit of a scrape. A busy server answers late, and a dead server must not delay the end of
+/// the run.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest metrics text in bytes: about ten thousand series.
@@ -31,7 +32,7 @@ pub(crate) struct Servers {
     known: ServerProfile,
     all: Vec<WatchedServer>,
     latest: LatestMetrics,
-    asking: Option<(SyncSender<()>, JoinHandle<()>)>,
+    scraper: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
 struct WatchedServer {
@@ -39,7 +40,7 @@ struct WatchedServer {
     origin: String,
     endpoint: Endpoint,
     pid: Option<u32>,
-    look: Option<ServerSnapshot>,
+    snapshot: Option<ServerSnapshot>,
     /// True if the server answered the first request for its metrics.
     answers: bool,
     metrics: Option<Metrics>,
@@ -47,24 +48,24 @@ struct WatchedServer {
 
 impl Servers {
     /// Takes a first snapshot of all servers, and starts to scrape those that have metrics.
-    pub(crate) fn look(known: &ServerProfile, targets: &[Target]) -> Self {
+    pub(crate) fn snapshot(known: &ServerProfile, targets: &[Target]) -> Self {
         // In parallel, because each silent server takes the whole time limit.
         let all: Vec<WatchedServer> = std::thread::scope(|scope| {
-            let looks =
-                targets.iter().map(|target| scope.spawn(|| WatchedServer::look(known, target)));
-            let looks: Vec<_> = looks.collect();
-            let looked = looks.into_iter().map(|look| look.join());
+            let snapshots =
+                targets.iter().map(|target| scope.spawn(|| WatchedServer::snapshot(known, target)));
+            let snapshots: Vec<_> = snapshots.collect();
+            let looked = snapshots.into_iter().map(|snapshot| snapshot.join());
             looked
                 .filter_map(|server| server.unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect()
         });
         let latest =
             Arc::new(Mutex::new(all.iter().map(|server| server.metrics.clone()).collect()));
-        let asking = ask(known, &all, &latest);
-        Self { known: *known, all, latest, asking }
+        let scraper = ask(known, &all, &latest);
+        Self { known: *known, all, latest, scraper }
     }
 
-    /// Names of the values that [`Self::reported`] returns.
+    /// Returns the names of the values that [`Self::reported`] returns.
     pub(crate) fn columns(&self) -> Vec<String> {
         let reported =
             self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
@@ -75,8 +76,8 @@ impl Servers {
         names.collect()
     }
 
-    /// Returns the values that were scraped since the last call. Older values belong to earlier
-    /// seconds.
+    /// Returns the values of the scrapes since the last call. A server without a new scrape has
+    /// `None`, because an older value belongs to an earlier second.
     pub(crate) fn reported(&self) -> Vec<Option<f64>> {
         let mut latest = self.latest.lock();
         let reported = self.all.iter().zip(latest.iter_mut());
@@ -88,11 +89,11 @@ impl Servers {
         values.collect()
     }
 
-    /// Takes the last snapshot of all servers.
+    /// Stops the scrapes, takes the last snapshot of all servers, and returns their records.
     pub(crate) fn finish(mut self) -> Vec<record::Server> {
-        if let Some((stop, thread)) = self.asking.take() {
+        if let Some((stop, thread)) = self.scraper.take() {
             drop(stop);
-            // Only a bug can make the thread fail, and the figures don't depend on it.
+            // Only a bug can make the thread fail. The figures don't depend on the thread.
             let _ = thread.join();
         }
         self.all.iter().map(|server| server.record(&self.known)).collect()
@@ -100,7 +101,7 @@ impl Servers {
 }
 
 impl WatchedServer {
-    fn look(known: &ServerProfile, target: &Target) -> Option<Self> {
+    fn snapshot(known: &ServerProfile, target: &Target) -> Option<Self> {
         let address = *target.addresses.first()?;
         let pid = target.addresses.iter().find_map(|&address| listens(address));
         let endpoint = target.endpoint(address);
@@ -110,17 +111,17 @@ impl WatchedServer {
             origin: target.origin(),
             endpoint,
             pid,
-            look: pid.and_then(ServerSnapshot::at),
+            snapshot: pid.and_then(ServerSnapshot::at),
             answers: first.is_some(),
             metrics: first.filter(|metrics| !metrics.series().is_empty()),
         })
     }
 
     fn record(&self, known: &ServerProfile) -> record::Server {
-        let usage = self.look.as_ref().zip(self.pid.and_then(ServerSnapshot::at));
+        let usage = self.snapshot.as_ref().zip(self.pid.and_then(ServerSnapshot::at));
         let usage = usage.map(|(before, now)| now.since(before));
         let now = self.metrics.as_ref().map(|then| (then, scrape(known, &self.endpoint)));
-        // A server that does not answer is not asked again.
+        // A server that did not answer is not queried again.
         let answers = self.answers && now.as_ref().is_none_or(|(_, now)| now.is_some());
         let grown = now.and_then(|(then, now)| Some((then, now?)));
         let grown = grown.filter(|(_, now)| !now.series().is_empty());
@@ -134,18 +135,19 @@ impl WatchedServer {
     }
 }
 
-/// Scrapes a server's metrics. Returns empty metrics if the server answers with something else, and
-/// `None` if the server does not answer.
+/// Scrapes a server's metrics. Returns empty metrics if the server has none, and `None` if the
+/// server does not answer.
 fn scrape(known: &ServerProfile, endpoint: &Endpoint) -> Option<Metrics> {
     if known.metrics_path.is_empty() {
         return Some(Metrics::default());
     }
     let (status, text) = server::ask(endpoint, known.metrics_path, LIMIT, MAX_LEN).ok()?;
-    // A server needs no metrics.
+    // Metrics are optional: any other status means a server without metrics.
     Some(if (200..300).contains(&status) { Metrics::parse(&text) } else { Metrics::default() })
 }
 
-/// Returns the strings and numbers of a JSON object and of its nested objects. Lists are left out.
+/// Returns the strings, numbers and booleans of the JSON object in which a server describes itself,
+/// and of the objects directly in it. Leaves out lists.
 fn about(known: &ServerProfile, endpoint: &Endpoint) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
@@ -208,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_without_an_answer_is_told_as_one() {
+    fn a_second_without_a_scrape_has_no_value() {
         let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
         let target = Target::new(([127, 0, 0, 1], 1).into(), "/");
         let reported = Some(metrics);
@@ -217,7 +219,7 @@ mod tests {
             origin: target.origin(),
             endpoint: target.endpoint(target.addresses[0]),
             pid: None,
-            look: None,
+            snapshot: None,
             answers: true,
             metrics: reported.clone(),
         };
@@ -225,7 +227,7 @@ mod tests {
             known: ServerProfile { timeline: &["kv_x"], ..ServerProfile::default() },
             all: vec![server],
             latest: Arc::new(Mutex::new(vec![reported])),
-            asking: None,
+            scraper: None,
         };
         assert_eq!(servers.columns(), ["h:1 kv_x_total"]);
         assert_eq!(servers.reported(), [Some(7.0)]);

@@ -25,8 +25,8 @@ pub(super) struct Sinks {
     pub(super) dir: Option<RunDir>,
     hdr: Option<(PathBuf, HdrLog)>,
     csv: Option<(PathBuf, Timeline)>,
-    /// The first write that failed, and why.
-    wrong: Option<SinkError>,
+    /// The error of the first failed write.
+    failed_write: Option<SinkError>,
 }
 
 impl Sinks {
@@ -36,17 +36,17 @@ impl Sinks {
         started: SystemTime,
         columns: &[String],
     ) -> Result<Self, SinkError> {
-        let mut sinks = Self { dir: None, hdr: None, csv: None, wrong: None };
+        let mut sinks = Self { dir: None, hdr: None, csv: None, failed_write: None };
         if let Some(path) = &args.hdr_log {
             let log = HdrLog::create(path, "Latency from the intended start", started);
-            sinks.hdr = Some((path.clone(), log.map_err(cant(path))?));
+            sinks.hdr = Some((path.clone(), log.map_err(sink_error(path))?));
         }
         if let Some(path) = &args.csv {
-            let timeline = Timeline::create(path, columns).map_err(cant(path))?;
+            let timeline = Timeline::create(path, columns).map_err(sink_error(path))?;
             sinks.csv = Some((path.clone(), timeline));
         }
-        // Last, because it creates a directory, which would remain if opening another output
-        // failed.
+        // The directory is created last. Otherwise it would remain if another output failed to
+        // open.
         if let Some(path) = &args.out {
             let dir = RunDir::create(path, started, columns);
             sinks.dir = Some(dir.map_err(SinkError::Out)?);
@@ -54,7 +54,8 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// Adds a second with the servers' metrics.
+    /// Adds one second of the run and the servers' metrics to all outputs. An output with a failed
+    /// write is closed.
     pub(super) fn add_second(&mut self, interval: &Interval, reported: &[Option<f64>]) {
         if let Some(dir) = &mut self.dir {
             dir.add_second(interval, reported);
@@ -66,24 +67,24 @@ impl Sinks {
                 log.add(method.name(), start, length, &latencies.intended)
             });
             if let Err(cause) = added.and_then(|()| log.flush()) {
-                self.wrong.get_or_insert(cant(path)(cause));
+                self.failed_write.get_or_insert(sink_error(path)(cause));
                 self.hdr = None;
             }
         }
         if let Some((path, timeline)) = &mut self.csv
             && let Err(cause) = timeline.add(interval, reported)
         {
-            self.wrong.get_or_insert(cant(path)(cause));
+            self.failed_write.get_or_insert(sink_error(path)(cause));
             self.csv = None;
         }
     }
 
-    /// Returns the first failed write.
+    /// Returns the message of the first failed write, or `None`.
     pub(super) fn first_error(&mut self) -> Option<String> {
-        self.wrong.take().map(|error| error.to_string())
+        self.failed_write.take().map(|error| error.to_string())
     }
 }
 
-fn cant(path: &Path) -> impl Fn(io::Error) -> SinkError {
+fn sink_error(path: &Path) -> impl Fn(io::Error) -> SinkError {
     move |source| SinkError::Write { path: path.to_owned(), source }
 }

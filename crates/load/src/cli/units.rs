@@ -12,11 +12,12 @@ pub struct Count(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 
-/// A duration, from `30`, `30s` or `500ms`.
+/// A duration, written as `30`, `30s` or `500ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
-/// Returns the number before a unit, multiplied by the unit's scale.
+/// Returns the number before a unit, multiplied by the unit's scale, or `None` if the number or the
+/// unit is unknown.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

@@ -1,8 +1,8 @@
 //! The compared metrics. Each repeat has one figure of each metric.
 //!
-//! With one run of each side there are no repeats. Then each run is cut into stretches of seconds,
-//! which stand in for repeats (the method of *batch means*: Law, "Simulation Modeling and
-//! Analysis", 9.5.3). Neighbouring seconds are correlated; neighbouring stretches are much less
+//! With one run on each side, there are no repeats. In this case, each run is cut into stretches of
+//! several seconds, which replace repeats (the method of *batch means*: Law, "Simulation Modeling
+//! and Analysis", 9.5.3). Neighbouring seconds are correlated; neighbouring stretches are much less
 //! correlated.
 
 use crate::record::{Failures, Run};
@@ -15,8 +15,9 @@ const STRETCHES: usize = 8;
 /// Minimum length of a stretch in seconds: long enough to contain a flush or a stall of one second.
 const STRETCH_S: usize = 5;
 
-/// Minimum number of samples beyond a percentile for it to be used.
-const BEYOND: f64 = 10.0;
+/// Minimum number of samples beyond a percentile. With fewer samples, the percentile is not
+/// compared.
+const MIN_BEYOND: f64 = 10.0;
 
 /// Suffix of the metric with a server's CPU time, in seconds.
 const CPU_METRIC: &str = "cpu_seconds_total";
@@ -60,20 +61,22 @@ impl Metric {
         }
     }
 
-    /// Returns true if differences of the metric are ratios. Differences of shares of errors are
-    /// not, because such shares are often 0.
+    /// Returns true if the metric is compared by ratios. Error shares are compared by their
+    /// difference, because an error share is often 0.
     pub(crate) fn is_ratio(self) -> bool {
         self != Self::Errors
     }
 
-    /// Returns the metric's value in a run, or `None` if the run has none.
+    /// Returns the metric's value in a run: milliseconds, answers per second, microseconds of CPU
+    /// time per answer, or a share. Returns `None` if the run lacks the metric, or has too few
+    /// samples for it.
     pub(crate) fn of(self, run: &Run) -> Option<f64> {
         let quantile = |quantile: f64| {
             let latency = run.latency("intended").or_else(|| run.latency.first())?;
-            // An imported output may not give its number of samples.
+            // An imported output may lack the number of samples.
             let samples = Some(latency.count).filter(|count| *count > 0);
             let samples = samples.unwrap_or(run.counts.answered);
-            let firm = samples as f64 * (1.0 - quantile) >= BEYOND;
+            let firm = samples as f64 * (1.0 - quantile) >= MIN_BEYOND;
             latency.at(quantile).filter(|value| firm && *value > 0.0)
         };
         match self {
@@ -96,9 +99,9 @@ impl Metric {
         let sum = |name: &str| column(name).map(|values| values.iter().sum::<f64>());
         let seconds = (to - from) as f64;
         match self {
-            Self::P50 => middle(column("p50_ms")?),
-            Self::P99 => middle(column("p99_ms")?),
-            // A second rarely has the 10,000 samples that this percentile needs.
+            Self::P50 => finite_median(column("p50_ms")?),
+            Self::P99 => finite_median(column("p99_ms")?),
+            // A second rarely has the 10,000 samples that p99.9 needs.
             Self::P999 => None,
             Self::Throughput => sum("answered").map(|sum| sum / seconds),
             Self::ServerCpu => {
@@ -139,7 +142,7 @@ pub(crate) fn of_stretches(metric: Metric, run: &LoadedRun) -> Option<Vec<f64>> 
     if length < STRETCH_S {
         return None;
     }
-    // The remainder of the seconds is left out at the beginning, the least settled part of the run.
+    // The seconds that remain are left out at the beginning, the least settled part of the run.
     let over = seconds - length * STRETCHES;
     (0..STRETCHES)
         .map(|place| over + place * length)
@@ -147,21 +150,21 @@ pub(crate) fn of_stretches(metric: Metric, run: &LoadedRun) -> Option<Vec<f64>> 
         .collect()
 }
 
-/// Returns the least length in seconds of a run that can be cut into stretches.
+/// Returns the minimum length in seconds of a run that can be cut into stretches.
 pub(crate) fn least_seconds() -> usize {
     STRETCHES * STRETCH_S
 }
 
 /// Returns the sum of a counter's increases. The first increase of a run is unknown, and is
-/// estimated by the mean of the others.
+/// estimated by the mean of the others. Returns `None` if further increases are unknown.
 fn total(values: &[f64]) -> Option<f64> {
     let known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
     (!known.is_empty() && known.len() + 1 >= values.len()).then_some(mean * values.len() as f64)
 }
 
-/// Returns the median of the finite values.
-fn middle(values: &[f64]) -> Option<f64> {
+/// Returns the median of the finite values, or `None` if the median is not positive.
+fn finite_median(values: &[f64]) -> Option<f64> {
     let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().filter(|value| *value > 0.0)

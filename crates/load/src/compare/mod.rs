@@ -7,11 +7,11 @@
 //!                 └─ classify     the verdict on each metric: differs, same, too few repeats
 //! ```
 //!
-//! A side is one run directory, or a directory with several: repeats of the same run. Other
-//! mixtures of runs are refused. With repeats, the noise is the variation between the runs of a
-//! side. With one run on each side, only the noise *within* the runs is visible, and only in runs
-//! that are long enough. With one run on each side, the output says so, and small differences do
-//! not count as real.
+//! A side is one run directory, or a directory with several runs that are repeats of each other.
+//! Other mixtures of runs are refused. With repeats, the noise is the variation between the runs of
+//! a side. With one run on each side, only the noise *within* the runs is visible, and only in runs
+//! that are long enough. The output then states this limit, and small differences do not count as
+//! real.
 
 mod classify;
 mod metrics;
@@ -47,7 +47,7 @@ pub enum Error {
     /// A side can't be read.
     #[error(transparent)]
     Saved(#[from] saved::Error),
-    /// A side has more runs than a rank test takes.
+    /// A side has more runs than a rank test accepts.
     #[error(
         "{}: {runs} runs, at most {} are compared: move some elsewhere",
         side.display(),
@@ -70,7 +70,7 @@ pub enum Error {
         /// The trial's directory.
         trial: String,
     },
-    /// The runs of a side are not repeats of one another.
+    /// The runs of a side are not repeats of the same run.
     #[error(
         "{}: its runs are not repeats of the same: {difference}. Give single runs (one of the \
          directories in it), or move the repeats of one into a directory of their own",
@@ -197,7 +197,7 @@ fn left_out(
     Ok(())
 }
 
-/// Describes one metric in a sentence.
+/// Describes the comparison of one metric in a sentence.
 fn sentence(classified: &ClassifiedMetric) -> String {
     let figures = figures(classified.metric, classified.a, classified.b);
     let (more, less) = classified.metric.comparison_words();
@@ -227,7 +227,7 @@ fn sentence(classified: &ClassifiedMetric) -> String {
     }
 }
 
-/// Prints the figures of both sides.
+/// Formats the metric's figures of both sides.
 fn figures(metric: Metric, a: f64, b: f64) -> String {
     let figure = |value: f64| match metric {
         Metric::P50 | Metric::P99 | Metric::P999 => format!("{value:.3} ms"),
@@ -246,7 +246,7 @@ fn amount(classified: &ClassifiedMetric, value: f64) -> String {
     }
 }
 
-/// Prints the verdict in one last line, for scripts and for readers in a hurry.
+/// Writes the overall verdict as the last line, for scripts and hasty readers.
 fn verdict(text: &mut String, classified: &[ClassifiedMetric]) -> std::fmt::Result {
     let named = |verdict: CompareVerdict| {
         let named = classified.iter().filter(|classified| classified.verdict == verdict);

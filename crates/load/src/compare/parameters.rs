@@ -1,16 +1,17 @@
-//! Parameters that differ between two sides. Any of them may cause a difference in the figures.
+//! Parameters that differ between two sides. Each of these parameters may be the cause of a
+//! difference in the figures.
 
 use std::collections::BTreeMap;
 
 use crate::record::Run;
 use crate::saved::LoadedRun;
 
-/// Parts of the names of those server properties that differ at every start.
+/// Parts of the names of server properties that change at every start.
 const ALWAYS_NEW: [&str; 5] = ["pid", "uptime", "started", "incarnation", "time"];
 
 /// Server properties that are not settings: the current contents, and the address, which is also
 /// among the plan's targets.
-const NOT_SET: [&str; 4] = ["keys", "disk_bytes", "memory_bytes", "url"];
+const NOT_SETTINGS: [&str; 4] = ["keys", "disk_bytes", "memory_bytes", "url"];
 
 /// A parameter with different values on the two sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +60,8 @@ pub(crate) fn difference_within(side: &[LoadedRun]) -> Option<String> {
     Some(format!("{name} is {}, but {}", shown(0), shown(other)))
 }
 
-/// Returns the parameters that repeats share. Of a server's properties, only the version must be
-/// the same, because others may change at a restart.
+/// Returns the parameters that must be equal in all repeats. Among a server's properties, this is
+/// only the version, because the others may change at a restart.
 fn repeat_parameters(saved: &LoadedRun) -> BTreeMap<String, String> {
     let mut all = parameters(saved);
     all.retain(|name, _| !name.starts_with("server ") || name.ends_with(": version"));
@@ -105,14 +106,15 @@ fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
     for (place, server) in run.servers.iter().enumerate() {
         for (name, value) in &server.about {
             let new = ALWAYS_NEW.iter().any(|new| name.contains(new));
-            if !new && !NOT_SET.contains(&name.as_str()) {
+            if !new && !NOT_SETTINGS.contains(&name.as_str()) {
                 all.insert(format!("server {}: {name}", place + 1), value.clone());
             }
         }
     }
 }
 
-/// Summarises a script in one line: its length and checksum, enough to tell two apart.
+/// Summarises a script in one line: its length and checksum, which are enough to distinguish two
+/// scripts.
 fn script_summary(text: &str) -> String {
     // Fletcher's checksum reveals any accidental change of a script, and nobody forges a script
     // here.

@@ -1,22 +1,23 @@
-//! Rank statistics: test whether two small samples differ, and by how much. The statistics assume
-//! no distribution, because latencies have heavy tails, and one stalled run must not decide.
+//! Rank statistics, which show whether two small samples differ, and by how much. They assume no
+//! distribution, because latencies have heavy tails, and one stalled run must not decide.
 //!
 //! *Test*: Mann and Whitney's U ("On a Test of Whether one of Two Random Variables is
 //! Stochastically Larger than the Other", 1947), exact: if A and B are the same, each order of all
 //! their figures is equally likely, and the number of orders for each U follows by a recursion over
-//! the largest figure. *Effect*: the median of all differences between a B and an A (Hodges and
-//! Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of the effect contains
-//! exactly the shifts that the test does not reject, so that test and interval never contradict
-//! each other.
+//! the largest figure. *Effect*: the median of all differences between a figure of B and a figure
+//! of A (Hodges and Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of
+//! the effect contains exactly the shifts that the test does not reject, so that test and interval
+//! never contradict each other.
 
-/// Maximum number of figures in a sample. The recursion takes time proportional to the squared
+/// Maximum number of figures in a sample. The time of the recursion grows with the square of the
 /// product of both sample sizes.
 pub(super) const MAX_SAMPLE: usize = 40;
 
 /// The shift from sample A to sample B.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shift {
-    /// Probability of samples that differ at least as much, if A and B are the same.
+    /// Probability of a difference at least as large as that of the samples, if A and B are the
+    /// same.
     pub(super) p: f64,
     /// Estimate of B − A.
     pub(super) middle: f64,
@@ -26,7 +27,8 @@ pub(super) struct Shift {
     pub(super) high: f64,
 }
 
-/// Compares two samples. The interval misses the true shift with probability `alpha`.
+/// Compares two samples, of which only the first [`MAX_SAMPLE`] figures count. The interval misses
+/// the true shift with a probability of at most `alpha`.
 pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     let (a, b) = (&a[..a.len().min(MAX_SAMPLE)], &b[..b.len().min(MAX_SAMPLE)]);
     let mut differences: Vec<f64> =
@@ -53,13 +55,12 @@ pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     Shift { p, middle, low, high }
 }
 
-/// Returns the least p-value that samples of these sizes can have.
+/// Returns the minimum p-value of samples of these sizes.
 pub(super) fn least_p(a: usize, b: usize) -> f64 {
     if a == 0 || b == 0 { 1.0 } else { 2.0 * tail(a.min(MAX_SAMPLE), b.min(MAX_SAMPLE))[0] }
 }
 
-/// Returns, for U = 0, 1, 2 … of `a` times `b`, the probability that U is at most that, if A and B
-/// are the same.
+/// Returns, for each u from 0 to `a` · `b`, the probability of U ≤ u if A and B are the same.
 fn tail(a: usize, b: usize) -> Vec<f64> {
     // counts[j][u]: among the orders of i figures of A and j of B, the share with U = u. The
     // largest figure is either one of A, which adds j to U, or one of B, which adds nothing.
@@ -89,9 +90,9 @@ fn tail(a: usize, b: usize) -> Vec<f64> {
 
 /// Returns the level of each of several tests, so that the chance of *any* false alarm among them
 /// stays at `alpha` (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979). The
-/// least p is tested at `alpha` divided by the number of tests, the next at `alpha` divided by one
-/// less, and so on up to the first p above its level. The remaining tests share that level. A test
-/// finds a difference exactly if its p is at most its level.
+/// least p is tested at `alpha` divided by the number of tests, the next at `alpha` divided by that
+/// number less one, and so on up to the first p above its level. All remaining tests have the level
+/// of this first p. A test finds a difference exactly if its p is at most its level.
 pub(super) fn levels(p_values: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));

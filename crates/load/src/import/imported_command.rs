@@ -1,4 +1,4 @@
-//! The command line of wrk or wrk2 that a text quotes before an output, and the settings in it.
+//! Finds the command line of wrk or wrk2 that a text quotes before an output, and parses it.
 
 use super::imported_figures::{count, seconds};
 
@@ -21,7 +21,7 @@ pub(super) struct ImportedCommand {
     pub(super) url: Option<String>,
 }
 
-/// Finds the last command line among the last lines of `before`.
+/// Finds the last command line among the last lines of `before`. Returns `None` if there is none.
 pub(super) fn find(before: &str) -> Option<ImportedCommand> {
     let lines = before.lines().rev().filter(|line| !line.trim().is_empty());
     lines.take(REACH).find_map(parse)

@@ -1,12 +1,13 @@
-//! Figures in the notation of wrk and wrk2: a number and a unit, rounded to two places.
+//! Figures in the notation of wrk and wrk2: a number and a unit, rounded to two places. The parsers
+//! return `None` for other texts.
 
 /// Parses a time into milliseconds: `41.00us`, `1.40ms`, `1.81s`, `1.67m`, `1.00h`.
 pub(super) fn milliseconds(text: &str) -> Option<f64> {
     scaled(text, &[("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)])
 }
 
-/// Parses a time into seconds: `100s`, `3m`, `1.67m`. A bare number counts seconds, as on the
-/// command line.
+/// Parses a time into seconds: `100s`, `3m`, `1.67m`. A number without a unit means seconds, as on
+/// the command line.
 pub(super) fn seconds(text: &str) -> Option<f64> {
     text.parse().ok().or_else(|| milliseconds(text).map(|ms| ms / 1e3))
 }

@@ -7,11 +7,11 @@ use super::output::Output;
 use super::warn;
 use crate::record::{Counts, FORMAT, Latency, PlanRecord, Point, Run};
 
-/// Common rates, as multiples of a power of ten.
-const CHOSEN: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+/// Rates that people often choose, each divided by its power of ten.
+const COMMON_RATES: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
 
-/// Share by which wrk2 stays below its rate in a run of a minute, because connecting takes part of
-/// the time.
+/// Share by which wrk2 falls short of its rate in a run of one minute. Connecting takes part of the
+/// time.
 const RAMP: f64 = 0.015;
 
 /// Facts about an output from the text around it.
@@ -20,11 +20,11 @@ pub(super) struct Context<'a> {
     /// The command line before the output.
     pub(super) command: Option<&'a ImportedCommand>,
     /// The method mentioned before the output.
-    pub(super) spoken: Option<&'a str>,
+    pub(super) mentioned_method: Option<&'a str>,
 }
 
 /// Converts an output into a run.
-pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
+pub(super) fn convert(output: &Output, context: Context<'_>) -> Run {
     let wrk2 = is_wrk2(output, context.command);
     let mut missing = Vec::new();
     let plan = planned(output, context, wrk2, &mut missing);
@@ -41,14 +41,14 @@ pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
         plan,
         ..Run::default()
     };
-    absent(output, context, &mut missing);
+    list_missing(output, context, &mut missing);
     run.missing = missing;
     run.warnings = warn::all(&run, output, context.command);
     run
 }
 
-/// Returns true for an output of wrk2, which calibrates, has a rate, and prints `HdrHistogram`'s
-/// tables. wrk runs closed loops.
+/// Returns true for an output of wrk2, which calibrates, has a rate, and prints tables of
+/// `HdrHistogram`. wrk only runs closed loops.
 fn is_wrk2(output: &Output, command: Option<&ImportedCommand>) -> bool {
     let says = ["Thread calibration", "HdrHistogram"].iter().any(|word| output.text.contains(word));
     let asked = command.is_some_and(|command| {
@@ -78,7 +78,7 @@ fn planned(
         missing.push(format!("the command says {word}: taken as -R{}", &word[1..]));
     }
     if plan.rate.is_none() && wrk2 {
-        plan.rate = output.throughput.and_then(chosen);
+        plan.rate = output.throughput.and_then(guess_rate);
         missing.push(match plan.rate {
             Some(rate) => format!(
                 "-R is missing: {rate} a second is the round number nearest to the {:.2} that were \
@@ -88,7 +88,7 @@ fn planned(
             None => "-R is missing, and the rate cannot be told from what was answered".to_owned(),
         });
     }
-    match (command.and_then(|command| command.script.as_ref()), context.spoken) {
+    match (command.and_then(|command| command.script.as_ref()), context.mentioned_method) {
         (Some(script), _) => {
             plan.requests.clone_from(script);
             missing.push(format!("the script {script} itself"));
@@ -102,15 +102,15 @@ fn planned(
     plan
 }
 
-/// Returns the duration in seconds: that of the command if the output agrees, otherwise the actual
-/// duration of the run.
+/// Returns the plan's duration in seconds: the duration of the command if the output agrees,
+/// otherwise the actual duration of the run.
 fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Vec<String>) -> f64 {
     let took = elapsed(output);
     let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
         return took.map(f64::round).unwrap_or_else(|| headed(output, missing));
     };
     // A run takes a little longer than planned. A truncated output without a duration agrees with
-    // any.
+    // any command.
     let agrees = took.is_none_or(|took| (took / said - 1.0).abs() < 0.05);
     if agrees {
         return *said;
@@ -120,8 +120,8 @@ fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Ve
     took
 }
 
-/// Returns the run's duration in seconds: computed from requests and throughput if both are
-/// printed, which is more exact than the two decimals of the printed duration.
+/// Returns the run's duration in seconds, or `None` if the output does not give it. Requests
+/// divided by throughput are more exact than the printed duration, which has two decimals.
 fn elapsed(output: &Output) -> Option<f64> {
     let throughput = output.throughput.filter(|throughput| *throughput > 0.0);
     let exactly = throughput.zip(output.requests);
@@ -138,11 +138,12 @@ fn headed(output: &Output, missing: &mut Vec<String>) -> f64 {
     seconds(word).filter(|headed| headed.is_finite()).unwrap_or_default()
 }
 
-/// Guesses the planned rate from the rate of answers per second.
-fn chosen(answered: f64) -> Option<f64> {
+/// Guesses the planned rate from the answers per second. Returns `None` if no common rate is close
+/// enough.
+fn guess_rate(answered: f64) -> Option<f64> {
     let power = 10_f64.powf(answered.max(1.0).log10().floor());
     let near = |rate: &f64| (rate / answered - 1.0).abs();
-    let candidates = CHOSEN.iter().map(|digits| digits * power).chain([10.0 * power]);
+    let candidates = COMMON_RATES.iter().map(|digits| digits * power).chain([10.0 * power]);
     candidates.min_by(|a, b| near(a).total_cmp(&near(b))).filter(|rate| near(rate) <= RAMP)
 }
 
@@ -177,7 +178,7 @@ fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
         stdev: output.stdev.unwrap_or(stdev),
         min: output.spectrum.first().map_or(0.0, |point| point.value),
         max: output.max.unwrap_or(max),
-        percentiles: counted(&output.distribution, output.samples),
+        percentiles: add_counts(&output.distribution, output.samples),
         spectrum: output.spectrum.clone(),
         ..Latency::default()
     }];
@@ -185,7 +186,7 @@ fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
     let uncorrected = Latency {
         from: "written".to_owned(),
         count: output.samples.unwrap_or_default(),
-        percentiles: counted(short, output.samples),
+        percentiles: add_counts(short, output.samples),
         spectrum: spectrum.clone(),
         ..Latency::default()
     };
@@ -195,15 +196,16 @@ fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
     all
 }
 
-/// Returns the points of a short distribution with their counts, which wrk does not print.
-fn counted(distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
+/// Adds the number of samples to each point of a short distribution, because wrk does not print it.
+/// Leaves out the point that marks the table.
+fn add_counts(distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
     let samples = samples.unwrap_or_default() as f64;
     let lines = distribution.iter().filter(|point| point.quantile > 0.0);
     lines.map(|point| Point { count: (samples * point.quantile) as u64, ..*point }).collect()
 }
 
 /// Lists the parts of a complete output that are missing.
-fn absent(output: &Output, context: Context<'_>, missing: &mut Vec<String>) {
+fn list_missing(output: &Output, context: Context<'_>, missing: &mut Vec<String>) {
     let mut say = |text: &str| missing.push(text.to_owned());
     if context.command.is_none() {
         say("no command line stands before the output");
@@ -246,11 +248,11 @@ mod tests {
 
     #[test]
     fn planned_rates_are_guessed_from_round_numbers() {
-        assert_eq!(chosen(9904.15), Some(10_000.0));
-        assert_eq!(chosen(34_996.0), Some(35_000.0));
-        assert_eq!(chosen(25_001.62), Some(25_000.0));
-        assert_eq!(chosen(1000.0), Some(1000.0));
-        assert_eq!(chosen(4321.0), None);
-        assert_eq!(chosen(0.0), None);
+        assert_eq!(guess_rate(9904.15), Some(10_000.0));
+        assert_eq!(guess_rate(34_996.0), Some(35_000.0));
+        assert_eq!(guess_rate(25_001.62), Some(25_000.0));
+        assert_eq!(guess_rate(1000.0), Some(1000.0));
+        assert_eq!(guess_rate(4321.0), None);
+        assert_eq!(guess_rate(0.0), None);
     }
 }

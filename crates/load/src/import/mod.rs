@@ -2,13 +2,13 @@
 //! directories.
 //!
 //! ```text
-//!  FILE ─▶ output: find ─▶ imported_run: made ──▶ DIR/FILE-1-put-35000-c64/run.json, output.txt
+//!  FILE ─▶ output: find ─▶ imported_run: convert ──▶ DIR/FILE-1-put-35000-c64/run.json, output.txt
 //!       imported_command: find ─┘  │
 //!                           warn ──┘
 //! ```
 //!
 //! Outputs may be indented, truncated or incomplete. The import lists the missing parts, and warns
-//! of problems that the figures reveal (refusals, a backlog, the limit of one connection).
+//! of problems in the figures, such as refusals, a backlog, or the limit of one connection.
 
 mod imported_command;
 mod imported_figures;
@@ -27,7 +27,7 @@ use imported_command::ImportedCommand;
 use imported_run::Context;
 use output::Output;
 
-/// Largest file in bytes. The longest known page with outputs has a thousandth of this.
+/// Maximum size of a file in bytes, about a thousand times the longest known page with outputs.
 const MAX_FILE: u64 = 64 << 20;
 
 /// HTTP methods that a text may mention.
@@ -61,7 +61,7 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// A file is longer than any page with outputs.
+    /// A file is longer than 64 MiB.
     #[error("{}: longer than 64 MiB: cut out the outputs", .0.display())]
     TooLong(PathBuf),
     /// A run directory exists and is not overwritten.
@@ -84,10 +84,10 @@ pub enum Error {
 }
 
 fn lines(files: &[PathBuf]) -> String {
-    files.iter().map(|file| nothing(file)).collect::<Vec<_>>().join("\n")
+    files.iter().map(|file| no_output_message(file)).collect::<Vec<_>>().join("\n")
 }
 
-fn nothing(file: &Path) -> String {
+fn no_output_message(file: &Path) -> String {
     format!("{}: {NOTHING}", file.display())
 }
 
@@ -96,7 +96,7 @@ fn nothing(file: &Path) -> String {
 pub struct ImportedOutput {
     /// Name of the run's directory.
     pub name: String,
-    /// Line of the file on which the output begins.
+    /// Line of the file on which the output begins, from 1.
     pub line: usize,
     /// Text of the output.
     pub output: String,
@@ -104,15 +104,16 @@ pub struct ImportedOutput {
     pub run: Run,
 }
 
-/// Reads all outputs in `text`. `stem` is the name of the file of origin.
+/// Reads all outputs in `text`. The names of the runs begin with `stem`, the file's name without
+/// its extension.
 pub fn read(text: &str, stem: &str) -> Vec<ImportedOutput> {
     read_with_skipped(text, stem).0
 }
 
-/// Reads all outputs. Also returns the lines that were skipped, because they are quoted without the
-/// rest of an output, each with its number.
+/// Reads all outputs. Also returns the skipped outputs, which are single quoted lines: the line
+/// number and the first line of each.
 fn read_with_skipped(text: &str, stem: &str) -> (Vec<ImportedOutput>, Vec<(usize, String)>) {
-    let mut spoken = None;
+    let mut mentioned_method = None;
     let mut runs: Vec<ImportedOutput> = Vec::new();
     let mut left = Vec::new();
     for output in output::find(text) {
@@ -122,17 +123,17 @@ fn read_with_skipped(text: &str, stem: &str) -> (Vec<ImportedOutput>, Vec<(usize
             continue;
         }
         let command = imported_command::find(&output.before);
-        spoken = last_method(&output.before).or(spoken);
-        let context = Context { command: command.as_ref(), spoken };
-        let run = imported_run::made(&output, context);
-        let name = name(stem, runs.len() + 1, &output, command.as_ref(), spoken, &run);
+        mentioned_method = last_method(&output.before).or(mentioned_method);
+        let context = Context { command: command.as_ref(), mentioned_method };
+        let run = imported_run::convert(&output, context);
+        let name = name(stem, runs.len() + 1, &output, command.as_ref(), mentioned_method, &run);
         runs.push(ImportedOutput { name, line: output.line, output: output.text, run });
     }
     (runs, left)
 }
 
 /// Writes a run directory for each output in the files. Returns the text to print, or the error
-/// that stopped the import. Files without any output are an error.
+/// that stopped the import. Returns [`Error::Nothing`] if no file contains an output.
 pub fn import(args: &ImportArgs) -> Result<String, Error> {
     let mut printed = String::new();
     let mut found = 0;
@@ -143,7 +144,7 @@ pub fn import(args: &ImportArgs) -> Result<String, Error> {
         let (runs, left) = read_with_skipped(&text, stem);
         found += runs.len();
         if runs.is_empty() {
-            printed.push_str(&format!("{}\n", nothing(file)));
+            printed.push_str(&format!("{}\n", no_output_message(file)));
         }
         for imported in &runs {
             let directory = args.out.join(&imported.name);
@@ -204,13 +205,13 @@ fn name(
     number: usize,
     output: &Output,
     command: Option<&ImportedCommand>,
-    spoken: Option<&str>,
+    mentioned_method: Option<&str>,
     run: &Run,
 ) -> String {
     let script = command.and_then(|command| command.script.as_deref());
     let script = script.and_then(|script| Path::new(script).file_stem()?.to_str());
     let mut parts = vec![stem.to_owned(), number.to_string()];
-    parts.extend(script.map(str::to_owned).or(spoken.map(str::to_lowercase)));
+    parts.extend(script.map(str::to_owned).or(mentioned_method.map(str::to_lowercase)));
     parts.extend(run.plan.rate.map(|rate| rate.to_string()));
     parts.extend(output.connections.map(|connections| format!("c{connections}")));
     let host = output.url.as_deref().and_then(|url| url.split("://").nth(1)?.split('/').next());
@@ -219,7 +220,7 @@ fn name(
     name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
-/// Returns the last method that a text mentions.
+/// Returns the last HTTP method that a text mentions, or `None` if it mentions none.
 fn last_method(text: &str) -> Option<&'static str> {
     let words = text.split(|c: char| !c.is_alphanumeric()).rev();
     words.map(str::to_uppercase).find_map(|word| METHODS.into_iter().find(|is| *is == word))

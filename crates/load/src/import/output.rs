@@ -13,9 +13,9 @@ use crate::record::Point;
 /// The first word of an output's last line.
 const LAST: &str = "Transfer/sec:";
 
-/// Number of figures that make lines an output without its first line. A page may quote a single
-/// line of an output.
-const ENOUGH: usize = 2;
+/// Minimum number of figures in an output without its first line. Fewer figures are a quoted part
+/// of an output.
+const MIN_FIGURES: usize = 2;
 
 /// One output: its text and the parsed figures.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,7 +24,8 @@ pub(super) struct Output {
     pub(super) line: usize,
     /// The lines of the output itself.
     pub(super) text: String,
-    /// The text between the previous output, or the beginning of the text, and this one.
+    /// The text before this output, from the end of the previous output or the beginning of the
+    /// text.
     pub(super) before: String,
     /// The duration in the first line, such as `3m`.
     pub(super) headed: Option<String>,
@@ -59,7 +60,7 @@ pub(super) struct Output {
     pub(super) whole: bool,
 }
 
-/// Finds all outputs of `text`, in order. Some may be no more than a single quoted line: see
+/// Finds all outputs of `text`, in order. Some entries are only a quoted line: see
 /// [`Output::is_output`].
 pub(super) fn find(text: &str) -> Vec<Output> {
     let mut outputs: Vec<Output> = Vec::new();
@@ -83,7 +84,7 @@ pub(super) fn find(text: &str) -> Vec<Output> {
             continue;
         };
         if !output.is_output() && !line.is_empty() && !is_part(line) && !begins(line) {
-            // The lines were only quoted, so that they belong to the text before the next output.
+            // These lines are only quoted, so they belong to the text before the next output.
             before = output.take_text();
             before.push_str(raw);
             before.push('\n');
@@ -107,8 +108,8 @@ fn begins(line: &str) -> bool {
     line.starts_with("Running ") && line.contains(" test @ ")
 }
 
-/// Returns true for a line that occurs only in outputs, so that it opens an output whose first line
-/// is missing.
+/// Returns true for a line that occurs only in outputs. Such a line begins an output whose first
+/// line is missing.
 fn opens(line: &str) -> bool {
     let mut read = Output::default();
     read.read(line);
@@ -128,13 +129,13 @@ fn is_part(line: &str) -> bool {
 }
 
 impl Output {
-    /// Returns true if this is an output, and not just a quoted line of one.
+    /// Returns true for an output, and false for quoted lines of an output.
     pub(super) fn is_output(&self) -> bool {
-        self.headed.is_some() || self.figures() >= ENOUGH
+        self.headed.is_some() || self.figures() >= MIN_FIGURES
     }
 
-    /// Returns this text, which is not an output, together with the text before it. Both precede
-    /// the next output.
+    /// Takes the text of quoted lines, which are not an output, with the text before it. Both
+    /// precede the next output.
     fn take_text(&mut self) -> String {
         std::mem::take(&mut self.before) + &self.text
     }
@@ -191,7 +192,7 @@ impl Output {
             [requests, "requests", "in", took, read, "read"] => {
                 self.requests = requests.parse().ok();
                 self.took = Some(took.trim_end_matches(',').to_owned());
-                // wrk has rounded a whole number of bytes to two decimals of its unit.
+                // The number of bytes is whole, but wrk rounds it to two decimals of a larger unit.
                 self.bytes = bytes(read).map(|bytes| bytes as u64);
             }
             ["Non-2xx", "or", "3xx", "responses:", refused] => self.refused = refused.parse().ok(),
@@ -222,8 +223,8 @@ impl Output {
     /// Parses a point: ` 99.900%  142.98ms`, or `2.015     0.750000      5098055         4.00`.
     fn point(&mut self, line: &str, words: &[&str]) {
         if line.contains("Uncorrected Latency") {
-            // The tables from here on are of latencies from the write of the request; an empty
-            // point marks them.
+            // All further tables contain latencies from the write of the request. An empty point
+            // marks this section.
             self.uncorrected.0.push(Point { value: 0.0, quantile: 0.0, count: 0 });
         }
         let corrected = self.uncorrected.0.is_empty();

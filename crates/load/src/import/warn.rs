@@ -9,14 +9,16 @@ use super::imported_figures;
 use super::output::Output;
 use crate::record::{Latency, Run, Warning};
 
-/// Mean latency in ms above which waiting requests are a backlog rather than a busy connection.
+/// Mean latency in ms above which the waiting requests count as a backlog. Below, the connections
+/// are only busy.
 const BACKLOG_MEAN: f64 = 100.0;
 
 /// Minimum share of the planned rate that a run must reach.
 const REACHED: f64 = 0.99;
 
-/// Minimum number of samples beyond a percentile for it to be used.
-const BEYOND: f64 = 10.0;
+/// Minimum number of samples beyond a printed percentile. With fewer samples, the run gets a
+/// warning.
+const MIN_BEYOND: f64 = 10.0;
 
 /// Seconds at the start that wrk2 leaves out of its histogram.
 const CALIBRATION_S: f64 = 10.0;
@@ -86,7 +88,7 @@ fn short(run: &Run) -> Option<Warning> {
 }
 
 /// Returns the mean number of requests in flight or waiting, by Little's law, and the latencies
-/// from which it follows.
+/// used. Returns `None` without intended latencies or throughput.
 fn under_way(run: &Run) -> Option<(f64, &Latency)> {
     let latency = run.latency("intended").filter(|latency| latency.mean > 0.0)?;
     Some((run.throughput? * latency.mean / 1e3, latency))
@@ -104,8 +106,8 @@ fn backlog(run: &Run, output: &Output) -> Option<Warning> {
         latency.mean / 1e3,
         latency.max / 1e3
     );
-    // A low median means that half of the requests were fast, so that the rate was held between
-    // stalls.
+    // A low median means that half of the requests were fast, so the server reached the rate
+    // between stalls.
     let median = latency.at(0.5).filter(|median| *median < latency.mean / 10.0);
     match median {
         Some(median) => {
@@ -147,13 +149,13 @@ fn few_samples(run: &Run) -> Option<Warning> {
     let latency = run.latency.first().filter(|latency| latency.count > 0)?;
     let shown = [(0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %"), (0.99999, "99.999 %")];
     let beyond = |quantile: f64| latency.count as f64 * (1.0 - quantile);
-    let (quantile, name) = shown.iter().find(|(quantile, _)| beyond(*quantile) < BEYOND)?;
+    let (quantile, name) = shown.iter().find(|(quantile, _)| beyond(*quantile) < MIN_BEYOND)?;
     let highest = latency.curve().last().map_or(0.0, |point| point.quantile);
     if highest < *quantile {
         return None;
     }
     let text = format!(
-        "{name} and above mean little: of {} samples {:.1} lie beyond it, and {BEYOND} should",
+        "{name} and above mean little: of {} samples {:.1} lie beyond it, and {MIN_BEYOND} should",
         latency.count,
         beyond(*quantile)
     );

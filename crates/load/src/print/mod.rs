@@ -27,10 +27,10 @@ pub(crate) const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 9
 /// Units of long times. wrk never prints hours.
 const MINUTES: [(&str, f64); 1] = [("m", 60.0)];
 
-/// Share of the next unit at which a number changes to it, as in wrk.
+/// Share of the next larger unit from which a number is printed in that unit, as in wrk.
 const NEXT_UNIT: f64 = 0.85;
 
-/// The data to print.
+/// The printed data of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Printed<'a> {
     /// Counts, plan and warnings.
@@ -139,7 +139,7 @@ fn line(
     )
 }
 
-/// Prints the short list, then the spectrum up to 100 %, and its last line.
+/// Prints the short list of percentiles, the spectrum up to 100 %, and the footer of the spectrum.
 fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) -> fmt::Result {
     writeln!(f, "  Latency Distribution (HdrHistogram - {what})")?;
     for percent in PERCENTILES {

@@ -36,7 +36,7 @@ fn histogram(micros: &[u64]) -> Histogram<u64> {
 }
 
 #[test]
-fn the_header_says_what_begins() {
+fn the_header_gives_duration_targets_threads_and_connections() {
     let mut run = run();
     assert_eq!(
         header(&run),

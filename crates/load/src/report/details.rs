@@ -36,7 +36,8 @@ fn what(run: &RunView<'_>) -> String {
     format!("{rate} for {duration} s over {connections} connections{each}; {}", plan.requests)
 }
 
-/// Tells that rate, threads and connections are per URL. Empty if they are totals.
+/// Returns a note that rate, threads and connections are per URL, or an empty text if they are
+/// totals.
 fn each(plan: &PlanRecord) -> String {
     if plan.copies > 1 { format!(" to each of {} URLs", plan.copies) } else { String::new() }
 }
@@ -51,12 +52,12 @@ fn one(shown: &RunView<'_>) -> Markup {
             }
         }
         @if charts.is_empty() {
-            p.hint { (timelines::none(shown)) }
+            p.hint { (timelines::no_charts_reason(shown)) }
         } @else {
             div.stack { @for chart in &charts { (chart.markup()) } }
         }
         div.columns {
-            (asked(run))
+            (plan_facts(run))
             (answers(shown))
             (machine(run))
         }
@@ -82,7 +83,7 @@ pub(crate) fn command(argv: &[String]) -> String {
     shlex::try_join(words).unwrap_or_else(|_| argv.join(" "))
 }
 
-fn asked(run: &Run) -> Markup {
+fn plan_facts(run: &Run) -> Markup {
     let plan = &run.plan;
     let each = each(plan);
     let comma = if each.is_empty() { "" } else { "," };
@@ -250,7 +251,7 @@ fn names(servers: &[Server], of: impl Fn(&Server) -> Vec<String>) -> Vec<String>
     names
 }
 
-/// Computes `X hit ratio` for every pair of counters `X_hits…` and `X_misses…`, for each server.
+/// Computes `X hit ratio` of each server, for every pair of counters `X_hits…` and `X_misses…`.
 fn hit_ratios(servers: &[Server]) -> Vec<(String, Vec<Option<f64>>)> {
     let metrics = names(servers, |server| server.metrics.keys().cloned().collect());
     let hits = metrics.iter().filter(|name| name.contains("_hits"));

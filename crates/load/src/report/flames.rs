@@ -7,8 +7,8 @@ use profile::graph::{Fragments, Tab, Unit};
 use super::Error;
 use super::run_view::RunView;
 
-/// Maximum number of graphs in a report. Each contains its compressed stacks, up to some hundred
-/// kilobytes.
+/// Maximum number of graphs in a report. Each graph contains its compressed stacks, up to some
+/// hundred kilobytes.
 const MAX_GRAPHS: usize = 24;
 
 /// The events, in display order.
@@ -70,15 +70,15 @@ fn graphs(runs: &[RunView<'_>], event: &str) -> Result<Vec<Graph>, Error> {
     Ok(graphs)
 }
 
-/// Returns the graph to compare with: for a hot run the graph of the cold run, otherwise the first
-/// graph.
+/// Returns the base graph of a comparison: for a hot run the graph of the cold run, otherwise the
+/// first graph. Returns `None` for the first graph itself.
 fn base(graphs: &[Graph], place: usize) -> Option<&Graph> {
     let cold = graphs[place].name.replace("-hot", "-cold");
     let other = |graph: &&Graph| graph.name == cold && graph.name != graphs[place].name;
     graphs.iter().find(other).or_else(|| graphs.first().filter(|_| place > 0))
 }
 
-/// Returns the graph and its difference from the base graph.
+/// Returns the tabs of a graph: the graph itself, and its difference from the base graph `first`.
 fn tabs<'a>(event: &str, graph: &'a Graph, first: Option<&'a Graph>) -> Vec<Tab<'a>> {
     let unit = if event == "alloc" { Unit::Bytes } else { Unit::Nanos };
     let plain = Tab {

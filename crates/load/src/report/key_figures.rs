@@ -1,4 +1,4 @@
-//! Formats figures for people: three significant digits and a unit.
+//! Formats figures for people: three significant digits and a unit. An unknown figure is a dash.
 
 /// Formats a latency given in milliseconds: `41 µs`, `1.40 ms`, `2.59 s`.
 pub(crate) fn ms(value: f64) -> String {
@@ -37,8 +37,8 @@ pub(crate) fn grouped(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// Formats a rate per second, if the rate is known. From 100 on, the rate is rounded to whole
-/// numbers.
+/// Formats a rate per second, or a dash if the rate is unknown. From 100 on, the rate is rounded to
+/// whole numbers.
 pub(crate) fn rate(value: impl Into<Option<f64>>) -> String {
     let Some(value) = value.into() else { return "–".to_owned() };
     if value.abs() >= 100.0 || value.fract() == 0.0 { grouped(value) } else { three(value) }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_a_unit() {
+    fn figures_have_three_digits_and_a_unit() {
         assert_eq!(ms(0.041), "41 µs");
         assert_eq!(ms(1.4), "1.4 ms");
         assert_eq!(ms(2594.816), "2.59 s");

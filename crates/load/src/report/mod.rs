@@ -32,7 +32,7 @@ use maud::{DOCTYPE, PreEscaped, html};
 
 use crate::saved::{self, SavedEntry};
 use run_view::{MAX_FULL, RunView};
-use series_page::Part;
+use series_page::SeriesView;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -54,13 +54,13 @@ pub struct ReportArgs {
     pub title: Option<String>,
 }
 
-/// The report can't be made.
+/// The reason why a report can't be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directories can't be read.
     #[error(transparent)]
     Saved(#[from] saved::Error),
-    /// There are more runs than can be shown in full.
+    /// The runs outside of series outnumber the runs that a report shows in full.
     #[error(
         "{0} runs that are of no series are too many: at most {MAX_FULL}; give fewer directories"
     )]
@@ -125,7 +125,7 @@ fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> 
         }
         main {
             @for part in &parts { (part.verdict()) }
-            (overview::validity(&runs, parts.iter().any(Part::is_doubted)))
+            (overview::validity(&runs, parts.iter().any(SeriesView::is_doubted)))
             section #figures {
                 h2 { "Figures" }
                 @if full.len() < runs.len() {
@@ -153,7 +153,7 @@ fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> 
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // An empty icon keeps the browser from requesting one.
+                // With an empty icon, browsers do not request one.
                 link rel="icon" href="data:,";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
@@ -164,7 +164,7 @@ fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> 
     Ok(whole.into_string())
 }
 
-/// Names the tools and the dates of the runs.
+/// Formats the tools, the processors and the dates of the runs.
 fn subtitle(runs: &[RunView<'_>]) -> String {
     let all = |of: fn(&crate::record::Run) -> String| {
         let mut all: Vec<_> = runs.iter().map(|run| of(run.run())).collect();
@@ -189,14 +189,14 @@ fn subtitle(runs: &[RunView<'_>]) -> String {
 }
 
 /// Returns the series among the directories, each with its runs.
-fn parts<'a>(found: &'a [SavedEntry], runs: &'a [RunView<'a>]) -> Vec<Part<'a>> {
+fn parts<'a>(found: &'a [SavedEntry], runs: &'a [RunView<'a>]) -> Vec<SeriesView<'a>> {
     let mut rest = runs;
-    let mut parts: Vec<Part<'_>> = Vec::new();
+    let mut parts: Vec<SeriesView<'_>> = Vec::new();
     for found in found {
         let (own, others) = rest.split_at(found.runs().len());
         rest = others;
         if let SavedEntry::Series(saved) = found {
-            parts.push(Part { saved, runs: own, number: parts.len() });
+            parts.push(SeriesView { saved, runs: own, number: parts.len() });
         }
     }
     parts

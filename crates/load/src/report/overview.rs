@@ -9,13 +9,13 @@ use super::run_view::{RunView, firm};
 use crate::record::Latency;
 
 /// Maximum number of warnings of one kind that are shown unfolded.
-const AT_ONCE: usize = 3;
+const MAX_UNFOLDED: usize = 3;
 
 /// The percentiles in the table.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
-/// Renders the warnings of all runs, grouped by kind, or says that there are none. `doubted` is
-/// true if findings have warnings.
+/// Renders the warnings of all runs, grouped by kind, or a sentence that there are none. With
+/// `doubted`, findings have warnings, and the sentence is left out.
 pub(crate) fn validity(runs: &[RunView<'_>], doubted: bool) -> Markup {
     let warned: Vec<_> = runs.iter().filter(|run| !run.run().warnings.is_empty()).collect();
     let stopped: Vec<_> = runs.iter().filter(|run| run.run().interrupted).collect();
@@ -41,7 +41,7 @@ pub(crate) fn validity(runs: &[RunView<'_>], doubted: bool) -> Markup {
     }
 }
 
-/// A warning's text with the runs that have it.
+/// A warning's text, and the runs with this warning.
 type WarningGroup<'a> = (&'a str, Vec<&'a RunView<'a>>);
 
 /// Renders all warnings of a kind. A long list is folded unless the kind invalidates the run.
@@ -51,7 +51,7 @@ fn kind(code: &str, texts: &[WarningGroup<'_>]) -> Markup {
             p { span.names { @for run in runs { (link(run)) " " } } (text) }
         }
     };
-    let folded = texts.len() > AT_ONCE && gravity(code) > 0;
+    let folded = texts.len() > MAX_UNFOLDED && severity(code) > 0;
     html! {
         li {
             b { (code) }
@@ -79,13 +79,13 @@ fn grouped<'a>(runs: &[&'a RunView<'a>]) -> Vec<(&'a str, Vec<WarningGroup<'a>>)
             }
         }
     }
-    kinds.sort_by_key(|(code, _)| gravity(code));
+    kinds.sort_by_key(|(code, _)| severity(code));
     kinds
 }
 
 /// Returns the severity of a warning. 0: the figures are invalid; 1: the figures mislead; 2: the
 /// figures are less precise than they seem.
-fn gravity(code: &str) -> u8 {
+fn severity(code: &str) -> u8 {
     match code {
         "non-2xx" | "client-limited" => 0,
         "backlog" | "errors" | "socket-errors" | "rate-unreached" | "rate-not-reached"
@@ -133,7 +133,7 @@ pub(crate) fn table(runs: &[RunView<'_>]) -> Markup {
     }
 }
 
-/// Describes where the latencies begin: the most common start point, and the runs with another one.
+/// Describes the start of the latencies: the most common start, and the runs with another start.
 fn counted(runs: &[RunView<'_>]) -> Markup {
     let mut kinds: Vec<(&str, Vec<&RunView<'_>>)> = Vec::new();
     for run in runs.iter().filter(|run| run.latency().is_some()) {
@@ -187,7 +187,7 @@ fn row(run: &RunView<'_>) -> Markup {
     }
 }
 
-/// Renders one percentile, in grey if too few samples lie beyond it.
+/// Renders the table cell of a percentile, in grey if too few samples lie beyond the percentile.
 pub(crate) fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
     let value = latency.and_then(|latency| Some((latency, latency.at(quantile)?)));
     html! {

@@ -192,7 +192,7 @@
   /** Properties that a chart needs outside of this page, because the style sheet sets them here. */
   const PROPERTIES = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-linecap', 'stroke-linejoin', 'opacity', 'font', 'text-anchor', 'display'];
 
-  function alone(figure) {
+  function standaloneSvg(figure) {
     const svg = figure.querySelector('svg.wide');
     const was = svg.style.display;
     // An element that is not displayed has no computed style.
@@ -221,7 +221,7 @@
     button.setAttribute('aria-label', `Save "${data.get(figure).title}" as SVG`);
     button.addEventListener('click', () => {
       const link = document.createElement('a');
-      link.href = URL.createObjectURL(new Blob([alone(figure)], { type: 'image/svg+xml' }));
+      link.href = URL.createObjectURL(new Blob([standaloneSvg(figure)], { type: 'image/svg+xml' }));
       link.download = `${figure.id}.svg`;
       link.click();
       URL.revokeObjectURL(link.href);

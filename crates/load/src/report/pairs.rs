@@ -1,8 +1,8 @@
-//! Cold–hot comparison: each repeat's pair, and the medians over all.
+//! Comparison of cold and hot runs: the pair of each repeat, and the medians over all repeats.
 //!
 //! A repeat's cold run is paired with the hot run of the same repeat. An interrupted run has no
-//! pair. With several repeats, the medians come first. Where the values of the two sides overlap,
-//! the difference may be noise, and so may the difference between two single runs.
+//! pair. With several repeats, the medians come first. If the values of the two sides overlap, the
+//! difference may be noise. The difference between two single runs may also be noise.
 
 use maud::{Markup, html};
 
@@ -39,7 +39,7 @@ struct Figure<'a> {
 
 /// Renders all pairs among the runs of `trials`. Empty without pairs.
 pub(crate) fn all(trials: &[Trial], runs: &[RunView<'_>]) -> Markup {
-    let pairs = found(trials, runs);
+    let pairs = pair_runs(trials, runs);
     html! {
         @for pairs in &pairs {
             @match pairs.repeats.as_slice() {
@@ -62,7 +62,7 @@ pub(crate) fn all(trials: &[Trial], runs: &[RunView<'_>]) -> Markup {
 }
 
 /// Pairs the runs whose roles are `X-cold` and `X-hot`, in order.
-fn found<'a>(trials: &[Trial], runs: &[RunView<'a>]) -> Vec<Pairs<'a>> {
+fn pair_runs<'a>(trials: &[Trial], runs: &[RunView<'a>]) -> Vec<Pairs<'a>> {
     let of = |role: String| {
         let trials = trials.iter().zip(runs).filter(move |(trial, _)| trial.role == role);
         trials.map(|(_, run)| *run).filter(|run| !run.run().interrupted)
@@ -94,7 +94,7 @@ fn pair(name: &str, cold: &RunView<'_>, hot: &RunView<'_>) -> Markup {
             td { (row(figure)) }
         },
         None => html! {
-            @for run in runs { td { (shown((figure.of)(run), figure.write)) } }
+            @for run in runs { td { (format_or_dash((figure.of)(run), figure.write)) } }
             td { (row(figure)) }
         },
     })
@@ -116,18 +116,19 @@ fn medians(name: &str, repeats: &[(RunView<'_>, RunView<'_>)]) -> Markup {
         };
         let change = change(middles[0], middles[1], figure.words);
         html! {
-            @for value in middles { td { (shown(value, figure.write)) } }
+            @for value in middles { td { (format_or_dash(value, figure.write)) } }
             td { (change) @if !apart && change != SAME { " (the repeats overlap)" } }
         }
     })
 }
 
-/// Returns the least and the greatest of sorted values.
+/// Returns the least and the greatest of sorted values, or `None` without values.
 fn ends(values: &[f64]) -> Option<(f64, f64)> {
     Some((*values.first()?, *values.last()?))
 }
 
-/// Renders a table with a row for each figure. `cells` gives all cells of a row but the name.
+/// Renders a table with a row for each figure. `cells` renders the cells of a row after the
+/// figure's name.
 fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> Markup) -> Markup {
     let percentile =
         |quantile| move |run: &RunView<'_>| run.latency().and_then(|latency| latency.at(quantile));
@@ -164,11 +165,11 @@ fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> M
     }
 }
 
-fn shown(value: Option<f64>, write: fn(f64) -> String) -> String {
+fn format_or_dash(value: Option<f64>, write: fn(f64) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), write)
 }
 
-/// Describes the change from `before` to `after` in words.
+/// Describes the change from `before` to `after` in words, or by a dash if the change is unknown.
 fn change(before: Option<f64>, after: Option<f64>, (more, less): (&str, &str)) -> String {
     let (Some(before), Some(after)) = (before, after) else { return "–".to_owned() };
     if before <= 0.0 {

@@ -2,8 +2,8 @@
 //! charts.
 //!
 //! The *knee* of a curve is the point where it turns upward: the point farthest below the chord of
-//! the curve, with linear latencies and percentiles on this axis (the *Kneedle* algorithm: Satopää,
-//! Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
+//! the curve, with latencies on a linear axis and 1/(1−p) on a logarithmic axis (the *Kneedle*
+//! algorithm: Satopää, Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
 use super::key_figures;
@@ -11,13 +11,12 @@ use super::run_view::{RunView, firm, thin_from};
 use crate::record::{Latency, Point};
 
 /// Minimum distance of a knee below the chord, as a share of the curve's height.
-const CLEAR: f64 = 0.1;
+const MIN_KNEE_DEPTH: f64 = 0.1;
 
 /// Minimum number of reliable points of a curve that can have a knee.
 const LEAST_POINTS: usize = 12;
 
-/// An objective that a curve must stay below: milliseconds at a percentile, which is a share of
-/// 0–1.
+/// An objective: the latency in milliseconds that a curve must stay below at a quantile of 0–1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Objective {
     pub(crate) quantile: f64,
@@ -25,7 +24,7 @@ pub(crate) struct Objective {
     pub(crate) text: String,
 }
 
-/// Draws the chart. Returns `None` if no run has percentiles.
+/// Builds the chart. Returns `None` if no run has percentiles.
 pub(crate) fn chart(runs: &[RunView<'_>], objectives: &[Objective]) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut marks = Vec::new();
@@ -79,7 +78,8 @@ pub(crate) fn chart(runs: &[RunView<'_>], objectives: &[Objective]) -> Option<Ch
     })
 }
 
-/// Names the start point of the latencies, if it is the intended start in all runs.
+/// Returns a note that the latencies begin at the intended start if this is true for all runs,
+/// otherwise an empty text.
 fn from(runs: &[RunView<'_>]) -> &'static str {
     let due = |run: &RunView<'_>| {
         !run.run().plan.closed && run.latency().is_none_or(|latency| latency.from == "intended")
@@ -87,14 +87,14 @@ fn from(runs: &[RunView<'_>]) -> &'static str {
     if runs.iter().all(due) { "from the intended start; " } else { "" }
 }
 
-/// Returns the points (1/(1−p), ms) of a curve. The last point, the maximum, is placed where one
-/// sample lies beyond.
+/// Returns the points (1/(1−p), ms) of a curve. The last point, the maximum, is placed at the
+/// percentile beyond which one sample lies.
 fn points(latency: &Latency) -> Vec<(f64, f64)> {
     let curve = latency.curve();
     let finite = curve.iter().filter(|point| point.quantile < 1.0);
     let last = finite.clone().map(|point| place(point.quantile)).fold(1.0, f64::max);
     let end = curve.iter().find(|point| point.quantile >= 1.0);
-    // A point of 100 % before the last one is a rounded 99.9999….
+    // If the spectrum has an earlier point of 100 %, its quantile is a rounded 99.9999….
     let end = end.map(|point| (last.max(latency.count as f64), point.value));
     finite.map(|point| (place(point.quantile), point.value)).chain(end).collect()
 }
@@ -104,7 +104,7 @@ fn place(quantile: f64) -> f64 {
     1.0 / (1.0 - quantile)
 }
 
-/// Returns the knee of a curve, if it is distinct.
+/// Returns the knee of a curve, or `None` if no knee is distinct.
 pub(crate) fn knee(latency: &Latency) -> Option<Point> {
     let curve = latency.curve();
     let firm: Vec<_> = curve
@@ -122,7 +122,7 @@ pub(crate) fn knee(latency: &Latency) -> Option<Point> {
         along - (point.value - first.value) / height
     };
     let knee = firm.into_iter().max_by(|a, b| below(a).total_cmp(&below(b)))?;
-    (below(knee) >= CLEAR).then_some(*knee)
+    (below(knee) >= MIN_KNEE_DEPTH).then_some(*knee)
 }
 
 #[cfg(test)]
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_where_a_curve_turns() {
+    fn the_knee_lies_where_the_curve_turns_upward() {
         let stalls = latency(1_000_000, |p| if p < 0.98 { 1.0 } else { 200.0 * (p - 0.98) + 1.0 });
         let knee = knee(&stalls).unwrap();
         assert!((0.97..0.99).contains(&knee.quantile), "{knee:?}");
     }
 
     #[test]
-    fn a_straight_curve_has_none() {
+    fn a_straight_curve_has_no_knee() {
         assert_eq!(knee(&latency(1_000_000, |p| place(p).ln() + 1.0)), None);
         assert_eq!(knee(&latency(1_000_000, |_| 1.0)), None);
         assert_eq!(knee(&Latency::default()), None);

@@ -3,15 +3,15 @@
 use crate::record::{Latency, Run, Series};
 use crate::saved::{LoadedRun, SavedEntry};
 
-/// Maximum number of curves that are shown at first. More would hide one another.
-const AT_ONCE: usize = 8;
+/// Maximum number of curves that are visible at first. More curves would hide one another.
+const MAX_VISIBLE: usize = 8;
 
-/// Maximum number of runs with curves and details. Each takes up to 100 KB of the page, so that
-/// together they take at most 20 MB, which browsers still display without delay.
+/// Maximum number of runs with curves and details. Each such run adds up to 100 KB to the page. At
+/// the maximum, the page has 20 MB, which browsers display without delay.
 pub(crate) const MAX_FULL: usize = 200;
 
-/// Minimum number of samples beyond a percentile for it to be reliable.
-const BEYOND: f64 = 10.0;
+/// Minimum number of samples beyond a reliable percentile.
+const MIN_BEYOND: f64 = 10.0;
 
 /// A run in the report.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ pub(crate) fn all(found: &[SavedEntry]) -> Vec<RunView<'_>> {
     let mut visible = 0;
     for shown in &mut shown {
         visible += usize::from(!shown.hidden);
-        shown.hidden |= visible > AT_ONCE;
+        shown.hidden |= visible > MAX_VISIBLE;
     }
     let mut order: Vec<usize> = (0..shown.len()).collect();
     order.sort_by_key(|place| ranks[*place]);
@@ -62,8 +62,8 @@ pub(crate) fn all(found: &[SavedEntry]) -> Vec<RunView<'_>> {
     shown
 }
 
-/// Returns the rank of a trial, by how much its details tell. Lower ranks are better; 0 is for
-/// trials that are shown at first.
+/// Returns the rank by which a hidden trial gets a curve and details. Lower ranks come first. Rank
+/// 0 belongs to the trials that are visible at first.
 fn rank(role: &str) -> u8 {
     match role {
         "ceiling" | "bracket" | "bisect" => 2,
@@ -71,12 +71,12 @@ fn rank(role: &str) -> u8 {
     }
 }
 
-/// Returns the indexes of the trials whose curves are shown at first: if there are few trials, all
-/// of them; otherwise, for each finding, the last trial at the rate that passes and the last trial
-/// at the rate that fails; and if there are none of these, the first trials.
+/// Returns the indexes of the trials whose curves are visible at first. If there are few trials,
+/// these are all. Otherwise they are, for each finding, the last trial at the rate that passes and
+/// the last trial at the rate that fails; or the first trials if there are none of these.
 fn at_first(series: &Series) -> Vec<usize> {
     let all = series.trials.len();
-    if all <= AT_ONCE {
+    if all <= MAX_VISIBLE {
         return (0..all).collect();
     }
     let edges = series.findings.iter().flat_map(|finding| {
@@ -88,7 +88,7 @@ fn at_first(series: &Series) -> Vec<usize> {
         })
     });
     let edges: Vec<_> = edges.flatten().collect();
-    if edges.is_empty() { (0..AT_ONCE).collect() } else { edges }
+    if edges.is_empty() { (0..MAX_VISIBLE).collect() } else { edges }
 }
 
 impl<'a> RunView<'a> {
@@ -100,13 +100,14 @@ impl<'a> RunView<'a> {
         &self.saved.run
     }
 
-    /// Returns the main latency: from the intended start, or else as the tool measured it.
+    /// Returns the main latency: from the intended start, or else as the tool measured it. Returns
+    /// `None` if the run has no latencies.
     pub(crate) fn latency(&self) -> Option<&'a Latency> {
         let run = self.run();
         run.latency("intended").or_else(|| run.latency.first())
     }
 
-    /// Describes where [`Self::latency`] begins.
+    /// Describes the start of [`Self::latency`].
     pub(crate) fn counted(&self) -> &'static str {
         let from = self.latency().map_or("intended", |latency| latency.from.as_str());
         match (from, self.run().plan.closed) {
@@ -122,14 +123,15 @@ impl<'a> RunView<'a> {
         }
     }
 
-    /// Returns the share of answers that were neither 2xx nor 3xx.
+    /// Returns the share of answers that were neither 2xx nor 3xx, or NaN if the number of answers
+    /// is unknown.
     pub(crate) fn refused(&self) -> f64 {
         let counts = &self.run().counts;
         let known = if self.run().is_counted() { 1.0 } else { f64::NAN };
         known * counts.refused as f64 / counts.answered.max(1) as f64
     }
 
-    /// Returns the servers' CPU time per answer, in µs.
+    /// Returns the servers' CPU time per answer in µs, or `None` if it is unknown.
     pub(crate) fn cpu_per_answer(&self) -> Option<f64> {
         let servers: Option<f64> = self.run().servers.iter().map(|server| server.cpu_s).sum();
         let answered = self.run().counts.answered as f64;
@@ -139,11 +141,11 @@ impl<'a> RunView<'a> {
 
 /// Returns true if enough samples lie beyond a percentile, or if their number is unknown.
 pub(crate) fn firm(latency: &Latency, quantile: f64) -> bool {
-    latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= BEYOND - 1e-6
+    latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= MIN_BEYOND - 1e-6
 }
 
-/// Returns the value of 1/(1−p), p being the quantile, above which too few samples lie beyond the
-/// percentile.
+/// Returns the value of 1/(1−p) for the quantile p above which percentiles have too few samples.
+/// Returns `None` if the number of samples is unknown.
 pub(crate) fn thin_from(latency: &Latency) -> Option<f64> {
-    (latency.count > 0).then(|| latency.count as f64 / BEYOND)
+    (latency.count > 0).then(|| latency.count as f64 / MIN_BEYOND)
 }

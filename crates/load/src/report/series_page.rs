@@ -15,14 +15,15 @@ use crate::search::slo::{Quantity, Slo, Term};
 
 /// One series and its runs, in the order of its trials.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct SeriesView<'a> {
     pub(crate) saved: &'a SavedSeries,
     pub(crate) runs: &'a [RunView<'a>],
     /// Index of the series in the report, for anchors.
     pub(crate) number: usize,
 }
 
-/// Returns the latency terms of an objective such as `p99<10ms,errors<0.1%`.
+/// Returns the latency terms of an objective such as `p99<10ms,errors<0.1%`. Empty if the objective
+/// can't be parsed.
 pub(crate) fn objectives(slo: &str) -> Vec<Objective> {
     let terms = slo.parse::<Slo>().map(|slo| slo.terms).unwrap_or_default();
     let objective = |term: Term| match term.what {
@@ -36,7 +37,7 @@ pub(crate) fn objectives(slo: &str) -> Vec<Objective> {
     terms.into_iter().filter_map(objective).collect()
 }
 
-impl Part<'_> {
+impl SeriesView<'_> {
     /// Renders one sentence for each finding.
     pub(crate) fn verdict(&self) -> Markup {
         let series = &self.saved.series;
@@ -92,8 +93,8 @@ impl Part<'_> {
         }
     }
 
-    /// Charts the objective's percentile over the rate, with each trial's verdict. Returns `None`
-    /// if no trial was judged, as in a cold–hot series.
+    /// Builds the chart of the objective's percentile over the rate, with each trial's verdict.
+    /// Returns `None` if no trial was judged, as in a cold–hot series.
     fn curve(&self) -> Option<Chart> {
         let series = &self.saved.series;
         if series.trials.iter().all(|trial| trial.verdict.is_empty()) {
@@ -123,7 +124,7 @@ impl Part<'_> {
             }
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             let name = if value.is_empty() { "trials".to_owned() } else { value.clone() };
-            lines.push(Line { name, colour, points: middles(&points), ..Line::default() });
+            lines.push(Line { name, colour, points: merge_equal_x(&points), ..Line::default() });
         }
         // For a sweep, the table shows the limits, because overlapping bands would be unreadable.
         if let [finding] = series.findings.as_slice()
@@ -231,8 +232,9 @@ fn point(trial: &Trial, rate: f64, y: f64, colour: usize) -> Mark {
     Mark::Point { x: rate, y, shape, text, switch: None, colour }
 }
 
-/// Sorts the points by x. Points with the same x become one, at their median.
-fn middles(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Merges points with the same x into one point, at the median of their y. The points must be
+/// sorted by x.
+fn merge_equal_x(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let same = points.chunk_by(|a, b| a.0 == b.0);
     same.map(|group| {
         let mut ys: Vec<f64> = group.iter().map(|point| point.1).collect();
@@ -263,7 +265,7 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     };
     let limit = match (finding.limit.as_str(), finding.why.as_str()) {
         ("", _) => String::new(),
-        // Without a limit there is no limiting resource, and the sentence has said so already.
+        // Without a breaking point there is no limiting resource. The first sentence says so.
         ("unknown", _) if finding.passes.or(finding.fails).is_none() => String::new(),
         ("unknown", why) => format!(" What limits is not known: {why}"),
         (limit, "") => format!(" What limits: {limit}."),
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_in_words() {
+    fn a_finding_is_described_by_its_rates_and_its_limit() {
         let found = Finding {
             passes: Some(41_000.0),
             fails: Some(43_000.0),
@@ -337,8 +339,8 @@ mod tests {
     }
 
     #[test]
-    fn repeated_rates_are_one_point() {
+    fn trials_at_one_rate_are_merged_into_their_median() {
         let points = [(1.0, 5.0), (1.0, 3.0), (1.0, 4.0), (2.0, 9.0)];
-        assert_eq!(middles(&points), [(1.0, 4.0), (2.0, 9.0)]);
+        assert_eq!(merge_equal_x(&points), [(1.0, 4.0), (2.0, 9.0)]);
     }
 }

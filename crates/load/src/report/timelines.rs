@@ -5,14 +5,14 @@ use super::chart::{Axis, Chart, Line, Unit};
 use super::run_view::RunView;
 use crate::saved::SavedTimeline;
 
-/// Maximum number of metrics of servers with a chart. Nobody would read more.
+/// Maximum number of charts of servers' metrics. Nobody would read more charts.
 const MAX_METRICS: usize = 12;
 
 /// Minimum length in seconds of a run with charts. A search has a hundred short runs, whose few
 /// points show nothing beyond their figures.
 const LEAST_SECONDS: usize = 8;
 
-/// Draws the charts of a run. Empty without a timeline.
+/// Builds the charts of a run. Empty without a timeline, or for a run that is too short.
 pub(crate) fn charts(run: &RunView<'_>) -> Vec<Chart> {
     let Some(timeline) = &run.saved.timeline else { return Vec::new() };
     if timeline.seconds().len() < LEAST_SECONDS {
@@ -37,7 +37,7 @@ pub(crate) fn charts(run: &RunView<'_>) -> Vec<Chart> {
 }
 
 /// Returns the reason why a run has no charts.
-pub(crate) fn none(run: &RunView<'_>) -> String {
+pub(crate) fn no_charts_reason(run: &RunView<'_>) -> String {
     match run.saved.timeline.as_ref().map(|timeline| timeline.seconds().len()) {
         None => "No charts over time: it has no timeline.csv.".to_owned(),
         Some(seconds) => format!(
@@ -51,7 +51,7 @@ fn unit(metric: &str) -> (Unit, &'static str) {
     let of = |what: &str| metric.contains(what);
     match (SavedTimeline::is_counter(metric), of("bytes"), of("seconds")) {
         (true, true, _) => (Unit::Bytes, "bytes a second"),
-        // Seconds of CPU time in each second.
+        // CPU seconds per second are a number of CPUs.
         (true, _, true) if of("cpu") => (Unit::Count, "CPUs"),
         (true, _, true) => (Unit::Count, "seconds of each second"),
         (true, _, _) => (Unit::Count, "a second"),
@@ -67,7 +67,7 @@ struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// Charts the requests sent and answered, and the errors if there were any.
+    /// Builds the chart of the requests sent and answered, and of the errors if there were any.
     fn rate(&self) -> Option<Chart> {
         let column = |name: &str| self.timeline.column(name).map(<[f64]>::to_vec);
         let went = [("sent", column("sent"), false), ("answered", column("answered"), true)];
@@ -85,7 +85,7 @@ impl Stack<'_> {
         self.finish(words, Unit::Rate, lines.collect())
     }
 
-    /// Charts columns, each given as (name, label). A single line is filled.
+    /// Builds a chart of columns, each given as (name, label). A single line is filled.
     fn chart(
         &self,
         words: (&str, &str, &str),
@@ -110,7 +110,8 @@ impl Stack<'_> {
         }
     }
 
-    /// Builds a chart. The first argument is the suffix of the chart's id, its title and its note.
+    /// Builds a chart, or returns `None` without lines. The first argument is the suffix of the
+    /// chart's id, its title and its note.
     fn finish(
         &self,
         (id, title, note): (&str, &str, &str),
@@ -136,7 +137,7 @@ impl Stack<'_> {
         })
     }
 
-    /// Draws a chart for each metric, with a line for each server.
+    /// Builds a chart for each metric, with a line for each server.
     fn servers(&self) -> Vec<Option<Chart>> {
         let mut metrics: Vec<(&str, Vec<Line>)> = Vec::new();
         for (url, metric, column) in self.timeline.servers() {

@@ -16,11 +16,11 @@ use serde::de::DeserializeOwned;
 use crate::record::{FORMAT, Profile, Run, Series};
 pub(crate) use saved_timeline::SavedTimeline;
 
-/// Largest file in bytes. Five minutes of stacks, or an hour's timeline, are a tenth of this.
+/// Maximum size of a file in bytes, about ten times five minutes of stacks or an hour's timeline.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Maximum number of runs that are read at once: those of a hundred searches with a hundred trials
-/// each. A run takes some 50 KB of memory.
+/// Maximum number of runs that are read at once: a hundred searches with a hundred trials each. A
+/// run takes about 50 KB of memory.
 const MAX_RUNS: usize = 10_000;
 
 /// The reason why runs can't be read.
@@ -58,7 +58,7 @@ impl Error {
 /// One run, read from its directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoadedRun {
-    /// Name of the run, which is that of its directory.
+    /// Name of the run, which is the name of its directory.
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
     pub(crate) run: Run,
@@ -94,7 +94,7 @@ impl SavedEntry {
     }
 }
 
-/// Reads all runs and series of `directories`, and makes their names unique.
+/// Reads all runs and series of `directories`, in order. Returns an error if a directory has none.
 pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<SavedEntry>, Error> {
     let mut found = Vec::new();
     for directory in directories {
@@ -150,7 +150,7 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
     check_run_count(series.trials.len())?;
     let mut runs = Vec::new();
     for trial in &series.trials {
-        // The directory of a trial whose server did not start has no run.
+        // A trial whose server did not start has no `run.json`.
         let inner = inside(directory, "series.json", &trial.dir)?;
         let read = inner.join("run.json").is_file();
         let mut saved = if read { run(&inner)? } else { LoadedRun::default() };
@@ -190,8 +190,8 @@ fn known_format(format: u32, directory: &Path) -> Result<(), Error> {
     Err(Error::Format { directory: directory.to_owned(), format })
 }
 
-/// Returns the path of a file that the record `by` names. The file must be inside the directory,
-/// because the record may come from anyone.
+/// Returns the path of a file that the record `by` names. Returns an error if the file is outside
+/// the directory, because the record may come from an untrusted source.
 fn inside(directory: &Path, by: &'static str, file: &str) -> Result<PathBuf, Error> {
     let parts = Path::new(file).components();
     if parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {

@@ -1,11 +1,12 @@
 //! Reads `timeline.csv`, which has columns of figures and a row per second.
 
-/// Suffix of counters' names. Counters only grow, so that their values are converted into growth.
-const COUNTER: &str = "_total";
+/// Suffix of counters' names. A counter only grows, so its values are converted into growth per
+/// second.
+const COUNTER_SUFFIX: &str = "_total";
 
 /// Minimum length of the last row, relative to the other rows. A shorter row is the remainder after
 /// the last full second, and is dropped.
-const REST: f64 = 0.5;
+const MIN_LAST_ROW: f64 = 0.5;
 
 /// A run second by second.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,7 +19,7 @@ pub(crate) struct SavedTimeline {
 pub(crate) struct Column {
     /// Name in the first row.
     pub(crate) name: String,
-    /// A figure per row, NaN where the figure is missing. Of a counter, the growth per second.
+    /// One figure per row, or NaN if the figure is missing. For a counter, the growth per second.
     pub(crate) values: Vec<f64>,
 }
 
@@ -44,14 +45,14 @@ impl SavedTimeline {
 
     /// Returns true if a metric of this name is a counter.
     pub(crate) fn is_counter(metric: &str) -> bool {
-        metric.ends_with(COUNTER)
+        metric.ends_with(COUNTER_SUFFIX)
     }
 
     /// Drops a short last row, whose few answers would look like a drop in throughput.
     fn drop_short_last_row(&mut self) {
         let Some([others @ .., rest]) = self.column("length_s") else { return };
         let whole = others.iter().copied().fold(0.0, f64::max);
-        if *rest < whole * REST {
+        if *rest < whole * MIN_LAST_ROW {
             for column in &mut self.columns {
                 column.values.pop();
             }
@@ -83,13 +84,13 @@ impl SavedTimeline {
         }
     }
 
-    /// Returns the figures of a column.
+    /// Returns the figures of a column, or `None` if the file has no such column.
     pub(crate) fn column(&self, name: &str) -> Option<&[f64]> {
         let column = self.columns.iter().find(|column| column.name == name);
         column.map(|column| column.values.as_slice())
     }
 
-    /// Returns the end of each row, in seconds.
+    /// Returns the end of each row, in seconds since the end of the warm-up.
     pub(crate) fn seconds(&self) -> Vec<f64> {
         let begins = self.column("second").unwrap_or_default();
         let lengths = self.column("length_s").unwrap_or_default();
@@ -97,7 +98,8 @@ impl SavedTimeline {
         ends.map(|(row, begin)| begin + lengths.get(row).copied().unwrap_or(1.0)).collect()
     }
 
-    /// Returns the number of errors per second: requests lost or too late, and failed connects.
+    /// Returns the number of errors per second: lost and late requests, and failed connects.
+    /// Returns `None` if the file lacks a column.
     pub(crate) fn errors(&self) -> Option<Vec<f64>> {
         let columns = ["lost", "timeouts", "connect_errors"].map(|name| self.column(name));
         let [Some(lost), Some(timeouts), Some(unconnected)] = columns else { return None };
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_by_name() {
+    fn columns_and_metrics_are_found_by_name() {
         let csv = "second,length_s,answered,p99_ms,h:1 kv_flushes_total,\"h:1 a,b\"\"c\"\n\
                    0,1.000,100,1.5,7,1\n1,1.000,90,,10,2\n2,0.500,80\n";
         let timeline = SavedTimeline::parse(csv);

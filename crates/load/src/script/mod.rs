@@ -31,7 +31,8 @@ use state::State;
 use summary::Stats;
 use thread::{ScriptThread, Shared};
 
-/// LuaJIT raises errors by unwinding, which passes through the Rust functions that scripts call.
+/// LuaJIT raises errors by unwinding, also through Rust functions that scripts call. With `panic =
+/// "abort"`, an error would end the process.
 const _: () = assert!(cfg!(panic = "unwind"), "with panic = \"abort\" an error of a script kills");
 
 /// File name in errors if there is no script.
@@ -44,8 +45,8 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// Values of `wrk.scheme`, `wrk.host`, `wrk.port` and `wrk.path`.
     pub url: Url,
-    /// All URLs whose servers the connections of each thread share, in the order of the plan's
-    /// targets, `url` first. Empty if there is no other URL.
+    /// URLs of all servers that share the thread's connections, in the order of the plan's targets,
+    /// `url` first. Empty if each URL has threads of its own.
     pub spread: Vec<Url>,
     /// `wrk.headers`, in order.
     pub headers: Vec<(String, String)>,
@@ -67,10 +68,10 @@ pub struct Script {
     first: Option<Vec<u8>>,
     pipeline: usize,
     fixed: bool,
-    /// Number of servers that the thread's connections share. `aimed` is the server of the next
+    /// Number of servers that the thread's connections share. `selected` is the server of the next
     /// request.
     servers: usize,
-    aimed: usize,
+    selected: usize,
 }
 
 impl Script {
@@ -85,7 +86,7 @@ impl Script {
             pipeline: 1,
             fixed: false,
             servers: source.spread.len(),
-            aimed: 0,
+            selected: 0,
             state,
             shared,
         };
@@ -103,9 +104,9 @@ impl Script {
     /// Runs `init`, and inspects the first request.
     fn init(&mut self, args: &[String]) -> Result<(), Error> {
         self.state.init(args)?;
-        self.fixed = self.state.says("fixed");
-        self.response = self.state.says("listens").then(|| self.state.call("response"));
-        self.delay = self.state.says("delays").then(|| self.state.call("delay"));
+        self.fixed = self.state.call_predicate("fixed");
+        self.response = self.state.call_predicate("listens").then(|| self.state.call("response"));
+        self.delay = self.state.call_predicate("delays").then(|| self.state.call("delay"));
         let mut first = Vec::new();
         self.request(&mut first)?;
         self.pipeline = pipeline::count(&first)
@@ -116,20 +117,20 @@ impl Script {
 
     /// Sets the server of the next request: `wrk.host`, `wrk.port`, `wrk.path` and the `Host`
     /// header take the values of the server's URL, except those that the script has changed.
-    pub fn aim(&mut self, target: usize) -> Result<(), Error> {
-        if target == self.aimed || self.servers < 2 {
+    pub fn select_server(&mut self, target: usize) -> Result<(), Error> {
+        if target == self.selected || self.servers < 2 {
             return Ok(());
         }
-        self.aimed = target;
+        self.selected = target;
         // Lua counts from 1.
-        let aimed = self.state.call("aim").call::<()>(target + 1);
-        aimed.map_err(|error| self.state.failed(Phase::Request, &error))?;
+        let selected = self.state.call("select_server").call::<()>(target + 1);
+        selected.map_err(|error| self.state.failed(Phase::Request, &error))?;
         // The first request was made for another server.
         self.first = None;
         Ok(())
     }
 
-    /// Appends the next request, or the next [`Self::pipeline`] requests.
+    /// Appends the next [`Self::pipeline`] requests to `out`.
     pub fn request(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(first) = self.first.take() {
             out.extend_from_slice(&first);
@@ -146,8 +147,8 @@ impl Script {
         self.response.is_some()
     }
 
-    /// Passes an answer to the script: the head as received, with the status line, and the body
-    /// without the framing of chunks.
+    /// Passes an answer to the script: the received head with its status line, and the body without
+    /// the framing of chunks.
     pub fn response(&mut self, status: u16, head: &[u8], body: &[u8]) -> Result<(), Error> {
         let Some(response) = &self.response else { return Ok(()) };
         response
@@ -160,12 +161,12 @@ impl Script {
         self.delay.is_some()
     }
 
-    /// Returns the time to wait before the next request, if the script gives one.
+    /// Returns the time to wait before the next request, or `None` if the script has no `delay`.
     pub fn delay(&mut self) -> Result<Option<Duration>, Error> {
         let Some(delay) = &self.delay else { return Ok(None) };
         let milliseconds: f64 =
             delay.call(()).map_err(|error| self.state.failed(Phase::Delay, &error))?;
-        // Infinity is longer than any run.
+        // An infinite delay is longer than any run.
         Ok(Some(Duration::try_from_secs_f64(milliseconds / 1e3).unwrap_or(Duration::MAX)))
     }
 
@@ -180,7 +181,7 @@ impl Script {
     }
 
     /// Returns the number of requests that one call of [`Self::request`] appends, which is also the
-    /// number of their answers: 1 unless the script pipelines.
+    /// number of their answers. The number is 1 unless the script pipelines.
     pub fn pipeline(&self) -> usize {
         self.pipeline
     }
@@ -208,7 +209,7 @@ impl Scripts {
         for (source, thread) in all {
             let mut script = Script::load(source)?;
             // The thread's first connection goes to this server.
-            script.aim(thread % source.spread.len().max(1))?;
+            script.select_server(thread % source.spread.len().max(1))?;
             let setup = scripts.main.call("setup").call::<()>(script.thread());
             setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
             scripts.main.flush();
@@ -225,11 +226,11 @@ impl Scripts {
 
     /// Returns true if the script has a `done`, which [`Self::done`] runs.
     pub fn wants_done(&self) -> bool {
-        self.main.says("reports")
+        self.main.call_predicate("reports")
     }
 
-    /// Runs the script's `done`, if there is one. Returns the exit code that the script asks for
-    /// with `os.exit`.
+    /// Runs the script's `done`, if there is one. Returns the exit code that the script sets with
+    /// `os.exit`, or `None`.
     pub fn done(&mut self, summary: &Summary<'_>) -> Result<Option<u8>, Error> {
         if !self.wants_done() {
             return Ok(None);

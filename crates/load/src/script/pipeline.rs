@@ -1,10 +1,10 @@
 //! Counts the requests in a string that the script's `request()` returns. As in wrk, only the
 //! string of the first call is counted.
 
-/// Maximum number of headers of one request. A script with more is mistaken.
+/// Maximum number of headers of one request. A script with more headers has an error.
 const MAX_HEADERS: usize = 256;
 
-/// The reason why a string does not consist of whole requests.
+/// The reason why a string is not a sequence of complete requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PipelineError {
     #[error("request() returned an empty string")]

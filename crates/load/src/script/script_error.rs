@@ -92,7 +92,7 @@ fn message(error: &mlua::Error) -> String {
     text.split("\nstack traceback:").next().unwrap_or_default().trim_end().to_owned()
 }
 
-/// Splits `SOURCE:LINE: MESSAGE` into its three parts.
+/// Splits `SOURCE:LINE: MESSAGE` into its three parts. Returns `None` for a text of another form.
 fn split(text: &str) -> Option<(&str, &str, &str)> {
     let colons = text.match_indices(':').map(|(at, _)| at);
     colons.take(8).find_map(|at| {
@@ -102,13 +102,13 @@ fn split(text: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// Returns true if Lua's short name of a source is that of the file. Lua cuts off the beginning of
-/// long names.
+/// Returns true if `source`, Lua's short name of a file, can be that of `file`. Lua cuts off the
+/// beginning of long names.
 fn is_source(source: &str, file: &str) -> bool {
     source == file || source.strip_prefix("...").is_some_and(|end| file.ends_with(end))
 }
 
-/// Returns the line of the script with the call that failed.
+/// Returns the line of the script with the failed call, or `None` if it is unknown.
 fn line_of(file: &str, error: &mlua::Error) -> Option<String> {
     let traceback = match error {
         mlua::Error::CallbackError { traceback, .. } => traceback.as_str(),

@@ -13,8 +13,8 @@ use super::thread::Address;
 use super::{NO_FILE, Source};
 use crate::url::Url;
 
-/// Time limit of `wrk.connect`. Scripts use the call to test whether a server is there, not how
-/// fast the server is.
+/// Time limit of `wrk.connect`. Scripts use the call to test whether a server accepts connections,
+/// not to measure its speed.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// A Lua state, and the functions that `wrk.lua` returns.
@@ -29,7 +29,7 @@ impl State {
     pub(super) fn load(source: &Source) -> Result<Self, Error> {
         let file = source.file.as_ref().map_or(NO_FILE.to_owned(), |p| p.display().to_string());
         // With caught panics, `pcall` would be a Rust function, and LuaJIT can't compile code that
-        // calls one.
+        // calls Rust functions.
         let options = LuaOptions::new().catch_rust_panics(false);
         // SAFETY: scripts are the user's own programs, as with wrk, and may do anything that the
         // user may. Published scripts need `debug` (to find their own directory), `ffi` and C
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// Calls one of the predicates of `wrk.lua`, which tell what the script defines.
-    pub(super) fn says(&self, name: &str) -> bool {
+    pub(super) fn call_predicate(&self, name: &str) -> bool {
         self.call(name).call(()).expect("it compares a type")
     }
 

@@ -55,7 +55,8 @@ impl Summary<'_> {
     }
 }
 
-/// wrk's statistics object: the different values in order, each with the number of values up to it.
+/// wrk's statistics object: the distinct values in ascending order, each with the number of values
+/// up to and including it.
 #[derive(Debug)]
 pub(super) struct Stats {
     values: Vec<(u64, u64)>,
@@ -94,13 +95,15 @@ impl Stats {
         self.values.last().map_or(0, |last| last.1)
     }
 
-    /// Returns the `rank`-th smallest value, from 1 on. A rank outside is clamped.
+    /// Returns the `rank`-th smallest value, from 1 on. A rank out of range is clamped. Returns 0
+    /// without values.
     fn ranked(&self, rank: f64) -> u64 {
         let at = self.values.partition_point(|&(_, upto)| (upto as f64) < rank);
         self.values.get(at).or(self.values.last()).map_or(0, |value| value.0)
     }
 
-    /// Returns the `index`-th different value and its count, or zeros if there are fewer values.
+    /// Returns the `index`-th distinct value, from 1 on, and its count, or zeros if there are fewer
+    /// values.
     fn distinct(&self, index: u64) -> (u64, u64) {
         let Some(at) = (index as usize).checked_sub(1) else { return (0, 0) };
         let Some(&(value, upto)) = self.values.get(at) else { return (0, 0) };

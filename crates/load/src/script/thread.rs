@@ -1,5 +1,5 @@
-//! The interface of threads for scripts: `thread.addr`, `thread:get`, `thread:set`, `thread:stop`,
-//! and the addresses that `wrk.lookup` returns.
+//! The thread object of scripts: `thread.addr`, `thread:get`, `thread:set`, `thread:stop`, and the
+//! addresses that `wrk.lookup` returns.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value, WeakLua};
 use parking_lot::Mutex;
 
-/// Deepest table that can be copied to another state. The limit ends the copy of a table that
-/// contains itself.
+/// Maximum depth of a table that is copied to another state. The limit ends the copy of a table
+/// that contains itself.
 const MAX_DEPTH: usize = 64;
 
 /// An address, as `wrk.lookup` returns it.
@@ -55,8 +55,8 @@ impl Shared {
 
 /// A thread, as passed to `setup` and held by `wrk.thread`.
 pub(super) struct ScriptThread {
-    /// The thread's own Lua state. The reference is weak, because a strong one in `wrk.thread`
-    /// would keep the state alive.
+    /// The thread's own Lua state. The reference is weak, because a strong reference in
+    /// `wrk.thread` would keep the state alive.
     pub(super) state: WeakLua,
     pub(super) shared: Arc<Shared>,
 }

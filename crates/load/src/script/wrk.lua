@@ -11,7 +11,7 @@ wrk = { method = "GET", headers = {} }
 -- whose values `wrk` has now, and the set of all servers' hosts.
 local servers, aimed, hosts
 
--- The request of a script that defines no requests.
+-- The constant request of a script without a `request` function.
 local fixed
 
 -- Gives `wrk` the values of another server, except those that the script has changed.
@@ -33,7 +33,7 @@ local function share(list)
    end
 end
 
--- The exit code that `done` has asked for, and whether `done` is running.
+-- The exit code that `done` has set by `os.exit`, and whether `done` is running.
 local code_of_exit, is_over
 
 -- Outside of `done`, `os.exit` is an error, because the run would end without its figures.
@@ -85,7 +85,7 @@ function wrk.setup(thread)
    end
 end
 
--- Older scripts call `wrk.init` from their own `init`, which must not be called again then.
+-- Older scripts call `wrk.init` from their own `init`. `wrk.init` must not call `init` again then.
 local begun = false
 
 function wrk.init(args)

@@ -1,4 +1,4 @@
-//! The verdict on one trial, by the first of these rules that applies:
+//! The verdict on one trial. The first of these rules that applies decides:
 //!
 //! ```text
 //!  the server died, or errors above the objective      fail: no slow client could cause this
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A client that was merely late (its thread had CPU to spare, but other processes used its core)
-//! reports worse figures than the true ones, never better. Passes therefore stand, and failures
-//! stand that would be failures without the lateness.
+//! reports worse figures than the true ones, never better. Therefore every pass is valid. A failure
+//! is valid if the trial would also fail without the lateness.
 
 use super::decide::StepVerdict;
 use super::slo::{Quantity, Slo, SloTime};
@@ -21,7 +21,7 @@ use crate::trial::TrialFigures;
 pub(crate) const CPU_LIMIT: f64 = 0.95;
 
 /// Minimum share of the plan that a passing trial must answer in time.
-const ACHIEVED: f64 = 0.99;
+const MIN_ACHIEVED: f64 = 0.99;
 
 /// A verdict and its reason.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,7 +58,7 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
         .map(|term| format!("{} {}", term.what, SloTime(figures.value(term.what))))
         .collect();
     let achieved = figures.achieved();
-    if achieved < ACHIEVED {
+    if achieved < MIN_ACHIEVED {
         whys.push(format!("{:.0} % of the plan", (achieved * 100.0).floor()));
     }
     if let Some(backlog) = figures.backlog {
@@ -68,7 +68,7 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
         return classified(StepVerdict::Pass, String::new());
     }
     let without_lateness = |what| figures.value(what) - figures.lateness(what);
-    let only_late = achieved >= ACHIEVED
+    let only_late = achieved >= MIN_ACHIEVED
         && figures.backlog.is_none()
         && missed.iter().all(|term| without_lateness(term.what) < term.limit);
     if only_late {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_out_of_cpu_says_nothing_about_the_server() {
+    fn a_client_out_of_cpu_makes_latencies_inconclusive() {
         for ms in [2.0, 12.0] {
             let limited = TrialFigures { client_busy: 0.97, ..figures(1000, ms) };
             assert_eq!(verdict(&limited).0, StepVerdict::Inconclusive);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_late_is_believed_as_far_as_its_lateness_goes() {
+    fn a_late_client_fails_a_trial_only_beyond_its_own_lateness() {
         let late = |late_ms: u64, ms| {
             let mut figures = figures(1000, ms);
             figures.late.clear();

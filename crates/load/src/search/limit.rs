@@ -1,5 +1,5 @@
-//! The resource that limits a server at the rate where it breaks, by the first of these rules that
-//! applies to the figures of the lowest rate that failed:
+//! Finds the resource that limits a server at the rate where it breaks. The first of these rules
+//! that applies to the figures of the lowest failed rate decides:
 //!
 //! ```text
 //!  died          the server ended
@@ -34,12 +34,12 @@ const IDLE_LIMIT: f64 = 0.1;
 /// Share of the time with tasks waiting for the disk above which the disk counts as the limit.
 const IO_LIMIT: f64 = 0.5;
 
-/// Share of the connections' greatest throughput above which they count as used up.
+/// Share of the connections' greatest throughput above which the connections count as used up.
 const CONNECTIONS_LIMIT: f64 = 0.8;
 
-/// Ratio of the answer time to that at the lowest rates, above which requests must be waiting for
-/// one another.
-const SLOWED: f64 = 3.0;
+/// Ratio of the answer time to the answer time at the lowest rate, above which requests must wait
+/// for one another.
+const SLOWDOWN_LIMIT: f64 = 3.0;
 
 /// Share of the CPU used by other processes above which server and client lack CPU.
 const OTHERS_LIMIT: f64 = 0.3;
@@ -49,7 +49,7 @@ const OTHERS_LIMIT: f64 = 0.3;
 const TAKEN_LIMIT: f64 = 0.1;
 
 /// Maximum share of the slowdown that the client's lateness may account for. The client has CPU to
-/// spare, so that its lateness is time in which it got no CPU.
+/// spare, so its lateness is time in which it got no CPU.
 const LATE_LIMIT: f64 = 0.1;
 
 /// [`Limit::what`] of a server that ended.
@@ -63,13 +63,13 @@ pub(crate) struct Limit {
     pub(crate) why: String,
 }
 
-/// Returns the limit in a trial that did not pass. `held_back` are the metrics that grow while the
-/// server delays writes. `unloaded` is the mean time from the write to the answer at the lowest
-/// rates, in milliseconds.
-pub(crate) fn limit(figures: &TrialFigures, held_back: &[&str], unloaded: f64) -> Limit {
+/// Returns the limit in a trial that did not pass. `write_stall_counters` are the metrics that grow
+/// while the server delays writes. `unloaded` is the mean time in milliseconds from the write to
+/// the answer at the lowest rate.
+pub(crate) fn limit(figures: &TrialFigures, write_stall_counters: &[&str], unloaded: f64) -> Limit {
     let died = figures.died.clone().map(|why| Limit { what: DIED, why });
     died.or_else(|| client(figures))
-        .or_else(|| disk(figures, held_back))
+        .or_else(|| disk(figures, write_stall_counters))
         .or_else(|| cpu(figures))
         .or_else(|| connections(figures, unloaded))
         .or_else(|| lock(figures, unloaded))
@@ -82,8 +82,8 @@ fn client(figures: &TrialFigures) -> Option<Limit> {
     (busy > super::classify_step::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
 }
 
-fn disk(figures: &TrialFigures, held_back: &[&str]) -> Option<Limit> {
-    let held = held_back.iter().find_map(|name| {
+fn disk(figures: &TrialFigures, write_stall_counters: &[&str]) -> Option<Limit> {
+    let held = write_stall_counters.iter().find_map(|name| {
         let grown = figures.metric(name);
         (grown > 0.0).then(|| format!("{name} grew by {grown:.0}"))
     });
@@ -126,7 +126,7 @@ fn cpu(figures: &TrialFigures) -> Option<Limit> {
 fn connections(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
     let all = figures.connections;
     let most = all as f64 / unloaded * 1e3;
-    let slowed = figures.answer_ms() >= SLOWED * unloaded;
+    let slowed = figures.answer_ms() >= SLOWDOWN_LIMIT * unloaded;
     if slowed || figures.throughput < CONNECTIONS_LIMIT * most {
         return None;
     }
@@ -142,7 +142,7 @@ fn lock(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
     // Without idle CPU, answers may have waited for a CPU.
     let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
-    if !rested || now < SLOWED * unloaded || cpu_was_taken(figures, now - unloaded) {
+    if !rested || now < SLOWDOWN_LIMIT * unloaded || cpu_was_taken(figures, now - unloaded) {
         return None;
     }
     let why = format!(
@@ -155,9 +155,8 @@ fn lock(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
     Some(Limit { what: "lock", why })
 }
 
-/// Returns true if other processes' use of the CPUs may explain why answers took `longer`
-/// milliseconds more. Idle time on average does not rule that out, because the CPUs may have been
-/// used in bursts.
+/// Returns true if CPU use by other processes may explain why answers took `longer` milliseconds
+/// more. An idle average does not exclude this, because the use may have come in bursts.
 fn cpu_was_taken(figures: &TrialFigures, longer: f64) -> bool {
     let by_others = figures.servers.first().is_some_and(|usage| {
         let machine = usage.machine_cpus / (1.0 - usage.idle).max(1e-9);
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ended_is_said_to_have() {
+    fn a_server_that_ended_has_the_limit_died() {
         let died = of(|f| f.died = Some("signal 9 ended it".to_owned()));
         assert_eq!((died.what, died.why.as_str()), (DIED, "signal 9 ended it"));
     }
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_out_of_cpu_is_not_called_short_of_connections() {
+    fn the_limit_cpu_precedes_the_limit_connections() {
         let both = of(|f| {
             f.servers[0].cpu_s = 19.5;
             f.throughput = 50_000.0;

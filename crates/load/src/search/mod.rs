@@ -37,8 +37,8 @@ use crate::{ServerProfile, trial};
 
 pub use crate::trial::Error;
 
-/// Runs the searches of `args`, prints each trial as it ends and then the results, and stores all
-/// of them in a directory. Once `stop` is true, ends early with the results so far.
+/// Runs the searches of `args`, prints each trial when it ends, then prints the results, and stores
+/// both in a directory. Once `stop` is true, ends early with the results so far.
 pub fn run(
     args: &SearchArgs,
     known: &ServerProfile,
@@ -58,8 +58,8 @@ pub fn run(
     'all: for point in &points {
         for workload in &workloads {
             let label = label(&point.label, workload, workloads.len());
-            let hunt = Search::new(args, known, stop, &mut kept, workload, point, label);
-            ended = hunt.and_then(Search::run);
+            let new_search = Search::new(args, known, stop, &mut kept, workload, point, label);
+            ended = new_search.and_then(Search::run);
             if ended.is_err() || stop.load(Ordering::Relaxed) {
                 break 'all;
             }

@@ -1,5 +1,5 @@
-//! The search for the highest rate: runs the trials that `decide` chooses, has each trial
-//! classified, and prints a line for each trial.
+//! The search for the highest rate: runs the trials that `decide` chooses, classifies each trial,
+//! and prints a line for it.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -28,22 +28,24 @@ use crate::trial::{
 };
 
 /// Factor by which a trial may be longer than usual, to get the samples that the objective needs.
-const STRETCH: u32 = 10;
+const MAX_LENGTH_FACTOR: u32 = 10;
 
-/// Factor on the needed number of samples, because requests in flight at the end yield none.
-const SPARE: f64 = 1.05;
+/// Factor on the needed number of samples, because requests in flight at the end yield no samples.
+const SAMPLE_FACTOR: f64 = 1.05;
 
-/// Highest share of errors in the first trial. With more errors, the search would measure something
-/// else.
+/// Highest share of errors in the first trial. With more errors, the search would measure the
+/// refusals.
 const ERRORS_LIMIT: f64 = 0.5;
 
-/// Rates of the profiled trials, relative to the rate that passes: at work, and overloaded.
+/// Rates of the profiled trials, relative to the rate that passes: one below it, and one in
+/// overload.
 const PROFILED: [f64; 2] = [0.7, 1.05];
 
-/// CPUs that other processes may use without a warning, as the system's own work does.
+/// Maximum number of CPUs that other processes may use without a warning. The system's own work
+/// uses some CPU time.
 const OTHERS_LIMIT: f64 = 0.2;
 
-/// Code of the warning that other processes used CPUs.
+/// Code of the warning about CPU use by other processes.
 const OTHERS: &str = "other-processes";
 
 /// Columns of a trial's line and its row in `curve.csv`.
@@ -62,18 +64,18 @@ pub(super) struct Search<'a> {
     slo: Slo,
     history: History,
     dots: Vec<Dot>,
-    /// Figures of the last trial that did not pass, by rate. The limiting resource is derived from
-    /// one of them.
+    /// Figures of the last trial at each rate that did not pass. The limiting resource is derived
+    /// from the figures of one rate.
     missed: BTreeMap<u64, TrialFigures>,
     /// The lowest rate tried, and the mean time at that rate from the write to the answer, in
     /// milliseconds.
     unloaded: Option<(u64, f64)>,
     /// Maximum number of CPUs that processes other than server and client used in a trial.
     others: f64,
-    /// Cause of the server's death in each trial in which the server died. `made` is the number of
-    /// trials.
+    /// Cause of the server's death, for each trial in which the server died. `trial_count` is the
+    /// number of all trials.
     died: Vec<String>,
-    made: usize,
+    trial_count: usize,
     /// Directories of the trials in which the server recorded itself.
     recorded: Vec<String>,
 }
@@ -94,13 +96,13 @@ impl<'a> Search<'a> {
         point: &SweepPoint,
         label: String,
     ) -> Result<Self, Error> {
-        let keeping = args.series.start_config(point.command.clone(), args.restart);
+        let config = args.series.start_config(point.command.clone(), args.restart);
         Ok(Self {
             args,
             known,
             kept,
             workload,
-            server: ServerUnderTest::new(known, workload.endpoints(), keeping, Arc::clone(stop)),
+            server: ServerUnderTest::new(known, workload.endpoints(), config, Arc::clone(stop)),
             preparation: args.series.preparation(args.prepare.as_ref(), known)?,
             stop,
             label,
@@ -111,7 +113,7 @@ impl<'a> Search<'a> {
             unloaded: None,
             others: 0.0,
             died: Vec::new(),
-            made: 0,
+            trial_count: 0,
             recorded: Vec::new(),
         })
     }
@@ -148,7 +150,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Lets the server record itself well below the rate that passes, and just above.
+    /// Runs two trials in which the server records a profile: one well below the rate that passes,
+    /// and one just above it.
     fn record(&mut self, found: &SearchBounds) -> Result<(), Error> {
         let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
             return Ok(());
@@ -172,7 +175,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         if let Some(died) = &figures.died {
-            return Err(Error::Asked(format!("in a closed loop the server died: {died}")));
+            return Err(Error::Usage(format!("in a closed loop the server died: {died}")));
         }
         check_first_answers(&figures, "in a closed loop")?;
         self.history.ceiling = Some((figures.throughput.round() as u64).max(1));
@@ -187,7 +190,7 @@ impl<'a> Search<'a> {
         }
         waiting.finish_and_clear();
         let recorded = role == Role::Profile;
-        let ask = TrialParams {
+        let params = TrialParams {
             rate,
             warmup: self.args.warmup.0,
             duration: self.length(rate, full),
@@ -196,39 +199,41 @@ impl<'a> Search<'a> {
         let name = role_name(role);
         let dir = self.kept.next_dir(name, rate);
         let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
-        let bar = progress(&format!("{name}: {said}"), Some(ask.warmup + ask.duration));
+        let bar = progress(&format!("{name}: {said}"), Some(params.warmup + params.duration));
         let path = self.kept.dir().join(&dir);
-        let figures = run(&mut self.server, self.workload, &ask, &path)?;
+        let figures = run(&mut self.server, self.workload, &params, &path)?;
         bar.finish_and_clear();
         let classified =
             rate.filter(|_| !figures.interrupted).map(|_| classify(&self.slo, &figures));
         let over = FinishedTrial { figures, classified };
-        self.keep(&over, role, &ask, dir)?;
-        self.note_figures(rate, &over);
+        self.store_trial(&over, role, &params, dir)?;
+        self.keep_figures(rate, &over);
         Ok(over)
     }
 
-    /// Returns the length of a trial at this rate.
+    /// Returns the length of a trial at this rate: long enough for the needed samples, up to
+    /// [`MAX_LENGTH_FACTOR`] times the usual length.
     fn length(&self, rate: Option<u64>, full: bool) -> Duration {
         let usual = if full { self.args.duration.0 } else { self.args.duration.0 / 2 };
-        let needed = rate.map_or(0.0, |rate| self.slo.samples() as f64 * SPARE / rate as f64);
-        usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * STRETCH)
+        let needed =
+            rate.map_or(0.0, |rate| self.slo.samples() as f64 * SAMPLE_FACTOR / rate as f64);
+        usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * MAX_LENGTH_FACTOR)
     }
 
-    fn keep(
+    fn store_trial(
         &mut self,
         over: &FinishedTrial,
         role: Role,
-        ask: &TrialParams<'_>,
+        params: &TrialParams<'_>,
         dir: String,
     ) -> Result<(), Error> {
         let FinishedTrial { figures, classified } = over;
         let verdict = classified.as_ref().map_or("", |classified| verdict_name(classified.verdict));
         let why = classified.as_ref().map_or(String::new(), |classified| classified.why.clone());
         let why = if figures.interrupted { "ended early".to_owned() } else { why };
-        self.say_trial(role, ask, figures, verdict, &why);
-        self.add_to_curve(role, ask, figures, verdict)?;
-        if let (Some(rate), Some(classified)) = (ask.rate, classified) {
+        self.say_trial(role, params, figures, verdict, &why);
+        self.add_to_curve(role, params, figures, verdict)?;
+        if let (Some(rate), Some(classified)) = (params.rate, classified) {
             let ms = figures.value(Quantity::Quantile(self.slo.quantile()));
             self.dots.push(Dot { rate, ms, verdict: classified.verdict });
         }
@@ -236,16 +241,16 @@ impl<'a> Search<'a> {
             dir,
             role: role_name(role).to_owned(),
             value: self.label.clone(),
-            rate: ask.rate.map(|rate| rate as f64),
+            rate: params.rate.map(|rate| rate as f64),
             verdict: verdict.to_owned(),
             why,
         })
     }
 
-    /// Keeps the figures from which the limit is derived at the end.
-    fn note_figures(&mut self, rate: Option<u64>, over: &FinishedTrial) {
+    /// Keeps the figures for the limit, which is derived at the end.
+    fn keep_figures(&mut self, rate: Option<u64>, over: &FinishedTrial) {
         self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
-        self.made += 1;
+        self.trial_count += 1;
         self.died.extend(over.figures.died.clone());
         let (Some(rate), Some(classified)) = (rate, &over.classified) else { return };
         if classified.verdict != StepVerdict::Pass {
@@ -276,14 +281,14 @@ impl<'a> Search<'a> {
     fn say_trial(
         &self,
         role: Role,
-        ask: &TrialParams<'_>,
+        params: &TrialParams<'_>,
         figures: &TrialFigures,
         verdict: &str,
         why: &str,
     ) {
         let number = self.kept.series().trials.len() + 1;
-        let rate = ask.rate.map_or("closed".to_owned(), grouped);
-        let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
+        let rate = params.rate.map_or("closed".to_owned(), grouped);
+        let seconds = format!("{:.1} s", params.duration.as_secs_f64());
         let answers = figures.is_run().then(|| grouped(figures.throughput.round() as u64));
         let answers = answers.unwrap_or("-".to_owned());
         let at = |quantile| {
@@ -303,14 +308,15 @@ impl<'a> Search<'a> {
     fn add_to_curve(
         &self,
         role: Role,
-        ask: &TrialParams<'_>,
+        params: &TrialParams<'_>,
         figures: &TrialFigures,
         verdict: &str,
     ) -> Result<(), Error> {
         let path = self.kept.dir().join("curve.csv");
         let label = self.label.replace('"', "\"\"");
-        let (number, seconds) = (self.kept.series().trials.len() + 1, ask.duration.as_secs_f64());
-        let rate = ask.rate.map_or(String::new(), |rate| rate.to_string());
+        let (number, seconds) =
+            (self.kept.series().trials.len() + 1, params.duration.as_secs_f64());
+        let rate = params.rate.map_or(String::new(), |rate| rate.to_string());
         let (role, cells) = (role_name(role), cells(figures));
         let row = format!("\"{label}\",{number},{role},{rate},{seconds},{cells},{verdict}\n");
         let head = if path.exists() { String::new() } else { format!("{COLUMNS}\n") };
@@ -324,8 +330,8 @@ impl<'a> Search<'a> {
     fn limit(&self, found: &SearchBounds) -> Option<Limit> {
         let missed = self.missed.get(&found.fails.or(found.unclear)?)?;
         let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
-        let limit = limit(missed, self.known.held_back, unloaded);
-        let deaths = describe_deaths(&self.died, self.made).filter(|_| limit.what == DIED);
+        let limit = limit(missed, self.known.write_stall_counters, unloaded);
+        let deaths = describe_deaths(&self.died, self.trial_count).filter(|_| limit.what == DIED);
         Some(Limit { why: deaths.unwrap_or(limit.why), ..limit })
     }
 
@@ -339,7 +345,7 @@ impl<'a> Search<'a> {
         if let Some(Limit { what, why }) = &limit {
             self.say(&format!("limit: {what}: {why}"));
         }
-        if let Some(deaths) = describe_deaths(&self.died, self.made).filter(|_| !died) {
+        if let Some(deaths) = describe_deaths(&self.died, self.trial_count).filter(|_| !died) {
             self.say(&format!("WARNING {deaths}"));
         }
         if let [below, above] = &self.recorded[..] {
@@ -371,11 +377,11 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns an error if the answers of the first trial tell nothing about the server.
+/// Returns an error if the answers of the first trial are mostly errors, or if there are none.
 fn check_first_answers(figures: &TrialFigures, how: &str) -> Result<(), Error> {
     let errors = figures.value(Quantity::Errors);
     if figures.died.is_none() && errors > ERRORS_LIMIT {
-        return Err(Error::Asked(format!(
+        return Err(Error::Usage(format!(
             "{how} {:.0} % of the requests were answered with errors{}, so there is nothing to \
              search for: are the URL and the data right (--prepare keys writes all keys)?",
             errors * 100.0,
@@ -383,12 +389,12 @@ fn check_first_answers(figures: &TrialFigures, how: &str) -> Result<(), Error> {
         )));
     }
     if figures.died.is_none() && figures.in_time == 0 {
-        return Err(Error::Asked(format!("{how} nothing was answered")));
+        return Err(Error::Usage(format!("{how} nothing was answered")));
     }
     Ok(())
 }
 
-/// Returns warnings about the results, for those who read them later.
+/// Returns warnings about the results, which are stored with them.
 fn result_warnings(found: &SearchBounds, others: f64) -> Vec<Warning> {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let confirmed = (!found.confirmed)
@@ -429,7 +435,7 @@ fn describe(
             "holds {} ({slo}) and never failed: raise --to to find where it breaks",
             rate(passes)
         ),
-        // A server that dies may die at every rate, so no lower rate is advised.
+        // A server that dies may die at every rate, so the text suggests no lower rate.
         (None, Some(fails)) if died => format!("the server died at {} ({slo})", rate(fails)),
         (None, Some(fails)) if bounds.from == Some(fails) => {
             format!("already fails at --from, {} ({slo}): lower it", rate(fails))
@@ -459,8 +465,8 @@ fn cells(figures: &TrialFigures) -> String {
     [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
 }
 
-/// Describes the server's deaths: in how many trials the server died, and the cause of the last
-/// death.
+/// Describes the server's deaths: the number of trials in which the server died, and the cause of
+/// the last death. Returns `None` if it never died.
 fn describe_deaths(died: &[String], trials: usize) -> Option<String> {
     let (last, many) = (died.last()?, died.len());
     Some(format!("the server died in {many} of {trials} trials, at last so: {last}"))

@@ -24,7 +24,7 @@ pub(super) fn commands(diff: &str, dir: &Path, below: &str, above: &str) -> Vec<
         let path = |trial: &str| dir.join(trial).join(PROFILE).join(file).display().to_string();
         let graph = Path::new(file).with_extension("html").display().to_string();
         let words = [path(below), path(above), "-o".to_owned(), format!("diff-{graph}")];
-        // Only a zero byte can't be quoted, which no file name contains.
+        // Only a zero byte can't be quoted, and no file name contains one.
         let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
         format!("{diff} {words}")
     };
@@ -36,7 +36,7 @@ mod tests {
     use super::commands;
 
     #[test]
-    fn a_command_for_each_recording_that_both_trials_have() {
+    fn commands_compare_the_recordings_that_both_trials_have() {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().join("my search");
         for (trial, events) in [("1-a", &["cpu", "lock"][..]), ("2-b", &["lock", "wall"])] {

@@ -9,10 +9,12 @@ use crate::cli::{Count, Time};
 use crate::trial::trial_args::SeriesArgs;
 use crate::trial::{Error, Prepare};
 
-/// Term that is added to an objective without a term for errors, because refusals are fast answers.
+/// Term that is added to an objective without a term for errors. Otherwise fast refusals could meet
+/// the objective.
 const ERRORS: &str = "errors<0.1%";
 
-/// Minimum precision. Below it, neighbouring rates differ by less than the noise.
+/// Minimum precision. With a finer precision, neighbouring rates would differ by less than the
+/// noise.
 const LEAST_PRECISION: f64 = 0.005;
 
 /// Highest rate of a run.
@@ -21,7 +23,7 @@ const MAX_RATE: u64 = crate::MAX_RATE as u64;
 /// Find the rate at which a server breaks
 #[derive(Debug, Clone, ClapArgs)]
 pub struct SearchArgs {
-    /// What is sent and where.
+    /// The requests, their targets, and the server under test.
     #[command(flatten)]
     pub(crate) series: SeriesArgs,
 
@@ -92,13 +94,13 @@ impl SearchArgs {
         if let (Some(from), Some(to)) = (self.from.map(|rate| rate.0), self.to.map(|rate| rate.0))
             && from > to
         {
-            return Err(Error::Asked(format!("--from {from} is above --to {to}: exchange them")));
+            return Err(Error::Usage(format!("--from {from} is above --to {to}: exchange them")));
         }
         for (name, rate) in [("--from", self.from), ("--to", self.to)] {
             if let Some(Count(rate)) = rate
                 && !(1..=MAX_RATE).contains(&rate)
             {
-                return Err(Error::Asked(format!("{name} {rate}: it must be 1 to {MAX_RATE}")));
+                return Err(Error::Usage(format!("{name} {rate}: it must be 1 to {MAX_RATE}")));
             }
         }
         Ok(Bounds {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Number of samples that a percentile needs above it.
+/// Minimum number of samples above a percentile.
 const SAMPLES_ABOVE: f64 = 10.0;
 
 /// An objective: all of its terms must hold.
@@ -28,7 +28,8 @@ pub(crate) enum Quantity {
     Quantile(f64),
     Mean,
     Max,
-    /// Share of due requests that were not answered successfully.
+    /// Share of due requests that were answered with an error or a redirect, or lost with their
+    /// connection.
     Errors,
 }
 
@@ -42,8 +43,8 @@ impl Slo {
         quantiles.max().unwrap_or(SAMPLES_ABOVE as u64)
     }
 
-    /// Returns the percentile that the curve shows, 0–1: the highest one of the objective, or else
-    /// p99.
+    /// Returns the percentile that the curve shows, 0–1: the highest percentile of the objective,
+    /// or p99 if it has no percentile.
     pub(crate) fn quantile(&self) -> f64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
             Quantity::Quantile(quantile) => Some(quantile),
@@ -52,7 +53,8 @@ impl Slo {
         quantiles.max_by(f64::total_cmp).unwrap_or(0.99)
     }
 
-    /// Returns the limit of that percentile in milliseconds, if the objective has one.
+    /// Returns the limit of [`Self::quantile`] in milliseconds, or `None` if the objective has no
+    /// percentile.
     pub(crate) fn limit_ms(&self) -> Option<f64> {
         let quantile = self.quantile();
         let of = |term: &&Term| term.what == Quantity::Quantile(quantile);
@@ -60,7 +62,7 @@ impl Slo {
     }
 }
 
-/// A text is not an objective, because of this term.
+/// The error of a text that is not an objective: its first invalid term.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{term:?}: {source}; as in p99<10ms, mean<1ms, errors<0.1%")]
 pub(crate) struct SloError {
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_terms_are_refused_with_a_reason() {
         for (text, part) in [
             ("", "no <"),
             ("p99", "no <"),
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_their_unit() {
+    fn times_are_printed_in_a_suitable_unit() {
         let said = [0.0123, 0.5, 1.0, 9.876, 43.21, 2500.0].map(|ms| SloTime(ms).to_string());
         assert_eq!(said, ["12.3us", "500us", "1ms", "9.88ms", "43.2ms", "2.5s"]);
     }

@@ -23,7 +23,7 @@ pub(crate) struct SweepPoint {
     pub(crate) command: Option<ServerCommand>,
 }
 
-/// A text is not a flag with values.
+/// The error of a text that is not a flag with values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("FLAG=VALUE,VALUE,… with a flag of the server, as in loops=1,2,4")]
 pub(crate) struct SweepError;
@@ -42,7 +42,8 @@ impl FromStr for Sweep {
     }
 }
 
-/// Returns all combinations of the values. The last flag changes fastest.
+/// Returns all combinations of the values, or an error for more than [`MAX_POINTS`]. The last flag
+/// changes fastest.
 pub(crate) fn points(
     command: Option<ServerCommand>,
     sweeps: &[Sweep],

@@ -33,7 +33,7 @@ impl Endpoint {
     }
 }
 
-/// Queries a bare address in plain text and without a token.
+/// Creates the endpoint of an address without TLS and without a token.
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
         Self { address, host: address.to_string(), tls: None, authorization: None }
@@ -57,8 +57,8 @@ pub(crate) enum AskError {
     Io(io::Error),
 }
 
-/// Sends `GET path` and returns the answer of any status, if it arrives within `limit` and has at
-/// most `max_len` bytes.
+/// Sends `GET path`. Returns the status and body of the answer, which may have at most `max_len`
+/// bytes. `limit` applies to the connect, and again to the request and its answer.
 pub(crate) fn ask(
     endpoint: &Endpoint,
     path: &str,
@@ -66,16 +66,15 @@ pub(crate) fn ask(
     max_len: usize,
 ) -> Result<(u16, String), AskError> {
     let host = &endpoint.host;
-    let shown = endpoint.authorization.as_ref();
-    let shown = shown.map(|shown| format!("Authorization: {shown}\r\n")).unwrap_or_default();
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{shown}Connection: close\r\n\r\n");
+    let auth = endpoint.authorization.as_ref();
+    let auth = auth.map(|auth| format!("Authorization: {auth}\r\n")).unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{auth}Connection: close\r\n\r\n");
     let answer = || {
         let stream = TcpStream::connect_timeout(&endpoint.address, limit)?;
         let socket = DeadlineStream { stream, deadline: Instant::now() + limit };
         match &endpoint.tls {
-            Some(tls) => talk(StreamOwned::new(tls.begin(), socket), &request, max_len),
-            None => talk(socket, &request, max_len),
+            Some(tls) => exchange(StreamOwned::new(tls.begin(), socket), &request, max_len),
+            None => exchange(socket, &request, max_len),
         }
     };
     answer().map_err(|source: io::Error| match (&endpoint.tls, source.kind()) {
@@ -86,7 +85,11 @@ pub(crate) fn ask(
 }
 
 /// Sends `request` and reads the whole answer.
-fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Result<(u16, String)> {
+fn exchange(
+    mut stream: impl Read + Write,
+    request: &str,
+    max_len: usize,
+) -> io::Result<(u16, String)> {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut reply = Reply::new(true);
@@ -115,24 +118,24 @@ struct DeadlineStream {
 }
 
 impl DeadlineStream {
-    fn left(&self) -> io::Result<Option<Duration>> {
+    fn time_left(&self) -> io::Result<Option<Duration>> {
         match self.deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
-            left => Ok(Some(left)),
+            time_left => Ok(Some(time_left)),
         }
     }
 }
 
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.set_read_timeout(self.time_left()?)?;
         self.stream.read(buffer)
     }
 }
 
 impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(self.time_left()?)?;
         self.stream.write(bytes)
     }
 

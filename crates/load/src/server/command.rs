@@ -15,6 +15,7 @@ pub struct ServerCommand {
 
 impl ServerCommand {
     /// Splits the line as a shell would (blanks, quotes, backslashes), without any expansion.
+    /// Returns an error for an open quote or an empty line.
     pub fn parse(line: &str) -> Result<Self, Error> {
         let wrong = |why| Error::Command { line: line.to_owned(), why };
         let words = shlex::split(line).ok_or_else(|| wrong("a quote is not closed"))?;

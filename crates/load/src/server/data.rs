@@ -18,10 +18,10 @@ const TMPFS: i64 = 0x0102_1994;
 #[derive(Debug)]
 pub struct Data {
     parent: TempDir,
-    _care: CleanupGuard,
+    _cleanup: CleanupGuard,
 }
 
-/// Count of the files that were dropped from the page cache.
+/// Number and size of the files that were dropped from the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DroppedFiles {
     /// Number of files.
@@ -37,8 +37,8 @@ impl Data {
         let failed = |cause| Error::Data { parent: place.display().to_string(), cause };
         let made = tempfile::Builder::new().prefix("under-test-").tempdir_in(&place);
         let parent = made.map_err(failed)?;
-        let _care = CleanupGuard::of(CleanupTarget::Directory(parent.path().to_owned()));
-        Ok(Self { parent, _care })
+        let _cleanup = CleanupGuard::of(CleanupTarget::Directory(parent.path().to_owned()));
+        Ok(Self { parent, _cleanup })
     }
 
     /// Returns the path of the data directory. The directory does not exist yet, because many
@@ -53,8 +53,8 @@ impl Data {
         rustix::fs::statfs(self.parent.path()).is_ok_and(|stat| stat.f_type == TMPFS)
     }
 
-    /// Syncs all files and drops them from the page cache, which needs no root. No server may be
-    /// using the files.
+    /// Syncs all files, and drops them from the page cache. No root privileges are needed. No
+    /// server may use the files during the call.
     pub fn drop_from_page_cache(&self) -> io::Result<DroppedFiles> {
         let mut dropped = DroppedFiles::default();
         let mut folders = vec![self.parent.path().to_owned()];

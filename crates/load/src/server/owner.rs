@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 const LISTEN: &str = "0A";
 
 /// Returns the process that listens on `address`, if the process is on this machine and may be
-/// observed. Of several workers that share a socket, returns the oldest process, which is the
-/// parent of the others.
+/// observed. If several processes share the socket, returns the process with the lowest id, usually
+/// their parent.
 pub fn listens(address: SocketAddr) -> Option<u32> {
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return None;

@@ -1,4 +1,5 @@
-//! A server as a child process, which is started, awaited, stopped, and never left behind.
+//! The process of a server under test: its start, its stop, and its removal whenever the load
+//! generator ends.
 //!
 //! ```text
 //!  start   fails if a process listens on the address already; otherwise spawns the server, and
@@ -33,24 +34,24 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Pause between two polls of a starting or stopping server.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Time limit of one attempt to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time limit for reading the last output of a server that ended. A process that the server started
-/// may still hold the output open.
-const SAID_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit for reading the last output of a server that ended. A child of the server may still
+/// keep the output open.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Number of output lines kept for error messages.
-const LINES: usize = 12;
+const KEPT_LINES: usize = 12;
 
 /// Longest kept output line, in bytes.
-const LINE: u64 = 4 << 10;
+const MAX_LINE_LEN: u64 = 4 << 10;
 
-/// Program that runs another program, which the kernel kills when the thread that started it ends.
-/// Part of util-linux.
-const LEASH: &str = "/usr/bin/setpriv";
+/// Program of util-linux that runs a command. The kernel kills the command when the thread that
+/// started it ends.
+const SETPRIV: &str = "/usr/bin/setpriv";
 
 /// A running server, stopped when dropped.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub struct ServerProcess {
     /// Threads that read the server's output.
     readers: Vec<JoinHandle<()>>,
     data: Option<Data>,
-    _care: Option<CleanupGuard>,
+    _cleanup: Option<CleanupGuard>,
 }
 
 impl ServerProcess {
@@ -93,8 +94,8 @@ impl ServerProcess {
         let readers = [out, err].into_iter().flatten().collect();
         let addresses = addresses.to_vec();
         let group = Pid::from_raw(child.id() as i32);
-        let _care = group.map(|group| CleanupGuard::of(CleanupTarget::Group(group)));
-        let mut server = Self { child, ended: None, addresses, said, readers, data, _care };
+        let _cleanup = group.map(|group| CleanupGuard::of(CleanupTarget::Group(group)));
+        let mut server = Self { child, ended: None, addresses, said, readers, data, _cleanup };
         server.wait_until_it_serves(&line, stop)?;
         Ok(server)
     }
@@ -113,7 +114,7 @@ impl ServerProcess {
                     let said = self.last_lines();
                     return Err(Error::Silent { line: line.to_owned(), address, how, said });
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_PAUSE);
             }
         }
         Ok(())
@@ -124,12 +125,13 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// Returns the server's data directory, if one was made for the server.
+    /// Returns the server's data directory, or `None` if its command line has no placeholder for
+    /// one.
     pub fn data(&self) -> Option<&Data> {
         self.data.as_ref()
     }
 
-    /// Returns how the server ended, or `None` if it runs.
+    /// Returns a description of the server's end, or `None` while the server runs.
     pub fn ended(&mut self) -> Option<String> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -144,10 +146,10 @@ impl ServerProcess {
     /// Returns the last lines of stdout and stderr. If the server has ended, reads all of its
     /// output first.
     pub fn last_lines(&self) -> String {
-        let deadline = Instant::now() + SAID_LIMIT;
+        let deadline = Instant::now() + OUTPUT_LIMIT;
         let read = || self.readers.iter().all(JoinHandle::is_finished);
         while self.ended.is_some() && !read() && Instant::now() < deadline {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_PAUSE);
         }
         let lines = self.said.lock();
         if lines.is_empty() {
@@ -162,17 +164,17 @@ impl ServerProcess {
         self.data.take()
     }
 
-    /// Asks the server's process group to stop, and kills it if it does not stop in time.
+    /// Sends SIGTERM to the server's process group, and SIGKILL after [`STOP_LIMIT`].
     fn end(&mut self) {
         let Some(group) = Pid::from_raw(self.child.id() as i32) else { return };
         if self.ended().is_none() {
             let _ = kill_process_group(group, Signal::TERM);
             let deadline = Instant::now() + STOP_LIMIT;
             while self.ended().is_none() && Instant::now() < deadline {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_PAUSE);
             }
         }
-        // Also kills processes that the server has left in its group.
+        // This signal also kills processes that the server has left in its group.
         let _ = kill_process_group(group, Signal::KILL);
         if self.ended.is_none() {
             self.ended = self.child.wait().ok();
@@ -186,12 +188,12 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Starts the process in a group of its own. A terminal's Ctrl-C then reaches only this process,
-/// which stops the server in order.
+/// Starts the process in a group of its own. A terminal's Ctrl-C then reaches only the load
+/// generator, which stops the server in order.
 fn spawn(words: &[String]) -> std::io::Result<Child> {
-    let leash = [LEASH, "--pdeathsig", "KILL", "--"].map(str::to_owned);
-    let leashed = Path::new(LEASH).is_file();
-    let words = if leashed { [&leash, words].concat() } else { words.to_vec() };
+    let setpriv_words = [SETPRIV, "--pdeathsig", "KILL", "--"].map(str::to_owned);
+    let has_setpriv = Path::new(SETPRIV).is_file();
+    let words = if has_setpriv { [&setpriv_words, words].concat() } else { words.to_vec() };
     std::process::Command::new(&words[0])
         .args(&words[1..])
         .stdin(Stdio::null())
@@ -205,7 +207,8 @@ fn connects(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, CONNECT_LIMIT).is_ok()
 }
 
-/// Reads to the end, so that the server never blocks on its output. Keeps the last lines.
+/// Starts a thread that reads `from` to its end, so that the server never blocks on its output. The
+/// thread keeps the last lines.
 fn keep_lines(
     from: impl Read + Send + 'static,
     said: &Arc<Mutex<VecDeque<String>>>,
@@ -214,10 +217,11 @@ fn keep_lines(
     std::thread::spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
-        while from.by_ref().take(LINE).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+        while from.by_ref().take(MAX_LINE_LEN).read_until(b'\n', &mut line).is_ok_and(|len| len > 0)
+        {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             let mut lines = said.lock();
-            if lines.len() == LINES {
+            if lines.len() == KEPT_LINES {
                 lines.pop_front();
             }
             lines.push_back(text);

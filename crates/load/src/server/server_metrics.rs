@@ -18,7 +18,8 @@ pub struct Metrics {
     counters: BTreeSet<String>,
 }
 
-/// Returns the answer to `GET path` as text, if it arrives within `limit`.
+/// Returns the answer to `GET path` as text. Returns an error if no answer arrives within `limit`,
+/// or for a status of 400 or more.
 pub fn fetch(endpoint: impl Into<Endpoint>, path: &str, limit: Duration) -> Result<String, Error> {
     let endpoint = endpoint.into();
     let failed = |cause| Error::Metrics { url: endpoint.url(path), cause };
@@ -40,8 +41,8 @@ impl Metrics {
         fetch(endpoint, path, limit).map(|text| Self::parse(&text))
     }
 
-    /// Parses lines `series value [timestamp]`. Recognises counters by their `# TYPE`, and ignores
-    /// other lines.
+    /// Parses lines `series value [timestamp]`. Recognises counters by `# TYPE`, or without a `#
+    /// TYPE` by the suffix `_total`. Ignores other lines.
     pub fn parse(text: &str) -> Self {
         let mut metrics = Self::default();
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
@@ -79,6 +80,7 @@ impl Metrics {
     }
 
     /// Returns the sum over all labels of the metric `name`, in which `_total` may be left out.
+    /// Returns `None` if there is no such metric.
     pub fn total(&self, name: &str) -> Option<f64> {
         let counter = format!("{name}_total");
         let of = |series: &str| name_of(series) == name || name_of(series) == counter;
@@ -121,8 +123,8 @@ fn name_of(series: &str) -> &str {
     series.split('{').next().unwrap_or_default()
 }
 
-/// Splits a line into name and value. A label's value may contain blanks and brackets, so that the
-/// last bracket ends the labels.
+/// Splits a line into name and value. A label's value may contain blanks and brackets, so the last
+/// bracket ends the labels.
 fn parse_line(line: &str) -> Option<(&str, f64)> {
     let end = match line.rfind('}') {
         Some(bracket) => bracket + 1,
@@ -167,7 +169,7 @@ old_counter 7 1700000000
     }
 
     #[test]
-    fn columns_say_which_are_counters() {
+    fn columns_of_counters_end_in_total() {
         let metrics = Metrics::parse(TEXT);
         for (name, column) in [
             ("old_counter", "old_counter_total"),

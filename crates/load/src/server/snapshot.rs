@@ -10,7 +10,7 @@ use std::time::Instant;
 #[derive(Debug, Clone)]
 pub struct ServerSnapshot {
     at: Instant,
-    /// CPU ticks of all processes.
+    /// CPU ticks of the process tree.
     ticks: u64,
     threads: HashMap<u32, ThreadSnapshot>,
     resident: u64,
@@ -24,7 +24,7 @@ pub struct ServerSnapshot {
 struct ThreadSnapshot {
     name: String,
     ticks: u64,
-    /// Nanoseconds of being runnable without a CPU, if the kernel counts them.
+    /// Nanoseconds in which the thread was runnable without a CPU, if the kernel counts them.
     waited: Option<u64>,
 }
 
@@ -45,8 +45,8 @@ pub struct Usage {
     pub cpu_s: f64,
     /// CPUs that the process may use.
     pub cpus: usize,
-    /// Share of the time that a thread was runnable without a CPU, 0–1, for the thread that waited
-    /// most, if the kernel counts it (`schedstat`).
+    /// Share of the time, 0–1, in which the thread that waited most was runnable without a CPU.
+    /// `None` if the kernel does not count it (`schedstat`).
     pub waited: Option<f64>,
     /// The thread with the most CPU time.
     pub busiest: Option<Busiest>,
@@ -60,8 +60,8 @@ pub struct Usage {
     pub idle: f64,
     /// CPUs of the machine in use, by any process.
     pub machine_cpus: f64,
-    /// Share of the time in which some task of the machine waited for a disk, 0–1, if the kernel
-    /// counts it (`/proc/pressure/io`).
+    /// Share of the time, 0–1, in which some task of the machine waited for a disk. `None` if the
+    /// kernel does not count it (`/proc/pressure/io`).
     pub io_stalled: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ pub struct Busiest {
 impl ServerSnapshot {
     /// Takes a snapshot of `pid` and all its descendants. Returns `None` if the process is gone.
     pub fn at(pid: u32) -> Option<Self> {
-        let mut look = Self {
+        let mut snapshot = Self {
             at: Instant::now(),
             ticks: 0,
             threads: HashMap::new(),
@@ -88,9 +88,9 @@ impl ServerSnapshot {
             machine: MachineSnapshot::now(),
         };
         for pid in tree(pid) {
-            look.add(pid);
+            snapshot.add(pid);
         }
-        Some(look)
+        Some(snapshot)
     }
 
     fn add(&mut self, pid: u32) {
@@ -196,8 +196,7 @@ impl Stat {
         Self::parse(&fs::read_to_string(path).ok()?)
     }
 
-    /// Parses a line. A name may contain blanks and brackets, so that the last bracket ends the
-    /// name.
+    /// Parses a line. A name may contain blanks and brackets, so the last bracket ends the name.
     fn parse(line: &str) -> Option<Self> {
         let (head, rest) = line.rsplit_once(") ")?;
         let name = head.split_once('(')?.1.to_owned();
@@ -257,7 +256,7 @@ mod tests {
     use super::{ServerSnapshot, Stat, count};
 
     #[test]
-    fn cpu_time_of_a_process_is_seen() {
+    fn the_cpu_time_of_a_process_is_measured() {
         let pid = std::process::id();
         let before = ServerSnapshot::at(pid).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);

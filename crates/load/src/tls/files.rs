@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::Tls;
 
-/// Largest file in bytes. A bundle of all public CAs has 230 KiB.
+/// Maximum size of a file in bytes. A bundle of all public CAs has 230 KiB.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Protocol announced by ALPN.
@@ -22,9 +22,10 @@ const PROTOCOL: &[u8] = b"http/1.1";
 /// Paths of certificates and keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    /// File with the CAs of servers (`--ca-file`). `None` = the system's CAs are trusted.
+    /// File with the CAs of servers (`--ca-file`). With `None`, the system's CAs are trusted.
     pub ca: Option<PathBuf>,
-    /// Client certificate and key for servers that ask for one, `--client-cert` and `--client-key`.
+    /// Certificate and key of the client, `--client-cert` and `--client-key`, for servers that
+    /// require them.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -41,7 +42,7 @@ pub enum FilesError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file is longer than any bundle of CAs.
+    /// A file is longer than 1 MiB.
     #[error("{flag} {}: it has more than 1 MiB", path.display())]
     TooLong {
         /// The flag that names the file.
@@ -97,7 +98,7 @@ pub enum FilesError {
         /// The error of the certificate.
         source: rustls::Error,
     },
-    /// The system has no CAs. The error, if any, tells why.
+    /// The system has no CAs. The error, if any, is the cause.
     #[error(
         "this machine has no CAs that https:// could go by{}: say --ca-file FILE, or install them \
          (apt-get install ca-certificates)",
@@ -161,7 +162,7 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, FilesError> {
     Ok(bytes)
 }
 
-/// Reads all certificates of a file, at least one.
+/// Reads all certificates of a file. Returns an error if there is none.
 fn certificates(
     flag: &'static str,
     path: &Path,

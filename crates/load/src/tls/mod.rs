@@ -125,8 +125,8 @@ impl Session {
     }
 
     /// Reads into `buffer`, which must not be empty. Returns the number of bytes, and true if there
-    /// may be more. With `ended`, a read that does not fill the buffer may not have reached the
-    /// end. The number 0 means that the server has ended the connection in order.
+    /// may be more. With `ended`, more bytes may follow even if the read does not fill the buffer.
+    /// Zero bytes mean that the server has ended the session in order.
     pub(crate) fn read(
         &mut self,
         socket: &OwnedFd,
@@ -149,7 +149,7 @@ impl Session {
 
     fn process(&mut self, socket: &OwnedFd) -> io::Result<()> {
         if let Err(error) = self.inner.process_new_packets() {
-            // An alert tells the server the reason, if the server still listens.
+            // An alert tells the server the reason, if the server still reads.
             let _ = self.flush(socket);
             self.failed = Some(error.clone());
             return Err(io::Error::new(ErrorKind::InvalidData, error));
@@ -164,7 +164,7 @@ impl Session {
     }
 }
 
-/// A socket that is used by direct system calls: see [`Connection`](crate::connection::Connection).
+/// Reads and writes of rustls on a non-blocking socket.
 struct Socket<'a> {
     fd: &'a OwnedFd,
     /// True once a read has emptied the socket.

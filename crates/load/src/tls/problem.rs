@@ -1,4 +1,4 @@
-//! Explains TLS errors in words that tell how to correct them.
+//! Explains TLS errors, and how to correct them.
 
 use rustls::{AlertDescription, CertificateError, Error};
 

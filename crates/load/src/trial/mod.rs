@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub enum Error {
     /// The command line is invalid.
     #[error("{0}")]
-    Asked(String),
+    Usage(String),
     /// The requests are invalid or can't be sent.
     #[error(transparent)]
     Requests(#[from] cli::Error),
@@ -90,7 +90,7 @@ impl Error {
         move |cause| Self::Write { path: path.display().to_string(), cause }
     }
 
-    /// Returns true if the user ended the series, which is not a failure.
+    /// Returns true if the user ended the series. This is not a failure.
     pub(crate) fn is_interrupt(&self) -> bool {
         matches!(self, Self::Server(server::Error::Interrupted))
     }
@@ -111,12 +111,12 @@ pub(crate) struct TrialParams<'a> {
 pub(crate) fn run(
     server: &mut ServerUnderTest<'_>,
     workload: &Workload,
-    ask: &TrialParams<'_>,
+    params: &TrialParams<'_>,
     dir: &Path,
 ) -> Result<TrialFigures, Error> {
-    warm_up(server, workload, ask)?;
-    let before = server.look();
-    let sent = workload.send(ask, dir, server.known(), server.stop_flag());
+    warm_up(server, workload, params)?;
+    let before = server.snapshot();
+    let sent = workload.send(params, dir, server.known(), server.stop_flag());
     let (servers, metrics) = server.used_since(&before);
     let died = server.died();
     match sent {
@@ -126,17 +126,18 @@ pub(crate) fn run(
     }
 }
 
-/// Warms the server up by a run of its own, whose unanswered requests are not part of the trial. A
+/// Warms the server up by a separate run, whose unanswered requests are not part of the trial. A
 /// server that has just started may fail its first requests at a rate that it can sustain later.
 fn warm_up(
     server: &ServerUnderTest<'_>,
     workload: &Workload,
-    ask: &TrialParams<'_>,
+    params: &TrialParams<'_>,
 ) -> Result<(), Error> {
-    if ask.warmup.is_zero() {
+    if params.warmup.is_zero() {
         return Ok(());
     }
-    match workload.rehearse(&TrialParams { duration: ask.warmup, ..*ask }, server.stop_flag()) {
+    match workload.rehearse(&TrialParams { duration: params.warmup, ..*params }, server.stop_flag())
+    {
         // If the server died during the warm-up, the trial will fail.
         Ok(()) | Err(Error::Load(_)) => Ok(()),
         Err(error) => Err(error),

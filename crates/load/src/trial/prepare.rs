@@ -18,7 +18,7 @@ pub(crate) enum Prepare {
     Script(PathBuf, u64),
 }
 
-/// A text is not a valid `--prepare`.
+/// The error of a text that is not a valid `--prepare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("\"keys\", or a script and how many of its requests: put.lua:100k")]
 pub(crate) struct PrepareError;
@@ -55,7 +55,7 @@ impl Preparation {
         let mut args = args.clone();
         let script = match prepare {
             Prepare::Keys if args.script.is_some() => {
-                return Err(Error::Asked(
+                return Err(Error::Usage(
                     "--prepare keys: a script's keys are not known: say --prepare FILE.lua:N, a \
                      script that writes them and how many requests of it"
                         .to_owned(),

@@ -11,13 +11,13 @@ use crate::record::{FORMAT, Finding, Series, Trial};
 /// File name of the series' record.
 const SERIES: &str = "series.json";
 
-/// A series on disk. The record of the series is rewritten after each run, so that a crash loses
-/// none of the finished runs.
+/// A series on disk. The record of the series is rewritten after each run, so a crash loses no
+/// finished run.
 #[derive(Debug)]
 pub(crate) struct SeriesWriter {
     dir: PathBuf,
     /// True if the directory existed before the series.
-    taken: bool,
+    existed_before: bool,
     series: Series,
 }
 
@@ -33,12 +33,12 @@ impl SeriesWriter {
         let started = rfc3339(SystemTime::now());
         let named = || PathBuf::from(format!("{kind}-{}", started.replace([':', 'Z'], "")));
         let dir = dir.map_or_else(named, Path::to_owned);
-        let taken = dir.exists();
+        let existed_before = dir.exists();
         std::fs::create_dir_all(&dir).map_err(Error::write(&dir))?;
         let mut files = std::fs::read_dir(&dir).map_err(Error::write(&dir))?;
         if files.next().is_some() {
             let dir = dir.display();
-            return Err(Error::Asked(format!(
+            return Err(Error::Usage(format!(
                 "--out {dir}: it is not empty, and nothing there is overwritten"
             )));
         }
@@ -52,7 +52,7 @@ impl SeriesWriter {
             server: server.to_vec(),
             ..Series::default()
         };
-        let kept = Self { dir, taken, series };
+        let kept = Self { dir, existed_before, series };
         kept.save()?;
         Ok(kept)
     }
@@ -95,14 +95,14 @@ impl SeriesWriter {
             return false;
         }
         let _ = std::fs::remove_file(self.dir.join(SERIES));
-        if !self.taken {
+        if !self.existed_before {
             // A directory with other files cannot be removed, and stays.
             let _ = std::fs::remove_dir(&self.dir);
         }
         true
     }
 
-    /// Writes the record atomically, so that a reader never sees half of it.
+    /// Writes the record atomically, so that a reader never sees an incomplete record.
     pub(crate) fn save(&self) -> Result<(), Error> {
         let path = self.dir.join(SERIES);
         let text = serde_json::to_vec_pretty(&self.series).expect("all of it is plain data");

@@ -36,7 +36,7 @@ pub(crate) struct StartConfig {
 pub(crate) struct ServerUnderTest<'a> {
     known: &'a ServerProfile,
     endpoints: Vec<Endpoint>,
-    keeping: StartConfig,
+    config: StartConfig,
     stop: Arc<AtomicBool>,
     server: Option<ServerProcess>,
     prepared: bool,
@@ -44,7 +44,7 @@ pub(crate) struct ServerUnderTest<'a> {
 
 /// State of the servers before a trial.
 pub(crate) struct UsageBefore {
-    looks: Vec<(u32, ServerSnapshot)>,
+    snapshots: Vec<(u32, ServerSnapshot)>,
     metrics: Vec<Option<Metrics>>,
 }
 
@@ -52,10 +52,10 @@ impl<'a> ServerUnderTest<'a> {
     pub(crate) fn new(
         known: &'a ServerProfile,
         endpoints: Vec<Endpoint>,
-        keeping: StartConfig,
+        config: StartConfig,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        Self { known, endpoints, keeping, stop, server: None, prepared: false }
+        Self { known, endpoints, config, stop, server: None, prepared: false }
     }
 
     pub(crate) fn known(&self) -> &ServerProfile {
@@ -68,10 +68,10 @@ impl<'a> ServerUnderTest<'a> {
     }
 
     /// Prepares the server for a trial. Returns a note about the server, if any. `prepare` writes
-    /// the data that the trial needs, once, and again whenever the data directory is fresh.
+    /// the data that the trial needs: once, and again for each fresh data directory.
     pub(crate) fn ready(&mut self, prepare: Option<&Preparation>) -> Result<Option<String>, Error> {
         let gone = self.died().is_some();
-        if self.keeping.restart || gone {
+        if self.config.restart || gone {
             self.stop();
         }
         self.start(None)?;
@@ -82,22 +82,22 @@ impl<'a> ServerUnderTest<'a> {
         self.idle()
     }
 
-    /// Starts the server, if there is a command and it is not running.
+    /// Starts the server, if there is a command and the server is not running.
     pub(crate) fn start(&mut self, data: Option<Data>) -> Result<(), Error> {
-        let Some(command) = self.keeping.command.as_ref().filter(|_| self.server.is_none()) else {
+        let Some(command) = self.config.command.as_ref().filter(|_| self.server.is_none()) else {
             return Ok(());
         };
         if data.is_none() && command.has_data() {
             self.prepared = false;
         }
-        let fresh_in = self.keeping.fresh_in.as_deref();
+        let fresh_in = self.config.fresh_in.as_deref();
         let addresses: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.address).collect();
         let server = ServerProcess::start(command, data, fresh_in, &addresses, &self.stop)?;
         self.server = Some(server);
         Ok(())
     }
 
-    /// Stops the server, if it was started here, and returns its data.
+    /// Stops the server and returns its data, if this process started the server.
     pub(crate) fn stop(&mut self) -> Option<Data> {
         self.server.take().and_then(ServerProcess::stop)
     }
@@ -111,8 +111,8 @@ impl<'a> ServerUnderTest<'a> {
         }
     }
 
-    /// Returns how the server ended, if it was started here and has ended, with the last lines of
-    /// its output.
+    /// Returns a description of the server's end, with the last lines of its output. Returns `None`
+    /// if the server runs, or was not started here.
     pub(crate) fn died(&mut self) -> Option<String> {
         let server = self.server.as_mut()?;
         let how = server.ended()?;
@@ -139,20 +139,20 @@ impl<'a> ServerUnderTest<'a> {
         }
     }
 
-    pub(crate) fn look(&self) -> UsageBefore {
-        let looks = self
+    pub(crate) fn snapshot(&self) -> UsageBefore {
+        let snapshots = self
             .pids()
             .into_iter()
             .filter_map(|pid| Some((pid, ServerSnapshot::at(pid)?)))
             .collect();
-        UsageBefore { looks, metrics: self.scrape() }
+        UsageBefore { snapshots, metrics: self.scrape() }
     }
 
     /// Returns the servers' usage since `before`, and their metrics: the growth of counters, and
     /// the current values of gauges.
     pub(crate) fn used_since(&self, before: &UsageBefore) -> (Vec<Usage>, Vec<Metrics>) {
         let used = before
-            .looks
+            .snapshots
             .iter()
             .filter_map(|(pid, then)| Some(ServerSnapshot::at(*pid)?.since(then)));
         let used = used.collect();

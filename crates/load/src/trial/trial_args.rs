@@ -13,7 +13,7 @@ use crate::server::ServerCommand;
 /// What is sent, and to which server.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SeriesArgs {
-    /// What is sent.
+    /// The requests and their targets.
     #[command(flatten)]
     pub(crate) request: RequestArgs,
 
@@ -54,7 +54,8 @@ impl SeriesArgs {
         StartConfig { command, restart, fresh_in: self.fresh.clone() }
     }
 
-    /// Returns the workload: the requests of the flags, or `instead`, a mix or a script's file.
+    /// Returns the workload: the requests of the flags, or those of `instead`, which is a mix or a
+    /// script's file.
     pub(crate) fn workload(
         &self,
         instead: Option<&str>,
@@ -63,7 +64,7 @@ impl SeriesArgs {
         let args = self.request.clone();
         let args = match instead {
             None => args,
-            // A mix contains percentages.
+            // A mix contains equals signs, as in `put=50,get=50`.
             Some(mix) if mix.contains('=') => {
                 RequestArgs { mix: Some(mix.to_owned()), script: None, ..args }
             }

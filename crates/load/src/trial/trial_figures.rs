@@ -11,7 +11,7 @@ const MS: f64 = 1e6;
 /// The figures of one trial.
 #[derive(Debug, Clone)]
 pub(crate) struct TrialFigures {
-    /// Requests that were due, or in a closed loop, that were sent.
+    /// Due requests; in a closed loop, sent requests.
     pub(crate) planned: u64,
     /// Answers within the plan's duration.
     pub(crate) in_time: u64,
@@ -28,10 +28,10 @@ pub(crate) struct TrialFigures {
     pub(crate) written: Histogram<u64>,
     pub(crate) late: Histogram<u64>,
     pub(crate) connections: usize,
-    /// Requests that were due but not sent at the end, if their number kept growing.
+    /// Requests due but not sent at the end of the plan, if the backlog kept growing.
     pub(crate) backlog: Option<u64>,
-    /// Share of the time that the client's busiest thread was on a CPU, 0–1. If the share of all
-    /// its threads together, relative to the CPUs that they may use, is greater, that share.
+    /// The greater of two shares, 0–1: the share of the time that the client's busiest thread was
+    /// on a CPU, and the share of the client's CPUs that all its threads used together.
     pub(crate) client_busy: f64,
     /// CPUs used by the client, on average.
     pub(crate) client_cpus: f64,
@@ -46,7 +46,7 @@ pub(crate) struct TrialFigures {
 }
 
 impl TrialFigures {
-    /// Returns [`Self::redirects`] after a separator, or nothing if there were none.
+    /// Returns [`Self::redirects`] after a separator, or an empty text without redirects.
     pub(crate) fn redirected(&self, separator: &str) -> String {
         match self.redirects.as_str() {
             "" => String::new(),
@@ -54,7 +54,7 @@ impl TrialFigures {
         }
     }
 
-    /// Returns a figure of the objective: milliseconds, or a share.
+    /// Returns a figure of the objective in milliseconds, or for errors a share of 0–1.
     pub(crate) fn value(&self, what: Quantity) -> f64 {
         match what {
             Quantity::Quantile(quantile) => self.intended.value_at_quantile(quantile) as f64 / MS,
@@ -74,8 +74,8 @@ impl TrialFigures {
         (!self.intended.is_empty()).then(|| self.value(what))
     }
 
-    /// Returns the same quantile, mean or maximum of the client's own delays, in milliseconds; 0
-    /// for errors, which are no time.
+    /// Returns the quantile, mean or maximum of the client's own delays in milliseconds, or 0 for
+    /// errors.
     pub(crate) fn lateness(&self, what: Quantity) -> f64 {
         match what {
             Quantity::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,
@@ -98,15 +98,15 @@ impl TrialFigures {
         self.written.mean() / MS
     }
 
-    /// Returns the number of CPUs that processes other than the client and the servers on this
-    /// machine used, if known.
+    /// Returns the number of CPUs that other processes used, without client and servers. Returns
+    /// `None` if no server is on this machine.
     pub(crate) fn others_cpus(&self) -> Option<f64> {
         let machine = self.servers.first()?.machine_cpus;
         let servers: f64 = self.servers.iter().map(|usage| usage.cpu_s / usage.seconds).sum();
         Some((machine - servers - self.client_cpus).max(0.0))
     }
 
-    /// Returns the growth of a metric, summed over all servers.
+    /// Returns the growth of a counter, or the value of a gauge, summed over all servers.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         self.metrics.iter().filter_map(|metrics| metrics.total(name)).sum()
     }
@@ -119,8 +119,8 @@ pub(crate) mod tests {
     use super::TrialFigures;
     use crate::server::{Metrics, Usage};
 
-    /// Creates the figures of a trial of 10 s in which each answer took `ms`, a tenth of that since
-    /// the write.
+    /// Creates the figures of a trial of 10 s in which each answer took `ms` milliseconds, and a
+    /// tenth of them from the write.
     pub(crate) fn figures(rate: u64, ms: f64) -> TrialFigures {
         let histogram = |ms: f64| {
             let mut histogram = Histogram::new(3).unwrap();

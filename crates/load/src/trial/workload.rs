@@ -28,22 +28,22 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(3600);
 pub(crate) struct Workload {
     /// Name as given: a mix, or a script's file.
     pub(crate) name: String,
-    asked: CheckedArgs,
+    checked: CheckedArgs,
 }
 
 impl Workload {
     /// Creates the workload of `args`, and resolves its addresses.
     pub(crate) fn new(args: &RequestArgs, known: &ServerProfile) -> Result<Self, Error> {
-        let mut asked = args.check(known)?;
-        asked.resolve()?;
+        let mut checked = args.check(known)?;
+        checked.resolve()?;
         let script = args.script.as_ref().map(|file| file.display().to_string());
-        let name = script.or_else(|| args.mix.clone()).unwrap_or_else(|| asked.requests.clone());
-        Ok(Self { name, asked })
+        let name = script.or_else(|| args.mix.clone()).unwrap_or_else(|| checked.requests.clone());
+        Ok(Self { name, checked })
     }
 
     /// Returns the endpoints of all servers.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
-        let of_targets = self.asked.plan.targets.iter().flat_map(|target| {
+        let of_targets = self.checked.plan.targets.iter().flat_map(|target| {
             target.addresses.iter().map(move |address| target.endpoint(*address))
         });
         let mut endpoints: Vec<Endpoint> = of_targets.collect();
@@ -54,36 +54,35 @@ impl Workload {
 
     /// Returns the number of connections to all servers.
     pub(crate) fn connections(&self) -> usize {
-        self.asked.plan.all_connections()
+        self.checked.plan.all_connections()
     }
 
-    /// Returns the number of different keys, if the requests are made from keys.
+    /// Returns the number of different keys of the plan. A script does not use them.
     pub(super) fn key_count(&self) -> u64 {
-        self.asked.plan.keys.count
+        self.checked.plan.keys.count
     }
 
-    /// Sends the requests with the parameters `ask`, after the warm-up, and stores the run in
-    /// `dir`.
+    /// Sends the requests of a trial, and stores the run in `dir`.
     pub(crate) fn send(
         &self,
-        ask: &TrialParams<'_>,
+        params: &TrialParams<'_>,
         dir: &Path,
         known: &ServerProfile,
         stop: &Arc<AtomicBool>,
     ) -> Result<Outcome, Error> {
         let started = SystemTime::now();
-        let asked = CheckedArgs { plan: self.plan(ask), ..self.asked.clone() };
-        let plan = &asked.plan;
-        let servers = Servers::look(known, &plan.targets);
+        let checked = CheckedArgs { plan: self.plan(params), ..self.checked.clone() };
+        let plan = &checked.plan;
+        let servers = Servers::snapshot(known, &plan.targets);
         let mut kept = RunDir::create(dir, started, &servers.columns())?;
-        let mut run = run_record::planned(&asked, known, started);
-        run.plan.warmup_s = ask.warmup.as_secs_f64();
+        let mut run = run_record::planned(&checked, known, started);
+        run.plan.warmup_s = params.warmup.as_secs_f64();
         let recordings =
-            profile::start(known, &plan.targets, ask.profile, Duration::ZERO, ask.duration);
+            profile::start(known, &plan.targets, params.profile, Duration::ZERO, params.duration);
         let sent = {
             let control = Control::new(Arc::clone(stop));
             let control =
-                control.watched(|interval| kept.add_second(interval, &servers.reported()));
+                control.on_interval(|interval| kept.add_second(interval, &servers.reported()));
             self.run(plan, &control)
         };
         let outcome = match sent {
@@ -97,7 +96,7 @@ impl Workload {
         run.servers = servers.finish();
         let recordings = recordings.map(|all| all.finish(outcome.interrupted));
         profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());
-        if let Some(file) = self.asked.sources.first().and_then(|source| source.file.as_ref()) {
+        if let Some(file) = self.checked.sources.first().and_then(|source| source.file.as_ref()) {
             // The script was readable a moment ago. A failed copy must not end the series.
             if std::fs::read(file).is_ok_and(|text| kept.file("script.lua", &text).is_ok()) {
                 run.plan.script = "script.lua".to_owned();
@@ -111,16 +110,16 @@ impl Workload {
     /// Sends the requests without storing a run.
     pub(crate) fn rehearse(
         &self,
-        ask: &TrialParams<'_>,
+        params: &TrialParams<'_>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(), Error> {
-        self.run(&self.plan(ask), &Control::new(Arc::clone(stop))).map(drop)
+        self.run(&self.plan(params), &Control::new(Arc::clone(stop))).map(drop)
     }
 
-    /// Sends `requests` requests in a closed loop. All of them must succeed.
+    /// Sends `requests` requests in a closed loop. Returns an error unless all of them succeed.
     pub(crate) fn prepare(&self, requests: u64, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         let (pace, duration) = (Pace::Closed, PREPARE_LIMIT);
-        let plan = Plan { pace, duration, limit: requests, ..self.asked.plan.clone() };
+        let plan = Plan { pace, duration, limit: requests, ..self.checked.plan.clone() };
         let outcome = self.run(&plan, &Control::new(Arc::clone(stop)))?;
         let done = outcome.tally.statuses.success();
         if done < requests && !outcome.interrupted {
@@ -135,16 +134,16 @@ impl Workload {
         Ok(())
     }
 
-    fn plan(&self, ask: &TrialParams<'_>) -> Plan {
-        let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
-        Plan { pace, duration: ask.duration, ..self.asked.plan.clone() }
+    fn plan(&self, params: &TrialParams<'_>) -> Plan {
+        let pace = params.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
+        Plan { pace, duration: params.duration, ..self.checked.plan.clone() }
     }
 
     /// Runs the plan. Loads scripts anew for each run. Does not call a script's `done`, which
     /// prints for people.
     fn run(&self, plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
         let mut scripts = match plan.requests {
-            Requests::Script => Some(Scripts::load(&self.asked.sources, plan.threads)?),
+            Requests::Script => Some(Scripts::load(&self.checked.sources, plan.threads)?),
             Requests::Keys | Requests::Custom(_) => None,
         };
         let threads: &mut [Script] = scripts.as_mut().map(Scripts::threads).unwrap_or_default();
@@ -203,8 +202,8 @@ impl Workload {
     }
 }
 
-/// Counts and describes redirects. Such an answer only names another URL, so that the request was
-/// not carried out.
+/// Counts and describes redirects. A redirect only names another URL, so the request was not
+/// carried out.
 fn redirects(outcome: &Outcome) -> (u64, String) {
     let of_status = outcome.tally.statuses.by_status().into_iter();
     let redirects = of_status.filter(|(status, _)| (300..400).contains(status) && *status != 304);

@@ -13,10 +13,10 @@ const CPU_LIMIT: f64 = 0.95;
 /// Client delay at p99 above which the client's own delay distorts the latencies.
 const LATE_LIMIT: Duration = Duration::from_millis(2);
 
-/// Share of failures above which the figures are those of failures.
+/// Share of failures above which the figures mainly describe failures.
 const FAILED_LIMIT: f64 = 0.001;
 
-/// Smallest backlog worth a warning, in seconds of the plan.
+/// Minimum backlog that causes a warning, as seconds of the planned rate.
 const BACKLOG_LIMIT: f64 = 0.1;
 
 /// Minimum share of the plan that must be answered in time.
@@ -25,11 +25,11 @@ const ACHIEVED_LIMIT: f64 = 0.99;
 /// Share of time in use above which a connection delays the requests due on it.
 const CONNECTION_LIMIT: f64 = 0.9;
 
-/// Minimum number of samples beyond a percentile for it to be reliable.
+/// Minimum number of samples beyond a reliable percentile.
 const SAMPLES_BEYOND: f64 = 10.0;
 
 /// The percentile by which every run is judged.
-const USUAL: f64 = 0.99;
+const JUDGED_QUANTILE: f64 = 0.99;
 
 /// A problem with the figures of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,9 +83,9 @@ pub enum RunWarning {
     },
     /// All threads of the client together used up their CPUs.
     ClientCpus {
-        /// CPUs that they used, on average.
+        /// CPUs that the threads used, on average.
         used: f64,
-        /// CPUs that they may use.
+        /// CPUs that the threads may use.
         cpus: usize,
     },
     /// The client sent requests late.
@@ -93,7 +93,7 @@ pub enum RunWarning {
         /// Client delay at p99.
         late: Duration,
     },
-    /// The backlog kept growing, so that percentiles depend on the length of the run.
+    /// The backlog kept growing, so the percentiles depend on the length of the run.
     BacklogGrowing {
         /// Requests due but not sent when the plan ended.
         backlog: u64,
@@ -112,14 +112,14 @@ pub enum RunWarning {
         /// Requests per second that the connection can carry at this latency.
         at_most: f64,
     },
-    /// Requests had no answer by the end of the drain.
+    /// Some requests had no answer at the end of the drain.
     Unfinished {
         /// Number of these requests.
         count: u64,
     },
     /// A percentile has too few samples.
     FewSamples {
-        /// The lowest such percentile, 0–1.
+        /// The lowest percentile with too few samples, 0–1.
         quantile: f64,
         /// The highest percentile in use.
         upto: f64,
@@ -159,13 +159,13 @@ impl RunWarning {
 
     /// Returns a warning if there are too few samples for a percentile that is about to be printed.
     pub fn few_samples(quantile: f64, samples: u64) -> Option<Self> {
-        Self::few_of(&[quantile], samples)
+        Self::few_samples_of_any(&[quantile], samples)
     }
 
     /// Returns a warning if there are too few samples for any of these percentiles, given in
     /// ascending order.
-    pub fn few_of(quantiles: &[f64], samples: u64) -> Option<Self> {
-        // 1 - 0.99 is a little more than 0.01.
+    pub fn few_samples_of_any(quantiles: &[f64], samples: u64) -> Option<Self> {
+        // In floating point, 1 - 0.99 is slightly more than 0.01.
         let few = |&quantile: &f64| (samples as f64) < needed(quantile) * (1.0 - 1e-9);
         let (quantile, upto) = (quantiles.iter().copied().find(few)?, *quantiles.last()?);
         Some(Self::FewSamples { quantile, upto, samples })
@@ -181,7 +181,7 @@ impl Outcome {
     /// Returns all warnings, the most severe first.
     pub fn warnings(&self) -> Vec<RunWarning> {
         if self.interrupted && self.planned == 0 {
-            // A run that never began has no figures.
+            // A run that was interrupted before its first request has no figures.
             return Vec::new();
         }
         let all = self.all_methods();
@@ -196,7 +196,7 @@ impl Outcome {
         warnings.extend(self.unreached());
         let count = self.tally.unfinished;
         warnings.extend((count > 0).then_some(RunWarning::Unfinished { count }));
-        warnings.extend(RunWarning::few_samples(USUAL, all.intended.len()));
+        warnings.extend(RunWarning::few_samples(JUDGED_QUANTILE, all.intended.len()));
         warnings.extend(self.reconnects());
         warnings.extend(self.left_out.iter().cloned().map(RunWarning::UnreachableAddress));
         warnings
@@ -246,7 +246,7 @@ impl Outcome {
         (used > CPU_LIMIT * cpus as f64).then_some(RunWarning::ClientCpus { used, cpus })
     }
 
-    /// Checks whether the load is too much for a single connection, or for the server.
+    /// Checks whether the load exceeds the capacity of a single connection, or of the server.
     fn overload(&self, rate: f64, mean_s: f64) -> Option<RunWarning> {
         let targets = (self.connections / self.connections_each).max(1) as f64;
         if self.connections_each == 1 && rate / targets * mean_s > CONNECTION_LIMIT {
@@ -268,7 +268,7 @@ impl Outcome {
 }
 
 /// Returns the growth of the backlog per sample, by least squares over the last two thirds of the
-/// run, or `None` if the backlog does not grow. A constant backlog is harmless.
+/// run, or `None` if the backlog is small or constant.
 fn growth(backlog: &[u64], rate: f64) -> Option<f64> {
     let last = *backlog.last()? as f64;
     let third = backlog.len() / 3;
@@ -331,9 +331,9 @@ mod tests {
         let text = RunWarning::few_samples(0.999, 17).unwrap().to_string();
         assert_eq!(text, "17 samples are too few for p99.9: 10000 are needed");
         let printed = [0.5, 0.99, 0.999, 0.99999];
-        let text = RunWarning::few_of(&printed, 2000).unwrap().to_string();
+        let text = RunWarning::few_samples_of_any(&printed, 2000).unwrap().to_string();
         let says = "2000 samples are too few for p99.9 to p99.999: 10000 to 1000000 are needed";
         assert_eq!(text, says);
-        assert_eq!(RunWarning::few_of(&printed, 1_000_000), None);
+        assert_eq!(RunWarning::few_samples_of_any(&printed, 1_000_000), None);
     }
 }

@@ -1,5 +1,5 @@
 //! Searches and cold–hot series against a server of known capacity. The objective allows 200 ms,
-//! far more than a busy machine adds. By the module's name, its tests start first, because they
+//! far more than a busy machine adds. The module's name makes its tests start first, because they
 //! take longest.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,15 +20,15 @@ struct Cli<A: Args> {
 }
 
 /// An unused address and a directory for one test.
-struct Place {
+struct TestSite {
     address: SocketAddr,
     dir: TempDir,
 }
 
-impl Place {
+impl TestSite {
     fn new() -> Self {
-        // Each test has a loopback address of its own, so that no client of another test is given
-        // the port before the server listens there.
+        // Each test has a loopback address of its own, so that the kernel gives the port to no
+        // client of another test before the server listens.
         static PLACES: AtomicU8 = AtomicU8::new(2);
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = PLACES.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl Place {
         let listener = TcpListener::bind((own, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         // Without the shutdown, a process that another test starts now would inherit the socket,
-        // which would keep listening.
+        // and the socket would continue to listen.
         rustix::net::shutdown(&listener, Shutdown::Both).expect("it listens");
         Self { address, dir: tempfile::tempdir().expect("a directory") }
     }
@@ -59,7 +59,7 @@ impl Place {
         words
     }
 
-    /// Searches with short trials, whose verdicts tell little about a server.
+    /// Searches with short trials. Their verdicts are unreliable.
     fn search(&self, flags: &[&str]) -> Result<Series, search::Error> {
         self.search_until("500ms", flags, false)
     }
@@ -82,14 +82,14 @@ impl Place {
     }
 }
 
-fn refused(flags: &[&str]) -> String {
-    let error = Place::new().search(flags).expect_err("an error");
+fn search_error(flags: &[&str]) -> String {
+    let error = TestSite::new().search(flags).expect_err("an error");
     error.to_string()
 }
 
 #[test]
 fn a_search_finds_the_capacity_of_its_server() {
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--capacity 500");
     // At a hundredth of the capacity, a trial would need ten times as long to have enough samples.
     let flags = ["--server", &server, "--restart", "--from", "200"];
@@ -105,7 +105,7 @@ fn a_search_finds_the_capacity_of_its_server() {
 
 #[test]
 fn a_sweep_reports_each_server_configuration() {
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--capacity 1000");
     let flags = ["--server", server.as_str(), "--restart", "--sweep", "capacity=100,5000"];
     let bounds = ["--from", "400", "--to", "400", "--repeats", "1"];
@@ -131,7 +131,7 @@ fn a_sweep_reports_each_server_configuration() {
 
 #[test]
 fn a_server_too_slow_at_the_lowest_rate_is_reported() {
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--capacity 200");
     let series = place.search(&["--server", &server, "--from", "600", "--to", "900"]).unwrap();
     let finding = &series.findings[0];
@@ -142,7 +142,7 @@ fn a_server_too_slow_at_the_lowest_rate_is_reported() {
 
 #[test]
 fn an_upper_bound_is_never_exceeded() {
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--capacity 100000");
     let series = place.search(&["--server", &server, "--to", "400", "--repeats", "1"]).unwrap();
     let finding = &series.findings[0];
@@ -153,7 +153,7 @@ fn an_upper_bound_is_never_exceeded() {
 
 #[test]
 fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
-    let place = Place::new();
+    let place = TestSite::new();
     // The first trial, of half the length, takes 225 of the 450 answers, and the next trial the
     // rest.
     let server = place.server("--capacity 400 --die-after 450");
@@ -174,15 +174,15 @@ fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
 
 #[test]
 fn a_server_that_answers_only_errors_stops_the_search() {
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--status 404");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
     assert!(error.contains("100 %") && error.contains("--prepare"), "{error}");
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--status 404");
     let bounded = place.search(&["--server", &server, "--to", "300"]).unwrap_err().to_string();
     assert!(bounded.contains("100 %") && bounded.contains("--prepare"), "{bounded}");
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--status 302");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
     assert!(error.contains("errors - 100 % of the answers were redirects (302)"), "{error}");
@@ -190,8 +190,8 @@ fn a_server_that_answers_only_errors_stops_the_search() {
 }
 
 #[test]
-fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
-    let place = Place::new();
+fn each_script_is_searched_on_data_that_a_script_prepared() {
+    let place = TestSite::new();
     let script = |name: &str, text: &str| {
         let path = place.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -209,7 +209,7 @@ fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
     let dir = place.dir.path().join("out").join(&series.trials[0].dir);
     assert_eq!(std::fs::read_to_string(dir.join("script.lua")).unwrap(), "wrk.method = 'GET'");
 
-    let place = Place::new();
+    let place = TestSite::new();
     let server = place.server("--status 503");
     let error = place.search(&["-s", &get, "--prepare", &prepare, "--server", &server]);
     let error = error.unwrap_err().to_string();
@@ -218,24 +218,24 @@ fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
 
 #[test]
 fn a_failed_start_shows_the_servers_output() {
-    let error = refused(&["--server", "ls /nowhere/at/all"]);
+    let error = search_error(&["--server", "ls /nowhere/at/all"]);
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
-    let error = refused(&["--server", "no-such-program --flag"]);
+    let error = search_error(&["--server", "no-such-program --flag"]);
     assert!(error.contains("no-such-program"), "{error}");
-    // Output may remain to be read after the process has ended. Reading all of it is a race, so
-    // that the test tries several times.
+    // Output may be unread when the process has ended. Whether all output is read is a race, so the
+    // test tries several times.
     for _ in 0..5 {
         let said = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done; echo the last of it >&2; exit 3";
-        let error = refused(&["--server", &format!("sh -c '{said}'")]);
+        let error = search_error(&["--server", &format!("sh -c '{said}'")]);
         assert!(error.contains("exit code 3") && error.contains("the last of it"), "{error}");
     }
-    let error = refused(&["--server", "serve 'quoted"]);
+    let error = search_error(&["--server", "serve 'quoted"]);
     assert!(error.contains("quote"), "{error}");
 }
 
 #[test]
 fn a_server_is_not_started_where_another_listens() {
-    let place = Place::new();
+    let place = TestSite::new();
     let _other = TcpListener::bind(place.address).unwrap();
     let server = place.server("");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
@@ -244,7 +244,7 @@ fn a_server_is_not_started_where_another_listens() {
 
 #[test]
 fn a_missing_server_is_reported() {
-    let place = Place::new();
+    let place = TestSite::new();
     let error = place.search(&[]).unwrap_err().to_string();
     assert!(error.contains("can't open 8 connections"), "{error}");
     assert!(!Path::new(&place.out()).exists(), "there is nothing to keep");
@@ -256,20 +256,20 @@ fn a_missing_server_is_reported() {
 
 #[test]
 fn invalid_bounds_are_refused() {
-    let error = refused(&["--from", "2k", "--to", "1k"]);
+    let error = search_error(&["--from", "2k", "--to", "1k"]);
     assert!(error.contains("--from 2000 is above --to 1000"), "{error}");
-    assert!(refused(&["--from", "0"]).contains("--from 0"));
+    assert!(search_error(&["--from", "0"]).contains("--from 0"));
     for wrong in [["--precision", "0%"], ["--slo", "p99<10"], ["--repeats", "0"], ["-d", "x"]] {
-        let words = Place::new().words(&wrong);
+        let words = TestSite::new().words(&wrong);
         assert!(Cli::<search::SearchArgs>::try_parse_from(words).is_err(), "{wrong:?}");
     }
-    let words = Place::new().words(&["--sweep", "loops=1,2"]);
+    let words = TestSite::new().words(&["--sweep", "loops=1,2"]);
     assert!(Cli::<search::SearchArgs>::try_parse_from(words).is_err(), "a sweep needs --server");
 }
 
 #[test]
 fn a_nonempty_directory_is_not_overwritten() {
-    let place = Place::new();
+    let place = TestSite::new();
     let out = place.dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("file"), "mine").unwrap();
@@ -279,8 +279,8 @@ fn a_nonempty_directory_is_not_overwritten() {
 }
 
 #[test]
-fn a_search_that_is_ended_early_keeps_what_it_has() {
-    let place = Place::new();
+fn a_search_that_is_ended_early_keeps_its_results() {
+    let place = TestSite::new();
     let server = place.server("");
     let series = place.search_until("500ms", &["--server", &server], true).unwrap();
     assert!(series.interrupted && series.findings.is_empty());
@@ -289,8 +289,8 @@ fn a_search_that_is_ended_early_keeps_what_it_has() {
 }
 
 #[test]
-fn four_runs_cold_and_hot_are_on_fresh_data_each() {
-    let place = Place::new();
+fn each_of_the_four_cold_and_hot_runs_has_fresh_data() {
+    let place = TestSite::new();
     let list = place.dir.path().join("starts");
     let list = list.display();
     // Each start of the server appends its directory to a list.
@@ -322,7 +322,7 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
 #[test]
 fn cold_and_hot_need_a_server_that_can_be_started_anew() {
     for server in [None, Some("serve --data ./data")] {
-        let place = Place::new();
+        let place = TestSite::new();
         let mut words = place.words(&["--put-rate", "1", "--get-rate", "1"]);
         words.extend(server.map(|server| format!("--server={server}")));
         let args = Cli::<coldhot::ColdHotArgs>::try_parse_from(words).unwrap().args;

@@ -1,4 +1,4 @@
-//! Tests of `compare` on run directories: how repeats are recognised, and comparisons of single
+//! Tests of `compare` on run directories: the recognition of repeats, and comparisons of single
 //! runs.
 
 use std::fs;
@@ -32,7 +32,7 @@ fn write(dir: &Path, run: &Run) {
     }
 }
 
-/// Compares two sides, each of one run or several.
+/// Compares two sides, each with one or several runs. Returns the output or the error.
 fn compared(a: &[Run], b: &[Run]) -> Result<String, String> {
     let scratch = tempfile::tempdir().unwrap();
     let side = |name: &str, runs: &[Run]| {

@@ -132,7 +132,7 @@ fn imported_runs_get_warnings_about_their_flaws() {
 }
 
 #[test]
-fn run_directories_hold_the_run_and_the_output_as_it_stood() {
+fn run_directories_contain_the_run_and_the_unchanged_output() {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("runs");
     let args = ImportArgs { files: vec![seed("001-one-connection")], out: out.clone() };
@@ -221,7 +221,7 @@ fn an_output_without_its_first_line_keeps_its_other_figures() {
 
 /// A page has outputs with a first line and outputs without one. The import must find all of them.
 #[test]
-fn a_page_of_both_kinds_gives_all_of_them() {
+fn outputs_with_and_without_a_first_line_are_all_found() {
     let output = |requests: u32| {
         format!(
             "  2 threads and 10 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n\
@@ -250,7 +250,7 @@ fn a_page_of_both_kinds_gives_all_of_them() {
 }
 
 #[test]
-fn an_output_that_was_cut_takes_its_duration_from_its_head() {
+fn a_truncated_output_takes_its_duration_from_its_first_line() {
     let head = "Running 30s test @ http://h:1\n  2 threads and 10 connections\n";
     let cut = &read(head, "cut")[0].run;
     assert_eq!((cut.plan.duration_s, cut.elapsed_s), (30.0, 30.0));

@@ -30,8 +30,8 @@ fn next(script: &mut Script) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// Returns the request line, then the headers in alphabetical order, because a Lua table has none,
-/// then the body.
+/// Returns the request line, the headers in alphabetical order, and the body. Headers from a Lua
+/// table have no fixed order.
 fn sorted(request: &str) -> String {
     let (head, body) = request.split_once("\r\n\r\n").expect("a head");
     let mut lines: Vec<_> = head.split("\r\n").collect();
@@ -81,7 +81,7 @@ fn spread(file: Option<&Path>, targets: &[usize]) -> Vec<String> {
     let mut scripts = Scripts::load(&[source], 2).expect("loads");
     let script = &mut scripts.threads()[1];
     let requests = targets.iter().map(|&target| {
-        script.aim(target).expect("a server");
+        script.select_server(target).expect("a server");
         sorted(&next(script))
     });
     requests.collect()
@@ -128,7 +128,7 @@ fn a_script_counter_makes_every_request_different() {
 }
 
 #[test]
-fn an_answer_can_change_what_is_sent() {
+fn an_answer_can_change_the_next_request() {
     let mut scripts = Scripts::load(&[source(Some(&fixture("auth.lua")))], 1).expect("loads");
     let script = &mut scripts.threads()[0];
     assert!(script.wants_response());
@@ -219,7 +219,7 @@ fn a_script_can_wait() {
 }
 
 /// Returns the error of loading a script with this text.
-fn refused(text: &str) -> String {
+fn load_error(text: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("bad.lua");
     fs::write(&file, text).expect("writes");
@@ -260,7 +260,7 @@ fn an_error_names_file_line_and_phase() {
         ("#!/usr/bin/wrk\nx = nil + 1", "script bad.lua:2: in load: attempt to perform"),
         ("require('no_such_module')", "script bad.lua:1: in load: module 'no_such_module'"),
     ] {
-        let error = refused(text);
+        let error = load_error(text);
         assert!(error.contains(says), "{text:?}: {error}");
         assert!(!error.contains("traceback") && !error.contains("wrk.lua:"), "{error}");
     }

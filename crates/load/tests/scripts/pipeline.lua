@@ -1,4 +1,4 @@
--- Sends three requests in one.
+-- Returns three requests in one string.
 
 init = function(args)
    wrk.init(args)

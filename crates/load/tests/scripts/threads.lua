@@ -1,4 +1,4 @@
--- Numbers its threads, counts in each, and sums up at the end.
+-- Numbers the threads, counts requests and responses in each, and writes all counts in `done`.
 
 local threads = {}
 

@@ -1,7 +1,7 @@
-//! Chooses the next compaction, as a pure function of the levels' shape that can be tested and
-//! simulated without a disk. The strategy is leveled compaction as in LevelDB and RocksDB: level 0
-//! holds flushed memtables side by side; every deeper level is one sorted run, larger than the
-//! level above it by a constant factor.
+//! Choice of the next compaction: a pure function of the levels' shape, so that tests need no disk.
+//! The strategy is leveled compaction as in LevelDB and RocksDB. Level 0 contains flushed
+//! memtables, which may overlap. Every deeper level is one sorted run, larger than the level above
+//! it by a constant factor.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 /// options.
 pub(crate) const MAX_LEVELS: usize = 7;
 
-/// The properties of a table that the choice depends on.
+/// The properties of a table on which the choice of a compaction depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableShape<'a> {
     pub(crate) id: u64,
@@ -30,8 +30,8 @@ pub(crate) struct LevelTargets {
     pub(crate) ratio: u64,
 }
 
-/// Minimum share of its input that a compaction must be expected to purge if no level is over its
-/// target. A smaller share would rewrite whole levels for a few tombstones.
+/// Minimum expected share of purged records in the input of a compaction while no level is over its
+/// target. A smaller minimum would cause rewrites of whole levels for a few tombstones.
 const MIN_PURGED_PART: f64 = 0.2;
 
 /// The next compaction.
@@ -64,8 +64,8 @@ impl LevelTargets {
         self.level1_bytes.saturating_mul(self.ratio.saturating_pow(level as u32 - 1))
     }
 
-    /// Compaction debt: bytes above target, summed over level 1 and deeper, plus level 0 if it is
-    /// beyond its trigger.
+    /// Compaction debt in bytes: the excess of each level from 1 on over its target, plus all of
+    /// level 0 if it has more than `level0_tables` tables.
     pub(crate) fn debt(&self, levels: &[Vec<TableShape<'_>>]) -> u64 {
         let sum = |level: &[TableShape<'_>]| level.iter().map(|table| table.bytes).sum::<u64>();
         let (level0, below) = levels.split_first().expect("level 0 is always there");
@@ -107,8 +107,8 @@ pub(crate) fn choose(levels: &[Vec<TableShape<'_>>], targets: &LevelTargets) -> 
 fn choose_purge(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
     let level0 = purged_part(levels, 0, &levels[0]);
     let parts = levels.iter().enumerate().skip(1).flat_map(|(level, tables)| {
-        let holding = tables.iter().filter(|table| table.purgeable > 0);
-        holding.map(move |table| {
+        let with_purgeable = tables.iter().filter(|table| table.purgeable > 0);
+        with_purgeable.map(move |table| {
             (purged_part(levels, level, std::slice::from_ref(table)), level, table)
         })
     });
@@ -128,9 +128,9 @@ fn choose_purge(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
     }
 }
 
-/// Estimated share of its input that a compaction of these tables would drop. If nothing below
-/// overlaps them, they are rewritten in place; otherwise they go one level deeper, where each
-/// purged record is assumed to hide another one, which is dropped too.
+/// Estimated share of the input that a compaction of `tables` drops. If no deeper table overlaps
+/// `tables`, they are rewritten in place. Otherwise they are merged one level deeper: the estimate
+/// assumes that each purged record hides one record there, and that the merge drops both.
 fn purged_part(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShape<'_>]) -> f64 {
     let sum = |sum: (u64, u64), table: &TableShape<'_>| {
         (sum.0.saturating_add(table.purgeable), sum.1.saturating_add(table.entries))
@@ -148,8 +148,8 @@ fn purged_part(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShap
     purged / (entries as f64 + below.1 as f64)
 }
 
-/// Returns true if nothing below overlaps these tables of a level, so that they can be rewritten in
-/// place. Level 0 always goes to level 1.
+/// Returns true if no table of a deeper level overlaps `tables`, so that they can be rewritten in
+/// place. Always false for level 0, whose tables are merged into level 1.
 fn is_bottom(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShape<'_>]) -> bool {
     let range = range_of(tables);
     level > 0 && levels[level + 1..].iter().all(|l| overlapping(l, &range).next().is_none())
@@ -165,8 +165,8 @@ pub(super) fn merge_level0(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
     CompactionChoice::Merge { upper, lower, to: 1 }
 }
 
-/// Chooses the table of a level whose move down rewrites the fewest bytes per byte moved. Purgeable
-/// records lower the cost.
+/// Chooses the table of `level` with the lowest cost of moving one level deeper: the rewritten
+/// bytes per byte moved. Purgeable records lower the cost.
 fn cheapest_table(levels: &[Vec<TableShape<'_>>], level: usize) -> CompactionChoice {
     let below = &levels[level + 1];
     let cost = |table: &TableShape<'_>| {
@@ -220,7 +220,7 @@ mod tests {
         TableShape { id, bytes, smallest, largest, entries: bytes, purgeable: 0 }
     }
 
-    fn holding(
+    fn with_purgeable(
         id: u64,
         purgeable: u64,
         range: (&'static str, &'static str),
@@ -271,7 +271,7 @@ mod tests {
     fn purgeable_bottom_tables_are_rewritten_in_place() {
         let rewritten =
             |id, level| CompactionChoice::Merge { upper: vec![], lower: vec![id], to: level };
-        let (few, many) = (holding(1, 1, ("a", "b")), holding(2, 3, ("c", "d")));
+        let (few, many) = (with_purgeable(1, 1, ("a", "b")), with_purgeable(2, 3, ("c", "d")));
         let filled = levels(vec![vec![], vec![few, many]]);
         assert_eq!(choose(&filled, &TARGETS), rewritten(2, 1));
         assert_eq!(choose(&levels(vec![vec![], vec![few]]), &TARGETS), CompactionChoice::Nothing);
@@ -281,8 +281,8 @@ mod tests {
     }
 
     #[test]
-    fn purgeable_tables_are_merged_down_with_what_they_hide() {
-        let upper = holding(1, 10, ("a", "b"));
+    fn purgeable_tables_are_merged_down_with_the_tables_they_overlap() {
+        let upper = with_purgeable(1, 10, ("a", "b"));
         let over = |lower| choose(&levels(vec![vec![], vec![upper], vec![lower]]), &TARGETS);
         let merged = CompactionChoice::Merge { upper: vec![1], lower: vec![2], to: 2 };
         assert_eq!(over(table(2, 60, ("b", "c"))), merged);

@@ -13,15 +13,15 @@
 
 use super::choose::{CompactionChoice, TableShape, merge_level0, move_down};
 
-/// Maximum number of adjacent tables of the deepest level that one step rewrites together: little
-/// may be left of each table.
+/// Maximum number of adjacent tables of the deepest level that one step rewrites together. One
+/// step takes several tables because purging may leave few records of each.
 const MAX_ADJACENT: usize = 8;
 
 /// Position of the descent through a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Descent {
     level: usize,
-    /// The last key moved down from the level.
+    /// Largest key of the level's tables that earlier steps processed; empty = none yet.
     after: Vec<u8>,
 }
 
@@ -49,10 +49,10 @@ impl Descent {
                     return move_down(levels, self.level, table);
                 }
             } else if let Some(first) = level.iter().position(|table| table.purgeable > 0) {
-                let holding = level[first..].iter().take_while(|table| table.purgeable > 0);
-                let holding: Vec<_> = holding.take(MAX_ADJACENT).collect();
-                self.after = holding[holding.len() - 1].largest.to_vec();
-                let lower = holding.iter().map(|table| table.id).collect();
+                let with_purgeable = level[first..].iter().take_while(|table| table.purgeable > 0);
+                let with_purgeable: Vec<_> = with_purgeable.take(MAX_ADJACENT).collect();
+                self.after = with_purgeable[with_purgeable.len() - 1].largest.to_vec();
+                let lower = with_purgeable.iter().map(|table| table.id).collect();
                 return CompactionChoice::Merge { upper: Vec::new(), lower, to: self.level };
             }
             self.level += 1;
@@ -72,14 +72,14 @@ impl Descent {
         let (mut left, mut carried) = (0, 0);
         for level in self.level..deepest.max(1) {
             carried += entries(beyond(level));
-            // Records that go down are processed again together with those of the next level.
+            // The steps of the next level process the moved records again, with its own records.
             if carried > 0 {
                 left += carried + entries(&levels[level + 1]);
             }
         }
         if carried == 0 && (1..=deepest).contains(&self.level) {
-            let holding = beyond(deepest).iter().filter(|table| table.purgeable > 0);
-            left += holding.map(|table| table.entries).sum::<u64>();
+            let with_purgeable = beyond(deepest).iter().filter(|table| table.purgeable > 0);
+            left += with_purgeable.map(|table| table.entries).sum::<u64>();
         }
         left
     }
@@ -140,17 +140,17 @@ mod tests {
 
     #[test]
     fn purgeable_tables_of_the_bottom_level_are_rewritten() {
-        let holding = |id, range| TableShape { purgeable: 1, ..table(id, range) };
+        let with_purgeable = |id, range| TableShape { purgeable: 1, ..table(id, range) };
         let bottom = vec![
-            holding(1, ("a", "b")),
-            holding(2, ("c", "d")),
+            with_purgeable(1, ("a", "b")),
+            with_purgeable(2, ("c", "d")),
             table(3, ("e", "f")),
-            holding(4, ("g", "h")),
+            with_purgeable(4, ("g", "h")),
         ];
         let levels = levels(vec![vec![], vec![], bottom]);
         let mut walk = Descent::default();
-        // A step never spans a table that stays: its output could become one table across both
-        // sides.
+        // A step never spans a table that is not rewritten: the step's output could be one table
+        // that overlaps the spanned table.
         assert_eq!(walk.next(&levels), merge(&[], &[1, 2], 2));
         assert_eq!(walk.remaining_records(&levels), 10);
         assert_eq!(walk.next(&levels), merge(&[], &[4], 2));

@@ -1,10 +1,10 @@
 //! Group commit. Batches are queued while one thread, the leader, commits. The next leader takes
 //! all queued batches, so one write and one sync serve many callers.
 //!
-//! A caller of [`super::Db::commit`] that finds no leader becomes the leader; a caller that finds a
-//! leader waits until it receives either its result or the lead. A batch without a waiting caller
-//! ([`super::Db::submit`]) passes the lead to the commit thread. There is exactly one leader while
-//! a batch is queued.
+//! A caller of [`super::Db::commit`] becomes the leader if there is none. Otherwise it waits until
+//! its batch is committed or it is appointed the next leader. If the first queued batch has no
+//! waiting caller ([`super::Db::submit`]), the commit thread becomes the leader. There is exactly
+//! one leader while a batch is queued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::stats::Stats;
 
-/// Maximum bytes of a group; further batches wait for the next group, and a longer batch is a group
-/// of its own. Large enough to make good use of a sync, small enough not to delay the next group.
+/// Maximum bytes of a group. Further batches wait for the next group; a longer batch forms a group
+/// alone. Large enough that one sync serves many batches, small enough not to delay the next group.
 const MAX_GROUP_BYTES: usize = 4 << 20;
 /// Maximum bytes of queued batches; a batch that would exceed them is refused.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
 
 /// Wait sites for profiles.
 static QUEUE: WaitSite = WaitSite::new(WaitKind::Lock, "commit queue");
-static LED: WaitSite = WaitSite::new(WaitKind::Queue, "commit: another caller leads");
+static OTHER_LEADER: WaitSite = WaitSite::new(WaitKind::Queue, "commit: another caller leads");
 static QUEUED: WaitSite =
     WaitSite::new(WaitKind::Queue, "commit: batches behind the one that is committed");
 static NO_BATCH: WaitSite = WaitSite::new(WaitKind::Idle, "commit: no batch");
@@ -44,7 +44,7 @@ enum Submitter {
 
 struct PendingBatch {
     batch: Batch,
-    asker: Submitter,
+    submitter: Submitter,
     /// Time of queueing; `None` unless a profile is being recorded.
     since: Option<Instant>,
 }
@@ -72,7 +72,7 @@ impl Waiter {
         let mut turn = self.turn.lock();
         loop {
             match std::mem::replace(&mut *turn, WaiterState::Waiting) {
-                WaiterState::Waiting => LED.during(|| self.changed.wait(&mut turn)),
+                WaiterState::Waiting => OTHER_LEADER.during(|| self.changed.wait(&mut turn)),
                 turn => return turn,
             }
         }
@@ -150,17 +150,17 @@ impl CommitQueue {
         self.thread_wanted.notify_all();
     }
 
-    /// Passes the lead to the submitter of the first queued batch: to the waiting thread, or, for a
-    /// callback, to the commit thread. Gives the lead up if no batch is queued.
+    /// Appoints the next leader: the waiting thread of the first queued batch, or the commit thread
+    /// if that batch has a callback. Without a queued batch, there is no leader afterwards.
     fn pass_lead(&self, mut queue: MutexGuard<'_, Queue>) {
         match queue.pending.front() {
             None => queue.has_leader = false,
-            Some(PendingBatch { asker: Submitter::Callback(_), .. }) => {
+            Some(PendingBatch { submitter: Submitter::Callback(_), .. }) => {
                 queue.handed_to_thread = true;
                 self.thread_wanted.notify_all();
             }
-            Some(PendingBatch { asker: Submitter::Waiter(_), .. }) => {
-                let Some(PendingBatch { batch, asker: Submitter::Waiter(waiter), .. }) =
+            Some(PendingBatch { submitter: Submitter::Waiter(_), .. }) => {
+                let Some(PendingBatch { batch, submitter: Submitter::Waiter(waiter), .. }) =
                     queue.pending.pop_front()
                 else {
                     unreachable!("just looked at");
@@ -172,7 +172,8 @@ impl CommitQueue {
         }
     }
 
-    /// Takes queued batches until the group, with the leader's `own` bytes, is full.
+    /// Removes the batches of the next group from the queue. `own` is the length in bytes of the
+    /// leader's batch, which counts toward the group's limit; 0 = the leader has no batch.
     fn take_group(&self, own: usize) -> Vec<PendingBatch> {
         let mut queue = self.lock();
         let mut bytes = own;
@@ -218,8 +219,8 @@ impl Shared {
         let waiter =
             Arc::new(Waiter { turn: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
         queue.bytes += batch.byte_len();
-        let asker = Submitter::Waiter(Arc::clone(&waiter));
-        queue.pending.push_back(PendingBatch { batch, asker, since: profile::queued() });
+        let submitter = Submitter::Waiter(Arc::clone(&waiter));
+        queue.pending.push_back(PendingBatch { batch, submitter, since: profile::queued() });
         drop(queue);
         match waiter.wait() {
             WaiterState::Done(outcome) => outcome,
@@ -235,8 +236,8 @@ impl Shared {
             return done(Err(refused));
         }
         queue.bytes += batch.byte_len();
-        let asker = Submitter::Callback(done);
-        queue.pending.push_back(PendingBatch { batch, asker, since: profile::queued() });
+        let submitter = Submitter::Callback(done);
+        queue.pending.push_back(PendingBatch { batch, submitter, since: profile::queued() });
         if !queue.has_leader {
             queue.has_leader = true;
             queue.handed_to_thread = true;
@@ -273,7 +274,7 @@ impl Shared {
         }
         let outcome = outcome.map(|_| ());
         for pending in group {
-            match pending.asker {
+            match pending.submitter {
                 Submitter::Waiter(waiter) => waiter.set(WaiterState::Done(outcome.clone())),
                 Submitter::Callback(done) => done(outcome.clone()),
             }

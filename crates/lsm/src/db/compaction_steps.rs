@@ -1,6 +1,6 @@
-//! Requested compactions of the whole store. The compaction thread alternates them with regular
-//! compactions, so writes wait for one step at most. After each step the thread rests as long as
-//! the step took, unless a regular compaction is due.
+//! Requested compactions of the whole store. The compaction thread alternates their steps with
+//! regular compactions, so a regular compaction waits for one step at most. After each step the
+//! thread pauses for the duration of the step, at most 5 s, unless a regular compaction is due.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,16 +9,16 @@ use crate::engine::{FullCompaction, StepOutcome};
 use crate::error::Error;
 use crate::requested_compactions::Moment;
 
-/// The current moment; the steady time counts from `opened`.
+/// The current wall-clock time, and the monotonic time since `opened`.
 pub(super) fn now(opened: Instant) -> Moment {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Moment { wall, steady: opened.elapsed() }
 }
 
 impl Shared {
-    /// Executes a step of the requested compaction; returns false if no compaction is requested.
-    /// `run`: the progress of that compaction, kept by the compaction thread; `None` before its
-    /// first step.
+    /// Executes a step of the requested compaction. Returns false if no compaction is requested.
+    /// `run` is the progress of the requested compaction between calls; `None` before the first
+    /// step.
     pub(super) fn compact_requested(&self, run: &mut Option<FullCompaction>) -> bool {
         if self.compactions.lock().current().is_none() {
             return false;

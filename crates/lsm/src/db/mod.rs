@@ -48,9 +48,9 @@ pub enum Pressure {
 }
 
 /// Longest delay of one write, reached as the backlog nears its limit. The delay grows with the
-/// square of the backlog, so that it starts gently.
+/// square of the backlog, so that a small backlog hardly delays writes.
 const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
-/// Time that [`Db::write_batch`] waits for the backlog to shrink before it fails as busy.
+/// Longest wait of [`Db::write_batch`] for a smaller backlog, after which the write fails.
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
 /// Wait site of delayed writes in profiles.
@@ -75,7 +75,7 @@ struct Shared {
 }
 
 impl Db {
-    /// Opens the store on `disk`: creates one if the disk is empty, recovers the existing one
+    /// Opens the store on `disk`: creates a store on an empty disk, recovers an existing store
     /// otherwise.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let engine = Engine::open(disk, options)?;
@@ -95,7 +95,8 @@ impl Db {
         &self.shared.engine
     }
 
-    /// The newest record of `key`, tombstones included. May wait for the disk.
+    /// Returns the newest record of `key`, which may be a tombstone; `None` = there is no record.
+    /// May block on disk reads.
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
         self.shared.engine.read(space, key)
     }
@@ -113,15 +114,16 @@ impl Db {
         self.write_batch(batch)
     }
 
-    /// Writes one tombstone.
+    /// Writes one tombstone; returns once it is as durable as [`SyncMode`] requires.
     pub fn delete(&self, space: Space, key: &[u8], version: Version) -> Result<(), Error> {
         let mut batch = Batch::new();
         batch.delete(space, key, version)?;
         self.write_batch(batch)
     }
 
-    /// Writes a batch on this thread. Delays the write by up to 20 ms while the backlog is large;
-    /// at the limit, waits for up to 60 s, then returns an error.
+    /// Writes a batch, and blocks until it is committed. Delays the write by up to 20 ms while the
+    /// backlog is large. At the backlog's limit, waits for up to 60 s, then returns
+    /// [`Db::refusal`].
     pub fn write_batch(&self, batch: Batch) -> Result<(), Error> {
         match self.pressure() {
             Pressure::Clear => {}
@@ -156,8 +158,8 @@ impl Db {
         self.shared.signals.lacks_space()
     }
 
-    /// Writes a batch on this thread regardless of the backlog, for event loops that check
-    /// [`Db::pressure`] first. Waits only for the log.
+    /// Writes a batch regardless of the backlog, for event loops that check [`Db::pressure`] first.
+    /// Blocks only on the log.
     pub fn commit(&self, batch: Batch) -> Result<(), Error> {
         self.shared.commit(batch)
     }
@@ -168,7 +170,8 @@ impl Db {
         self.shared.submit(batch, Box::new(done));
     }
 
-    /// Current backpressure; counts a slowed or refused write.
+    /// Returns the current backpressure. Call it once per write: the statistics count each
+    /// [`Pressure::Slow`] as a slowed write and each [`Pressure::Full`] as a refused one.
     pub fn pressure(&self) -> Pressure {
         match self.shared.engine.backlog() {
             Backlog::Clear => Pressure::Clear,
@@ -229,8 +232,8 @@ impl Db {
         number
     }
 
-    /// Returns true if the last completed compaction has the number `number` or a greater one and
-    /// succeeded, false if it failed; `None` = no such compaction has ended.
+    /// Outcome of the last completed compaction, if its number is at least `number`: true =
+    /// success, false = failure. `None` = no compaction with such a number has ended.
     pub fn compaction_succeeded(&self, number: u64) -> Option<bool> {
         self.shared.compactions.lock().succeeded(number)
     }
@@ -269,7 +272,8 @@ impl Db {
         let Some(threads) = self.threads.take() else { return Ok(()) };
         self.shared.engine.begin_closing();
         threads.stop(&self.shared);
-        // The last readers may have released tables; otherwise the next open must delete them.
+        // The last readers may just have released obsolete tables. If these were kept, the next
+        // open would have to delete them.
         self.shared.engine.delete_obsolete_tables();
         self.shared.engine.close()
     }

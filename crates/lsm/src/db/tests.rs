@@ -37,10 +37,10 @@ fn all_writes_of_concurrent_threads_are_stored() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1)), SyncMode::Never] {
         let disk = MemDisk::new();
         let db = open(&disk, sync);
-        let (told, outcomes) = mpsc::channel();
+        let (outcome_sender, outcomes) = mpsc::channel();
         thread::scope(|scope| {
             for writer in 0..4 {
-                let (db, told) = (&db, told.clone());
+                let (db, outcome_sender) = (&db, outcome_sender.clone());
                 scope.spawn(move || {
                     for i in 0..1500 {
                         let version = Version { time: i + 1, origin: writer as u32 };
@@ -49,31 +49,31 @@ fn all_writes_of_concurrent_threads_are_stored() {
                         } else {
                             let mut batch = Batch::new();
                             batch.put(Space::Data, &key(writer, i), version, &[3; 100]).unwrap();
-                            let told = told.clone();
-                            db.submit(batch, move |outcome| told.send(outcome).unwrap());
+                            let outcome_sender = outcome_sender.clone();
+                            db.submit(batch, move |outcome| outcome_sender.send(outcome).unwrap());
                         }
                     }
                 });
             }
         });
-        drop(told);
+        drop(outcome_sender);
         assert_eq!(outcomes.iter().map(Result::unwrap).count(), 3000);
-        let all_there = |db: &Db| {
+        let assert_all_stored = |db: &Db| {
             for writer in 0..4 {
                 for i in 0..1500 {
                     assert!(db.get(Space::Data, &key(writer, i)).unwrap().is_some());
                 }
             }
         };
-        all_there(&db);
+        assert_all_stored(&db);
         assert!(db.stats().flushes > 0);
         db.compact().unwrap();
-        all_there(&db);
+        assert_all_stored(&db);
         let stats = db.stats();
         assert_eq!(stats.commit_times.iter().sum::<u64>(), stats.wal_writes, "each group is timed");
         assert!(stats.commit_nanos > 0 && stats.flush_nanos > 0);
         db.close().unwrap();
-        all_there(&open(&disk, sync));
+        assert_all_stored(&open(&disk, sync));
     }
 }
 
@@ -122,7 +122,8 @@ fn a_durable_batch_survives_a_power_cut_in_every_sync_mode() {
     }
 }
 
-/// A read returns one record, but also reads a late, older record of the key: both take memory.
+/// A read returns the newest record, but first reads an older record that has the late flag. Both
+/// records count toward the limit.
 #[test]
 fn a_limited_read_stays_within_its_memory_limit() {
     const LEN: usize = 100_000;
@@ -143,7 +144,7 @@ fn a_limited_read_stays_within_its_memory_limit() {
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 
-/// Replaced tables are deleted, no matter whether a compaction or a reader held them last, and how
+/// Obsolete tables are deleted, whether a compaction or a reader released them last, and however
 /// soon the store closes.
 #[test]
 fn closing_deletes_obsolete_tables() {
@@ -166,7 +167,7 @@ fn closing_deletes_obsolete_tables() {
 }
 
 /// Waits for the end of a requested compaction.
-fn compacted(db: &Db, number: u64) -> Compaction {
+fn wait_for_compaction(db: &Db, number: u64) -> Compaction {
     loop {
         let (current, last) = db.compactions();
         if let Some(last) = last.filter(|last| last.number >= number) {
@@ -195,12 +196,12 @@ fn a_requested_compaction_runs_beside_writes_and_completes() {
         put(time, 200);
         time += 1;
     }
-    let last = compacted(&db, joined);
+    let last = wait_for_compaction(&db, joined);
     assert_eq!((last.number, &last.failed), (joined, &None), "{last:?}");
     assert!(last.records > 0 && last.records == last.of_records && last.took.is_some(), "{last:?}");
     db.flush().unwrap();
     let third = db.request_compaction();
-    let last = compacted(&db, third);
+    let last = wait_for_compaction(&db, third);
     assert_eq!(db.stats().levels[0].tables, 0);
     assert!(last.bytes <= last.bytes_before, "{last:?}");
     for at in 0..2000 {
@@ -224,8 +225,8 @@ fn a_compaction_requested_anew_starts_later_and_leaves_no_orphans() {
     purge.drop_orphans(|key, _| key.starts_with(b"key-0"));
     let anew = db.request_compaction_anew();
     assert_eq!(anew, first + 1);
-    assert_eq!(compacted(&db, first).failed, None);
-    assert_eq!(compacted(&db, anew).failed, None);
+    assert_eq!(wait_for_compaction(&db, first).failed, None);
+    assert_eq!(wait_for_compaction(&db, anew).failed, None);
     let (mut scan, mut left) = (db.scan(Space::Data, b"", None), 0);
     while let Some((key, _)) = scan.next().unwrap() {
         assert!(key.starts_with(b"key-0"));
@@ -237,8 +238,8 @@ fn a_compaction_requested_anew_starts_later_and_leaves_no_orphans() {
 #[test]
 fn a_failed_compaction_reports_its_error() {
     let disk = MemDisk::new();
-    // With a lower trigger, a background compaction may leave one table, which a requested
-    // compaction does not rewrite: nothing would fail.
+    // With a lower trigger, a background compaction could leave a single table. A requested
+    // compaction does not rewrite a single table, so it would not fail.
     let wanted = Options { sync: SyncMode::Never, level0_tables: 1000, ..options() };
     let db = Db::open(Arc::new(disk.clone()), wanted).unwrap();
     let fill = |from: u64| {
@@ -252,11 +253,11 @@ fn a_failed_compaction_reports_its_error() {
     fill(5000);
     disk.set_capacity(Some(0));
     let number = db.request_compaction();
-    let last = compacted(&db, number);
+    let last = wait_for_compaction(&db, number);
     assert!(last.failed.as_ref().is_some_and(|why| why.contains("space")), "{last:?}");
     disk.set_capacity(None);
     let number = db.request_compaction();
-    assert_eq!(compacted(&db, number).failed, None);
+    assert_eq!(wait_for_compaction(&db, number).failed, None);
 }
 
 #[test]

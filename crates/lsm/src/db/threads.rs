@@ -18,9 +18,9 @@ use crate::error::{Error, IoOp};
 /// Longest delay before the retry of a failed step.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Interval of checking that the directory still exists, which takes three system calls that read
-/// no data. The interval limits how long writes to files that have lost their names are
-/// acknowledged.
+/// Interval between checks that the store's directory still exists. A check makes three system
+/// calls and reads no data. Once the directory is deleted, writes to its unlinked files are
+/// acknowledged for at most one interval.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Longest rest of the compaction thread after a step of a requested compaction.
@@ -32,7 +32,7 @@ static NO_WORK: WaitSite =
 static NO_ROOM: WaitSite =
     WaitSite::new(WaitKind::Queue, "writes: stalled by flush or compaction backlog");
 
-/// A notification that makes waiting threads check again.
+/// A flag with a condition variable. Setting the flag wakes the waiting threads.
 #[derive(Default)]
 pub(super) struct Signal {
     raised: Mutex<bool>,
@@ -45,14 +45,14 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits for the signal for at most `at_most`, and clears it.
+    /// Waits until the signal is raised, for at most `at_most`, and clears the signal.
     fn wait(&self, at_most: Duration) {
         let mut raised = self.raised.lock();
         NO_WORK.during(|| self.changed.wait_while_for(&mut raised, |raised| !*raised, at_most));
         *raised = false;
     }
 
-    /// Waits until `condition` holds; returns false on timeout.
+    /// Waits until `condition` is true; returns false if it is still false after `at_most`.
     pub(super) fn wait_until(&self, at_most: Duration, condition: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + at_most;
         let mut raised = self.raised.lock();
@@ -79,12 +79,13 @@ pub(super) struct Signals {
     log: Signal,
     /// Notified after each flush or compaction.
     pub(super) room: Signal,
-    /// The last flush or compaction failed for lack of disk space.
+    /// True if the last flush failed for lack of disk space.
     flush_starved: AtomicBool,
     compaction_starved: AtomicBool,
-    /// The cause of the last such failure was the process's file size limit.
+    /// True if the last failure of a flush or compaction for lack of space was caused by the
+    /// process's file size limit.
     over_file_limit: AtomicBool,
-    /// The last log segment could not be created for lack of disk space.
+    /// True if the last attempt to prepare a log segment failed for lack of disk space.
     log_starved: AtomicBool,
     stopping: AtomicBool,
 }
@@ -150,8 +151,9 @@ impl Threads {
             ("kv-log", log_thread),
         ];
         for (name, body) in bodies {
-            let shared_too = Arc::clone(shared);
-            let spawned = thread::Builder::new().name(name.into()).spawn(move || body(&shared_too));
+            let shared_clone = Arc::clone(shared);
+            let spawned =
+                thread::Builder::new().name(name.into()).spawn(move || body(&shared_clone));
             match spawned {
                 Ok(handle) => threads.handles.push(handle),
                 Err(error) => {
@@ -186,7 +188,7 @@ fn commit_thread(shared: &Shared) {
 fn flush_thread(shared: &Shared) {
     while !shared.signals.is_stopping() {
         if shared.flush_all().is_err() {
-            thread_pause(shared, &shared.signals.flush);
+            pause_before_retry(shared, &shared.signals.flush);
         } else {
             shared.signals.flush.wait(Duration::from_secs(1));
         }
@@ -200,12 +202,12 @@ fn compaction_thread(shared: &Shared) {
         let outcome = times.measure(&times.compaction, || shared.engine.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
         let begun = Instant::now();
-        let goes_on = shared.compact_requested(&mut run);
+        let is_requested = shared.compact_requested(&mut run);
         match outcome {
             Ok(StepOutcome::Done) => {}
             // Only the requester waits for a requested compaction, so the thread leaves the disk to
             // writes and reads for half of the time.
-            Ok(StepOutcome::Nothing) if goes_on => {
+            Ok(StepOutcome::Nothing) if is_requested => {
                 shared.signals.compaction.wait(begun.elapsed().min(LONGEST_REST));
             }
             Ok(StepOutcome::Nothing) => {
@@ -214,7 +216,7 @@ fn compaction_thread(shared: &Shared) {
             }
             Err(error) => {
                 warn(shared, &error, "compaction");
-                thread_pause(shared, &shared.signals.compaction);
+                pause_before_retry(shared, &shared.signals.compaction);
             }
         }
     }
@@ -236,7 +238,7 @@ fn log_thread(shared: &Shared) {
         }
         if let Err(error) = outcome {
             warn(shared, &error, "preparing or syncing the log");
-            thread_pause(shared, &shared.signals.log);
+            pause_before_retry(shared, &shared.signals.log);
         } else {
             shared.signals.log.wait(interval.unwrap_or(CHECK_EVERY));
         }
@@ -269,13 +271,13 @@ fn is_work(outcome: &Result<StepOutcome, Error>) -> bool {
 
 fn warn(shared: &Shared, error: &Error, what: &'static str) {
     // A failed store has logged its failure.
-    let is_said = matches!(error, Error::Failed { .. } | Error::Closing);
-    if !is_said && shared.warnings.allows(&error.to_string(), what, Instant::now()) {
+    let is_logged = matches!(error, Error::Failed { .. } | Error::Closing);
+    if !is_logged && shared.warnings.allows(&error.to_string(), what, Instant::now()) {
         tracing::warn!(%error, "{what} failed, will retry");
     }
 }
 
-fn thread_pause(shared: &Shared, signal: &Signal) {
+fn pause_before_retry(shared: &Shared, signal: &Signal) {
     signal.wait(RETRY_AFTER);
     if !shared.signals.is_stopping() {
         // A signal of new work ends the wait early: this sleep still limits the rate of retries.

@@ -42,8 +42,8 @@ impl WorkDurations {
         }
     }
 
-    /// Executes and measures a piece of work. The time counts only if `counts` returns true for the
-    /// outcome: a piece that found nothing to do does not.
+    /// Executes and measures a piece of work. The duration is added only if `counts` returns true
+    /// for the outcome, so that a step without work is left out.
     pub(super) fn measure<T>(
         &self,
         busy: &WorkDuration,
@@ -85,7 +85,8 @@ impl WorkDurations {
 }
 
 impl WorkDuration {
-    /// Total, including the elapsed time of the piece in progress.
+    /// Total in nanoseconds, including the elapsed time of the piece in progress. `now`:
+    /// nanoseconds since the store was opened.
     fn nanos(&self, now: u64) -> u64 {
         let under_way = match self.since.load(Ordering::Relaxed) {
             0 => 0,

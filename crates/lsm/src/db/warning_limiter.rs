@@ -18,12 +18,12 @@ impl WarningLimiter {
     pub(super) fn allows(&self, error: &str, what: &'static str, now: Instant) -> bool {
         // Digits are ignored, because each attempt uses a file with another number.
         let error: String = error.chars().filter(|digit| !digit.is_ascii_digit()).collect();
-        let mut said = self.0.lock();
-        let last = said.get(what).filter(|(text, _)| *text == error);
+        let mut last_warnings = self.0.lock();
+        let last = last_warnings.get(what).filter(|(text, _)| *text == error);
         if last.is_some_and(|(_, at)| now.saturating_duration_since(*at) < SILENCE) {
             return false;
         }
-        said.insert(what, (error, now));
+        last_warnings.insert(what, (error, now));
         true
     }
 }

@@ -8,8 +8,8 @@
 //!   later writes, in any order.
 //! * The *name* of a file (create, rename, remove) is durable after [`Disk::sync_dir`]. A rename
 //!   replaces its target atomically.
-//! * After a failed `sync_data` the written bytes may be lost although a later sync succeeds: the
-//!   caller must treat the file as lost.
+//! * After a failed `sync_data`, the unsynced bytes may be lost even if a later sync succeeds. The
+//!   caller must not use the file any more.
 
 use std::io;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub use real::RealDisk;
 
 /// A flat directory of files.
 pub trait Disk: Send + Sync {
-    /// Creates a new, empty file for reading and writing; fails if the name exists.
+    /// Creates an empty file for reading and writing; `AlreadyExists` if the name exists.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Opens an existing file for reading and writing.
+    /// Opens an existing file for reading and writing; `NotFound` if the name does not exist.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Renames a file, replacing `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -37,7 +37,7 @@ pub trait Disk: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Makes creations, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
-    /// Fails unless the directory is still in its place and holds this name.
+    /// Checks that the directory is still at its path and contains `name`; fails otherwise.
     fn find(&self, name: &str) -> io::Result<()>;
 }
 
@@ -60,6 +60,6 @@ pub trait File: Send + Sync {
     fn allocate(&self, len: u64, zeroed: bool) -> io::Result<()>;
     /// Makes the content and the length durable.
     fn sync_data(&self) -> io::Result<()>;
-    /// Starts writeback of this range, so that a later sync has little to do.
+    /// Starts writeback of `len` bytes at `offset`, so that a later sync has less to write.
     fn start_writeback(&self, offset: u64, len: u64);
 }

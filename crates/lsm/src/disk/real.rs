@@ -1,8 +1,8 @@
 //! A [`Disk`] in a directory of the file system.
 //!
-//! One process at a time owns the directory. The owner holds an exclusive `flock` on the directory
-//! itself, because no other process can remove that lock, and on the `LOCK` file, because network
-//! file systems only lock files. The kernel releases both when the process ends. `LOCK` and
+//! One process at a time owns the directory. The owner holds two exclusive `flock`s: one on the
+//! directory, which remains if `LOCK` is deleted, and one on the file `LOCK`, because network file
+//! systems lock only files. The kernel releases both locks when the process ends. `LOCK` and
 //! subdirectories (such as `lost+found`) are not part of the store and are never listed.
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 
@@ -28,8 +28,8 @@ const LOCK: &str = "LOCK";
 /// log does not wait for one large transaction.
 const REMOVE_STEP: u64 = 8 << 20;
 
-/// Bytes of zeros per write of an allocation: enough to need few calls, few enough not to delay a
-/// sync of the log (its p99 beside 200 MB/s was 160 µs with this size, 350 µs with 1 MiB).
+/// Bytes of zeros per write of an allocation. Smaller steps need more calls; larger steps delay
+/// syncs of the log. (p99 of a sync beside 200 MB/s: 160 µs with this size, 350 µs with 1 MiB.)
 const ZERO_STEP: usize = 256 << 10;
 
 static ZEROS: [u8; ZERO_STEP] = [0; ZERO_STEP];
@@ -243,7 +243,8 @@ impl RealFile {
         Ok(())
     }
 
-    /// The error for a read that must not wait and returned too few bytes.
+    /// The error of a nonblocking read of the bytes before `end` that returned too few bytes:
+    /// `UnexpectedEof` if the file ends before `end`, `WouldBlock` otherwise.
     fn missing(&self, end: Option<u64>) -> io::Error {
         match self.file.metadata() {
             Ok(metadata) if end.is_none_or(|end| end > metadata.len()) => {
@@ -303,8 +304,8 @@ impl File for RealFile {
             }
         };
         allocated.inspect_err(|_| {
-            // Frees the partial allocation, so that the attempt does not keep a full disk full. The
-            // first error is reported even if the truncation fails too.
+            // Frees the partial allocation, so that a failed attempt takes no disk space. If the
+            // truncation fails too, the caller receives the first error.
             let _ = self.file.set_len(before);
         })
     }

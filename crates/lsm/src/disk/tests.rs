@@ -8,19 +8,19 @@ use std::thread;
 use super::{Disk, File, MemDisk, RealDisk};
 use crate::error::Error;
 
-/// Bytes of a file that is larger than the steps in which a real file is zeroed and removed.
+/// Length in bytes of a file that takes several steps to zero and to remove.
 const LARGE: u64 = (20 << 20) + 5;
 
-fn conforms(disk: &dyn Disk) {
-    names_come_and_go(disk);
+fn check_disk_contract(disk: &dyn Disk) {
+    names_follow_create_rename_and_remove(disk);
     reads_and_writes_are_exact(disk);
     allocation_reads_as_zeros(disk);
     handles_follow_a_rename(disk);
     threads_share_a_file(disk);
-    large_files_go(disk);
+    large_files_can_be_removed(disk);
 }
 
-fn names_come_and_go(disk: &dyn Disk) {
+fn names_follow_create_rename_and_remove(disk: &dyn Disk) {
     assert_eq!(names(disk), [""; 0]);
     for name in ["b", "a.1", "MANIFEST"] {
         disk.create(name).unwrap();
@@ -131,7 +131,7 @@ fn threads_share_a_file(disk: &dyn Disk) {
     disk.remove("shared").unwrap();
 }
 
-fn large_files_go(disk: &dyn Disk) {
+fn large_files_can_be_removed(disk: &dyn Disk) {
     for zeroed in [false, true] {
         disk.create("large").unwrap().allocate(LARGE, zeroed).unwrap();
         disk.remove("large").unwrap();
@@ -154,16 +154,16 @@ fn content(file: &dyn File) -> Vec<u8> {
 #[test]
 fn a_real_directory_conforms_to_the_disk_contract() {
     let directory = tempfile::tempdir().unwrap();
-    conforms(&RealDisk::open(directory.path()).unwrap());
+    check_disk_contract(&RealDisk::open(directory.path()).unwrap());
 }
 
 #[test]
 fn the_memory_disk_conforms_to_the_disk_contract() {
-    conforms(&MemDisk::new());
+    check_disk_contract(&MemDisk::new());
 }
 
 #[test]
-fn a_missing_directory_is_made_with_those_above_it() {
+fn a_missing_directory_is_created_with_its_parents() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("above").join("data");
     RealDisk::open(&path).unwrap().create("file").unwrap();
@@ -183,7 +183,7 @@ fn a_directory_has_one_owner() {
 
 /// Deleting the lock file must not admit a second process.
 #[test]
-fn a_directory_has_one_owner_whatever_becomes_of_its_lock_file() {
+fn a_directory_has_one_owner_even_without_its_lock_file() {
     let directory = tempfile::tempdir().unwrap();
     let owner = RealDisk::open(directory.path()).unwrap();
     fs::remove_file(directory.path().join("LOCK")).unwrap();
@@ -212,7 +212,7 @@ fn the_lock_file_alone_keeps_two_processes_apart() {
 }
 
 #[test]
-fn a_directory_that_was_moved_removed_or_emptied_is_noticed() {
+fn find_fails_if_the_directory_was_moved_replaced_emptied_or_removed() {
     let around = tempfile::tempdir().unwrap();
     let (path, moved) = (around.path().join("data"), around.path().join("moved"));
     let disk = RealDisk::open(&path).unwrap();
@@ -237,7 +237,7 @@ fn a_directory_that_was_moved_removed_or_emptied_is_noticed() {
 }
 
 #[test]
-fn a_path_that_is_not_a_directory_is_named_and_refused() {
+fn opening_a_path_that_is_not_a_directory_fails_with_its_path() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, b"precious").unwrap();
@@ -250,7 +250,7 @@ fn a_path_that_is_not_a_directory_is_named_and_refused() {
 }
 
 #[test]
-fn an_unwritable_directory_is_named_and_refused() {
+fn opening_an_unwritable_directory_fails_with_its_path() {
     // Even root cannot create files in this directory.
     let path = Path::new("/proc/self");
     let error = RealDisk::open(path).unwrap_err();
@@ -290,7 +290,7 @@ fn nonblocking_reads_return_data_or_would_block() {
     file.write_all_at(&written, 0).unwrap();
     file.sync_data().unwrap();
     let mut buf = vec![0; 5000];
-    // The call fails only on a file system that does not support reads without waiting.
+    // The call fails only on a file system without support for nonblocking reads.
     if file.try_read_exact_at(&mut buf, 4000).is_ok() {
         assert_eq!(buf, written[4000..9000]);
         let past = file.try_read_exact_at(&mut buf, written.len() as u64 - 4999).unwrap_err();

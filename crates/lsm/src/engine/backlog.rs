@@ -1,4 +1,4 @@
-//! The backlog of flushes and compactions, which decides whether writes are slowed down or refused.
+//! The backlog of flushes and compactions. A large backlog delays writes; a full one refuses them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,9 +49,9 @@ impl BacklogMeter {
         }
     }
 
-    /// Updates the backlog. Must be called after every change of the number of memtables or tables.
+    /// Measures the backlog. Call it after every change of the number of memtables or tables.
     pub(super) fn measure(&self, trees: &Trees, targets: &LevelTargets) {
-        let worst = trees.iter().map(|tree| part_of_tree(&tree.load(), targets));
+        let worst = trees.iter().map(|tree| tree_backlog(&tree.load(), targets));
         let worst = worst.fold(0.0, f64::max).clamp(0.0, 1.0);
         self.thousandths.store((worst * BACKLOG_FULL as f64) as u64, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl BacklogMeter {
 
 /// The backlog of one tree, on a scale from 0.0 to 1.0: 0.0 or less = writes need no delay, 1.0 or
 /// more = writes are refused.
-fn part_of_tree(state: &TreeState, targets: &LevelTargets) -> f64 {
+fn tree_backlog(state: &TreeState, targets: &LevelTargets) -> f64 {
     let part = |value: f64, slow: f64, full: f64| (value - slow) / (full - slow);
     let trigger = targets.level0_tables;
     let debt = targets.debt(&shapes(&state.levels, |_| 0)) as f64;

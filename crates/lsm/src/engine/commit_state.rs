@@ -1,4 +1,5 @@
-//! The state that only the commit leader writes: the log, and the active memtable of each tree.
+//! The state that only the commit leader accesses: the log, and the writer of each tree's active
+//! memtable.
 
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use crate::memtable::{InsertOutcome, Memtable, MemtableWriter};
 use crate::wal::Wal;
 use record::Version;
 
-/// Upper bound of the bytes that a memtable node takes beyond its key and record (head, tower,
-/// padding). `CommitState::bound` checks this value against the memtable's own bound.
+/// Upper bound of a memtable node's bytes besides its key and record: head, tower and padding.
+/// `CommitState::bound` checks this value against the memtable's own bound.
 const NODE_OVERHEAD: usize = 96;
-/// Bytes that a memtable holds beyond its target, so that a group rarely forces an early rotation.
+/// Capacity of a memtable beyond its target in bytes, so that a group rarely forces an early
+/// rotation.
 const MEMTABLE_SLACK: usize = 256 * 1024;
 
 /// The state that only the commit leader accesses.
@@ -52,8 +54,8 @@ impl CommitState {
     }
 
     /// Inserts a payload into the memtables of the trees for which `wanted` returns true. Returns
-    /// the number of records that have the version and ballot of another record of their key, but
-    /// different content.
+    /// the number of conflicts, without those of hints: a conflict is a record that has the version
+    /// and ballot of another record of its key, but different content.
     pub(super) fn apply(
         &mut self,
         sequence: u64,
@@ -82,7 +84,8 @@ impl CommitState {
         Ok(conflicts)
     }
 
-    /// Rotates every memtable that has less than `bound` bytes of free space.
+    /// Rotates every memtable that has less than `bound` bytes of free space. Returns true if there
+    /// was such a memtable.
     pub(super) fn make_room(&mut self, core: &Core, bound: usize) -> bool {
         let mut rotated = false;
         for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
@@ -94,8 +97,9 @@ impl CommitState {
         rotated
     }
 
-    /// Rotates full memtables. If the log has grown too long, also rotates the memtables that pin
-    /// old segments: a tree that is rarely written would pin its segments forever.
+    /// Rotates full memtables. If the log is too long, also rotates the memtables that pin old
+    /// segments: a rarely written tree would pin its segments forever. Returns true if a memtable
+    /// was rotated.
     pub(super) fn rotate_full(&mut self, core: &Core) -> bool {
         let wal = self.wal.as_ref().expect("set when the store is open");
         let too_long = wal.segment_count() > log_bound(core);
@@ -104,8 +108,8 @@ impl CommitState {
         for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
             let memtable = tree_writer.memtable.memtable();
             let full = memtable.used() >= core.options.memtable_bytes;
-            let holds_old = memtable.sequences().is_some_and(|(first, _)| first < current);
-            if full || too_long && holds_old {
+            let pins_old_segments = memtable.sequences().is_some_and(|(first, _)| first < current);
+            if full || too_long && pins_old_segments {
                 rotated = true;
                 tree_writer.rotate(core, tree, 0);
             }
@@ -133,8 +137,12 @@ impl CommitState {
 }
 
 impl TreeWriter {
-    pub(super) fn new(memtable: MemtableWriter, tables_max: Version, tables_when: u64) -> Self {
-        Self { memtable, rotated_max: tables_max, rotated_write_time: tables_when }
+    pub(super) fn new(
+        memtable: MemtableWriter,
+        tables_max: Version,
+        tables_write_time: u64,
+    ) -> Self {
+        Self { memtable, rotated_max: tables_max, rotated_write_time: tables_write_time }
     }
 
     fn rotate(&mut self, core: &Core, tree: &Tree, bound: usize) {

@@ -29,7 +29,8 @@ pub(super) struct Compactor {
 }
 
 impl Compactor {
-    /// Keeps compactions out while the guard lives.
+    /// Waits for a compaction in progress, and blocks further compactions until the guard is
+    /// dropped.
     pub(super) fn pause(&self) -> MutexGuard<'_, ()> {
         lock(&self.compacting)
     }
@@ -40,7 +41,7 @@ impl Compactor {
         core.trees.iter().all(|tree| {
             let state = tree.load();
             let shapes = shapes(&state.levels, |table| table.purgeable(purge_limit).0);
-            let choice = unless_damaged(core, choose(&shapes, &core.targets()));
+            let choice = skip_damaged(core, choose(&shapes, &core.targets()));
             state.immutables.is_empty() && choice == CompactionChoice::Nothing
         })
     }
@@ -75,7 +76,7 @@ impl Compactor {
         let _one_at_a_time = lock(&self.compacting);
         core.health().check()?;
         let state = core.trees.tree(tree).load_full();
-        match unless_damaged(core, choose(&state.levels)) {
+        match skip_damaged(core, choose(&state.levels)) {
             CompactionChoice::Nothing => return Ok(StepOutcome::Nothing),
             CompactionChoice::Move { table, to } => {
                 core.edit_manifest(&[Edit::Move(table, to as u8)])?;
@@ -88,7 +89,7 @@ impl Compactor {
         }
         add(&core.counters.compactions, 1);
         core.measure_backlog();
-        // The replaced tables can be deleted only when no reference is left, so `state` goes first.
+        // `state` refers to the replaced tables, so their files cannot be deleted before its drop.
         drop(state);
         core.files.delete_obsolete_tables();
         Ok(StepOutcome::Done)
@@ -106,8 +107,8 @@ impl Compactor {
         let ids = [upper, lower].concat();
         let inputs = find(&state.levels, &ids);
         let read: u64 = inputs.iter().map(|table| table.meta().bytes).sum();
-        // The limit is read before the first record is checked: a limit that rises later was not
-        // applied to all records.
+        // The limit is read before the first record is checked. A limit read later could be higher
+        // than the limit applied to the first records.
         let purge_limit = core.options.purge.purge_limit();
         let mut orphans = OrphanFilter::begin(core, self);
         let outputs = self.merge_tables(core, tree, &inputs, &mut orphans)?;
@@ -121,8 +122,8 @@ impl Compactor {
         let place = |table: &Arc<Table>| {
             Edit::Add(LevelTable { tree: tree as u8, level: to as u8, meta: table.meta().clone() })
         };
-        let gone = ids.iter().map(|id| Edit::Remove(*id));
-        let edits: Vec<_> = gone.chain(outputs.iter().map(place)).collect();
+        let removals = ids.iter().map(|id| Edit::Remove(*id));
+        let edits: Vec<_> = removals.chain(outputs.iter().map(place)).collect();
         core.edit_manifest(&edits)?;
         core.trees.tree(tree).swap_tables(&ids, outputs, to);
         for table in inputs {
@@ -173,8 +174,8 @@ impl Compactor {
         unfinished.make_durable()
     }
 
-    /// Handles a read error of a compaction. Damage only ends the compaction: the node must keep
-    /// running so that repair can restore the data. Other read errors fail the store.
+    /// Classifies a read error of a compaction. Damage ends only the compaction, because the store
+    /// must stay usable for the repair of the data. Other read errors fail the store.
     pub(super) fn classify_read(&self, core: &Core, error: Error) -> Error {
         if !matches!(error, Error::Corrupt { .. }) {
             return core.health().classify(error);
@@ -197,9 +198,10 @@ impl Compactor {
     }
 }
 
-/// Returns true if a record may be purged: the rule allows it, and no memtable or other table of
-/// the tree may hold the key. Newer tables and memtables count too, because a late record in them
-/// may be older than the purged one. `inputs`: sorted ids of the merged tables.
+/// Returns true if a record may be purged: the rule allows it, and the key is outside the range of
+/// every other table of the tree and in no memtable. Newer tables and memtables count too, because
+/// a late record in them may be older than the purged one. `inputs`: sorted ids of the merged
+/// tables.
 fn may_purge(core: &Core, tree: usize, inputs: &[u64], key: &[u8], record: RecordRef<'_>) -> bool {
     let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
     if !core.options.purge.may_purge(space, record) {
@@ -218,7 +220,7 @@ fn find(levels: &Levels, ids: &[u64]) -> Vec<Arc<Table>> {
     found
 }
 
-/// Returns true if nothing below a level overlaps the table.
+/// Returns true if no table below `level` overlaps the table.
 fn is_bottommost(levels: &Levels, level: usize, meta: &TableMeta) -> bool {
     levels[level + 1..].iter().all(|below| {
         let at = below.partition_point(|table| table.meta().largest < meta.smallest);
@@ -227,7 +229,7 @@ fn is_bottommost(levels: &Levels, level: usize, meta: &TableMeta) -> bool {
 }
 
 /// Returns the choice, or `Nothing` if the choice merges a table that compactions skip.
-fn unless_damaged(core: &Core, choice: CompactionChoice) -> CompactionChoice {
+fn skip_damaged(core: &Core, choice: CompactionChoice) -> CompactionChoice {
     match &choice {
         CompactionChoice::Merge { upper, lower, .. }
             if core.trees.damaged().skips_any(upper.iter().chain(lower).copied()) =>

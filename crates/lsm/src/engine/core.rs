@@ -50,12 +50,12 @@ impl Core {
         &self.files.health
     }
 
-    /// Makes edits of the manifest durable, all or none.
+    /// Applies edits to the manifest durably, all or none.
     pub(super) fn edit_manifest(&self, edits: &[Edit]) -> Result<(), Error> {
         self.manifest.edit(&self.files, edits)
     }
 
-    /// Updates the backlog. Must be called after every change of the number of memtables or tables.
+    /// Measures the backlog. Call it after every change of the number of memtables or tables.
     pub(super) fn measure_backlog(&self) {
         self.backlog.measure(&self.trees, &self.targets());
     }
@@ -68,11 +68,11 @@ impl Core {
         }
     }
 
-    pub(super) fn synced_per_group(&self) -> bool {
+    pub(super) fn syncs_each_group(&self) -> bool {
         self.options.sync == SyncMode::Always
     }
 
-    pub(super) fn note_conflicts(&self, conflicts: u64) {
+    pub(super) fn report_conflicts(&self, conflicts: u64) {
         if conflicts > 0 {
             add(&self.counters.version_conflicts, conflicts);
             tracing::warn!(conflicts, "found records with the same version and different content");

@@ -2,8 +2,8 @@
 //! been written again from other replicas. For the other damaged blocks the new table gets
 //! unreadable placeholders.
 //!
-//! Older records in other tables that a damaged block hid become visible. The caller must therefore
-//! first have written the newest record of each key of the block, or know that the key has none.
+//! A discarded block no longer hides older records in other tables. Before the discard, the caller
+//! must therefore write the newest record of each key of the block, or know that the key has none.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct KeyRange {
     pub last: Option<Vec<u8>>,
 }
 
-/// Result of a discard.
+/// Result of [`Engine::discard`](super::Engine::discard).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Discarded {
     /// Tables that were rewritten or removed.
@@ -67,9 +67,9 @@ impl<'a> Discard<'a> {
                         continue;
                     }
                     core.health().check()?;
-                    let RewriteResult { output, is_left } =
+                    let RewriteResult { output, has_remaining_damage } =
                         self.rewrite_without_damage(table, level)?;
-                    discarded.left += u64::from(is_left);
+                    discarded.left += u64::from(has_remaining_damage);
                     if let Some(output) = output {
                         self.replace_table(tree, level, table, output)?;
                         discarded.tables += 1;
@@ -89,9 +89,9 @@ impl<'a> Discard<'a> {
         self.ranges.iter().any(overlaps)
     }
 
-    /// Rewrites a table without its unreadable parts, if it has any. After a restart, a rewritten
-    /// table of level 0 precedes tables with newer records, because the tables of level 0 are
-    /// sorted by id. A read must not stop at its records, so all of them are marked late.
+    /// Rewrites a table without its unreadable parts within the ranges, if it has any. All records
+    /// of a rewritten table of level 0 are marked late, so that no read stops at them: after a
+    /// restart, level 0 is sorted by id, so the new table precedes tables with newer records.
     fn rewrite_without_damage(
         &self,
         table: &Arc<Table>,
@@ -101,14 +101,14 @@ impl<'a> Discard<'a> {
         let is_within = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| &from[..] <= first && last <= &to[..])
         };
-        let meets = |first: &[u8], last: &[u8]| {
+        let overlaps_some_range = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| first <= &to[..] && &from[..] <= last)
         };
         let stats: Arc<ScanStats> = Arc::default();
         let end = vec![u8::MAX];
         let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&stats));
         let (mut unfinished, mut writer) = (UnfinishedTables::new(core), None);
-        let (mut is_mended, mut is_left, mut late) = (false, false, Vec::new());
+        let (mut needs_rewrite, mut has_remaining_damage, mut late) = (false, false, Vec::new());
         iter.seek(&[]);
         loop {
             while let Some(range) = stats.take_unreadable() {
@@ -117,10 +117,10 @@ impl<'a> Discard<'a> {
                 // A damaged filter needs no placeholder: the new table gets a new filter.
                 let lost = range.lost.filter(|_| !is_within(&first, &last));
                 let Some((lost_first, lost_last)) = lost else {
-                    is_mended |= meets(&first, &last);
+                    needs_rewrite |= overlaps_some_range(&first, &last);
                     continue;
                 };
-                is_left |= meets(&lost_first, &lost_last);
+                has_remaining_damage |= overlaps_some_range(&lost_first, &lost_last);
                 let first = lost_first.max(table.meta().smallest.to_vec());
                 let last = lost_last.min(table.meta().largest.to_vec());
                 let out = writer_in(&mut writer, &mut unfinished)?;
@@ -133,7 +133,7 @@ impl<'a> Discard<'a> {
             let (key, raw) = (iter.key(), iter.record());
             let is_sound = RecordRef::parse(raw).is_ok_and(|r| r.verify(&key[1..]).is_ok());
             if !is_sound && is_within(key, key) {
-                is_mended = true;
+                needs_rewrite = true;
             } else {
                 let raw = if level == 0 {
                     late.clear();
@@ -148,11 +148,11 @@ impl<'a> Discard<'a> {
             }
             iter.next();
         }
-        if !is_mended {
-            return Ok(RewriteResult { output: None, is_left });
+        if !needs_rewrite {
+            return Ok(RewriteResult { output: None, has_remaining_damage });
         }
         writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
-        Ok(RewriteResult { output: Some(unfinished.make_durable()?.pop()), is_left })
+        Ok(RewriteResult { output: Some(unfinished.make_durable()?.pop()), has_remaining_damage })
     }
 
     fn replace_table(
@@ -162,7 +162,7 @@ impl<'a> Discard<'a> {
         table: &Arc<Table>,
         output: Option<Arc<Table>>,
     ) -> Result<(), Error> {
-        let (core, gone) = (self.core, table.meta().id);
+        let (core, replaced_id) = (self.core, table.meta().id);
         let place = |table: &Arc<Table>| {
             Edit::Add(LevelTable {
                 tree: tree as u8,
@@ -171,16 +171,16 @@ impl<'a> Discard<'a> {
             })
         };
         let edits: Vec<Edit> =
-            [Edit::Remove(gone)].into_iter().chain(output.as_ref().map(place)).collect();
+            [Edit::Remove(replaced_id)].into_iter().chain(output.as_ref().map(place)).collect();
         core.edit_manifest(&edits)?;
         core.trees.tree(tree).replace(|state| {
             let levels = Arc::make_mut(&mut state.levels);
-            let at = levels[level].iter().position(|table| table.meta().id == gone);
+            let at = levels[level].iter().position(|table| table.meta().id == replaced_id);
             let at = at.expect("nobody else takes tables away meanwhile");
             levels[level].splice(at..=at, output);
         });
         core.files.mark_obsolete(table);
-        core.trees.damaged().forget(gone);
+        core.trees.damaged().forget(replaced_id);
         core.measure_backlog();
         Ok(())
     }
@@ -191,10 +191,10 @@ struct RewriteResult {
     /// The replacement; `None` = the table stays, `Some(None)` = it is removed.
     output: Option<Option<Arc<Table>>>,
     /// True if damage remains that is partly within the ranges.
-    is_left: bool,
+    has_remaining_damage: bool,
 }
 
-/// The current table writer; creates one on first use.
+/// Returns the current table writer; creates a table if there is none.
 fn writer_in<'a>(
     writer: &'a mut Option<TableWriter>,
     unfinished: &mut UnfinishedTables<'_>,
@@ -205,8 +205,8 @@ fn writer_in<'a>(
     }
 }
 
-/// Converts the ranges to internal keys and joins adjacent ranges: two adjacent ranges from a scan
-/// of several tables may be a single range to the iterator over one table.
+/// Converts the ranges to internal keys, sorts them, and joins adjacent ranges: a scan of several
+/// tables may report one unreadable range of a table as several adjacent ranges.
 fn internal_ranges(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges
         .iter()

@@ -63,7 +63,7 @@ impl Files {
         synced.map_err(|error| self.health.classify(Error::io(IoOp::Sync, "directory", error)))
     }
 
-    /// Marks a replaced table: its file can be deleted once no reader is left.
+    /// Marks a replaced table, whose file can be deleted once the table has no readers.
     pub(super) fn mark_obsolete(&self, table: &Table) {
         table.mark_obsolete(Arc::clone(&self.obsolete));
     }

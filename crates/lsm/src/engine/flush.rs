@@ -32,7 +32,7 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    /// Flushes the memtable that has waited longest.
+    /// Flushes the oldest rotated memtable of all trees.
     pub(super) fn flush_one(
         &self,
         core: &Core,
@@ -49,9 +49,9 @@ impl Flusher {
         let Some((_, last, tree, memtable)) = oldest.min_by_key(|(first, ..)| *first) else {
             return Ok(StepOutcome::Nothing);
         };
-        if !core.synced_per_group() && write_path.is_started() {
-            // The log must be durable first: after a power cut, a table must not hold records while
-            // earlier groups of the log are lost.
+        if !core.syncs_each_group() && write_path.is_started() {
+            // The log must be durable before the table: after a power cut, no table may contain
+            // records of a group while earlier groups of the log are lost.
             write_path.sync(core)?;
         }
         let table = write_memtable(core, &memtable)?;

@@ -36,7 +36,7 @@ impl FullCompaction {
         };
         while self.tree < core.trees.len() {
             compactor.check_not_closing(core)?;
-            // A failed step must be repeated, so it advances a copy of the position.
+            // The step advances a copy of the position, so that a failed step can be repeated.
             let (mut descent, passed) = (self.descent.clone(), Cell::new(0));
             let choose = |levels: &Levels| {
                 let shapes = shapes(levels, purgeable);
@@ -62,8 +62,8 @@ impl FullCompaction {
     /// Estimated number of records still to be processed.
     fn remaining_records(&self, core: &Core, purgeable: impl Fn(&Table) -> u64) -> u64 {
         let of_tree = |tree: usize| {
-            let begun = tree == self.tree;
-            let descent = if begun { self.descent.clone() } else { Descent::default() };
+            let is_current = tree == self.tree;
+            let descent = if is_current { self.descent.clone() } else { Descent::default() };
             descent
                 .remaining_records(&shapes(&core.trees.tree(tree).load_full().levels, &purgeable))
         };

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::Error;
 
-/// Advice for a failure at the process's file size limit, which was lowered below the position of
-/// the next write to the log.
+/// Advice for a failure at the process's file size limit: a write to the log would have exceeded
+/// the limit.
 const OVER_LIMIT: &str = ", for that is past this process's limit of file sizes (ulimit -f, \
     LimitFSIZE=): raise the limit";
 
@@ -47,7 +47,7 @@ impl Health {
         }
         let cause = self.failed.get_or_init(|| {
             tracing::error!(%error, "the store accepts no more writes; reads continue");
-            // Reopening the store fails too if the limit of open files stays.
+            // The advice is part of the cause, because an unchanged limit makes a reopen fail too.
             let limit = if error.is_over_file_limit() { OVER_LIMIT } else { "" };
             format!("{error}{limit}").into()
         });

@@ -3,7 +3,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::store_format::admit;
+use super::store_format::check_format;
 use crate::disk::Disk;
 use crate::error::{Error, IoOp};
 use crate::format_range::FormatRange;
@@ -50,14 +50,15 @@ impl Identity {
             return Err(corrupt("its checksum does not match"));
         }
         let format = field(8) as u32;
-        admit(formats, STORE, format)?;
+        check_format(formats, STORE, format)?;
         if bytes[12] > MAX_TREE_BITS {
             return Err(corrupt("its number of trees is out of range"));
         }
         Ok(Self { store_id: field(16), tree_bits: bytes[12], format })
     }
 
-    /// Replaces the file `STORE`. Until this returns, the old or the new content may be durable.
+    /// Replaces the file `STORE`. After a crash during the call, the file has its old or its new
+    /// content.
     pub(super) fn write(&self, disk: &dyn Disk) -> Result<(), Error> {
         let failed = |operation| move |error| Error::io(operation, STORE_TEMPORARY, error);
         let names = disk.list().map_err(|error| Error::io(IoOp::List, "directory", error))?;
@@ -72,8 +73,9 @@ impl Identity {
     }
 }
 
-/// Reads the identity of the store on `disk`; creates one if the disk is empty. A new store has the
-/// earliest format of the release, so that the release before can open it too.
+/// Returns the identity of the store on `disk`; creates an identity if the disk is empty. A new
+/// store has the earliest format of the release, so that the previous release can open it too.
+/// Fails with [`Error::NotAStore`] if the disk has other files but no file `STORE`.
 pub(super) fn identify(
     disk: &dyn Disk,
     names: &[String],

@@ -29,16 +29,16 @@ impl InternalKey {
 
     pub(super) fn new(space: Space, key: &[u8]) -> Self {
         let len = key.len() + 1;
-        let mut made = Self { short: [0; Self::SHORT], long: Vec::new(), len };
+        let mut internal_key = Self { short: [0; Self::SHORT], long: Vec::new(), len };
         if len <= Self::SHORT {
-            made.short[0] = space as u8;
-            made.short[1..len].copy_from_slice(key);
+            internal_key.short[0] = space as u8;
+            internal_key.short[1..len].copy_from_slice(key);
         } else {
-            made.long.reserve_exact(len);
-            made.long.push(space as u8);
-            made.long.extend_from_slice(key);
+            internal_key.long.reserve_exact(len);
+            internal_key.long.push(space as u8);
+            internal_key.long.extend_from_slice(key);
         }
-        made
+        internal_key
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

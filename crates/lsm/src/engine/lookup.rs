@@ -13,7 +13,7 @@ pub enum Lookup {
     Found(Record),
     /// The store holds no record of this key.
     Absent,
-    /// The answer requires the disk, or the record is large: retry on a thread that may wait.
+    /// The answer requires the disk, or the record is large: retry on a thread that may block.
     WouldBlock,
     /// The read would take this many bytes of memory, more than its limit.
     TooLong(usize),
@@ -22,9 +22,9 @@ pub enum Lookup {
 /// Result of [`Engine::holds_newer`](super::Engine::holds_newer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewerVersion {
-    /// No newer record is held.
+    /// The store has no newer record.
     No,
-    /// A newer record with this version is held.
+    /// The store has a newer record, which has this version.
     Held(Version),
     /// The answer requires the disk.
     WouldBlock,
@@ -80,9 +80,8 @@ impl Newest {
 /// with its rank.
 pub(super) type NewestHead = Option<(Rank, RecordHead)>;
 
-/// Keeps a record that [`Engine::lookup_head`](super::Engine::lookup_head) found if the record is
-/// the newest so far. Returns true if the record is late: an older memtable or table may hold a
-/// newer record.
+/// Replaces `best` by the head of `record` if the record is newer. Returns true if the record is
+/// late: an older memtable or table may contain a newer record.
 pub(super) fn keep_newest_head(best: &mut NewestHead, record: &RecordRef<'_>) -> bool {
     let rank = record.rank();
     if best.as_ref().is_none_or(|(best, _)| *best < rank) {
@@ -97,13 +96,14 @@ pub(super) fn head_lookup_of(best: NewestHead) -> HeadLookup {
 
 #[derive(PartialEq, Eq)]
 pub(super) enum SearchOutcome {
-    Everywhere,
+    Complete,
     WouldBlock,
     /// The read would take this many bytes, including records already read.
     TooLong(usize),
 }
 
-/// Searches from the newest memtable to the deepest table, until a hit that is not late.
+/// Searches a tree for a key, from the newest memtable to the deepest table. Stops at the first
+/// record that is not late. `newest` receives the newest record.
 pub(super) fn search(
     state: &TreeState,
     key: &[u8],
@@ -111,7 +111,7 @@ pub(super) fn search(
     mode: ReadMode,
     newest: &mut Newest,
 ) -> Result<SearchOutcome, Error> {
-    // Late records stay in memory while the search continues, so their bytes count.
+    // The limit of a read includes the late records that the search has passed.
     let mut read = 0;
     for memtable in state.memtables() {
         if let Some(found) = memtable.get(key, hash) {
@@ -127,7 +127,7 @@ pub(super) fn search(
             }
             newest.offer(found, || found.to_record());
             if !is_late(&found) {
-                return Ok(SearchOutcome::Everywhere);
+                return Ok(SearchOutcome::Complete);
             }
         }
     }
@@ -154,5 +154,5 @@ pub(super) fn search(
             }
         }
     }
-    Ok(SearchOutcome::Everywhere)
+    Ok(SearchOutcome::Complete)
 }

@@ -94,8 +94,8 @@ use crate::stats::Stats;
 use crate::table::ReadMode;
 use record::{Record, Version};
 
-/// Number of a tree's rotated memtables at which the backlog is full and writes are refused until
-/// one is flushed. Limits the memory of memtables, together with the active memtable of each tree.
+/// Number of a tree's rotated memtables at which the backlog is full: writes are refused until a
+/// memtable is flushed. The number limits the memory that memtables use.
 pub const MAX_IMMUTABLES: usize = 3;
 
 /// The storage engine, without threads or clocks. Each part executes one kind of work, and borrows
@@ -156,16 +156,16 @@ impl Engine {
         self.noting_damage(self.core.trees.read(space, key))
     }
 
-    /// Looks up the newest record of `key` without its value, without waiting. A value in a
-    /// memtable may have any length, so it is not copied.
+    /// Looks up the newest record of `key` without blocking, and returns its fields. The value,
+    /// which may be long, is not copied.
     pub fn lookup_head(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
         self.noting_damage(self.core.trees.lookup_head(space, key))
     }
 
-    /// Determines without waiting whether a record of `key` with a version greater than `version`
-    /// exists. A record that a conditional write derived from the record with `version` has the
-    /// same version and does not count. Only tables that hold a greater version are searched, so
-    /// for a current version the memtables suffice.
+    /// Determines without blocking whether `key` has a record with a version greater than
+    /// `version`. A conditional write keeps the version of the record that it continues, so its
+    /// record does not count as newer. Tables without a greater version are not searched: for a
+    /// current version, the memtables suffice.
     pub fn holds_newer(
         &self,
         space: Space,
@@ -195,8 +195,8 @@ impl Engine {
     }
 
     /// Upper bound of all version times and write times
-    /// ([`RecordRef::write_time`](crate::RecordRef::write_time)) in all spaces. Records removed
-    /// since may have had the greatest one.
+    /// ([`RecordRef::write_time`](crate::RecordRef::write_time)) in all spaces. It may be the time
+    /// of a record that was removed later.
     pub fn greatest_time(&self) -> u64 {
         self.write_path.greatest_time()
     }
@@ -223,7 +223,7 @@ impl Engine {
         self.write_path.check_directory(&self.core)
     }
 
-    /// Flushes the memtable that has waited longest.
+    /// Flushes the oldest rotated memtable of all trees.
     pub fn flush_one(&self) -> Result<StepOutcome, Error> {
         self.flusher.flush_one(&self.core, &self.write_path)
     }

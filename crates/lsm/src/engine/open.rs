@@ -131,15 +131,14 @@ impl Engine {
         for segment in found.discarded {
             core.files.remove(&segment_name(segment));
         }
-        self.settle_log(state)
+        self.rotate_recovered(state)
     }
 
-    /// Rotates the memtables of the replayed records, and flushes them here if necessary, so that
-    /// repeated kills make neither the log nor the start longer. Normally the flushes run in the
+    /// Rotates the memtables of the replayed records. Normally, these memtables are flushed in the
     /// background after the open. If the previous run was killed before it had flushed its replayed
-    /// log, this run could be killed as early, so the flushes run before the open returns. A full
-    /// disk does not prevent the open.
-    fn settle_log(&self, state: &ManifestState) -> Result<(), Error> {
+    /// log, they are flushed here, so that repeated kills make neither the log nor the start
+    /// longer. A full disk does not prevent the open.
+    fn rotate_recovered(&self, state: &ManifestState) -> Result<(), Error> {
         self.rotate_all();
         if state.ends.iter().any(SegmentEnd::has_groups) {
             match self.flush_rotated() {
@@ -160,7 +159,7 @@ impl Engine {
         recover(&*core.files.disk, &expected, &mut |sequence, payload| {
             let wanted = |tree| sequence > flushed(tree);
             let rotated = write_path.apply_recovered(core, (sequence, payload), wanted)?;
-            // Flushing here limits memory: a memtable is flushed before the next one is full.
+            // A flush before the next memtable is full limits the memory of the recovery.
             while rotated && flusher.flush_one(core, write_path)? == StepOutcome::Done {}
             Ok(())
         })
@@ -193,7 +192,7 @@ fn open_levels(files: &Files, state: &ManifestState, tree: u8) -> Result<Levels,
     Ok(levels)
 }
 
-/// The manifest's knowledge of the log.
+/// The state of the log according to the manifest.
 fn expected(state: &ManifestState, store_id: u64) -> ExpectedLog<'_> {
     ExpectedLog {
         store_id,

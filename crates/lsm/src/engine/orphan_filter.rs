@@ -1,18 +1,18 @@
 //! The orphaned records ([`crate::orphans`]) that one compaction step drops.
 //!
-//! As for purging, a record is dropped only if no other record of its key exists elsewhere in the
-//! store, because otherwise older records that the dropped record hides would become visible. The
-//! step looks the key up in the other tables. Comparing key ranges would not do: tables of new
-//! writes overlap nearly all keys, so no record below such a table could ever be dropped.
+//! As in purging, a record is dropped only if no other record of its key exists elsewhere in the
+//! store. Otherwise, older records that the dropped record hides could become visible. The step
+//! looks the key up in the other tables. A comparison of key ranges would be too coarse: tables of
+//! new writes overlap nearly all keys, so no record below such a table could ever be dropped.
 //!
 //! **A plain record is dropped only if neither the record itself nor any record that it has hidden
 //! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]), and this node may
-//! have counted towards the acknowledgment of its write. Without any record of the key, that write
-//! would seem never to have happened here. The plain record therefore stays as a substitute for the
-//! hidden one; likewise, a repair round copies the plain record to the nodes that hold a record
-//! that it hides. A record of a conditional write is no substitute, and is judged by its own copies
-//! only: perhaps no majority stores the record, and this node, which is not one of its replicas,
-//! does not complete the write.
+//! have counted towards the acknowledgment of its write. A node without any record of the key would
+//! seem never to have stored that write. The plain record therefore stays as a substitute for the
+//! hidden record. For the same reason, a repair round copies the plain record to each node with a
+//! record that the plain one hides. A record of a conditional write is not a substitute, so only
+//! its own copies count: a majority may not have stored it, and this node, which is not one of its
+//! replicas, does not complete the write.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ use crate::table::{ReadMode, Table, TableGet};
 use record::RecordRef;
 
 /// Number of dropped keys whose placement is checked again before the step replaces its tables. A
-/// sample suffices to detect an owner that violates its contract; all keys could fill the memory.
+/// sample suffices to detect an owner that violates its contract. A list of all keys could exhaust
+/// the memory.
 const MAX_CHECKED_AGAIN: usize = 64;
 
 /// State of a compaction step that may drop orphaned records.
@@ -80,7 +81,8 @@ impl<'a> OrphanFilter<'a> {
         Ok(true)
     }
 
-    /// Verifies the owner's contract, just before `outputs` replace the inputs of the step.
+    /// Panics if a sampled dropped key is placed here again: the owner has violated its contract.
+    /// Call it just before `outputs` replace the inputs of the step.
     pub(super) fn check(&self, outputs: &[Arc<Table>]) {
         let Some(dropping) = &self.dropping else { return };
         for (key, copies) in &self.dropped {

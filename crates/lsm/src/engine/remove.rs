@@ -8,15 +8,14 @@
 //!  deeper levels  each table with a record to remove is rewritten:  one edit per table
 //! ```
 //!
-//! Tables are rewritten, not merged: a merge keeps only the newest record of each key, and the
-//! removal could then remove that only record. A crash leaves whole tables, old or new; repeating
-//! the removal completes it.
+//! Tables are rewritten, not merged: a merge would keep only the newest record of each key, which
+//! may be a record to remove. A crash leaves whole tables, old or new; a repetition completes the
+//! removal.
 //!
-//! A hidden record may also have been hidden by a third record that a compaction has dropped since:
-//! a tombstone, which leaves no trace on any replica once it is purged. The removal must not revive
-//! a record that such a tombstone deleted. Hidden records written up to the watermark (the time up
-//! to which a repair round proved all replicas equal) are therefore removed before the wrong
-//! clock's records. Those that were not deleted still exist on other replicas.
+//! A tombstone between the two records may already be purged on all replicas. The removal must not
+//! revive a record that a purged tombstone deleted. Hidden records written up to the watermark (the
+//! time up to which a repair round proved all replicas equal) are therefore removed before the
+//! wrong clock's records. A hidden record that no tombstone deleted still exists on other replicas.
 
 use std::sync::Arc;
 
@@ -37,8 +36,8 @@ pub struct RemovalFilter<'a> {
     /// The spaces from which records are removed.
     pub spaces: &'a [Space],
     /// Watermark: a record written up to this time and hidden by a removed record is removed too,
-    /// because all replicas held it; 0 = no hidden record is removed. Hidden records with one copy
-    /// stay.
+    /// because all replicas had it; 0 = no hidden record is removed. A hidden record with a single
+    /// copy stays.
     pub proven: u64,
 }
 
@@ -66,24 +65,26 @@ enum Removal<'a> {
 
 /// A pass over one table, queried in the order of the table's keys.
 struct TableRemoval<'a> {
-    above: RemovalFilter<'a>,
+    selection: RemovalFilter<'a>,
     over: Option<Vec<TableIter>>,
 }
 
 impl<'a> Removal<'a> {
     fn may_affect(&self, table: &Table) -> bool {
         match self {
-            Self::Selected(above) => above.may_select_from(table),
-            Self::Hidden(above, over) => {
-                !over.is_empty() && table.meta().min_write_time <= above.proven
+            Self::Selected(selection) => selection.may_select_from(table),
+            Self::Hidden(selection, over) => {
+                !over.is_empty() && table.meta().min_write_time <= selection.proven
             }
         }
     }
 
     fn for_table(&self, table: &Table) -> Result<TableRemoval<'a>, Error> {
-        let (above, over) = match self {
-            Self::Selected(above) => return Ok(TableRemoval { above: *above, over: None }),
-            Self::Hidden(above, over) => (*above, over),
+        let (selection, over) = match self {
+            Self::Selected(selection) => {
+                return Ok(TableRemoval { selection: *selection, over: None });
+            }
+            Self::Hidden(selection, over) => (*selection, over),
         };
         let mut iters = Vec::with_capacity(over.len());
         for other in over {
@@ -91,7 +92,7 @@ impl<'a> Removal<'a> {
             iter.seek(&table.meta().smallest)?;
             iters.push(iter);
         }
-        Ok(TableRemoval { above, over: Some(iters) })
+        Ok(TableRemoval { selection, over: Some(iters) })
     }
 
     fn remove_from(&self, core: &Core, tree: usize) -> Result<u64, Error> {
@@ -149,7 +150,7 @@ impl<'a> Removal<'a> {
             writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
         }
         let outputs = unfinished.make_durable()?;
-        let gone: Vec<u64> = tables.iter().map(|table| table.meta().id).collect();
+        let replaced_ids: Vec<u64> = tables.iter().map(|table| table.meta().id).collect();
         let place = |table: &Arc<Table>| {
             Edit::Add(LevelTable {
                 tree: tree as u8,
@@ -157,11 +158,12 @@ impl<'a> Removal<'a> {
                 meta: table.meta().clone(),
             })
         };
-        let edits = gone.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
+        let edits =
+            replaced_ids.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
         core.edit_manifest(&edits.collect::<Vec<_>>())?;
         core.trees.tree(tree).replace(|state| {
             let levels = Arc::make_mut(&mut state.levels);
-            levels[level].retain(|table| !gone.contains(&table.meta().id));
+            levels[level].retain(|table| !replaced_ids.contains(&table.meta().id));
             levels[level].extend(outputs);
             if level == 0 {
                 levels[0].sort_by_key(|table| std::cmp::Reverse(table.meta().id));
@@ -177,12 +179,12 @@ impl<'a> Removal<'a> {
 
     fn count(&self, table: &Arc<Table>) -> Result<u64, Error> {
         let mut count = 0;
-        self.walk(table, |_, _| count += 1)?;
+        self.for_each_removal(table, |_, _| count += 1)?;
         Ok(count)
     }
 
-    /// Calls `each` with every record of a table that the pass removes and its internal key.
-    fn walk(
+    /// Calls `each` with the internal key and the record of each removal of this pass in a table.
+    fn for_each_removal(
         &self,
         table: &Arc<Table>,
         mut each: impl FnMut(&[u8], RecordRef<'_>),
@@ -206,10 +208,10 @@ impl<'a> Removal<'a> {
 
 impl TableRemoval<'_> {
     fn removes(&mut self, key: &[u8], record: RecordRef<'_>) -> Result<bool, Error> {
-        let Self { above, over } = self;
-        let Some(over) = over else { return Ok(above.selects(key, record)) };
-        let may_remove = record.write_time() <= above.proven && record.copies() != 1;
-        if !may_remove || !above.is_of_spaces(key) {
+        let Self { selection, over } = self;
+        let Some(over) = over else { return Ok(selection.selects(key, record)) };
+        let may_remove = record.write_time() <= selection.proven && record.copies() != 1;
+        if !may_remove || !selection.is_of_spaces(key) {
             return Ok(false);
         }
         for iter in over {
@@ -218,7 +220,7 @@ impl TableRemoval<'_> {
             }
             if iter.valid() && iter.key() == key {
                 let other = RecordRef::trusted(iter.record());
-                if above.selects(key, other) {
+                if selection.selects(key, other) {
                     return Ok(true);
                 }
             }
@@ -228,15 +230,15 @@ impl TableRemoval<'_> {
 }
 
 /// Calls `each` with the space, the key and the write time of each record of the tables that
-/// `above` selects.
+/// `selection` selects.
 pub(super) fn records_above(
     core: &Core,
-    above: RemovalFilter<'_>,
+    selection: RemovalFilter<'_>,
     mut each: impl FnMut(Space, &[u8], u64),
 ) -> Result<(), Error> {
     for tree in core.trees.iter() {
         for table in tree.load_full().levels.iter().flatten() {
-            Removal::Selected(above).walk(table, |key, record| {
+            Removal::Selected(selection).for_each_removal(table, |key, record| {
                 let space =
                     Space::from_u8(key[0]).expect("a selected record is of a selected space");
                 each(space, &key[1..], record.write_time());
@@ -248,15 +250,15 @@ pub(super) fn records_above(
 
 /// Removes the selected records from all tables and returns their number. Nothing else may use the
 /// store.
-pub(super) fn remove_above(core: &Core, above: RemovalFilter<'_>) -> Result<u64, Error> {
+pub(super) fn remove_above(core: &Core, selection: RemovalFilter<'_>) -> Result<u64, Error> {
     for tree in 0..core.trees.len() {
         let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
-        let over = levels.iter().flatten().filter(|table| above.may_select_from(table));
-        Removal::Hidden(above, over.cloned().collect()).remove_from(core, tree)?;
+        let over = levels.iter().flatten().filter(|table| selection.may_select_from(table));
+        Removal::Hidden(selection, over.cloned().collect()).remove_from(core, tree)?;
     }
     let mut removed = 0;
     for tree in 0..core.trees.len() {
-        removed += Removal::Selected(above).remove_from(core, tree)?;
+        removed += Removal::Selected(selection).remove_from(core, tree)?;
     }
     core.files.delete_obsolete_tables();
     Ok(removed)

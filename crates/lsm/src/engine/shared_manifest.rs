@@ -15,7 +15,7 @@ pub(super) struct SharedManifest {
     manifest: Mutex<Manifest>,
     /// Number of the manifest's last edit, readable without waiting for an edit in progress.
     edits: AtomicU64,
-    /// Tables that a failed edit named. The manifest's file may or may not hold the edit, so the
+    /// Tables that a failed edit added. The edit may be in the manifest's file nevertheless, so the
     /// files of these tables stay until the manifest is rewritten.
     disputed: Mutex<Vec<u64>>,
 }
@@ -58,8 +58,8 @@ impl SharedManifest {
         }
     }
 
-    /// Rewrites the manifest's file if an edit has failed, so that the tables that the failed edit
-    /// named can be removed before more tables are written.
+    /// Rewrites the manifest's file if an edit has failed. The files of the failed edit's tables
+    /// can then be removed before further tables are written.
     pub(super) fn rewrite_after_failure(&self, files: &Files) -> Result<(), Error> {
         let disputed = !lock(&self.disputed).is_empty();
         if disputed { self.edit(files, &[]) } else { Ok(()) }

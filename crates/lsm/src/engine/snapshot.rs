@@ -28,13 +28,13 @@ impl Snapshot {
     }
 
     /// Scans like [`Snapshot::scan`], but skips tables in which all records were written before
-    /// `since` ([`RecordRef::write_time`]). A key whose newest record was written before `since`
-    /// may be returned with another record or be missing. The cost is proportional to the data
-    /// written since.
+    /// `since` ([`RecordRef::write_time`]). If the newest record of a key was written before
+    /// `since`, the scan may return another record of the key, or skip the key. The cost is
+    /// proportional to the size of the memtables and of the tables that are not skipped.
     pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
         for tree in &self.trees {
-            sources_of(tree, self.sequence, since, Access::Cached, &mut sources);
+            add_sources(tree, self.sequence, since, Access::Cached, &mut sources);
         }
         let end = match end {
             Some(end) => InternalKey::start_of(space, end),
@@ -46,9 +46,9 @@ impl Snapshot {
     }
 }
 
-/// The sources of a tree for a merge, without tables in which nothing was written at or after
-/// `since`.
-fn sources_of(
+/// Adds a tree's sources for a merge: its memtables, and its tables with records written at or
+/// after `since`.
+fn add_sources(
     state: &TreeState,
     sequence: u64,
     since: u64,
@@ -74,7 +74,7 @@ fn sources_of(
     }
 }
 
-/// A scan whose items borrow from it.
+/// A scan of a snapshot. Each item borrows from the scan.
 pub struct Scan {
     merge: Merge,
     /// The start key, until the first call of [`Scan::next`].
@@ -85,7 +85,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Returns the next key and its record, verified. May wait for the disk.
+    /// Returns the next key with its record, and verifies the record's checksum; `None` = the end
+    /// of the range. May block on disk reads.
     #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
     pub fn next(&mut self) -> Result<Option<(&[u8], RecordRef<'_>)>, Error> {
         let moved = match self.start.take() {

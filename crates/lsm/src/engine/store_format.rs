@@ -1,6 +1,6 @@
 //! The format of a store: the number in the file `STORE`, which decides the formats of all other
-//! files. A release opens a range of formats, and writes each store in the format that the store
-//! has, until it is told to raise the format.
+//! files. A release opens stores of a range of formats. It writes a store in the store's own format
+//! until a call of [`Engine::raise_format`] raises the format.
 //!
 //! ```text
 //!   release      opens   STORE = 1              STORE = 2
@@ -16,8 +16,8 @@
 //!   decreases.
 //!
 //! A raise replaces `STORE` atomically, so that a crash leaves the old or the new format, and the
-//! raise can be repeated. An error that leaves it unknown which of the two is durable fails the
-//! store, which then writes nothing until it is reopened.
+//! raise can be repeated. If an error leaves the durable format unknown, the store fails: it writes
+//! nothing until it is reopened.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,8 +29,8 @@ use super::identity::Identity;
 use crate::error::Error;
 use crate::format_range::FormatRange;
 
-/// Fails if the format of this file is outside of the range.
-pub(super) fn admit(formats: FormatRange, file: &str, found: u32) -> Result<(), Error> {
+/// Fails if `found`, the format of `file`, is outside the range `formats`.
+pub(super) fn check_format(formats: FormatRange, file: &str, found: u32) -> Result<(), Error> {
     let file = file.to_owned();
     if found > formats.last {
         return Err(Error::NewerFormat { file, found, supported: formats.last });
@@ -58,7 +58,8 @@ impl StoreFormat {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Makes `format` the durable format of the store, unless the store has it, or a later one.
+    /// Raises the durable format to `format`, unless the store has this format or a later one.
+    /// Returns the store's format.
     fn raise(&self, core: &Core, format: u32) -> Result<u32, Error> {
         let formats = core.options.formats;
         let mut identity = self.identity.lock();
@@ -79,18 +80,19 @@ impl StoreFormat {
 }
 
 impl Engine {
-    /// The format of the store, in which everything is written.
+    /// The durable format of the store, in which all files are written.
     pub fn format(&self) -> u32 {
         self.format.current()
     }
 
-    /// The formats to which this release can raise a store, and from which it can open one.
+    /// The formats that this release opens, and to which it can raise a store.
     pub fn formats(&self) -> FormatRange {
         self.core.options.formats
     }
 
-    /// Raises the format of the store, durably; a store of this format or a later one stays as it
-    /// is. Returns the store's format. Waits for the disk; reads and writes continue.
+    /// Raises the format of the store durably; does not change a store of this format or a later
+    /// one. Returns the store's format, or [`Error::UnknownFormat`] if this release does not write
+    /// `format`. Blocks on the disk; reads and writes continue.
     pub fn raise_format(&self, format: u32) -> Result<u32, Error> {
         self.format.raise(&self.core, format)
     }

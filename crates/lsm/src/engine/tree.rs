@@ -36,9 +36,9 @@ impl TreeState {
         self.memtables().any(|memtable| memtable.get(key, hash).is_some())
     }
 
-    /// Estimates the number of user keys that have a value. A deleted record in a table most likely
-    /// hides a value in an older table. It hides none if the key was written and deleted between
-    /// two flushes, so the older tables bound the number of hidden values.
+    /// Estimates the number of user keys that have a value. The estimate assumes that each deleted
+    /// record in a table hides one value in an older table. A key that was written and deleted
+    /// between two flushes hides none, so at most the values in older tables are subtracted.
     pub(super) fn keys(&self) -> u64 {
         let (level0, deeper) = self.levels.split_first().expect("a tree has levels");
         // Tables whose keys differ, the oldest first.
@@ -57,7 +57,7 @@ impl TreeState {
 /// A tree with a replaceable state.
 pub(super) struct Tree {
     state: ArcSwap<TreeState>,
-    /// Held while a new state is derived from the old one.
+    /// Serializes replacements of the state.
     replacing: Mutex<()>,
 }
 
@@ -77,7 +77,7 @@ impl Tree {
         self.state.load_full()
     }
 
-    /// Replaces the state with a copy changed by `change`.
+    /// Replaces the state by a copy that `change` has modified.
     pub(super) fn replace(&self, change: impl FnOnce(&mut TreeState)) {
         let _replacing = self.replacing.lock();
         let mut state = TreeState::clone(&self.state.load());
@@ -108,8 +108,8 @@ pub(super) fn empty_levels() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
 }
 
-/// The tables that may hold `key`: any of level 0, and at most one per deeper level, whose tables
-/// are sorted and do not overlap.
+/// The tables whose key range includes `key`: any number of level 0, and at most one of each deeper
+/// level, because the tables of a deeper level do not overlap.
 pub(super) fn tables_covering<'a>(
     levels: &'a Levels,
     key: &'a [u8],
@@ -148,7 +148,8 @@ fn shape(table: &Arc<Table>, purgeable: u64) -> TableShape<'_> {
     }
 }
 
-/// Locks a mutex that a panic does not poison: its holders leave no partial changes.
+/// Locks a mutex that has no poisoning. A panic of a thread that has locked the mutex must leave no
+/// partial changes.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

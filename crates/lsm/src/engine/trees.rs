@@ -77,7 +77,7 @@ impl Trees {
         let mut newest = Newest::default();
         let searched = search(&state, internal.bytes(), hash, mode, &mut newest)?;
         match searched {
-            SearchOutcome::Everywhere => {}
+            SearchOutcome::Complete => {}
             SearchOutcome::WouldBlock => return Ok(Lookup::WouldBlock),
             SearchOutcome::TooLong(bytes) => return Ok(Lookup::TooLong(bytes)),
         }
@@ -174,7 +174,7 @@ impl Trees {
         }
     }
 
-    /// The first sequence that only the log holds, once the memtable `flushed` is a table.
+    /// The first sequence that the log must keep once the memtable `flushed` has become a table.
     pub(super) fn floor_without(&self, flushed: Option<&Arc<Memtable>>) -> u64 {
         // `next` is read before the memtables: a batch that is applied while they are read has a
         // sequence of `next` or greater.
@@ -194,7 +194,8 @@ impl Trees {
     }
 }
 
-/// The error for a record that does not match its checksum, with the file that may hold it.
+/// The error for a record that does not match its checksum, with the first table whose key range
+/// includes the key.
 fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
     let holds = |table: &&Arc<Table>| {
         let meta = table.meta();

@@ -6,9 +6,9 @@ use super::core::Core;
 use crate::error::Error;
 use crate::table::{Table, TableMeta, TableWriter, file_name};
 
-/// The tables that one step writes. Dropping this value removes the tables' files unless
-/// [`UnfinishedTables::make_durable`] has succeeded: repeated attempts must not fill a full disk
-/// further.
+/// The tables that one step writes. The drop removes the tables' files unless
+/// [`UnfinishedTables::make_durable`] has succeeded, so that repeated attempts on a full disk take
+/// no more space.
 pub(super) struct UnfinishedTables<'a> {
     core: &'a Core,
     ids: Vec<u64>,

@@ -1,9 +1,10 @@
 //! The scan of repair rounds: the newest record of each key written after a given time. Blocks are
 //! read from the disk and verified; an unreadable block is reported before the records of its keys.
 //!
-//! Tables and blocks without a record later than that time (`since`), by version or by ballot
-//! ([`RecordRef::latest`]), are skipped. Let `c` be the newest record of a key that the scan has
-//! read and that was written after `since`. Can a skipped record `s` of the same key outrank `c`?
+//! Let `since` be the given time. The scan skips tables and blocks in which no record has a version
+//! or ballot later than `since` ([`RecordRef::latest`]). Let `c` be the newest record that the scan
+//! has read of a key, and let its write time be > `since`. Can a skipped record `s` of the same key
+//! outrank `c`?
 //!
 //! * The version time and the ballot of `s` are ≤ `since`.
 //! * If the version time of `c` is > `since`, `c` has the greater version and outranks `s`. This
@@ -44,12 +45,13 @@ pub enum ScanItem<'a> {
     },
 }
 
-/// A damaged block or record. The scan still returns the records of its keys that exist elsewhere,
-/// which may be older than those in the block. If the block is a filter, which holds no records,
-/// the scan returns all records.
+/// A damaged block or record. For the affected keys, the scan still returns records from other
+/// tables and memtables, which may be older than the damaged ones. A damaged filter contains no
+/// records, so the scan misses none.
 #[derive(Debug, Clone)]
 pub struct Damaged {
-    /// Id of the table; `None` if a record is damaged, wherever it lies.
+    /// Id of the table with the damaged block; `None` = a single record is damaged, in a table or
+    /// memtable that is not known.
     pub table: Option<u64>,
     /// Lower bound of the block's keys; it may precede the scan's start.
     pub first: Vec<u8>,
@@ -66,23 +68,23 @@ pub struct ScanCost {
     pub bytes_read: u64,
     /// Data blocks read.
     pub blocks_read: u64,
-    /// Data blocks skipped because they hold no recent record.
+    /// Data blocks skipped because all their records are too old.
     pub blocks_skipped: u64,
-    /// Tables skipped because they hold no recent record.
+    /// Tables skipped because all their records are too old.
     pub tables_skipped: u64,
     /// Lookups of records that a skipped record might outrank.
     pub lookups: u64,
 }
 
-/// A scan whose items borrow from it. The scan pins the memtables and tables of its snapshot. For
-/// each table of level 0, and each deeper level, the scan holds an index and 64 KiB of blocks, or
-/// one longer block.
+/// A scan of repair rounds: [`Snapshot::verified_scan`]. Each item borrows from the scan. The scan
+/// pins the memtables and tables of its snapshot. For each table of level 0, and each deeper level,
+/// its memory includes an index and 64 KiB of blocks, or one longer block.
 pub struct VerifiedScan {
     trees: Vec<Arc<TreeState>>,
     space: Space,
     since: u64,
     merge: Merge,
-    at: At,
+    at: KeyState,
     /// End of the range as an internal key, exclusive.
     end: Vec<u8>,
     stats: Arc<ScanStats>,
@@ -94,7 +96,7 @@ pub struct VerifiedScan {
 }
 
 /// State of the merge's current key.
-enum At {
+enum KeyState {
     /// The scan has not started: seek to this internal key.
     Start(Vec<u8>),
     /// The key has not been examined yet.
@@ -161,7 +163,7 @@ impl Snapshot {
             space,
             since,
             merge: Merge::new(sources),
-            at: At::Start(start),
+            at: KeyState::Start(start),
             end,
             stats,
             tables_skipped,
@@ -208,33 +210,35 @@ impl VerifiedScan {
     fn step(&mut self) -> Step {
         loop {
             match &self.at {
-                At::Start(start) => {
+                KeyState::Start(start) => {
                     self.merge.seek(start).expect("its sources tell damage, and go on");
-                    self.at = At::Due;
+                    self.at = KeyState::Due;
                 }
-                At::Past if self.stats.bytes_read.load(Ordering::Relaxed) >= self.pause_at => {
+                KeyState::Past
+                    if self.stats.bytes_read.load(Ordering::Relaxed) >= self.pause_at =>
+                {
                     return Step::Pause;
                 }
-                At::Past => {
+                KeyState::Past => {
                     self.merge.next().expect("its sources tell damage, and go on");
-                    self.at = At::Due;
+                    self.at = KeyState::Due;
                 }
-                At::Due | At::LookedUp => {}
-                At::End => return Step::End,
+                KeyState::Due | KeyState::LookedUp => {}
+                KeyState::End => return Step::End,
             }
             if let Some(range) = self.stats.take_unreadable() {
                 return Step::Damaged(self.damaged(range));
             }
             if !self.merge.valid() || self.merge.key() >= &self.end[..] {
-                self.at = At::End;
+                self.at = KeyState::End;
                 continue;
             }
             let (key, record) = (self.merge.key(), self.merge.record());
-            if let At::LookedUp = self.at {
-                self.at = At::Past;
+            if let KeyState::LookedUp = self.at {
+                self.at = KeyState::Past;
                 return Step::Record;
             }
-            self.at = At::Past;
+            self.at = KeyState::Past;
             self.unyielded += key.len() + record.raw().len();
             if self.unyielded >= YIELD_BYTES {
                 self.unyielded = 0;
@@ -255,7 +259,7 @@ impl VerifiedScan {
             }
             self.lookups += 1;
             if !self.is_outranked(key, record) {
-                self.at = At::LookedUp;
+                self.at = KeyState::LookedUp;
             }
         }
     }
@@ -272,7 +276,7 @@ impl VerifiedScan {
                 Ok(TableGet::Found(raw)) => outranks(&raw),
                 Ok(_) => false,
                 Err(_) => {
-                    // An iterator finds the exact range of the damage.
+                    // The iterator reports the exact range of the damage in `stats`.
                     let (table, stats) = (vec![Arc::clone(table)], Arc::clone(&self.stats));
                     let mut iter = VerifiedIter::new(table, 0, self.end.clone(), stats);
                     iter.seek(key);

@@ -13,13 +13,13 @@ use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit};
 use crate::wal::{PreparedSegment, Wal, prepare, segment_name};
 
-/// The log, and the writing side of the memtables.
+/// The log, and the writers of the active memtables.
 pub(super) struct WritePath {
     writer: Mutex<CommitState>,
     /// The prepared next log segment, if any.
     prepared: Mutex<Option<PreparedSegment>>,
     next_segment: AtomicU64,
-    /// Held while segments are synced outside the writer's lock, and while released ones are
+    /// Locked while segments are synced without the writer's lock, and while released segments are
     /// removed, because a removed file cannot be synced.
     syncing: Mutex<()>,
 }
@@ -27,9 +27,9 @@ pub(super) struct WritePath {
 /// Background work that a commit has caused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommitEffects {
-    /// A memtable waits for its flush.
+    /// True if a memtable was rotated, which now waits for its flush.
     pub rotated: bool,
-    /// The prepared segment has been activated.
+    /// True if the prepared segment was activated, so that another segment must be prepared.
     pub segment_activated: bool,
 }
 
@@ -74,7 +74,7 @@ impl WritePath {
         let conflicts = applied.map_err(|what| {
             Error::corrupt("*.wal", 0, format!("group {sequence} is malformed: {what}"))
         })?;
-        core.note_conflicts(conflicts);
+        core.report_conflicts(conflicts);
         Ok(rotated)
     }
 
@@ -101,7 +101,7 @@ impl WritePath {
         add(&core.counters.wal_bytes, wal.written() - before);
         add(&core.counters.wal_writes, 1);
         add(&core.counters.wal_operations, operations as u64);
-        if core.synced_per_group() || batches.clone().any(Batch::is_durable) {
+        if core.syncs_each_group() || batches.clone().any(Batch::is_durable) {
             wal.sync().map_err(|error| core.health().fail_outcome_unknown(&error))?;
             add(&core.counters.wal_syncs, 1);
         }
@@ -109,7 +109,7 @@ impl WritePath {
             let applied =
                 writer.apply(sequence, batch.bytes(), |hash| core.trees.index_of(hash), |_| true);
             let conflicts = applied.expect("a batch encodes what it was given");
-            core.note_conflicts(conflicts);
+            core.report_conflicts(conflicts);
         }
         core.trees.make_visible(sequence);
         committed.rotated |= writer.rotate_full(core);
@@ -117,8 +117,8 @@ impl WritePath {
     }
 
     /// Ensures that the current segment has space for a payload of this length. Returns true if a
-    /// new segment was activated. If no segment can be created because the disk is full, nothing
-    /// was written and the store stays usable: the write is refused.
+    /// new segment was activated. If the disk is too full for a new segment, the write fails before
+    /// any byte is written, and the store stays usable.
     fn make_room_in_log(
         &self,
         core: &Core,
@@ -152,7 +152,7 @@ impl WritePath {
     /// Creates and allocates the next log segment.
     pub(super) fn new_segment(&self, core: &Core, bytes: u64) -> Result<PreparedSegment, Error> {
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
-        let made = prepare(&*core.files.disk, number, bytes, core.synced_per_group());
+        let made = prepare(&*core.files.disk, number, bytes, core.syncs_each_group());
         made.map_err(|error| core.health().classify(error))
     }
 
@@ -173,8 +173,8 @@ impl WritePath {
         }
     }
 
-    /// Activates a last segment that stays without groups, so that the next start has nothing to
-    /// replay.
+    /// Activates the last segment of this process run, which receives no groups, so that the next
+    /// start has nothing to replay.
     pub(super) fn activate_last_segment(&self, core: &Core) -> Result<(), Error> {
         let last = self.new_segment(core, Wal::segment_bound(0))?;
         let edits = core.manifest.edits();

@@ -6,7 +6,7 @@ use super::backlog::{Backlog, BacklogMeter};
 /// requests. A scheduler gives two busy threads of a CPU some milliseconds each in turn, and a
 /// request that arrives on that CPU waits as long. Yielding about every 100 µs keeps this wait out
 /// of the tail latency (figures: `docs/results/benchmarks.md`). Background work stops yielding once
-/// the backlog exceeds [`HURRY`].
+/// the backlog exceeds [`MAX_YIELD_BACKLOG`].
 #[derive(Default)]
 pub(super) struct YieldBudget {
     bytes: usize,
@@ -16,7 +16,7 @@ pub(super) struct YieldBudget {
 /// and verifying of a repair round, which always yields.
 pub(super) const YIELD_BYTES: usize = 16 << 10;
 /// Backlog at which background work stops yielding.
-const HURRY: f64 = 0.25;
+const MAX_YIELD_BACKLOG: f64 = 0.25;
 
 impl YieldBudget {
     pub(super) fn take(&mut self, backlog: &BacklogMeter, bytes: usize) {
@@ -27,7 +27,7 @@ impl YieldBudget {
         self.bytes = 0;
         match backlog.read() {
             Backlog::Clear => std::thread::yield_now(),
-            Backlog::Behind(part) if part < HURRY => std::thread::yield_now(),
+            Backlog::Behind(part) if part < MAX_YIELD_BACKLOG => std::thread::yield_now(),
             Backlog::Behind(_) | Backlog::Full => {}
         }
     }

@@ -1,5 +1,5 @@
-//! The replication factors ("copies") of the records of a key that the current record has hidden in
-//! this store.
+//! Summary of the replication factors ("copies") of hidden records. A key's current record has
+//! hidden the key's older records in this store.
 //!
 //! A record that is not placed on this node may have hidden a record that is placed here, because
 //! the hidden record had more copies. The current record must then stay: the store holds no other
@@ -42,7 +42,7 @@ impl HiddenCopies {
         Self((self.0 | other.0) & DEFAULT | most)
     }
 
-    /// Removes the factors that `copies` covers whatever the cluster's default is.
+    /// Removes the factors that `copies` covers under every default of a cluster.
     pub(crate) fn without_covered(self, copies: u8) -> Self {
         let most = self.0 & MOST;
         match copies {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn factors_covered_by_the_own_number_are_left_out() {
+    fn factors_covered_by_the_records_own_factor_are_left_out() {
         let beyond = |hidden: u8, own: u8| numbers(HiddenCopies::of(hidden).without_covered(own));
         assert_eq!(beyond(0, 0), NONE);
         assert_eq!(beyond(3, 3), NONE);

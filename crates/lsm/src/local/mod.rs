@@ -1,4 +1,4 @@
-//! The node-local bytes of a record, which only the store that holds the record reads and writes.
+//! The node-local bytes of a record. Only the store that contains the record reads and writes them.
 //!
 //! ```text
 //!  flags u8 │ reach u8
@@ -17,7 +17,7 @@ mod hidden_copies;
 pub(crate) use hidden_copies::HiddenCopies;
 
 const FLAGS_AT: usize = 0;
-const REACH_AT: usize = 1;
+const HIDDEN_COPIES_AT: usize = 1;
 
 /// The record is late: when it arrived, the older memtables and tables held a version as great or
 /// greater. A lookup that finds a late record must also search the older memtables and tables.
@@ -28,22 +28,22 @@ pub(crate) fn is_late(record: &RecordRef<'_>) -> bool {
     record.local()[FLAGS_AT] & FLAG_LATE != 0
 }
 
-/// Summary of the records that `record` has hidden in this store, as far as compactions or flushes
-/// have merged them with `record`.
+/// Summary of the records that `record` has hidden in this store. Includes only the records that a
+/// flush or compaction has merged with `record`.
 pub(crate) fn hidden_copies(record: &RecordRef<'_>) -> HiddenCopies {
-    HiddenCopies::from_u8(record.local()[REACH_AT])
+    HiddenCopies::from_u8(record.local()[HIDDEN_COPIES_AT])
 }
 
-/// The record's bytes with `noted` as its hidden copies.
+/// The record's bytes with `hidden_summary` as its hidden copies.
 pub(crate) fn raw_with_hidden_copies<'a>(
     record: &RecordRef<'a>,
-    noted: HiddenCopies,
+    hidden_summary: HiddenCopies,
 ) -> Cow<'a, [u8]> {
-    if noted == hidden_copies(record) {
+    if hidden_summary == hidden_copies(record) {
         return Cow::Borrowed(record.raw());
     }
     let mut raw = record.raw().to_vec();
-    set_hidden_copies(&mut raw, noted);
+    set_hidden_copies(&mut raw, hidden_summary);
     Cow::Owned(raw)
 }
 
@@ -54,5 +54,5 @@ pub(crate) fn set_late(raw: &mut [u8], late: bool) {
 
 /// Sets the hidden copies of an encoded record in place.
 pub(crate) fn set_hidden_copies(raw: &mut [u8], hidden: HiddenCopies) {
-    raw[REACH_AT] = hidden.to_u8();
+    raw[HIDDEN_COPIES_AT] = hidden.to_u8();
 }

@@ -20,10 +20,10 @@ pub(crate) enum Edit {
     Flushed {
         /// The number of the tree.
         tree: u8,
-        /// The last sequence in its tables.
+        /// The last sequence in the tree's tables.
         sequence: u64,
     },
-    /// Raises the start of the part of the log that is still needed.
+    /// Raises the log's floor: the start of the part of the log that is still needed.
     Floor {
         /// Tables hold all groups before this sequence.
         sequence: u64,

@@ -4,10 +4,10 @@
 //!  MANIFEST   ┌ header ┬ edit: the whole state ┬ edit ┬ edit … ┐
 //! ```
 //!
-//! The manifest is an append-only log of edits, each synced before anything relies on it. The first
-//! edit is the whole state. The file is rewritten (a new file renamed over the old one) at every
-//! open, when it has grown too long, and after a failed append, so nothing is ever appended after a
-//! tail that a crash left.
+//! The manifest is an append-only log of edits. Each edit is synced before it takes effect. The
+//! first edit is the whole state. The file is rewritten (a new file renamed over the old one) at
+//! every open, when it is too long, and after a failed append. So no edit ever follows a torn tail
+//! that a crash left.
 //!
 //! Edits are numbered over the lifetime of the store. WAL segments record the number, which exposes
 //! a manifest that was replaced by an older copy.
@@ -35,8 +35,8 @@ pub(crate) const NAME: &str = "MANIFEST";
 const TEMPORARY: &str = "MANIFEST.tmp";
 const HEAD: usize = 40;
 const EDIT_HEAD: usize = 12;
-/// Bytes beyond which the manifest is rewritten, if it is also longer than twice its state. At this
-/// length, the open reads the manifest within milliseconds.
+/// Length in bytes beyond which the manifest is rewritten, if the length also exceeds twice the
+/// `base_len`. The open reads a manifest of this length within milliseconds.
 const REWRITE_BYTES: u64 = 1 << 20;
 
 /// A table with its position in the store.
@@ -77,7 +77,7 @@ pub(crate) struct Manifest {
     state: ManifestState,
     /// Length of the file after its first edit, the whole state.
     base_len: u64,
-    /// True after a failed append: the end of the file is unknown.
+    /// True after a failed append or rewrite, which leaves the end of the file unknown.
     broken: bool,
 }
 
@@ -152,7 +152,7 @@ impl Manifest {
             *self = Self::begin(Arc::clone(&self.disk), self.store_id, self.edits, state)?;
             return Ok(());
         }
-        let record = seal(&edit::encode(edits), self.store_id, self.edits + 1);
+        let record = encode_entry(&edit::encode(edits), self.store_id, self.edits + 1);
         self.broken = true;
         self.file
             .write_all_at(&record, self.len)
@@ -166,7 +166,7 @@ impl Manifest {
     }
 }
 
-/// Returns true if the directory holds a manifest.
+/// Returns true if the file names include a manifest.
 pub(crate) fn exists(names: &[String]) -> bool {
     names.iter().any(|name| name == NAME)
 }
@@ -186,7 +186,7 @@ fn rewrite(
     let check = xxh3_64_with_seed(&bytes, 0);
     bytes.extend_from_slice(&check.to_le_bytes());
     assert_eq!(bytes.len(), HEAD);
-    bytes.extend_from_slice(&seal(
+    bytes.extend_from_slice(&encode_entry(
         &edit::encode(&[Edit::Reset(state.clone())]),
         store_id,
         edits + 1,
@@ -205,7 +205,7 @@ fn rewrite(
     Ok((file, bytes.len() as u64))
 }
 
-fn seal(payload: &[u8], store_id: u64, number: u64) -> Vec<u8> {
+fn encode_entry(payload: &[u8], store_id: u64, number: u64) -> Vec<u8> {
     let mut record = Vec::with_capacity(EDIT_HEAD + payload.len());
     record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     record.extend_from_slice(&edit_check(payload, store_id, number).to_le_bytes());

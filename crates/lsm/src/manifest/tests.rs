@@ -1,5 +1,5 @@
-//! Tests of manifests that are cut or bit-flipped, or on a full or failing disk: a manifest is read
-//! as the state after some edit, never as a state older than the last applied edit.
+//! Tests of manifests that are truncated or bit-flipped, or on a full or failing disk. The open
+//! returns the state after some edit, never a state older than the last applied edit.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use record::Version;
 
 const STORE: u64 = 5;
 
-fn placed(id: u64, key: &'static [u8]) -> LevelTable {
+fn level_table(id: u64, key: &'static [u8]) -> LevelTable {
     let meta = TableMeta {
         id,
         bytes: 1000 + id,
@@ -34,11 +34,11 @@ fn edits() -> Vec<Vec<Edit>> {
     let end = |segment, end| Edit::End(SegmentEnd { segment, end, next_sequence: 9 });
     vec![
         vec![Edit::Floor { sequence: 1, oldest_segment: 1 }],
-        vec![Edit::Add(placed(1, b"a")), Edit::Flushed { tree: 1, sequence: 4 }],
-        vec![Edit::Add(placed(2, b"")), Edit::Flushed { tree: 0, sequence: 6 }],
+        vec![Edit::Add(level_table(1, b"a")), Edit::Flushed { tree: 1, sequence: 4 }],
+        vec![Edit::Add(level_table(2, b"")), Edit::Flushed { tree: 0, sequence: 6 }],
         vec![Edit::Move(1, 1)],
         vec![end(1, 100), end(2, 0)],
-        vec![Edit::Remove(1), Edit::Remove(2), Edit::Add(placed(7, b"a"))],
+        vec![Edit::Remove(1), Edit::Remove(2), Edit::Add(level_table(7, b"a"))],
         vec![Edit::Floor { sequence: 7, oldest_segment: 2 }],
         vec![end(3, 4096)],
     ]
@@ -49,7 +49,7 @@ fn open(disk: &MemDisk) -> Result<Manifest, Error> {
 }
 
 /// A manifest with all edits appended, and the state after each.
-fn filled() -> (MemDisk, Vec<ManifestState>) {
+fn manifest_with_all_edits() -> (MemDisk, Vec<ManifestState>) {
     let disk = MemDisk::new();
     let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
     let mut states = vec![manifest.state().clone()];
@@ -62,7 +62,7 @@ fn filled() -> (MemDisk, Vec<ManifestState>) {
 
 #[test]
 fn edits_are_read_back_appended_or_rewritten() {
-    let (disk, states) = filled();
+    let (disk, states) = manifest_with_all_edits();
     let first = open(&disk).unwrap();
     assert_eq!(first.state(), states.last().unwrap());
     // The first open rewrote the manifest as one state.
@@ -78,7 +78,7 @@ fn a_grown_manifest_is_rewritten() {
     let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
     let mut largest = 0;
     for id in 1..12_000 {
-        let mut edits = vec![Edit::Add(placed(id, b"key"))];
+        let mut edits = vec![Edit::Add(level_table(id, b"key"))];
         if id > 10 {
             edits.push(Edit::Remove(id - 10));
         }
@@ -94,7 +94,7 @@ fn a_grown_manifest_is_rewritten() {
 /// edit; any other loss is refused.
 #[test]
 fn a_manifest_cut_at_any_byte_is_a_prefix_of_edits_or_refused() {
-    let (disk, states) = filled();
+    let (disk, states) = manifest_with_all_edits();
     let whole = disk.file(NAME).unwrap();
     for zeros in [0, 64] {
         let mut seen = 0;
@@ -116,8 +116,8 @@ fn a_manifest_cut_at_any_byte_is_a_prefix_of_edits_or_refused() {
 }
 
 #[test]
-fn a_flipped_bit_is_refused_or_takes_the_last_edit_only() {
-    let (disk, states) = filled();
+fn a_flipped_bit_is_refused_or_loses_only_the_last_edit() {
+    let (disk, states) = manifest_with_all_edits();
     let bits = disk.file(NAME).unwrap().len() as u64 * 8;
     let mut refused = 0;
     for bit in 0..bits {
@@ -164,8 +164,8 @@ fn after_a_failed_edit_the_next_edit_rewrites_the_manifest() {
     }
 }
 
-/// A call that settles a failed edit may find that another call has settled it. The call must then
-/// write nothing: a reader takes an empty record for the end of the file.
+/// A call without edits rewrites the manifest after a failed edit. If another call has already
+/// rewritten it, the call must write nothing: a reader takes an empty edit for the end of the file.
 #[test]
 fn an_empty_edit_writes_only_after_a_failed_edit() {
     let disk = MemDisk::new();
@@ -180,9 +180,9 @@ fn an_empty_edit_writes_only_after_a_failed_edit() {
 }
 
 #[test]
-fn a_rewrite_that_fails_anywhere_leaves_the_old_or_the_new_one() {
+fn a_failed_rewrite_leaves_the_old_or_the_new_manifest() {
     for op in [Op::List, Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir] {
-        let (disk, states) = filled();
+        let (disk, states) = manifest_with_all_edits();
         disk.fail(Fault::once(op, 5));
         assert!(open(&disk).is_err(), "{op:?}");
         for seed in 0..8 {
@@ -209,7 +209,7 @@ fn a_power_cut_keeps_all_applied_edits() {
             }
         }
         let finished = disk.cut_site().is_none();
-        let (_, states) = filled();
+        let (_, states) = manifest_with_all_edits();
         for seed in 0..8 {
             let found = open(&disk.crash(seed));
             let Some(applied) = applied else { continue };
@@ -225,7 +225,7 @@ fn a_power_cut_keeps_all_applied_edits() {
 
 #[test]
 fn a_manifest_that_is_not_accepted_stays_unchanged() {
-    let (disk, _) = filled();
+    let (disk, _) = manifest_with_all_edits();
     let before = disk.file(NAME).unwrap();
     let stale = || Error::corrupt(NAME, 0, "stale");
     let refused = Manifest::open(Arc::new(disk.clone()), STORE, |_, _| Err(stale()));
@@ -234,8 +234,8 @@ fn a_manifest_that_is_not_accepted_stays_unchanged() {
 }
 
 #[test]
-fn another_stores_manifest_and_a_newer_format_are_told_apart() {
-    let (disk, _) = filled();
+fn a_manifest_of_another_store_or_of_a_newer_format_is_refused() {
+    let (disk, _) = manifest_with_all_edits();
     let other = Manifest::open(Arc::new(disk.clone()), STORE + 1, |_, _| Ok(()));
     assert!(other.is_err_and(|error| error.to_string().contains("another store")));
     let mut bytes = disk.file(NAME).unwrap();
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn edits_cut_anywhere_are_refused_or_fewer(cut in any::<prop::sample::Index>()) {
+    fn truncated_edits_are_refused_or_decode_to_fewer_edits(cut in any::<prop::sample::Index>()) {
         let all: Vec<Edit> = edits().concat();
         let bytes = edit::encode(&all);
         let cut = cut.index(bytes.len());

@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use skiplist::InsertOutcome;
 use skiplist::{Entry, Inserter, Node, SequenceRange, Skiplist};
 
-/// A memtable's reading side.
+/// A memtable, shared by its readers. A [`MemtableWriter`] fills it.
 pub(crate) struct Memtable {
     list: Arc<Skiplist>,
     sequences: SequenceRange,
@@ -47,7 +47,7 @@ impl Memtable {
         (memtable, writer)
     }
 
-    /// The newest record of `key`, whose hash is `hash`.
+    /// The newest record of `key`, whose hash is `hash`; `None` = the memtable has no record of it.
     pub(crate) fn get(&self, key: &[u8], hash: u64) -> Option<RecordRef<'_>> {
         self.list.find(key, hash).map(|node| node.newest().record())
     }
@@ -168,18 +168,18 @@ impl MemtableIter {
         self.memtable.list.node(node)
     }
 
-    /// The first key at or after `node` with a record up to the sequence, and the newest such
-    /// record.
+    /// Offsets of the first node at or after `node` that has a record up to the iterator's
+    /// sequence, and of the newest such record.
     fn visible(&self, mut node: Option<Node<'_>>) -> Option<(u32, u32)> {
-        while let Some(there) = node {
-            let mut entry = Some(there.newest());
+        while let Some(candidate) = node {
+            let mut entry = Some(candidate.newest());
             while let Some(hidden) = entry.filter(|entry| entry.sequence() > self.sequence) {
                 entry = hidden.older();
             }
             if let Some(entry) = entry {
-                return Some((there.offset(), entry.offset()));
+                return Some((candidate.offset(), entry.offset()));
             }
-            node = there.next();
+            node = candidate.next();
         }
         None
     }

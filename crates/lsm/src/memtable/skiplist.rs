@@ -5,15 +5,15 @@
 //!  entry  ├ sequence u64 │ record length u32 │ older u32 ┤ record ┤
 //! ```
 //!
-//! The list has one node per key, in key order, and each node links the records of its key, newest
-//! first: the first entry answers a read, and a snapshot skips only the entries written after it.
-//! "Newest" means the highest rank, not the latest arrival. Offsets are 8-aligned; 0 means "none".
-//! Nothing is removed or moved; the arena is freed as a whole.
+//! The list has one node per key, in key order. Each node links the records of its key, newest
+//! first: the first entry answers a read, and a read of a snapshot skips the entries written after
+//! the snapshot. "Newest" means the highest rank, not the latest arrival. Offsets are 8-aligned; 0
+//! means "none". Nothing is removed or moved; the arena is freed as a whole.
 //!
-//! A hash index maps keys to their nodes: a point read, or a write to an existing key, costs two or
-//! three cache misses instead of one for each of about twenty hops, and most absent keys cost one.
-//! Iteration, seeks and new keys use the list. Once the index is full, reads of keys that the index
-//! lacks use the list too.
+//! A hash index maps keys to their nodes. A point read, or a write to an existing key, costs two or
+//! three cache misses; a search of the list costs one for each of about twenty hops. A read of most
+//! absent keys costs one cache miss. Iteration, seeks and new keys use the list. Once the index is
+//! full, reads of keys that the index lacks use the list too.
 //!
 //! Algorithm: W. Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees", CACM 33(6),
 //! 1990, with branching 4. Reasons for a custom implementation with `unsafe`: one allocation per
@@ -103,8 +103,8 @@ fn is_value(kind: Kind) -> bool {
     kind == Kind::Value
 }
 
-/// Returns true if the two records have the same version and ballot: one write made both, so their
-/// content should be the same.
+/// Returns true if the two records have the same version and ballot. One write created both, so
+/// their content should be the same.
 fn is_of_one_write(a: &RecordRef<'_>, b: &RecordRef<'_>) -> bool {
     a.version() == b.version() && a.ballot() == b.ballot()
 }
@@ -123,13 +123,13 @@ pub(super) struct Inserter {
     random: u64,
     /// Number of keys in the index.
     indexed: usize,
-    /// Maximum number of keys in the index: more would make probing long.
+    /// Maximum number of keys in the index. A fuller index would need long probe sequences.
     indexed_bound: usize,
 }
 
 impl Skiplist {
-    /// Creates a list for `capacity` bytes of nodes. Pages of the arena are touched only as it
-    /// fills.
+    /// Creates a list for `capacity` bytes of nodes. A page of the arena takes physical memory only
+    /// once a node is written to it.
     pub(super) fn new(capacity: usize) -> (Arc<Self>, Inserter) {
         let capacity = capacity.max(4096);
         let slots = 1 << (capacity / ARENA_PER_SLOT).ilog2();
@@ -175,7 +175,7 @@ impl Skiplist {
         NODE_HEAD + MAX_HEIGHT * 4 + key_len + ALIGN + ENTRY_HEAD + record_len + ALIGN
     }
 
-    /// The node of `key`, whose hash is `hash`.
+    /// The node of `key`, whose hash is `hash`; `None` = the list lacks the key.
     pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<Node<'_>> {
         match self.slot(key, hash) {
             IndexSlot::Taken(node) => Some(node),
@@ -184,7 +184,8 @@ impl Skiplist {
         }
     }
 
-    /// The slot of `key`, or the free slot for `key`. The index always keeps free slots.
+    /// The slot of `key`, or the free slot for `key`. The search ends, because the index always has
+    /// free slots.
     fn slot(&self, key: &[u8], hash: u64) -> IndexSlot<'_> {
         let mask = self.slots - 1;
         let mut at = hash as usize & mask;
@@ -328,10 +329,10 @@ impl Inserter {
         loop {
             let next = link.load(Atomic::Relaxed);
             let Some(entry) = node.list.entry(next) else { break };
-            let there = entry.record();
-            match there.order(&record) {
+            let existing = entry.record();
+            match existing.order(&record) {
                 Ordering::Equal => return InsertOutcome::Duplicate,
-                order if is_of_one_write(&there, &record) => {
+                order if is_of_one_write(&existing, &record) => {
                     outcome = InsertOutcome::Conflict;
                     if order == Ordering::Less {
                         break;
@@ -351,7 +352,7 @@ impl Inserter {
         outcome
     }
 
-    /// Adds `more` to the number of live keys; ignores keys outside of the user space.
+    /// Adds `more` to the number of live keys; ignores keys of spaces other than [`Space::Data`].
     fn count(&self, key: &[u8], more: i64) {
         if more != 0 && key.first() == Some(&(Space::Data as u8)) {
             self.list.live.store(self.list.live() + more, Atomic::Relaxed);

@@ -20,7 +20,7 @@ fn get<'a>(memtable: &'a Memtable, key: &[u8]) -> Option<RecordRef<'a>> {
 }
 
 /// Time of the newest record of `key` that an iterator at `sequence` returns.
-fn walked(memtable: &Arc<Memtable>, key: &[u8], sequence: u64) -> Option<u64> {
+fn iterated_time(memtable: &Arc<Memtable>, key: &[u8], sequence: u64) -> Option<u64> {
     let mut iter = MemtableIter::new(Arc::clone(memtable), sequence);
     iter.seek(key);
     (iter.valid() && iter.key() == key).then(|| iter.record().version().time)
@@ -33,9 +33,9 @@ fn the_newest_version_is_found_in_any_order_of_arrival() {
         insert(&mut writer, b"k", time, sequence as u64 + 1);
     }
     assert_eq!(get(&memtable, b"k").unwrap().version().time, 9);
-    assert_eq!(walked(&memtable, b"k", u64::MAX), Some(9));
-    assert_eq!(walked(&memtable, b"k", 1), Some(5), "a snapshot sees its moment");
-    assert_eq!(walked(&memtable, b"k", 0), None);
+    assert_eq!(iterated_time(&memtable, b"k", u64::MAX), Some(9));
+    assert_eq!(iterated_time(&memtable, b"k", 1), Some(5), "a snapshot sees its moment");
+    assert_eq!(iterated_time(&memtable, b"k", 0), None);
     assert!(get(&memtable, b"j").is_none());
     assert!(get(&memtable, b"kk").is_none());
     assert_eq!(memtable.sequences(), Some((1, 4)));
@@ -84,7 +84,7 @@ fn the_greatest_ballot_of_a_version_is_found_in_any_order_of_arrival() {
 }
 
 #[test]
-fn reads_are_right_when_all_keys_collide_and_when_the_index_is_full() {
+fn reads_find_all_keys_if_hashes_collide_or_the_index_is_full() {
     let (memtable, mut writer) = Memtable::new(if cfg!(miri) { 4 << 10 } else { 64 << 10 });
     let mut keys: u32 = 0;
     while writer.fits(MemtableWriter::bound(4, 64)) {

@@ -5,9 +5,9 @@
 //!  lz4 := compressed content │ content length u32 │ 1u8 │ check u64
 //! ```
 //!
-//! `check` is the xxh3-64 of everything before it. The seed is the table's number (derived from the
-//! ids of store and table) plus the block's offset, so a block from another place or table is
-//! detected like a flipped bit. The checksum is verified before any other byte is interpreted.
+//! `check` is the xxh3-64 of the block's bytes before `check`. The seed is the table's seed (a hash
+//! of the ids of store and table) plus the block's offset, so a block from another offset or table
+//! is detected like a flipped bit. The checksum is verified before any other byte is interpreted.
 
 use bytes::Bytes;
 use lz4_flex::block::{
@@ -36,8 +36,8 @@ pub(super) const MAX_CONTENT_LEN: usize = MAX_RECORD_LEN + 2 * MAX_KEY_LEN;
 /// Longest stored block in bytes: content is stored raw unless compression shortens it.
 pub(super) const MAX_STORED_LEN: usize = MAX_CONTENT_LEN + KIND_LEN + CHECK_LEN;
 
-/// A block is stored compressed if that saves at least 1/`MIN_SAVED_PART` of its bytes: a smaller
-/// saving does not justify the decompression at every read.
+/// A block is stored compressed if compression saves at least 1/`MIN_SAVED_PART` of its bytes. A
+/// smaller saving does not justify the decompression at every read.
 const MIN_SAVED_PART: usize = 8;
 
 /// Location of a block in its file, including the checksum.
@@ -55,7 +55,8 @@ impl BlockHandle {
         put_varint(buf, self.len);
     }
 
-    /// Reads a handle that ends no later than `limit` from the front of `bytes`.
+    /// Decodes a handle at the front of `bytes`, and advances `bytes` past it. Returns `None` if
+    /// the handle is malformed, or its block is too long or ends after `limit`.
     pub(super) fn take(bytes: &mut &[u8], limit: u64) -> Option<Self> {
         let (low, at) = decode_varint(bytes, 0)?;
         let (high, at) = decode_varint(bytes, at)?;
@@ -65,7 +66,7 @@ impl BlockHandle {
         (handle.end()? <= limit && len as usize <= MAX_STORED_LEN).then_some(handle)
     }
 
-    /// Offset of the first byte after the block.
+    /// Offset of the first byte after the block; `None` = the sum overflows.
     pub(super) fn end(self) -> Option<u64> {
         self.offset.checked_add(u64::from(self.len))
     }
@@ -85,7 +86,7 @@ fn checksum_of(stored: &[u8], seed: u64, offset: u64) -> u64 {
 
 /// Appends `content` to `out` as the block that will be stored at `offset`, compressed if there is
 /// a `compressor` and compression saves enough.
-pub(super) fn seal(
+pub(super) fn encode_block(
     out: &mut Vec<u8>,
     content: &[u8],
     seed: u64,
@@ -112,9 +113,9 @@ fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> boo
     out.resize(start + get_maximum_output_size(content.len()), 0);
     let len = compress_into_with_table(content, &mut out[start..], table)
         .expect("the output has room for the worst case");
-    let worth = len + CONTENT_LEN_LEN <= content.len() - content.len() / MIN_SAVED_PART;
-    out.truncate(if worth { start + len } else { start });
-    worth
+    let saves_enough = len + CONTENT_LEN_LEN <= content.len() - content.len() / MIN_SAVED_PART;
+    out.truncate(if saves_enough { start + len } else { start });
+    saves_enough
 }
 
 /// A verified block.

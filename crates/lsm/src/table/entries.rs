@@ -18,8 +18,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-/// Entries per restart point: 16 cost a search about 8 steps of a few nanoseconds and preserve
-/// nearly all of the prefix compression.
+/// Entries per restart point. With 16 entries, a search takes about 8 steps of a few nanoseconds
+/// after the binary search, and nearly all of the prefix compression is preserved.
 const RESTART_INTERVAL: u32 = 16;
 
 /// Bytes of one restart point.
@@ -31,7 +31,7 @@ const COUNT_LEN: usize = 4;
 /// Longest encoding of a `u32` as a varint.
 const MAX_VARINT_LEN: usize = 5;
 
-/// A malformed block with a valid checksum, which only a bug can write.
+/// A malformed block with a valid checksum: the result of a bug, or of faulty memory at its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -123,7 +123,8 @@ pub(super) fn put_varint(buf: &mut Vec<u8>, value: u32) {
     buf.push(rest as u8);
 }
 
-/// Decodes the varint at offset `at`; returns its value and the offset of its end.
+/// Decodes the varint at offset `at`; returns its value and the offset of its end. `None` = the
+/// varint is truncated or exceeds a `u32`.
 pub(super) fn decode_varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let mut value = 0u64;
     for (i, byte) in bytes.get(at..)?.iter().take(MAX_VARINT_LEN).enumerate() {
@@ -256,8 +257,9 @@ impl<'a> BlockParts<'a> {
         self.restart(low)
     }
 
-    /// Finds the first entry at or after `target` without rebuilding keys: the search only tracks
-    /// how many bytes the previous key, which is less than `target`, shares with `target`.
+    /// Finds the first entry at or after `target`; `None` = the block is malformed, `Some(None)` =
+    /// it has no such entry. Rebuilds no keys: the search only tracks how many bytes the previous
+    /// key, which is less than `target`, shares with `target`.
     fn search(&self, target: &[u8]) -> Option<Option<EntryMatch>> {
         let Restart { key_at: mut at, mut value_at } = self.bisect(target)?;
         let mut matched = 0;
@@ -295,13 +297,13 @@ impl<'a> BlockParts<'a> {
     }
 }
 
-/// Position in `block` of the value of `key`.
+/// Position in `block` of the value of `key`; `None` = the block lacks the key.
 pub(super) fn find(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
     let hit = BlockParts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
     Ok(hit.filter(|hit| hit.exact).map(|hit| hit.value))
 }
 
-/// Position in `block` of the value of the first key at or after `key`.
+/// Position in `block` of the value of the first key at or after `key`; `None` = there is none.
 pub(super) fn find_from(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
     let hit = BlockParts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
     Ok(hit.map(|hit| hit.value))

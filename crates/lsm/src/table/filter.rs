@@ -36,7 +36,7 @@ pub(super) fn build(hashes: &[u64], bits_per_key: u8, filter: &mut Vec<u8>) {
     filter.resize(len, 0);
     let lines = (len / LINE_LEN) as u64;
     for hash in hashes {
-        let (line, mut bits) = spread(*hash, lines);
+        let (line, mut bits) = line_and_bits(*hash, lines);
         let line = &mut filter[line..line + LINE_LEN];
         for _ in 0..probes {
             let bit = next_bit(&mut bits);
@@ -53,7 +53,7 @@ pub(super) fn may_contain(filter: &[u8], hash: u64) -> Option<bool> {
     if lines.is_empty() || lines.len() % LINE_LEN != 0 || !(1..=MAX_PROBES).contains(probes) {
         return None;
     }
-    let (line, mut bits) = spread(hash, (lines.len() / LINE_LEN) as u64);
+    let (line, mut bits) = line_and_bits(hash, (lines.len() / LINE_LEN) as u64);
     let line = &lines[line..line + LINE_LEN];
     Some((0..*probes).all(|_| {
         let bit = next_bit(&mut bits);
@@ -62,7 +62,7 @@ pub(super) fn may_contain(filter: &[u8], hash: u64) -> Option<bool> {
 }
 
 #[inline]
-fn spread(hash: u64, lines: u64) -> (usize, u32) {
+fn line_and_bits(hash: u64, lines: u64) -> (usize, u32) {
     let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let line = ((mixed >> 32) * lines) >> 32;
     (line as usize * LINE_LEN, mixed as u32)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn no_filter_is_told_from_a_filter() {
+    fn a_malformed_filter_is_detected() {
         for bad in [&[][..], &[6], &[0; 64], &[0; 65], &[17; 65], &[6; 66]] {
             assert_eq!(may_contain(bad, 1), None);
         }

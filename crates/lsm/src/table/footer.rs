@@ -10,9 +10,10 @@
 //!  deleted, expiring := records u64 │ bytes u64 │ latest u64
 //! ```
 //!
-//! `check` is the xxh3-64 (seed 0) of the tail before `check`. The manifest holds the same value,
-//! so a table exchanged for another is detected. All future versions keep the length and position
-//! of the footer and of its checksum, so that a newer table is distinguishable from a damaged one.
+//! `check` is the xxh3-64 (seed 0) of the tail before `check`. The manifest contains the same
+//! value, which exposes the exchange of a table for another table. All future versions keep the
+//! length and position of the footer and of its checksum, so that a newer table is distinguishable
+//! from a damaged table.
 
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64;
@@ -30,10 +31,10 @@ const FORMAT_VERSION: u32 = 1;
 const FOOTER_LEN: usize = 72;
 const CHECK_LEN: usize = 8;
 
-/// Offset in the properties of the raw bytes, the only figure that the manifest lacks.
+/// Offset of `raw bytes` in the properties. This field is the only one that the manifest lacks.
 const RAW_BYTES_AT: usize = 16;
 
-/// Bytes read first when a table is opened: the whole tail of most tables.
+/// Bytes of the first read when a table is opened. Most tables have a shorter tail.
 const TAIL_GUESS: u64 = 16 * 1024;
 
 /// The verified end of a table.

@@ -5,7 +5,7 @@ use bytes::Buf;
 
 use super::block::BlockHandle;
 use super::entries::{Cursor, Malformed};
-use super::iter::waited;
+use super::iter::blocking_read_error;
 use super::{ReadMode, Table};
 use crate::error::Error;
 
@@ -37,7 +37,7 @@ impl Index {
 /// Reads the index of a table's partition, bypassing the cache.
 pub(super) fn read_index(table: &Table, partition: usize) -> Result<Index, Error> {
     let handle = table.top.partitions[partition].index;
-    let content = table.read_block(handle, ReadMode::Blocking).map_err(waited)?;
+    let content = table.read_block(handle, ReadMode::Blocking).map_err(blocking_read_error)?;
     let bad = |Malformed| table.malformed(handle);
     let (mut index, mut cursor) = (Index::default(), Cursor::default());
     cursor.set_block(content).map_err(bad)?;

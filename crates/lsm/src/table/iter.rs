@@ -16,8 +16,8 @@ const CHUNK_LEN: u64 = 256 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Reads block by block through the block cache, for scans of clients. A block too long for the
-    /// cache is read into the buffer of the previous such block, because allocating new memory
-    /// costs more than the read.
+    /// cache is read into the buffer of the previous long block, because a new buffer would cost
+    /// more than the read.
     Cached,
     /// Many blocks per read, bypassing the cache, for compactions, which read each block once.
     Sequential,
@@ -107,15 +107,16 @@ impl TableIter {
     #[inline]
     pub(crate) fn next(&mut self) -> Result<(), Error> {
         match self.data.next() {
-            Ok(()) if self.data.valid() => self.look(),
+            Ok(()) if self.data.valid() => self.check_record(),
             Ok(()) => self.leave_block(),
             Err(bad) => Err(self.bad_data(bad)),
         }
     }
 
-    /// Checks the record of the new position: a position with a malformed record must not be valid.
+    /// Checks the record at the new position. If it is malformed, the position is invalid, so that
+    /// no caller reads the record.
     #[inline]
-    fn look(&mut self) -> Result<(), Error> {
+    fn check_record(&mut self) -> Result<(), Error> {
         if is_entry(&self.data) {
             return Ok(());
         }
@@ -128,7 +129,7 @@ impl TableIter {
     fn check_first_entry(&mut self) -> Result<(), Error> {
         let key = self.data.key();
         if key >= &self.table.meta.smallest[..] && key > &self.before[..] {
-            return self.look();
+            return self.check_record();
         }
         self.data.drop_block();
         Err(self.bad_data(Malformed))
@@ -159,7 +160,8 @@ impl TableIter {
     fn load_index(&mut self, partition: usize) -> Result<bool, Error> {
         self.partition = partition;
         let Some(found) = self.table.top.partitions.get(partition) else { return Ok(false) };
-        let block = self.table.block(found.index, ReadMode::Blocking).map_err(waited)?;
+        let block =
+            self.table.block(found.index, ReadMode::Blocking).map_err(blocking_read_error)?;
         self.index.set_block(block).map_err(|bad| self.bad_index(bad))?;
         Ok(true)
     }
@@ -179,8 +181,8 @@ impl TableIter {
         let handle = BlockHandle::take(&mut self.index.value(), end)
             .ok_or_else(|| self.bad_index(Malformed))?;
         let block = match self.access {
-            Access::Cached if self.table.cache.may_take(handle.len as usize) => {
-                self.table.block(handle, ReadMode::Blocking).map_err(waited)?
+            Access::Cached if self.table.cache.may_cache(handle.len as usize) => {
+                self.table.block(handle, ReadMode::Blocking).map_err(blocking_read_error)?
             }
             Access::Cached => self.block_of_chunk(handle, handle.offset)?,
             Access::Sequential => self.block_of_chunk(handle, end)?,
@@ -189,8 +191,8 @@ impl TableIter {
         self.data.set_block(block).map_err(|bad| self.bad_data(bad))
     }
 
-    /// Returns the content of a block. Unless the chunk holds the block, first reads a chunk that
-    /// starts with the block and ends at `end` or before.
+    /// Returns the content of a block. If the chunk does not contain the block, first reads a new
+    /// chunk that starts with the block and ends at `end` or before.
     fn block_of_chunk(&mut self, handle: BlockHandle, end: u64) -> Result<Bytes, Error> {
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
         let block_end = handle.offset + u64::from(handle.len);
@@ -223,7 +225,7 @@ impl TableIter {
     }
 }
 
-pub(super) fn waited(no_block: BlockError) -> Error {
+pub(super) fn blocking_read_error(no_block: BlockError) -> Error {
     match no_block {
         BlockError::Failed(error) => error,
         BlockError::WouldBlock | BlockError::TooLong(_) => {

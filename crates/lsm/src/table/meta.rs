@@ -58,7 +58,7 @@ impl PurgeableSummary {
 
 impl TableMeta {
     /// Adds the record that was appended last to the statistics.
-    pub(super) fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
+    pub(super) fn add_record(&mut self, ikey: &[u8], record: RecordRef<'_>) {
         let write_time = record.write_time();
         if self.smallest.is_empty() {
             self.smallest = Bytes::copy_from_slice(ikey);
@@ -82,8 +82,8 @@ impl TableMeta {
         }
     }
 
-    /// Widens the time and version bounds by those of `other`, for unreadable records of that
-    /// table.
+    /// Widens the time and version bounds by those of `other`, for unreadable records of the table
+    /// `other`.
     pub(super) fn widen_by(&mut self, other: &Self) {
         let is_first = self.entries == 0;
         self.min_write_time = if is_first {
@@ -101,11 +101,12 @@ impl TableMeta {
     }
 }
 
-/// Estimates of purgeable records. A table knows only their summary, so either all of its records
-/// of a kind count, or none.
+/// Estimates of purgeable records. A table has only a summary of each kind of such records, so
+/// either all records of a kind count, or none.
 impl Table {
-    /// Records the purge limit that a compaction applied to every record of this table, when no
-    /// table below overlapped this one. Avoids rewriting the table until the limit advances.
+    /// Stores the purge limit that a compaction applied to every record of this table, while no
+    /// table below overlapped this table. Another purge of the table is useless until the limit
+    /// rises.
     pub(crate) fn set_purge_checked_up_to(&self, purge_limit: Option<u64>) {
         // A table is checked once, while it is written.
         let _ = self.purge_checked_up_to.set(purge_limit);
@@ -115,22 +116,24 @@ impl Table {
     /// number of records, and their bytes.
     pub(crate) fn purgeable(&self, purge_limit: Option<u64>) -> (u64, u64) {
         let checked = self.purge_checked_up_to.get().copied().flatten();
-        let has_come = |limit: Option<u64>, kind: &PurgeableSummary| {
+        let is_reached = |limit: Option<u64>, kind: &PurgeableSummary| {
             limit.is_some_and(|limit| kind.latest <= limit)
         };
         let kinds = [self.meta.deleted, self.meta.expiring].into_iter();
-        let goes = kinds.filter(|kind| has_come(purge_limit, kind) && !has_come(checked, kind));
-        goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
+        let purgeable_now =
+            kinds.filter(|kind| is_reached(purge_limit, kind) && !is_reached(checked, kind));
+        purgeable_now
+            .fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
     }
 
     /// Upper bound of the number of records that may be purged now.
     pub(crate) fn purgeable_at_most(&self, purge_limit: Option<u64>) -> u64 {
         let meta = &self.meta;
-        let has_come = purge_limit.is_some_and(|limit| meta.min_write_time <= limit);
-        if has_come { meta.deleted.records + meta.expiring.records } else { 0 }
+        let is_reached = purge_limit.is_some_and(|limit| meta.min_write_time <= limit);
+        if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 
-    /// Records that a compaction checked every record of this table in the cleanup `number`.
+    /// Marks all records of this table as checked by a compaction in the cleanup `number`.
     pub(crate) fn set_orphans_checked_in(&self, number: u64) {
         // A table is checked once, while it is written.
         let _ = self.orphans_checked_in.set(number);

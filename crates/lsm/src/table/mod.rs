@@ -50,11 +50,12 @@ pub(crate) use meta::{PurgeableSummary, TableMeta};
 pub(crate) use verified::{ScanStats, UnreadableRange, VerifiedIter};
 pub(crate) use write::{TableParams, TableWriter};
 
-/// Longest record in bytes that is read without waiting. Copying and verifying a longer one would
-/// delay the other requests of an event loop.
+/// Longest record in bytes that a nonblocking read returns. The copy and the verification of a
+/// longer record would delay the other requests of an event loop.
 pub(crate) const INLINE_MAX: usize = 16 * 1024;
 
-/// Longest block in bytes that is read without waiting. Blocks of several records are never longer.
+/// Longest block in bytes that a nonblocking read opens. Blocks of several records are never
+/// longer.
 const INLINE_MAX_BLOCK: usize = 64 * 1024;
 
 /// Suffix of the names of table files.
@@ -65,8 +66,8 @@ pub(crate) fn file_name(id: u64) -> String {
     format!("{id:010}{SUFFIX}")
 }
 
-/// Returns true if an entry of a data block is well-formed. The block's checksum proves that the
-/// block is as it was written, but not that the memory was intact from which it was written.
+/// Returns true if an entry of a data block is well-formed. The block's checksum proves that no
+/// byte has changed since the write, but not that the writer's memory was intact.
 #[inline]
 fn is_entry(data: &Cursor) -> bool {
     let space = data.key().first().and_then(|space| Space::from_u8(*space));
@@ -247,7 +248,8 @@ impl Table {
         &self.meta
     }
 
-    /// Looks up the record of `ikey`, whose user key has the hash `hash` (xxh3-64, seed 0).
+    /// Looks up the record of the internal key `ikey`, whose user key has the hash `hash` (xxh3-64,
+    /// seed 0).
     pub(crate) fn get(&self, ikey: &[u8], hash: u64, mode: ReadMode) -> Result<TableGet, Error> {
         match self.find(ikey, hash, mode) {
             Ok(Some(raw)) if mode == ReadMode::NonBlocking && raw.len() > INLINE_MAX => {

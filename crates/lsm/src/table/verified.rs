@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::block::{self, MAX_CONTENT_LEN, OpenedBlock};
 use super::entries::{Cursor, Malformed};
 use super::index::{Block, Index, read_index};
-use super::iter::waited;
+use super::iter::blocking_read_error;
 use super::{ReadMode, Table, is_entry};
 use crate::error::Error;
 
@@ -53,9 +53,9 @@ impl ScanStats {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Records an unreadable range. Ranges that one step meets in the same table are joined, so
-    /// that a table lost as a whole does not take memory for each of its blocks.
-    fn note(&self, range: UnreadableRange) {
+    /// Adds an unreadable range, or joins it to the last range if that is of the same table. So a
+    /// table without any readable block takes the memory of one range only.
+    fn report_unreadable(&self, range: UnreadableRange) {
         let mut all = self.unreadable.lock();
         match all.last_mut().filter(|last| last.table == range.table) {
             Some(last) => {
@@ -147,7 +147,7 @@ impl VerifiedIter {
             self.block = (0..self.index.blocks.len())
                 .find(|block| self.index.key(*block) >= key)
                 .unwrap_or(self.index.blocks.len());
-            self.settle(Some(key));
+            self.find_record(Some(key));
         }
     }
 
@@ -155,13 +155,13 @@ impl VerifiedIter {
     pub(crate) fn next(&mut self) {
         let moved = self.data.next();
         if !self.is_at_record(moved) {
-            self.settle(None);
+            self.find_record(None);
         }
     }
 
-    /// Moves to the first key at or after `from` in the current block, or in the first following
-    /// block that is wanted and readable.
-    fn settle(&mut self, from: Option<&[u8]>) {
+    /// Moves to the first key at or after `from` in the current block, or to the first key of the
+    /// next block that is recent and readable.
+    fn find_record(&mut self, from: Option<&[u8]>) {
         loop {
             let Some(block) = self.index.blocks.get(self.block) else {
                 self.partition += 1;
@@ -184,7 +184,7 @@ impl VerifiedIter {
                     None => self.data.seek_to_first(),
                 }),
                 Err(error) => {
-                    self.pass_over(error);
+                    self.skip_unreadable(error);
                     continue;
                 }
             };
@@ -194,14 +194,14 @@ impl VerifiedIter {
         }
     }
 
-    /// Returns true if a step within a block ended at a record. Otherwise the next block becomes
-    /// the current one.
+    /// Returns true if a step within a block ended at a record. Otherwise makes the next block the
+    /// current block, and reports a malformed block.
     fn is_at_record(&mut self, moved: Result<(), Malformed>) -> bool {
         let is_whole = moved.is_ok() && (!self.data.valid() || is_entry(&self.data));
         if !is_whole {
             let handle = self.index.blocks[self.block].handle;
             let error = self.tables[self.table].malformed(handle);
-            self.pass_over(error);
+            self.skip_unreadable(error);
         } else if !self.data.valid() {
             self.block += 1;
         }
@@ -245,20 +245,25 @@ impl VerifiedIter {
             }
             let read = read_index(table, self.partition);
             self.stats.add(&self.stats.bytes_read, u64::from(partition.index.len));
-            // The iterator does not use filters, but a scan of everything must detect their damage
-            // too.
+            // The iterator does not use filters, but a scan of all records must also detect damage
+            // to a filter.
             let filter = if self.since == 0 && partition.filter.len > 0 {
                 self.stats.add(&self.stats.bytes_read, u64::from(partition.filter.len));
-                table.read_block(partition.filter, ReadMode::Blocking).map_err(waited).map(drop)
+                table
+                    .read_block(partition.filter, ReadMode::Blocking)
+                    .map_err(blocking_read_error)
+                    .map(drop)
             } else {
                 Ok(())
             };
             if let Err(error) = filter {
-                self.note(table.top.key(self.partition).to_vec(), error, false);
+                self.report_unreadable(table.top.key(self.partition).to_vec(), error, false);
             }
             match read {
                 Ok(index) => self.index = index,
-                Err(error) => self.note(table.top.key(self.partition).to_vec(), error, true),
+                Err(error) => {
+                    self.report_unreadable(table.top.key(self.partition).to_vec(), error, true)
+                }
             }
             if !self.index.blocks.is_empty() {
                 return true;
@@ -268,25 +273,25 @@ impl VerifiedIter {
     }
 
     /// Reports the current block as unreadable and moves past it.
-    fn pass_over(&mut self, error: Error) {
+    fn skip_unreadable(&mut self, error: Error) {
         self.data.drop_block();
-        self.note(self.index.key(self.block).to_vec(), error, true);
+        self.report_unreadable(self.index.key(self.block).to_vec(), error, true);
         self.block += 1;
     }
 
     /// Reports the range from the current block to `last` as unreadable; `is_lost`: the records of
     /// the range are unreadable, not only a filter.
-    fn note(&self, last: Vec<u8>, error: Error, is_lost: bool) {
+    fn report_unreadable(&self, last: Vec<u8>, error: Error, is_lost: bool) {
         let meta = &self.tables[self.table].meta;
         let first = match self.before() {
             Some(before) => [before, &[0]].concat(),
             None => meta.smallest.to_vec(),
         };
         let lost = is_lost.then(|| (first.clone(), last.clone()));
-        self.stats.note(UnreadableRange { table: meta.id, first, last, lost, error });
+        self.stats.report_unreadable(UnreadableRange { table: meta.id, first, last, lost, error });
     }
 
-    /// The content of the current block. Adjacent wanted blocks are read along with it.
+    /// Returns the content of the current block. Reads adjacent recent blocks in the same call.
     fn read_block(&mut self) -> Result<Bytes, Error> {
         let handle = self.index.blocks[self.block].handle;
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
@@ -294,7 +299,7 @@ impl VerifiedIter {
         if handle.offset < self.chunk_at || block_end > chunk_end {
             let run = self.run_length();
             if self.read_chunk(handle.offset, run).is_err() {
-                // The failure may concern another block of the run.
+                // Another block of the run may have caused the failure.
                 self.read_chunk(handle.offset, u64::from(handle.len))?;
             }
         }
@@ -309,7 +314,8 @@ impl VerifiedIter {
         }
     }
 
-    /// Bytes from the start of the current block to the end of the last block read along with it.
+    /// Bytes from the start of the current block to the end of the last adjacent recent block that
+    /// fits into one read.
     fn run_length(&self) -> u64 {
         let first = self.index.blocks[self.block].handle;
         let mut end = first.offset + u64::from(first.len);

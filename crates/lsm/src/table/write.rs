@@ -52,25 +52,25 @@ pub(crate) struct TableWriter {
     data: EntriesBuilder,
     index: EntriesBuilder,
     top: EntriesBuilder,
-    /// The data block before the open one and its greatest [`RecordRef::latest`]. The block's index
-    /// key is chosen once the next key is known.
-    sealed: Option<(BlockHandle, u64)>,
+    /// The last completed data block, and its greatest [`RecordRef::latest`]. The block is added to
+    /// the index once the next key is known, because its index key depends on that key.
+    last_block: Option<(BlockHandle, u64)>,
     /// The greatest [`RecordRef::latest`] in the open data block.
     block_latest: u64,
     /// Hashes of the partition's keys.
     hashes: Vec<u64>,
-    /// True if the partition covers keys that could not be read. Such a partition gets no filter.
-    has_unknown: bool,
-    /// The greatest key of the ranges that could not be read.
-    last_unknown: Vec<u8>,
+    /// True if the partition covers unreadable keys. Such a partition gets no filter.
+    has_unreadable: bool,
+    /// The greatest key of the unreadable ranges so far.
+    last_unreadable: Vec<u8>,
     scratch: Vec<u8>,
     index_key: Vec<u8>,
     meta: TableMeta,
     raw_bytes: u64,
 }
 
-/// LZ4's hash tables, reused between blocks. The small one is faster to clear; its offsets reach 64
-/// KiB, so longer content needs the large one.
+/// LZ4's hash tables, reused between blocks. The small table is faster to clear, but its offsets
+/// reach only 64 KiB; longer content needs the large table.
 struct Compressors {
     small: CompressTable,
     large: CompressTable,
@@ -96,13 +96,13 @@ impl Output {
         self.written + self.buf.len() as u64
     }
 
-    fn seal(
+    fn encode_block(
         &mut self,
         content: &[u8],
         lz4: Option<&mut CompressTable>,
     ) -> Result<BlockHandle, Error> {
         let at = self.position();
-        let handle = block::seal(&mut self.buf, content, self.seed, at, lz4);
+        let handle = block::encode_block(&mut self.buf, content, self.seed, at, lz4);
         if self.buf.len() >= WRITE_LEN {
             self.write()?;
         }
@@ -137,11 +137,11 @@ impl TableWriter {
             data: EntriesBuilder::default(),
             index: EntriesBuilder::default(),
             top: EntriesBuilder::default(),
-            sealed: None,
+            last_block: None,
             block_latest: 0,
             hashes: Vec::new(),
-            has_unknown: false,
-            last_unknown: Vec::new(),
+            has_unreadable: false,
+            last_unreadable: Vec::new(),
             scratch: Vec::new(),
             index_key: Vec::new(),
             meta: TableMeta { id: params.table_id, ..TableMeta::default() },
@@ -153,7 +153,7 @@ impl TableWriter {
     pub(crate) fn add(&mut self, ikey: &[u8], raw: &[u8]) -> Result<(), Error> {
         assert!((1..=MAX_KEY_LEN + 1).contains(&ikey.len()), "a key without space, or too long");
         assert!(self.meta.entries == 0 || ikey > self.data.last(), "keys do not ascend");
-        assert!(ikey > &self.last_unknown[..], "a key among those that can't be read");
+        assert!(ikey > &self.last_unreadable[..], "a key among those that can't be read");
         let record = RecordRef::parse(raw).map_err(|bad| {
             let what = format!("a record to be written here: {}", bad.0);
             Error::corrupt(&self.out.name, self.out.position(), what)
@@ -163,14 +163,14 @@ impl TableWriter {
         if !self.data.is_empty() && (large || full) {
             self.seal_data()?;
         }
-        if let Some((handle, latest)) = self.sealed.take() {
+        if let Some((handle, latest)) = self.last_block.take() {
             let last = self.data.last();
             let key = separator_len(last, ikey).map_or(last, |len| &ikey[..len]);
             self.index_key.clear();
             self.index_key.extend_from_slice(key);
             self.add_block_to_index(handle, latest)?;
         }
-        self.note(ikey, record);
+        self.add_record(ikey, record);
         self.data.add(ikey, raw);
         if large {
             self.seal_data()?;
@@ -178,8 +178,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Appends an unreadable block for keys of `other` that could not be read, so that a read of
-    /// such a key still fails. Keys appended afterwards must be greater.
+    /// Appends an unreadable block for the unreadable keys `first..=last` of the table `other`, so
+    /// that a read of such a key still fails. Keys appended afterwards must be greater.
     pub(crate) fn add_unreadable(
         &mut self,
         (first, last): (&[u8], &[u8]),
@@ -188,7 +188,7 @@ impl TableWriter {
         if !self.data.is_empty() {
             self.seal_data()?;
         }
-        if let Some((handle, latest)) = self.sealed.take() {
+        if let Some((handle, latest)) = self.last_block.take() {
             // An unreadable range starts with the last key of the previous block plus a zero byte.
             let before = first.strip_suffix(&[0]).filter(|before| *before >= self.data.last());
             self.index_key.clear();
@@ -200,11 +200,11 @@ impl TableWriter {
         }
         self.meta.widen_by(other);
         let mut wrong = Vec::new();
-        let handle = block::seal(&mut wrong, &[], self.out.seed, self.out.position(), None);
+        let handle = block::encode_block(&mut wrong, &[], self.out.seed, self.out.position(), None);
         wrong.iter_mut().for_each(|byte| *byte = !*byte);
         self.out.buf.extend_from_slice(&wrong);
-        self.has_unknown = true;
-        self.last_unknown = last.to_vec();
+        self.has_unreadable = true;
+        self.last_unreadable = last.to_vec();
         self.index_key.clear();
         self.index_key.extend_from_slice(last);
         self.add_block_to_index(handle, u64::MAX)
@@ -217,16 +217,16 @@ impl TableWriter {
         self.out.position() + open as u64
     }
 
-    /// Writes the rest and syncs the file. The file's name is durable only after a sync of the
-    /// directory.
+    /// Writes the remaining blocks and the footer, and syncs the file. The file's name is durable
+    /// only after a sync of the directory.
     pub(crate) fn finish(mut self) -> Result<TableMeta, Error> {
         assert!(!self.meta.smallest.is_empty(), "a table without entries");
         if !self.data.is_empty() {
             self.seal_data()?;
         }
-        let last_unknown = &self.last_unknown[..];
-        self.meta.largest = Bytes::copy_from_slice(self.data.last().max(last_unknown));
-        if let Some((handle, latest)) = self.sealed.take() {
+        let last_unreadable = &self.last_unreadable[..];
+        self.meta.largest = Bytes::copy_from_slice(self.data.last().max(last_unreadable));
+        if let Some((handle, latest)) = self.last_block.take() {
             self.index_key.clear();
             self.index_key.extend_from_slice(self.data.last());
             self.add_block_to_index(handle, latest)?;
@@ -241,8 +241,8 @@ impl TableWriter {
         Ok(self.meta)
     }
 
-    fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
-        self.meta.note(ikey, record);
+    fn add_record(&mut self, ikey: &[u8], record: RecordRef<'_>) {
+        self.meta.add_record(ikey, record);
         self.block_latest = self.block_latest.max(record.latest());
         self.raw_bytes += (ikey.len() + record.raw().len()) as u64;
         if self.params.bloom_bits > 0 {
@@ -253,8 +253,8 @@ impl TableWriter {
     fn seal_data(&mut self) -> Result<(), Error> {
         let content = self.data.finish();
         let compressor = self.compressors.as_mut().map(|c| c.for_len(content.len()));
-        let handle = self.out.seal(content, compressor)?;
-        self.sealed = Some((handle, std::mem::take(&mut self.block_latest)));
+        let handle = self.out.encode_block(content, compressor)?;
+        self.last_block = Some((handle, std::mem::take(&mut self.block_latest)));
         self.data.clear(KEPT_LEN);
         Ok(())
     }
@@ -277,11 +277,11 @@ impl TableWriter {
     /// more often than data.
     fn cut_partition(&mut self) -> Result<(), Error> {
         let mut filter = BlockHandle::default();
-        if self.params.bloom_bits > 0 && !std::mem::take(&mut self.has_unknown) {
+        if self.params.bloom_bits > 0 && !std::mem::take(&mut self.has_unreadable) {
             filter::build(&self.hashes, self.params.bloom_bits, &mut self.scratch);
-            filter = self.out.seal(&self.scratch, None)?;
+            filter = self.out.encode_block(&self.scratch, None)?;
         }
-        let index = self.out.seal(self.index.finish(), None)?;
+        let index = self.out.encode_block(self.index.finish(), None)?;
         self.scratch.clear();
         index.put(&mut self.scratch);
         filter.put(&mut self.scratch);
@@ -294,11 +294,11 @@ impl TableWriter {
     fn write_tail(&mut self) -> Result<(), Error> {
         self.out.write()?;
         let Output { buf: tail, seed, written: at, .. } = &mut self.out;
-        let top = block::seal(tail, self.top.finish(), *seed, *at, None);
+        let top = block::encode_block(tail, self.top.finish(), *seed, *at, None);
         self.scratch.clear();
         footer::put_properties(&mut self.scratch, &self.meta, self.raw_bytes);
         let properties_at = *at + tail.len() as u64;
-        let properties = block::seal(tail, &self.scratch, *seed, properties_at, None);
+        let properties = block::encode_block(tail, &self.scratch, *seed, properties_at, None);
         let (store_id, table_id) = (self.params.store_id, self.params.table_id);
         self.meta.check = footer::put_footer(tail, top, properties, store_id, table_id);
         self.out.write()

@@ -1,5 +1,5 @@
 //! The byte format of a segment: its header and the group headers. `docs/formats/files.md`
-//! specifies the format; fixtures in `tests/` pin it.
+//! specifies the format, and tests compare it with the fixtures in `tests/`.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -118,7 +118,7 @@ pub(super) fn finish_group(
     buffer.resize(buffer.len().next_multiple_of(GROUP_ALIGN), 0);
 }
 
-/// The group at the start of `bytes`; `None` unless it is complete and undamaged.
+/// The group at the start of `bytes`; `None` = it is incomplete or damaged.
 pub(super) fn read_group(bytes: &[u8], store_id: u64, segment: u64) -> Option<Group<'_>> {
     let head = bytes.get(..GROUP_HEAD)?;
     if u64_at(head, 8) != segment {

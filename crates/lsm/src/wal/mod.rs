@@ -15,8 +15,8 @@
 //! and the log ends before the bad group.
 //!
 //! Invariants:
-//! * Only one run of the process writes to a segment. Recovery records where the segment ended and
-//!   opens the next; no run appends after a tail that a crash left (mistake 1 of
+//! * Only one run of the process writes to a segment. Recovery records the end of the segment and
+//!   opens the next segment, so that no run appends after a torn tail (mistake 1 of
 //!   `docs/results/reliability.md`).
 //! * The bytes of a segment are allocated before its first use, so the log runs out of space
 //!   between groups, never within one.

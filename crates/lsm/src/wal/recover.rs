@@ -24,7 +24,7 @@ pub(crate) struct SegmentEnd {
     pub(crate) next_sequence: u64,
 }
 
-/// The manifest's knowledge of the log.
+/// The state of the log according to the manifest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExpectedLog<'a> {
     pub(crate) store_id: u64,
@@ -32,7 +32,7 @@ pub(crate) struct ExpectedLog<'a> {
     pub(crate) oldest_segment: u64,
     /// Tables hold all groups before this sequence.
     pub(crate) floor: u64,
-    /// Highest sequence that tables hold. The log must not end before this sequence.
+    /// Highest sequence in any table. The log must not end before this sequence.
     pub(crate) flushed: u64,
     pub(crate) ends: &'a [SegmentEnd],
 }
@@ -49,8 +49,8 @@ pub(crate) struct RecoveredLog {
     pub(crate) ends: Vec<SegmentEnd>,
     /// Segments to remove once their ends are recorded.
     pub(crate) discarded: Vec<u64>,
-    /// True if the bytes after the log's end held a torn group, or groups never acknowledged as
-    /// durable.
+    /// True if recovery found a torn group after the log's end, or groups that were never
+    /// acknowledged as durable.
     pub(crate) torn: bool,
 }
 
@@ -233,7 +233,7 @@ impl Replay<'_> {
             if recorded.is_some() {
                 return Err(segment.corrupt(0, "its end is recorded, but the log ends before it"));
             }
-            return self.discard(segment, 0);
+            return self.check_rest(segment, 0);
         }
         let start = self.next.unwrap_or(head.first_sequence);
         let (mut next, mut at) = (start, SEGMENT_HEAD);
@@ -259,7 +259,7 @@ impl Replay<'_> {
             None => {
                 let end = SegmentEnd { segment: segment.id, end: at as u64, next_sequence: next };
                 self.found.ends.push(end);
-                self.discard(segment, at)
+                self.check_rest(segment, at)
             }
         }
     }
@@ -279,14 +279,15 @@ impl Replay<'_> {
                 Err(segment.corrupt(0, "its header does not match"))
             }
             Err(BadHead::Invalid) => {
-                self.discard(segment, 0)?;
+                self.check_rest(segment, 0)?;
                 self.found.discarded.push(segment.id);
                 Ok(None)
             }
         }
     }
 
-    /// Returns true if the segment continues the log; false if the log ended before it.
+    /// Returns true if the segment continues the log, false if the log ends before the segment.
+    /// Fails if durable groups are missing between the two.
     fn continues(&mut self, segment: &Segment, head: &SegmentHead) -> Result<bool, Error> {
         match self.next {
             None => Ok(true),
@@ -304,9 +305,9 @@ impl Replay<'_> {
         }
     }
 
-    /// Examines the bytes of a segment after the log's end. Fails if they prove that the missing
-    /// group had been synced.
-    fn discard(&mut self, segment: &Segment, from: usize) -> Result<(), Error> {
+    /// Checks the bytes of a segment from `from` on, which is the log's end. Fails if a later group
+    /// proves that the group at the log's end had been synced.
+    fn check_rest(&mut self, segment: &Segment, from: usize) -> Result<(), Error> {
         let mut at = from.next_multiple_of(GROUP_ALIGN);
         while at < segment.written {
             match read_group(&segment.bytes[at..], self.store(), segment.id) {
@@ -355,10 +356,11 @@ impl Replay<'_> {
                 ),
             ));
         }
-        let gone =
+        let discarded_ends =
             self.found.discarded.iter().filter(|id| self.expected.recorded_end(**id).is_none());
-        let gone = gone.map(|&segment| SegmentEnd { segment, end: 0, next_sequence: next });
-        self.found.ends.extend(gone);
+        let discarded_ends =
+            discarded_ends.map(|&segment| SegmentEnd { segment, end: 0, next_sequence: next });
+        self.found.ends.extend(discarded_ends);
         self.found.next_sequence = next;
         Ok(self.found)
     }

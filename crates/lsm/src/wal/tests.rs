@@ -68,7 +68,7 @@ impl Log {
     }
 }
 
-/// Checks the log's age and replays it, as `open` does for a store.
+/// Checks that the manifest is not stale, then replays the log, as the open of a store does.
 fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(RecoveredLog, Groups), Error> {
     let mut groups = Groups::new();
     check_not_stale(disk, &expected(ends), 1)?;
@@ -79,7 +79,7 @@ fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(RecoveredLog, Groups),
     Ok((found, groups))
 }
 
-fn refused(disk: &MemDisk, ends: &[SegmentEnd], what: &str) {
+fn assert_refused(disk: &MemDisk, ends: &[SegmentEnd], what: &str) {
     match replay(disk, ends) {
         Ok((_, groups)) => panic!("{what} went unnoticed: {} groups", groups.len()),
         Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}"),
@@ -179,7 +179,7 @@ fn a_flipped_bit_before_the_last_group_is_refused() {
     }
 }
 
-/// After a clean stop, whose end the manifest records, every flip is detected.
+/// After a clean stop, the manifest records the end of the log, so every flip is detected.
 #[test]
 fn a_flipped_bit_is_refused_anywhere_once_the_end_is_recorded() {
     let (log, _) = one_segment();
@@ -198,7 +198,7 @@ fn a_flipped_bit_is_refused_anywhere_once_the_end_is_recorded() {
     }
 }
 
-/// Returns true unless the byte of the first segment is padding between groups.
+/// Returns true if a checksum covers the byte of the first segment: it is not padding of a group.
 fn is_covered(groups: &Groups, byte: usize) -> bool {
     let mut at = SEGMENT_HEAD;
     for (_, payload) in groups {
@@ -221,23 +221,23 @@ fn a_missing_or_exchanged_segment_is_refused() {
     for (missing, ends) in [(1, &[][..]), (2, &[]), (4, &[]), (5, &end), (1, &end)] {
         let disk = log.disk.deep_clone();
         disk.delete(&segment_name(missing));
-        refused(&disk, ends, &format!("segment {missing} of 5 missing"));
+        assert_refused(&disk, ends, &format!("segment {missing} of 5 missing"));
     }
     for (a, b) in [(1, 2), (2, 4), (3, 4)] {
         let disk = log.disk.deep_clone();
         let content = |segment| log.disk.file(&segment_name(segment)).unwrap();
         disk.put_file(&segment_name(a), content(b));
         disk.put_file(&segment_name(b), content(a));
-        refused(&disk, &[], "two segments exchanged");
+        assert_refused(&disk, &[], "two segments exchanged");
     }
     let disk = log.disk.deep_clone();
     for segment in 1..=5 {
         disk.delete(&segment_name(segment));
     }
-    refused(&disk, &[], "the whole log missing");
+    assert_refused(&disk, &[], "the whole log missing");
 }
 
-/// A log replaced by an older copy of itself lacks sequences that tables already hold.
+/// An older copy of the log lacks sequences that tables already contain.
 #[test]
 fn an_older_log_beside_newer_tables_is_refused() {
     let mut log = Log::new();
@@ -271,7 +271,8 @@ fn groups_after_a_torn_group_never_reappear() {
     assert_eq!(replay(&disk, &found.ends).unwrap().1, after.groups);
 }
 
-/// A later group states that the damaged one had been synced, so its writes were acknowledged.
+/// A later group states that the damaged group had been synced, so the damaged group's writes were
+/// acknowledged.
 #[test]
 fn a_damaged_group_that_a_later_group_proves_synced_is_refused() {
     for later_in_next_segment in [false, true] {
@@ -282,7 +283,7 @@ fn a_damaged_group_that_a_later_group_proves_synced_is_refused() {
         log.append(if later_in_next_segment { 1500 } else { 50 });
         assert_eq!(log.wal.segment_count(), 1 + usize::from(later_in_next_segment));
         log.disk.flip_bit(&segment_name(1), (SEGMENT_HEAD as u64 + 800) * 8);
-        refused(&log.disk, &[], "damage to what was synced");
+        assert_refused(&log.disk, &[], "damage to what was synced");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The writing side of the log. One thread at a time, the commit leader, appends. A second thread
+//! The writer of the log. One thread at a time, the commit leader, appends. A second thread
 //! prepares segments ahead of use and, in the mode `Interval`, syncs.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -61,7 +61,7 @@ pub(crate) struct SyncTarget {
     pub(crate) sequence: u64,
 }
 
-/// The writing side of the log.
+/// The writer of the log.
 pub(crate) struct Wal {
     store_id: u64,
     segment: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Wal {
     offset: u64,
     capacity: u64,
     next_sequence: u64,
-    /// Highest sequence known to be durable. The interval sync advances it too.
+    /// Highest sequence known to be durable. The interval sync raises this sequence too.
     durable: Arc<AtomicU64>,
     /// Segments written since the last sync, oldest first; the last is the current one.
     unsynced: VecDeque<(u64, Arc<dyn File>)>,
@@ -79,7 +79,7 @@ pub(crate) struct Wal {
     written: u64,
 }
 
-/// A group buffer is freed if a large group has grown it beyond this many bytes.
+/// Capacity of the group buffer in bytes beyond which the buffer is freed after a large group.
 const KEEP_BUFFER: usize = 1 << 20;
 
 impl Wal {
@@ -187,7 +187,7 @@ impl Wal {
         Ok(())
     }
 
-    /// The files for a sync that runs outside the log's lock.
+    /// The files for a sync that runs without the log's lock.
     pub(crate) fn sync_target(&self) -> SyncTarget {
         let files = self.unsynced.iter();
         SyncTarget {
@@ -196,7 +196,7 @@ impl Wal {
         }
     }
 
-    /// Records that `target` has been synced.
+    /// Marks the groups of `target` as durable after [`SyncTarget::run`].
     pub(crate) fn record_synced(&mut self, target: &SyncTarget) {
         self.durable.fetch_max(target.sequence, Ordering::AcqRel);
         if target.sequence == self.next_sequence - 1 {
@@ -253,9 +253,9 @@ impl Wal {
     pub(crate) fn release_segments(&mut self, oldest: u64) -> Vec<u64> {
         assert!(oldest <= self.segment, "the current segment stays");
         let kept = self.segments.split_off(&oldest);
-        let gone = std::mem::replace(&mut self.segments, kept);
+        let released = std::mem::replace(&mut self.segments, kept);
         self.unsynced.retain(|(segment, _)| *segment >= oldest);
-        gone.into_keys().collect()
+        released.into_keys().collect()
     }
 }
 

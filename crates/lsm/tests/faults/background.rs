@@ -1,5 +1,5 @@
-//! Every kind of error on every call of background work: flush, compaction, creation of log
-//! segments, manifest, removals, check of the directory.
+//! Tests of every kind of error at every call of background work: flush, compaction, creation of
+//! log segments, manifest, removals, check of the directory.
 //!
 //! A full disk and a lack of descriptors are transient: writes may be refused in the meantime, and
 //! are accepted again without a restart. After any other error the store has failed: it reports the
@@ -65,19 +65,19 @@ const CALLS: [(Op, &str); 18] = [
 
 /// Returns true if the store survives this error of this call: a lack of descriptors or space, or
 /// the process's file size limit. After a failed sync or read the state of the disk is unknown.
-fn passes(op: Op, errno: i32) -> bool {
+fn is_survivable(op: Op, errno: i32) -> bool {
     let sure = !matches!(op, Op::Sync | Op::SyncDir | Op::Read);
     sure && matches!(errno, 23 | EMFILE | EFBIG | ENOSPC | 122)
 }
 
-/// A fault that makes the store issue calls that it issues only after a failure: the manifest is
-/// rewritten after an append that found no space.
-fn lead_in(op: Op, file: &str) -> Option<Fault> {
+/// The fault that must precede a fault of this call: the store rewrites the manifest, with calls of
+/// its own, only after an append failed for lack of space. `None` = the call needs no such fault.
+fn preceding_fault(op: Op, file: &str) -> Option<Fault> {
     let anew = file == ".tmp" || matches!(op, Op::Rename | Op::List);
     anew.then(|| Fault::once(Op::Write, ENOSPC).suffix("MANIFEST"))
 }
 
-struct Life {
+struct StoreRun {
     db: Db,
     history: History,
     random: Random,
@@ -87,7 +87,7 @@ struct Life {
     acknowledged: u64,
 }
 
-impl Life {
+impl StoreRun {
     fn write(&mut self) -> Result<(), Error> {
         let writes = self.history.next(&mut self.random).to_vec();
         self.attempted.apply(&writes);
@@ -98,7 +98,7 @@ impl Life {
     }
 
     /// Triggers all background work: new segments, flushes, compactions.
-    fn turn(&mut self) {
+    fn trigger_background_work(&mut self) {
         for _ in 0..30 {
             if self.write().is_err() {
                 break;
@@ -110,19 +110,19 @@ impl Life {
     }
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
     }
 }
 
-fn strike(op: Op, file: &str, errno: i32, name: &str) {
+fn check_fault(op: Op, file: &str, errno: i32, name: &str) {
     let what = format!("{op:?} {file} {name}");
     let disk = MemDisk::new();
     let options = small(SyncMode::Always, 0);
     let db = open(&disk, &options).unwrap();
-    let mut life = Life {
+    let mut run = StoreRun {
         db,
         history: History::default(),
         random: Random::new(u64::from(errno.unsigned_abs())),
@@ -130,60 +130,61 @@ fn strike(op: Op, file: &str, errno: i32, name: &str) {
         attempted: Model::default(),
         acknowledged: 0,
     };
-    life.turn();
-    if let Some(first) = lead_in(op, file) {
+    run.trigger_background_work();
+    if let Some(first) = preceding_fault(op, file) {
         disk.fail(first);
     }
-    // Once the first fault has struck, only the second, permanent fault is pending.
+    // After the first fault, only the second, permanent fault is pending.
     disk.fail(Fault::once(op, errno).suffix(file));
     disk.fail(Fault::forever(op, errno).suffix(file));
-    let met = || disk.pending_faults() == 1;
-    let told = |life: &Life| passes(op, errno) || life.db.stats().failed.is_some();
-    until(&what, || {
-        life.turn();
-        met() && told(&life)
+    let is_first_fault_used = || disk.pending_faults() == 1;
+    let is_failure_reported =
+        |run: &StoreRun| is_survivable(op, errno) || run.db.stats().failed.is_some();
+    wait_until(&what, || {
+        run.trigger_background_work();
+        is_first_fault_used() && is_failure_reported(&run)
     });
-    if passes(op, errno) {
-        assert_eq!(life.db.stats().failed, None, "{what}");
-        life.model.check_gets(&life.db);
+    if is_survivable(op, errno) {
+        assert_eq!(run.db.stats().failed, None, "{what}");
+        run.model.check_gets(&run.db);
         disk.clear_faults();
-        until(&what, || life.write().is_ok());
-        life.db.compact().unwrap();
-        life.model.check(&life.db);
+        wait_until(&what, || run.write().is_ok());
+        run.db.compact().unwrap();
+        run.model.check(&run.db);
     } else {
-        let acknowledged = life.acknowledged;
-        let cause = life.db.stats().failed.unwrap();
+        let acknowledged = run.acknowledged;
+        let cause = run.db.stats().failed.unwrap();
         let says = std::io::Error::from_raw_os_error(errno).to_string();
         assert!(cause.contains(&says), "{what}: {cause}");
         disk.clear_faults();
         for _ in 0..3 {
-            life.turn();
-            let put = life.db.write_batch(batch(&[Write::put(b"k", 1 << 30, vec![])]));
+            run.trigger_background_work();
+            let put = run.db.write_batch(batch(&[Write::put(b"k", 1 << 30, vec![])]));
             assert!(matches!(put, Err(Error::Failed { .. })), "{what}: {put:?}");
         }
-        assert_eq!(life.acknowledged, acknowledged, "{what}");
-        life.model.check_gets(&life.db);
+        assert_eq!(run.acknowledged, acknowledged, "{what}");
+        run.model.check_gets(&run.db);
     }
     for restarted in [disk.process_crash(), disk.crash(3)] {
         let db = open(&restarted, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
-        check(&db, &life.model, &life.attempted);
+        check(&db, &run.model, &run.attempted);
     }
 }
 
 #[test]
-fn a_background_error_stops_writes_or_clears_by_itself() {
+fn a_background_error_fails_the_store_or_is_retried() {
     for (op, file) in CALLS {
         thread::scope(|scope| {
             for (errno, name) in ERRORS {
-                scope.spawn(move || strike(op, file, errno, name));
+                scope.spawn(move || check_fault(op, file, errno, name));
             }
         });
     }
 }
 
-/// An idle store notices that its directory lost its files.
+/// The log thread checks the directory of an idle store.
 #[test]
-fn a_directory_without_its_files_is_noticed_by_an_idle_store() {
+fn an_idle_store_fails_if_its_directory_loses_its_files() {
     for name in ["STORE", "MANIFEST"] {
         let disk = MemDisk::new();
         let db = open(&disk, &small(SyncMode::Always, 0)).unwrap();

@@ -1,5 +1,5 @@
-//! Readers, scans and snapshots concurrent with writes, flushes and compactions: a batch is visible
-//! as a whole or not at all, and no reader goes back in time.
+//! Tests of readers, scans and snapshots concurrent with writes, flushes and compactions: a batch
+//! is visible as a whole or not at all, and no reader sees an older state than before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn write(db: &Db, group: u64, time: u64) {
 }
 
 /// Reads the version of each group in a snapshot; all keys of a group must have the same version.
-fn look(snapshot: &Snapshot) -> Vec<u64> {
+fn read_versions(snapshot: &Snapshot) -> Vec<u64> {
     let mut times = vec![Vec::new(); GROUPS as usize];
     for space in [Space::Data, Space::Hints] {
         let mut scan = snapshot.scan(space, b"", None);
@@ -56,12 +56,12 @@ fn read_snapshots(db: &Db, acknowledged: &[AtomicU64], done: &AtomicBool) -> u64
     while !done.load(Ordering::Acquire) {
         let least: Vec<_> = acknowledged.iter().map(|a| a.load(Ordering::Acquire)).collect();
         let snapshot = db.snapshot();
-        let now = look(&snapshot);
+        let now = read_versions(&snapshot);
         for group in 0..GROUPS as usize {
             assert!(now[group] >= last[group], "a snapshot went back in time");
             assert!(now[group] >= least[group], "a snapshot misses what was acknowledged");
         }
-        assert_eq!(look(&snapshot), now, "a snapshot moved");
+        assert_eq!(read_versions(&snapshot), now, "a snapshot moved");
         last = now;
         seen += 1;
     }
@@ -125,10 +125,10 @@ fn write_beside_readers(sync: SyncMode) {
         }
     });
     let last = vec![rounds; GROUPS as usize];
-    assert_eq!(look(&db.snapshot()), last);
+    assert_eq!(read_versions(&db.snapshot()), last);
     let crashed = if sync == SyncMode::Always { disk.crash(1) } else { disk.process_crash() };
     drop(db);
-    assert_eq!(look(&open(&crashed, &options).unwrap().snapshot()), last);
+    assert_eq!(read_versions(&open(&crashed, &options).unwrap().snapshot()), last);
 }
 
 #[test]

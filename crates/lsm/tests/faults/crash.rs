@@ -43,12 +43,14 @@ fn run(disk: &MemDisk, options: &Options, seed: u64) -> Run {
     run
 }
 
-/// Opens after a crash, checks, continues to write, crashes again and checks again.
+/// Checks the recovered store, continues to write, and checks the store again after further
+/// crashes. `least`: the number of batches that must be recovered.
 fn check(crashed: &MemDisk, options: &Options, run: &Run, least: usize, seed: u64) {
     let db = reopen(crashed, options);
-    let moment = run.history.moment_of(&db);
+    let moment = run.history.count_batches(&db);
     assert!(moment >= least, "{moment} batches are there, {least} must be");
-    // Both earlier writes and those acknowledged after the recovery survive the next crash.
+    // Writes from before the crash and writes acknowledged after the recovery survive further
+    // crashes.
     let mut after = History { batches: run.history.batches[..moment].to_vec() };
     let mut random = Random::new(seed);
     for _ in 0..3 {
@@ -73,7 +75,7 @@ fn reopen(disk: &MemDisk, options: &Options) -> Db {
     open(disk, options).unwrap_or_else(|error| panic!("recovery failed: {error}"))
 }
 
-fn crash_everywhere(sync: SyncMode, tree_bits: u8) {
+fn crash_at_every_operation(sync: SyncMode, tree_bits: u8) {
     let options = small(sync, tree_bits);
     let whole = MemDisk::new();
     let complete = run(&whole, &options, 1);
@@ -110,22 +112,22 @@ fn crash_everywhere(sync: SyncMode, tree_bits: u8) {
 
 #[test]
 fn sync_always_loses_no_acknowledged_write_in_any_crash() {
-    crash_everywhere(SyncMode::Always, 0);
+    crash_at_every_operation(SyncMode::Always, 0);
 }
 
 #[test]
 fn sync_always_with_several_trees_loses_nothing() {
-    crash_everywhere(SyncMode::Always, 2);
+    crash_at_every_operation(SyncMode::Always, 2);
 }
 
 #[test]
 fn sync_interval_survives_kills_and_keeps_a_prefix_after_power_cuts() {
-    crash_everywhere(SyncMode::Interval(Duration::from_millis(2)), 1);
+    crash_at_every_operation(SyncMode::Interval(Duration::from_millis(2)), 1);
 }
 
 #[test]
 fn sync_never_survives_kills_and_keeps_a_prefix_after_power_cuts() {
-    crash_everywhere(SyncMode::Never, 1);
+    crash_at_every_operation(SyncMode::Never, 1);
 }
 
 /// Writes covered by an interval sync survive a power cut without a flush or close.
@@ -143,7 +145,7 @@ fn an_interval_sync_bounds_the_loss() {
             history.batches.len()
         };
         let synced = write(10);
-        // One sync may have started before the last batch; the next completed one covers it.
+        // A sync may have started before the last batch; the next completed sync covers the batch.
         for _ in 0..2 {
             let before = db.stats().wal_syncs;
             write(1);
@@ -152,7 +154,7 @@ fn an_interval_sync_bounds_the_loss() {
         write(10);
         let crashed = disk.crash(seed);
         drop(db);
-        let moment = history.moment_of(&reopen(&crashed, &options));
+        let moment = history.count_batches(&reopen(&crashed, &options));
         assert!(moment >= synced, "{moment} batches are there, {synced} had been synced");
     }
 }
@@ -176,11 +178,11 @@ fn recovery_makes_records_found_in_the_page_cache_durable() {
             let restarted = disk.process_crash();
             drop(db);
             let db = reopen(&restarted, &options);
-            let found = history.moment_of(&db);
+            let found = history.count_batches(&db);
             assert!(found >= acknowledged);
             let cut = restarted.crash(1);
             drop(db);
-            let again = history.moment_of(&reopen(&cut, &options));
+            let again = history.count_batches(&reopen(&cut, &options));
             assert!(again >= found, "{found} batches were recovered, {again} are there now");
         }
     }

@@ -62,7 +62,7 @@ fn verdict(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> Verd
         }
     };
     let mut verdict = Verdict::RightAnswer;
-    let mut look = || {
+    let mut check_reads = || {
         for ((space, key), expected) in &model.0 {
             match db.get(*space, key) {
                 Ok(Some(found)) => {
@@ -78,14 +78,14 @@ fn verdict(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> Verd
             Err(_) => verdict = Verdict::ErrorOnUse,
         }
     };
-    look();
+    check_reads();
     if db.compact().is_err() {
-        look();
+        check_reads();
         return Verdict::ErrorOnUse;
     }
-    look();
+    check_reads();
     drop(db);
-    // The same holds after the compaction has rewritten the tables.
+    // The compaction has rewritten the tables; a restart must give no wrong answer either.
     match open(disk, options) {
         Ok(db) => match Model::of(&db) {
             Ok(found) => assert!(model.same(&found), "{what}: {}", model.difference(&found)),
@@ -103,7 +103,7 @@ fn written(disk: &MemDisk, name: &str) -> u64 {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_never_a_wrong_answer() {
+fn a_flipped_bit_never_causes_a_wrong_answer() {
     let options = small(SyncMode::Always, 1);
     let (disk, model) = store(&options);
     let mut random = Random::new(11);
@@ -146,7 +146,7 @@ fn a_record_that_arrived_damaged_is_never_returned() {
 /// Blocks of zeros, and blocks with the bytes of other blocks: a disk that loses or misplaces a
 /// write leaves such blocks.
 #[test]
-fn a_lost_or_misplaced_sector_is_never_a_wrong_answer() {
+fn a_lost_or_misplaced_sector_never_causes_a_wrong_answer() {
     let options = small(SyncMode::Always, 0);
     let (disk, model) = store(&options);
     let mut random = Random::new(12);

@@ -25,8 +25,8 @@ struct Outcome {
     failed: bool,
 }
 
-/// Executes rounds of writes, flushes, compactions and reads, whatever fails. All acknowledged
-/// writes must exist at the end, in this run of the process and in the next ones.
+/// Executes rounds of writes, flushes, compactions and reads, even after errors. All acknowledged
+/// writes must exist at the end, in this run of the process and in later runs.
 fn run(options: &Options, fault: &Fault) -> Outcome {
     let disk = MemDisk::new();
     let mut outcome = Outcome::default();
@@ -149,7 +149,7 @@ fn errors_of(op: Op) -> Vec<i32> {
 /// Mistakes 8 and 9 of `docs/results/reliability.md`: no acknowledgement after a failed sync in the
 /// same run of the process, and no retry.
 #[test]
-fn after_a_failed_write_or_sync_of_the_log_nothing_is_acknowledged_and_reads_go_on() {
+fn after_a_failed_write_or_sync_of_the_log_no_write_is_acknowledged_and_reads_continue() {
     for op in [Op::Write, Op::Sync] {
         for after in 0..8 {
             let disk = MemDisk::new();
@@ -174,18 +174,18 @@ fn after_a_failed_write_or_sync_of_the_log_nothing_is_acknowledged_and_reads_go_
                 assert!(matches!(refused, Err(Error::Failed { .. })), "{refused:?}");
             }
             assert!(db.flush().is_ok() || db.stats().failed.is_some());
-            assert_eq!(history.moment_of(&db) as u64, acknowledged, "reads go on");
+            assert_eq!(history.count_batches(&db) as u64, acknowledged, "reads go on");
             let cut = disk.crash(after);
             assert!(db.close().is_err(), "a failed store does not claim to have closed well");
-            assert_eq!(cut_syncs(&disk), syncs, "a failed sync is not tried again");
+            assert_eq!(count_wal_syncs(&disk), syncs, "a failed sync is not tried again");
             let db = open(&cut, &options).unwrap();
-            let found = history.moment_of(&db) as u64;
+            let found = history.count_batches(&db) as u64;
             assert!(found == acknowledged || found == acknowledged + 1, "{found} batches");
         }
     }
 }
 
-fn cut_syncs(disk: &MemDisk) -> u64 {
+fn count_wal_syncs(disk: &MemDisk) -> u64 {
     disk.sites().get("sync wal").copied().unwrap_or(0)
 }
 
@@ -236,7 +236,7 @@ fn a_lack_of_descriptors_does_not_fail_the_store() {
 
 /// A failed read is an error, never "absent", and reads succeed once the disk works again.
 #[test]
-fn a_failing_read_is_never_an_absent_key() {
+fn a_failed_read_is_an_error_and_never_absence() {
     let disk = MemDisk::new();
     let options = Options { cache_bytes: 0, ..small(SyncMode::Always, 1) };
     let db = open(&disk, &options).unwrap();

@@ -29,7 +29,7 @@ fn options() -> Options {
     }
 }
 
-/// The flushed batches, and the record with every field, which is flushed too.
+/// The flushed batches, and the fields of a flushed record that has every field.
 fn flushed_writes() -> (Vec<Vec<Write>>, Fields<'static>) {
     let mut hint = Write::put(b"hint", 3, b"for another".to_vec());
     hint.space = Space::Hints;

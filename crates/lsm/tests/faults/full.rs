@@ -12,7 +12,7 @@ use super::model::{History, Model, Random, batch, effort, open, small, wait_for}
 const CAPACITY: u64 = 400 << 10;
 const GAIN: u64 = 200 << 10;
 /// Time limit for a refusal: a slower refusal would block the event loop or the caller.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const MAX_REFUSAL_TIME: Duration = Duration::from_secs(2);
 
 struct Filler {
     model: Model,
@@ -53,7 +53,11 @@ impl Filler {
                 }
                 Err(error) => {
                     assert!(error.is_no_space(), "{error}");
-                    assert!(begun.elapsed() < AT_ONCE, "refused after {:?}", begun.elapsed());
+                    assert!(
+                        begun.elapsed() < MAX_REFUSAL_TIME,
+                        "refused after {:?}",
+                        begun.elapsed()
+                    );
                     return;
                 }
             }
@@ -107,7 +111,7 @@ fn check_no_orphans(disk: &MemDisk, db: &Db) {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_keeps_everything_and_recovers_alone() {
+fn a_full_disk_refuses_writes_keeps_all_records_and_recovers_once_space_is_free() {
     for seed in 1..=effort() {
         fill_and_make_room(SyncMode::Always, seed);
         fill_and_make_room(SyncMode::Never, seed);

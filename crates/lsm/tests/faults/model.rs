@@ -134,7 +134,7 @@ impl Model {
         self.0.keys().eq(other.0.keys()) && self.0.values().zip(other.0.values()).all(equal)
     }
 
-    /// Describes the differences of a store, for a message.
+    /// Describes the differences between this model and the content of a store, for a message.
     pub(crate) fn difference(&self, found: &Self) -> String {
         let mut differences = Vec::new();
         for (key, record) in &self.0 {
@@ -171,7 +171,7 @@ impl Model {
     }
 }
 
-/// A history of batches in commit order, for comparing a store with its state after each batch.
+/// Batches in commit order. A recovered store must have the state after one of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) batches: Vec<Vec<Write>>,
@@ -199,9 +199,9 @@ impl History {
         self.batches.last().expect("just pushed")
     }
 
-    /// Returns the length of the prefix of the history that the store holds, in batches. Panics if
-    /// the store holds no such prefix.
-    pub(crate) fn moment_of(&self, db: &Db) -> usize {
+    /// Returns the number of batches, from the start of the history, that the store contains.
+    /// Panics if the store's content is not the state after some batch.
+    pub(crate) fn count_batches(&self, db: &Db) -> usize {
         let found = Model::of(db).unwrap();
         let mut model = Model::default();
         let own_key = |key: &&(Space, Vec<u8>)| key.1.starts_with(b"only");

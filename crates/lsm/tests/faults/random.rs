@@ -19,7 +19,7 @@ struct Session {
     snapshots: Vec<(Snapshot, Model)>,
     random: Random,
     now: u64,
-    /// Versions that conditional writes continue.
+    /// Base versions of the conditional writes.
     families: [u64; 4],
     operations: u64,
 }
@@ -73,7 +73,8 @@ impl Session {
         }
         write.space = SPACES[self.random.below(3) as usize];
         if self.random.below(4) == 0 {
-            // A conditional write on an older record; two may have the same base version.
+            // A conditional write that continues an older record. Two conditional writes may have
+            // the same base version.
             write.ballot = self.now - self.random.below(3);
             write.time = self.families[self.random.below(self.families.len() as u64) as usize];
         } else if self.random.below(50) == 0 {
@@ -163,7 +164,7 @@ impl Session {
 }
 
 #[test]
-fn equals_a_sorted_map() {
+fn the_store_equals_a_sorted_map() {
     let (mut operations, seeds) = (0, 6 * effort());
     for seed in 1..=seeds {
         let mut session = Session::begin(seed);
@@ -182,7 +183,7 @@ fn equals_a_sorted_map() {
 
 /// A late record must not hide a newer record, at any step, across every flush and level.
 #[test]
-fn a_late_older_version_never_hides_a_newer_one() {
+fn a_late_record_never_hides_a_newer_record() {
     let steps: [fn(&Db); 3] = [|_| (), |db| db.flush().unwrap(), |db| db.compact().unwrap()];
     for first in [Kind::Value, Kind::Tombstone] {
         for late in [Kind::Value, Kind::Tombstone] {
@@ -239,17 +240,17 @@ fn deleted_keys_stay_deleted_when_tombstones_are_purged() {
             }
             if time % 300 == 0 {
                 wait_for("idle", || db.is_idle());
-                without_tombstones(&db, &model);
+                check_values(&db, &model);
             }
         }
         assert!(db.stats().levels[2].tables > 0, "nothing lies below another level");
         db.compact().unwrap();
-        without_tombstones(&db, &model);
+        check_values(&db, &model);
     }
 }
 
 /// Checks that the store has exactly the model's values.
-fn without_tombstones(db: &Db, model: &Model) {
+fn check_values(db: &Db, model: &Model) {
     for ((space, key), expected) in &model.0 {
         let found = db.get(*space, key).unwrap();
         let value = found.as_ref().filter(|record| record.view().kind() == Kind::Value);

@@ -1,4 +1,4 @@
-//! Repeated stops and kills: the files that a run leaves do not accumulate, and no acknowledged
+//! Tests of repeated stops and kills: files of earlier runs do not accumulate, and no acknowledged
 //! write is lost.
 
 use lsm::disk::{Fault, Op};
@@ -48,7 +48,7 @@ fn a_clean_stop_leaves_nothing_to_replay() {
 
 /// The process is killed at once, after some writes, or during the flush that follows a recovery.
 #[test]
-fn repeated_kills_leave_no_more_log_than_one() {
+fn repeated_kills_do_not_lengthen_the_log() {
     for (sync, seed) in
         MODES.into_iter().flat_map(|sync| (1..=4 * effort()).map(move |s| (sync, s)))
     {
@@ -148,7 +148,7 @@ fn a_copy_of_a_running_store_is_refused_or_is_a_past_state() {
         match open(&copy, &options) {
             Ok(copied) => {
                 // Panics unless the copy has the state after some number of batches.
-                history.moment_of(&copied);
+                history.count_batches(&copied);
                 opened += 1;
             }
             Err(error) => {

@@ -1,5 +1,5 @@
-//! Row 8 of `docs/results/reliability.md`: whole files missing, cut, exchanged, or replaced by
-//! older copies. Opening the store detects this, or all answers are correct.
+//! Row 8 of `docs/results/reliability.md`: whole files are missing, truncated, exchanged, or
+//! replaced by older copies. The open fails, or all answers are correct.
 
 use lsm::disk::{Fault, Op};
 use lsm::{Disk, Error, MemDisk, Options, SyncMode};
@@ -49,8 +49,9 @@ fn refused(disk: &MemDisk, options: &Options, what: &str) -> Error {
     }
 }
 
-/// Opens repeatedly, as a supervisor does: every attempt is refused, or every answer is correct.
-fn refused_for_good_or_right(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> bool {
+/// Opens the store repeatedly, as a supervisor does. Returns true if every attempt fails, false if
+/// the first attempt succeeds and every answer is correct; panics otherwise.
+fn is_refused_at_every_open(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> bool {
     if open(disk, options).is_ok_and(|db| Model::of(&db).is_ok_and(|found| model.same(&found))) {
         return false;
     }
@@ -124,7 +125,7 @@ fn an_older_manifest_is_refused_or_loses_nothing() {
         }
         let stale = disk.deep_clone();
         stale.put_file("MANIFEST", manifest);
-        if refused_for_good_or_right(&stale, &options, model, &format!("manifest {at}")) {
+        if is_refused_at_every_open(&stale, &options, model, &format!("manifest {at}")) {
             noticed += 1;
             stale.put_file("MANIFEST", disk.file("MANIFEST").unwrap());
             let db = open(&stale, &options).unwrap_or_else(|error| {
@@ -161,7 +162,7 @@ fn a_missing_manifest_or_store_file_is_refused() {
     refused(&foreign, &options, "another store's manifest");
 }
 
-/// Log segments, at moments when only they hold the written data.
+/// All written data is in log segments, because the disk has no space for tables.
 #[test]
 fn a_missing_or_exchanged_segment_is_detected() {
     let options = Options { memtable_bytes: 1 << 20, ..small(SyncMode::Always, 0) };
@@ -177,7 +178,7 @@ fn a_missing_or_exchanged_segment_is_detected() {
         db.close().unwrap();
     }
     disk.clear_faults();
-    // Only segments with a header: the prepared segment holds no groups.
+    // The prepared segment has no header and contains no groups, so it is left out.
     let mut segments = names(&disk, ".wal");
     segments.retain(|name| disk.file(name).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)));
     assert!(segments.len() >= 4, "{segments:?}");

@@ -1,11 +1,12 @@
 "use strict";
 // Draws flame graphs into every <div class="flame">, from the JSON in its <script>:
 //   { "stacks": { "NUMBER": … }, "tabs": [ { "name", "unit", "note", "folded", "counts", "base" } ] }
-// "folded" is the number of collapsed stacks, which may be in the JSON of another element: gzip in
-// base64 of lines "root;frame;frame WEIGHT". "counts" has the same stacks weighted by number of
-// events, or is null. "base" has the stacks of another profile, or is null: with it, the graph
-// shows the difference of the two, each as shares of its own total. Roots are at the top. The
-// script needs no network and no library.
+// "folded", "counts" and "base" are numbers of stacks, which may be in the JSON of another element.
+// Stacks are lines "root;frame;frame WEIGHT", compressed with gzip and encoded in base64. "counts"
+// has the stacks of "folded" weighted by number of events, or is null. "base" has the stacks of
+// another profile, or is null. With "base", the graph shows the difference between both profiles,
+// each as shares of its own total. Roots are at the top. The script needs neither network nor
+// libraries.
 (() => {
   const ROW = 18;
   const PAD = 4;
@@ -53,7 +54,7 @@
     }
   }
 
-  function grow(folded, base) {
+  function buildTree(folded, base) {
     const root = node("all", null);
     add(root, folded, "value", "self");
     if (base !== null) add(root, base, "base", "baseSelf");
@@ -70,7 +71,7 @@
     return new Response(plain).text();
   }
 
-  // Returns the module of a Rust path, without generics: the part before the type or function.
+  // Returns the module of a Rust path without generics: the path up to the type or the function.
   function moduleOf(name, level) {
     if (level === "function") return name;
     let path = name.replace(/^\[.*|^(lock|queue|file|idle|held by)[: ].*/, "");
@@ -98,27 +99,27 @@
   // ---- one graph ----------------------------------------------------------------------------
 
   class Graph {
-    // In `tab`, the lines replace their numbers.
+    // In `tab`, lines of stacks replace the numbers of the stacks.
     constructor(pane, tab) {
       this.tab = tab;
       this.isDiff = tab.base !== null;
-      this.trees = { weight: () => grow(tab.folded, tab.base), count: () => grow(tab.counts) };
-      this.pick("weight", tab.unit);
-      this.lay(pane, tab.name);
+      this.trees = { weight: () => buildTree(tab.folded, tab.base), count: () => buildTree(tab.counts) };
+      this.selectMetric("weight", tab.unit);
+      this.buildControls(pane, tab.name);
       this.query = null;
       new ResizeObserver(() => this.draw()).observe(this.canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
       this.show();
     }
 
-    pick(metric, unit) {
+    selectMetric(metric, unit) {
       if (typeof this.trees[metric] === "function") this.trees[metric] = this.trees[metric]();
       this.root = this.focus = this.selected = this.trees[metric];
-      this.say = UNITS[unit] || UNITS.count;
+      this.formatValue = UNITS[unit] || UNITS.count;
       this.side = "value";
     }
 
-    lay(pane, name) {
+    buildControls(pane, name) {
       const make = (html) => {
         const holder = document.createElement("template");
         holder.innerHTML = html;
@@ -133,7 +134,7 @@
       if (this.tab.counts !== null) {
         this.metric = this.select(bar, "Weigh by", { weight: this.tab.unit, count: "events" });
         this.metric.onchange = () => {
-          this.pick(this.metric.value, this.metric.value === "count" ? "count" : this.tab.unit);
+          this.selectMetric(this.metric.value, this.metric.value === "count" ? "count" : this.tab.unit);
           this.show();
         };
       }
@@ -175,8 +176,8 @@
         const [x, y] = [event.clientX - box.left, event.clientY - box.top];
         return this.boxes.find((b) => y >= b.y && y < b.y + ROW && x >= b.x && x < b.x + b.w);
       };
-      this.canvas.onmousemove = (event) => this.tell((at(event) || { of: this.selected }).of);
-      this.canvas.onmouseleave = () => this.tell(this.selected);
+      this.canvas.onmousemove = (event) => this.showInfo((at(event) || { of: this.selected }).of);
+      this.canvas.onmouseleave = () => this.showInfo(this.selected);
       this.canvas.onclick = (event) => { const box = at(event); if (box) this.zoom(box.of); };
       this.canvas.onkeydown = (event) => this.key(event);
       this.input.oninput = () => this.search(this.input.value);
@@ -198,7 +199,7 @@
         const next = go();
         if (next && (this.width(next) > 0)) this.selected = next;
         this.draw();
-        this.tell(this.selected);
+        this.showInfo(this.selected);
         const top = this.selected.depth * ROW;
         if (top < this.map.scrollTop || top + ROW > this.map.scrollTop + this.map.clientHeight) {
           this.map.scrollTop = top - this.map.clientHeight / 2;
@@ -227,12 +228,12 @@
     zoom(to) {
       this.focus = this.selected = to;
       this.draw();
-      this.tell(to);
+      this.showInfo(to);
     }
 
     show() {
       this.search(this.input.value);
-      this.tell(this.selected);
+      this.showInfo(this.selected);
       this.tabulate();
     }
 
@@ -252,7 +253,7 @@
         const total = this.width(this.root);
         const matched = this.matched(this.root);
         this.found.textContent = `${percent(total ? matched / total : 0)} matched, ` +
-          `${this.say(matched)} of ${this.say(total)}`;
+          `${this.formatValue(matched)} of ${this.formatValue(total)}`;
       }
       this.draw();
     }
@@ -270,12 +271,12 @@
       return [share, this.root.base ? of.base / this.root.base : 0];
     }
 
-    tell(of) {
+    showInfo(of) {
       const [share, before] = this.shares(of);
       const self = this.root.value ? of.self / this.root.value : 0;
       const text = this.isDiff
         ? `${percent(before)} → ${percent(share)} (${points(share - before)})`
-        : `${this.say(of.value)}, ${percent(share)}; itself ${percent(self)}`;
+        : `${this.formatValue(of.value)}, ${percent(share)}; itself ${percent(self)}`;
       this.info.textContent = `${of.name}\n${text}`;
       this.info.style.whiteSpace = "pre-line";
     }
@@ -376,7 +377,7 @@
         for (const kid of of.kids.values()) visit(kid, seen);
         if (first) seen.delete(key);
       };
-      // The first row of the graph has the threads.
+      // The threads, which are the first row of the graph, belong to no module.
       for (const thread of this.root.kids.values()) {
         for (const kid of thread.kids.values()) visit(kid, new Set());
       }

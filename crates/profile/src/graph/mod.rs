@@ -52,9 +52,9 @@ pub struct Tab<'a> {
     pub note: String,
     /// The displayed stacks.
     pub folded: &'a Folded,
-    /// The same stacks weighted by number of events; `None` = unknown.
+    /// The same stacks weighted by number of events, or `None` if this number is unknown.
     pub counts: Option<&'a Folded>,
-    /// Stacks of another profile. With them, the graph shows the difference between `folded` and
+    /// Stacks of another profile. If given, the graph shows the difference between `folded` and
     /// these stacks.
     pub base: Option<&'a Folded>,
 }
@@ -101,7 +101,8 @@ impl<'a> Fragments<'a> {
     }
 }
 
-/// Returns the lines of the stacks, compressed, because they are megabytes and very repetitive.
+/// Returns the lines of the stacks, compressed and in base64, because they are megabytes and very
+/// repetitive.
 fn packed(folded: &Folded) -> String {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let bytes = write!(gzip, "{folded}").and_then(|()| gzip.finish());
@@ -140,7 +141,7 @@ pub fn svg(
     options.deterministic = true;
     let lines = match base {
         None => folded.to_string(),
-        Some(base) => both(folded, base),
+        Some(base) => difference_lines(folded, base),
     };
     let mut picture = Vec::new();
     if lines.is_empty() {
@@ -150,8 +151,9 @@ pub fn svg(
     Ok(picture)
 }
 
-/// Returns lines with two weights; `base` is scaled to the total of `folded`.
-fn both(folded: &Folded, base: &Folded) -> String {
+/// Returns the stacks of the two profiles as lines with two weights. The weights of `base` are
+/// scaled to the total of `folded`.
+fn difference_lines(folded: &Folded, base: &Folded) -> String {
     let scale = folded.total() as f64 / base.total().max(1) as f64;
     let mut stacks: std::collections::BTreeMap<&str, (u64, u64)> =
         folded.stacks().map(|(stack, weight)| (stack, (0, weight))).collect();
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_asks_for_nothing_from_outside() {
+    fn a_page_loads_nothing_from_the_network() {
         let folded = Folded::parse("loop-0;a 5").unwrap();
         let html = page("t", &[], &[tab(&folded)]);
         for outside in ["http://", "https://", "src=", "@import", "url("] {
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures() {
+    fn images_show_shares_notes_and_differences() {
         let folded = Folded::parse("loop-0;a 5\nloop-0;b 5\n").unwrap();
         let picture = |base| {
             let svg = svg("t", "noted", Unit::Nanos, &folded, base).unwrap();

@@ -1,5 +1,5 @@
-//! The bounded queue of samples from the process's threads to the recorder. Any thread can push to
-//! it, even in a signal handler or in the allocator.
+//! The bounded queue of samples from the process's threads to the recorder. Any thread can push a
+//! sample, even in a signal handler or in the allocator.
 //!
 //! ```text
 //!  producers ─▶ │ filled │ filled │ being filled │ free │ … │ ─▶ one consumer
@@ -7,8 +7,8 @@
 //!  `turns/` decides who owns each slot; if the ring is full, a sample is lost, and counted
 //! ```
 //!
-//! The ring is static, so that late producers can still write after the end of a recording. Its
-//! pages take no memory until the first recording.
+//! The ring is static, so late producers can still write after the end of a recording. Its pages
+//! take no memory until the first recording.
 #![allow(unsafe_code, reason = "filled by signal handlers")]
 
 mod turns;
@@ -101,7 +101,7 @@ impl Slot {
     }
 }
 
-/// Activity of a thread when a signal sampled it.
+/// Activity of a thread at the time of a signal's sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recordings have all"))]
 #[repr(u8)]
@@ -131,7 +131,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) holder: i32,
     /// The place in the code where the holder took the lock.
     pub(crate) site: Option<&'static std::panic::Location<'static>>,
-    /// Address of the allocation, if its lifetime is tracked.
+    /// Address of the allocation, if the allocation is tracked until it is freed; 0 = not tracked.
     pub(crate) address: usize,
     /// Addresses, beginning with the leaf.
     pub(crate) frames: &'a [usize],
@@ -244,7 +244,7 @@ mod taking {
             weight: word(4),
             count: word(5),
             // SAFETY: `push` wrote a reference that lives as long as the process, or 0, and the
-            // slot's turn handed the slot over.
+            // ticket transferred the slot to the consumer.
             place: unsafe { (word(6) as *const WaitSite).as_ref() },
             holder: (word(1) >> 32) as i32,
             // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! Compares profiles with the known shares of a test program, with a tolerance of three percentage
 //! points. A process can have only one recording at a time, and a test spends most of its time
-//! waiting for the recording. Therefore each test runs in a process of its own, all of them at
+//! waiting for the recording. Therefore each test runs in its own process, and all processes run at
 //! once.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
@@ -21,17 +21,17 @@ use profile::{
 static ALLOCATOR: SampledAllocator<System> = SampledAllocator(System);
 
 /// Time limit of a test step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Tolerance of a share.
-const CLOSE: f64 = 0.03;
+const TOLERANCE: f64 = 0.03;
 
 /// Environment variable of a process that runs a single test.
 const ALONE: &str = "TRUTH_ALONE";
 
-/// Runs the test of this name in a process of its own.
+/// Runs the test with this name in its own process.
 #[track_caller]
-fn alone(name: &str, test: fn()) {
+fn run_in_own_process(name: &str, test: fn()) {
     if env::var_os(ALONE).is_some() {
         return test();
     }
@@ -42,7 +42,7 @@ fn alone(name: &str, test: fn()) {
     assert!(has_passed, "{}:\n{}{}", output.status, told[0], told[1]);
 }
 
-fn order(events: &[Event], seconds: u64, clock: Clock) -> RecordingRequest {
+fn recording_request(events: &[Event], seconds: u64, clock: Clock) -> RecordingRequest {
     let duration = Duration::from_secs(seconds);
     RecordingRequest {
         events: events.to_vec(),
@@ -53,15 +53,15 @@ fn order(events: &[Event], seconds: u64, clock: Clock) -> RecordingRequest {
     }
 }
 
-/// Starts a recording that sends its profile to the receiver.
-fn start(order: RecordingRequest) -> (Recording, mpsc::Receiver<Profile>) {
+/// Starts a recording. The returned receiver gets its profile.
+fn start(recording_request: RecordingRequest) -> (Recording, mpsc::Receiver<Profile>) {
     let begun = Instant::now();
     loop {
         let (tell, told) = mpsc::sync_channel(1);
-        match profile::start(order.clone(), move |profile| drop(tell.send(profile))) {
+        match profile::start(recording_request.clone(), move |profile| drop(tell.send(profile))) {
             Ok(recording) => return (recording, told),
             // The previous recording is still ending.
-            Err(Refused::Busy { .. }) if begun.elapsed() < PATIENCE => std::thread::yield_now(),
+            Err(Refused::Busy { .. }) if begun.elapsed() < STEP_LIMIT => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -78,5 +78,8 @@ fn share(folded: &Folded, function: &str) -> f64 {
 
 #[track_caller]
 fn assert_close(what: &str, found: f64, truth: f64) {
-    assert!((found - truth).abs() <= CLOSE, "{what}: {found:.3}, but in truth it is {truth:.3}");
+    assert!(
+        (found - truth).abs() <= TOLERANCE,
+        "{what}: {found:.3}, but in truth it is {truth:.3}"
+    );
 }

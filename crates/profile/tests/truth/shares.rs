@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use profile::{Clock, Event, WaitKind, WaitSite};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{PATIENCE, alone, assert_close, folded, order, share, start};
+use crate::{
+    STEP_LIMIT, assert_close, folded, recording_request, run_in_own_process, share, start,
+};
 
 fn own_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Works until the thread has used this much CPU time.
+/// Uses the CPU until the thread's CPU time is `end`.
 #[inline(always)]
 fn work_until(end: Duration) {
     let mut state = 1u64;
@@ -59,16 +61,16 @@ fn work(stop: &AtomicBool) -> f64 {
     first / (first + second)
 }
 
-/// Seconds of CPU recording: 500 samples, enough for a close share even if the thread gets only a
-/// third of a core, because all tests run at once.
+/// Duration of a CPU recording in seconds. It yields 500 samples, enough for an accurate share even
+/// if the thread gets only a third of a core, because all tests run at once.
 const CPU_SECONDS: u64 = 15;
 
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
-    let (recording, profile) = start(order(&[Event::Cpu], CPU_SECONDS, clock));
+    let (recording, profile) = start(recording_request(&[Event::Cpu], CPU_SECONDS, clock));
     let worker = thread::Builder::new().name("worker".to_owned()).spawn(move || work(&told));
-    let profile = profile.recv_timeout(PATIENCE).unwrap();
+    let profile = profile.recv_timeout(STEP_LIMIT).unwrap();
     drop(recording);
     stop.store(true, Ordering::Relaxed);
     let truth = worker.unwrap().join().unwrap();
@@ -86,15 +88,15 @@ fn cpu_shares(clock: Clock, sampler: Option<&str>) {
 }
 
 #[test]
-fn cpu_time_by_the_best_clock_there_is() {
-    alone("shares::cpu_time_by_the_best_clock_there_is", || {
+fn cpu_shares_by_the_default_clock_are_true() {
+    run_in_own_process("shares::cpu_shares_by_the_default_clock_are_true", || {
         cpu_shares(Clock::Perf, None);
     });
 }
 
 #[test]
-fn cpu_time_by_timers() {
-    alone("shares::cpu_time_by_timers", || {
+fn cpu_shares_by_timers_are_true() {
+    run_in_own_process("shares::cpu_shares_by_timers_are_true", || {
         cpu_shares(Clock::Timers, Some("CPU timers"));
     });
 }
@@ -102,8 +104,8 @@ fn cpu_time_by_timers() {
 /// Perf events take one descriptor for each thread, but the process needs its descriptors for its
 /// own work.
 #[test]
-fn cpu_time_with_few_descriptors_left() {
-    alone("shares::cpu_time_with_few_descriptors_left", || {
+fn cpu_sampling_uses_timers_if_few_descriptors_are_left() {
+    run_in_own_process("shares::cpu_sampling_uses_timers_if_few_descriptors_are_left", || {
         let before = getrlimit(Resource::Nofile);
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
         setrlimit(Resource::Nofile, Rlimit { current: Some(open + 6), ..before }).unwrap();
@@ -118,12 +120,12 @@ fn cpu_time_with_few_descriptors_left() {
 }
 
 #[inline(never)]
-fn asks_for_little(total: usize) -> Vec<Box<[u8]>> {
+fn allocates_small_blocks(total: usize) -> Vec<Box<[u8]>> {
     (0..total / 1024).map(|_| black_box(vec![0u8; 1024].into_boxed_slice())).collect()
 }
 
 #[inline(never)]
-fn asks_for_much(total: usize) {
+fn allocates_large_blocks(total: usize) {
     for _ in 0..total / 100_000 {
         drop(black_box(vec![1u8; 100_000]));
     }
@@ -132,36 +134,38 @@ fn asks_for_much(total: usize) {
 
 #[test]
 fn allocated_and_live_bytes_are_recorded_by_call_path() {
-    alone("shares::allocated_and_live_bytes_are_recorded_by_call_path", || {
+    run_in_own_process("shares::allocated_and_live_bytes_are_recorded_by_call_path", || {
         // 4,096 samples in total: the ring's capacity, so none is lost, however rarely the ring is
         // drained.
         const PART: usize = 64 << 20;
         let events = [Event::Alloc, Event::Live, Event::Lock];
-        let (recording, profile) = start(order(&events, 2, Clock::default()));
+        let (recording, profile) = start(recording_request(&events, 2, Clock::default()));
         // Waits until the recording has started.
         while profile::queued().is_none() {
             thread::yield_now();
         }
         for _ in 0..3 {
-            asks_for_much(PART);
+            allocates_large_blocks(PART);
         }
-        drop(asks_for_little(PART / 2));
-        let kept = asks_for_little(PART / 2);
-        let profile = profile.recv_timeout(PATIENCE).unwrap();
+        drop(allocates_small_blocks(PART / 2));
+        let kept = allocates_small_blocks(PART / 2);
+        let profile = profile.recv_timeout(STEP_LIMIT).unwrap();
         drop(recording);
         let alloc = folded(&profile, Event::Alloc);
-        let (little, much) = (share(alloc, "asks_for_little"), share(alloc, "asks_for_much"));
+        let (little, much) =
+            (share(alloc, "allocates_small_blocks"), share(alloc, "allocates_large_blocks"));
         assert_close("much", much / (little + much), 0.75);
         assert!(little + much > 0.95, "{alloc}");
         let total = alloc.total() as f64 / (4.0 * PART as f64);
         assert!((0.95..1.1).contains(&total), "bytes are bytes, not shares only: {total}");
         let live = folded(&profile, Event::Live);
-        let (little, much) = (share(live, "asks_for_little"), share(live, "asks_for_much"));
+        let (little, much) =
+            (share(live, "allocates_small_blocks"), share(live, "allocates_large_blocks"));
         assert!(little > 0.97 && much < 0.02, "{little} {much}\n{live}");
         let left = live.total() as f64 / (PART as f64 / 2.0);
         assert!((0.9..1.15).contains(&left), "{left}");
         let (_, named) = profile.events.iter().find(|(event, _)| *event == Event::Alloc).unwrap();
-        let pieces = share(&named.counts, "asks_for_little") * named.counts.total() as f64;
+        let pieces = share(&named.counts, "allocates_small_blocks") * named.counts.total() as f64;
         let right = pieces / (PART as f64 / 1024.0);
         assert!((0.85..1.15).contains(&right), "pieces of 1 KiB: {pieces}");
         drop(kept);
@@ -212,11 +216,13 @@ fn waits_for_the_quick_one(stop: Arc<AtomicBool>) -> u64 {
 
 #[test]
 fn lock_waits_are_recorded_with_their_holders() {
-    alone("shares::lock_waits_are_recorded_with_their_holders", || {
+    run_in_own_process("shares::lock_waits_are_recorded_with_their_holders", || {
         for idle in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
-            let ordered =
-                profile::RecordingRequest { idle, ..order(&[Event::Lock], 2, Clock::default()) };
+            let ordered = profile::RecordingRequest {
+                idle,
+                ..recording_request(&[Event::Lock], 2, Clock::default())
+            };
             let (recording, profile) = start(ordered);
             let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
             let slow = thread::spawn(move || waits_for_the_slow_one(first));
@@ -236,7 +242,7 @@ fn lock_waits_are_recorded_with_their_holders() {
             let found = slow_seen / (slow_seen + quick_seen);
             assert_close("slow", found, slow / (slow + quick));
             assert_close("its function", seen("waits_for_the_slow_one"), slow_seen);
-            // The first wait may be for a holder that took the lock before the recording.
+            // The holder of the first wait may have taken the lock before the recording.
             let held = seen("held by holder at crates/profile/tests/truth/shares.rs:");
             assert!(held / (slow_seen + quick_seen) > 0.9, "{lock}");
             let idle_seen = seen("idle: no work");
@@ -254,7 +260,7 @@ fn naps(stop: &AtomicBool) {
 }
 
 #[inline(never)]
-fn reads_what_never_comes(pipe: &std::io::PipeReader) {
+fn reads_from_a_silent_pipe(pipe: &std::io::PipeReader) {
     use std::io::Read;
     assert_eq!({ pipe }.read(&mut [0]).unwrap(), 0, "only the end");
     black_box(());
@@ -262,7 +268,7 @@ fn reads_what_never_comes(pipe: &std::io::PipeReader) {
 
 #[test]
 fn wall_time_is_split_into_running_waiting_and_idle() {
-    alone("shares::wall_time_is_split_into_running_waiting_and_idle", || {
+    run_in_own_process("shares::wall_time_is_split_into_running_waiting_and_idle", || {
         for idle in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
             let (reader, writer) = std::io::pipe().unwrap();
@@ -270,12 +276,14 @@ fn wall_time_is_split_into_running_waiting_and_idle() {
             let threads = [
                 thread::spawn(move || assert!(work(&first) < 1.0)),
                 thread::spawn(move || naps(&second)),
-                thread::spawn(move || reads_what_never_comes(&reader)),
+                thread::spawn(move || reads_from_a_silent_pipe(&reader)),
             ];
-            let ordered =
-                profile::RecordingRequest { idle, ..order(&[Event::Wall], 2, Clock::default()) };
+            let ordered = profile::RecordingRequest {
+                idle,
+                ..recording_request(&[Event::Wall], 2, Clock::default())
+            };
             let (recording, profile) = start(ordered);
-            let profile = profile.recv_timeout(PATIENCE).unwrap();
+            let profile = profile.recv_timeout(STEP_LIMIT).unwrap();
             drop(recording);
             stop.store(true, Ordering::Relaxed);
             drop(writer);
@@ -284,14 +292,14 @@ fn wall_time_is_split_into_running_waiting_and_idle() {
             let seconds = |of: &str| share(wall, of) * wall.total() as f64 / 1e9;
             for (of, truth) in [
                 ("shares::work", profile.seconds),
-                ("reads_what_never_comes", profile.seconds),
+                ("reads_from_a_silent_pipe", profile.seconds),
                 ("shares::naps", if idle { profile.seconds } else { 0.0 }),
             ] {
                 let found = seconds(of);
                 assert!((found - truth).abs() < 0.1 * profile.seconds, "{of}: {found} s\n{wall}");
             }
             let waiting = wall.stacks().any(|(stack, _)| {
-                stack.contains("reads_what_never_comes") && stack.ends_with("[waiting]")
+                stack.contains("reads_from_a_silent_pipe") && stack.ends_with("[waiting]")
             });
             assert!(waiting, "{wall}");
         }

@@ -11,8 +11,8 @@ use crate::repair::status::{RoundConfig, RoundReport};
 use crate::transfer::remembered::Remembered;
 use record::Record;
 
-/// The period of `BackgroundEvent::Tick`, in microseconds. After the retry that reaches a node
-/// again, its hints go out within one period.
+/// The period of `BackgroundEvent::Tick`, in microseconds. Once a node can be reached again, its
+/// hints are sent within one period.
 pub const NODE_TICK_MICROS: u64 = 250_000;
 
 /// An output of a node's background work.
@@ -38,7 +38,8 @@ pub enum BackgroundEffect {
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
     },
-    /// Ask a node, through the coordinator of some loop; ends in `BackgroundEvent::CallReturned`.
+    /// Call a node, through the coordinator of any event loop; ends in
+    /// `BackgroundEvent::CallReturned`.
     Call {
         /// The id of the call.
         call: CallId,
@@ -116,8 +117,8 @@ pub struct BackgroundConfig {
     /// The rate at which the node pulls partitions that move to it, in bytes per second; `None` =
     /// unlimited.
     pub stream_rate: Option<u64>,
-    /// Decodes the store's entry under a name, as a page of [`Filter::Remembered`] brings it;
-    /// `None` = the entry is malformed or damaged.
+    /// Decodes an entry, given its name and its record, of a page of [`Filter::Remembered`]; `None`
+    /// = the entry is malformed or damaged.
     ///
     /// [`Filter::Remembered`]: crate::Filter::Remembered
     pub remembered: fn(&[u8], &Record) -> Option<Remembered>,

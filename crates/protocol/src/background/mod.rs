@@ -57,7 +57,7 @@ pub enum BackgroundEvent {
         knows_us: Option<Claim>,
         /// True if the disk that the peer knows is the only disk of this node that the peer ever
         /// knew.
-        never_another: bool,
+        knew_only_this_disk: bool,
         /// The cluster that the peer belongs to; `None` = none yet.
         cluster: Option<ClusterId>,
     },
@@ -110,8 +110,7 @@ pub enum BackgroundEvent {
         /// True if the knowledge was stored.
         kept: bool,
     },
-    /// The store dropped orphaned records, which are now placed on other nodes only; `done` tells
-    /// whether it dropped all of them.
+    /// The store dropped orphaned records: records that are now placed only on other nodes.
     OrphansDropped {
         /// True if no orphaned record remains.
         done: bool,
@@ -120,7 +119,7 @@ pub enum BackgroundEvent {
     Tick,
 }
 
-/// The share of the protocol that a node has once for all its event loops.
+/// The part of the protocol that runs once for all event loops of a node.
 #[derive(Debug)]
 pub struct Background {
     shared: Arc<Shared>,
@@ -172,8 +171,14 @@ impl Background {
         self.follow_view();
         self.repair.stop_if_void(&mut self.tasks);
         match event {
-            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
-                let knows = (knows_us, never_another);
+            BackgroundEvent::PeerSeen {
+                peer,
+                incarnation,
+                knows_us,
+                knew_only_this_disk,
+                cluster,
+            } => {
+                let knows = (knows_us, knew_only_this_disk);
                 self.disk_check.peer_seen(&cx, (peer, incarnation), knows);
                 self.founding.seen(&cx, peer, cluster);
                 self.proofs.seen(&mut self.tasks, peer);
@@ -184,7 +189,7 @@ impl Background {
             }
             BackgroundEvent::CallReturned { call, result } => {
                 self.tasks.answered(call, result);
-                self.disk_check.take_ping_results();
+                self.disk_check.apply_ping_results();
                 self.announcement.tick(&mut self.tasks);
                 self.inbound.follow_progress(&mut self.tasks, &mut self.disk_check, &self.cleanup);
             }
@@ -233,7 +238,7 @@ impl Background {
         self.inbound.tick(tasks, disk_check);
         self.proofs.tick(tasks);
         tasks.tick();
-        disk_check.take_ping_results();
+        disk_check.apply_ping_results();
         self.inbound.follow_progress(tasks, disk_check, &self.cleanup);
         self.repair.tick(tasks);
         self.proposals.tick(tasks);
@@ -252,8 +257,8 @@ impl Background {
         self.tasks.stop_any(pick)
     }
 
-    /// Returns the progress of this node's rebuild: the number of nodes that have streamed
-    /// everything this node is marked to lack, and of all other nodes.
+    /// Returns the progress of this node's rebuild: the number of nodes that have streamed all
+    /// records that this node may lack, and the number of all other nodes.
     pub fn repaired(&self) -> (usize, usize) {
         self.inbound.repaired(self.tasks.context())
     }

@@ -15,7 +15,7 @@
 //! back too, may issue a version again.) The caller reads the wall clock and persists the bound:
 //! this module reads no clock and writes no file.
 //!
-//! The clock *takes in* the times that other nodes send: from then on, it issues only greater ones.
+//! The clock *merges* the times that other nodes send: from then on, it issues only greater times.
 //! It refuses a time that is *ahead*: later than the wall clock by more than `--max-clock-skew`, or
 //! later than most other nodes accept.
 //!
@@ -30,27 +30,27 @@ use crate::node_id::NodeId;
 
 const COUNTER_MASK: u64 = (1 << COUNTER_BITS) - 1;
 
-/// The number of low bits of a ballot's counter that count the ballots following it. Above these
-/// bits are the low bits of the coordinator's id: while keys move, replicas from before and after
-/// the move can promise the same ballot to two coordinators, which must not issue the same ballot
-/// in one microsecond. Nodes whose ids are equal modulo 64 still may.
+/// The number of low bits of a ballot's counter that number the ballots following it. Above them
+/// are the low bits of the coordinator's id. While keys move, replicas from before and after the
+/// move can give promises to two coordinators, which must not issue the same ballot in one
+/// microsecond. Two nodes whose ids are equal modulo 64 still may.
 const FOLLOWING_BALLOT_BITS: u32 = 6;
 
 const FOLLOWING_BALLOT_MASK: u64 = (1 << FOLLOWING_BALLOT_BITS) - 1;
 
 /// The least distance from the clock to its bound, in microseconds: twice the default
-/// `--max-clock-skew`. At least half of the distance is always left, so that the clock at once
-/// follows a version as far ahead as the allowed skew, even the first such version. A smaller
-/// distance would be better for a start after a kill: that start begins at the bound, and waits
-/// until other nodes accept such a time.
+/// `--max-clock-skew`. At least half of the distance is always left, so the clock can merge at once
+/// a version that is ahead by the allowed skew. A smaller distance would shorten the wait after a
+/// kill: the clock then starts at the bound, and waits until other nodes accept the bound's time.
 const LEAST_AHEAD_MICROS: u64 = 1_000_000;
 
-/// The greatest distance to the bound, used where persisting takes long: writes stop if the next
-/// bound is not durable in time.
+/// The greatest distance to the bound, for slow disks: writes stop if the next bound is not durable
+/// in time.
 const MOST_AHEAD_MICROS: u64 = 2_000_000;
 
-/// The distance to the bound, in multiples of the longest time that persisting took lately. Half of
-/// the distance is left when the next bound is wanted, so a persist twice as slow is still in time.
+/// The distance to the bound, as a multiple of the longest recent time to persist a bound. Half of
+/// the distance is left when the clock requests the next bound, so even a persist that takes twice
+/// as long is in time.
 const AHEAD_OF_SLOWEST: u64 = 4;
 
 /// The current time, by the embedder's two clocks.
@@ -68,14 +68,13 @@ pub enum NotIssued {
     /// The persisted bound allows no further version yet: persisting lags or fails.
     #[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
     BoundReached,
-    /// The wall clock is wrong: most other nodes would refuse its versions as too far ahead of
-    /// theirs.
+    /// The wall clock is wrong: most other nodes would refuse its versions, as too far ahead.
     #[error(
         "this node's clock is ahead of most other nodes' clocks by more than --max-clock-skew: \
          correct it, or send the write to another node"
     )]
     Ahead,
-    /// The wall clock is not ahead, but a version that was issued or taken in is ahead.
+    /// The wall clock is not ahead, but a version that was issued or merged is ahead.
     #[error(
         "this node has timestamps that most other nodes refuse for another {seconds} s, although \
          its clock is not ahead now: its clock, or another one that it followed, was. Send the \
@@ -100,9 +99,8 @@ pub fn origin_of(name: &str) -> u32 {
 #[derive(Debug)]
 pub struct Clock {
     last: AtomicU64,
-    /// The greatest time that another node has sent since the start, and that was not ahead; 0 =
-    /// none.
-    heard: AtomicU64,
+    /// The greatest time of another node that the clock has merged since the start; 0 = none.
+    greatest_received: AtomicU64,
     bound: AtomicU64,
     /// The longest recent time to persist a bound, in microseconds.
     slowest: AtomicU64,
@@ -117,14 +115,14 @@ pub struct Clock {
     /// The number of other nodes whose clocks the limit was computed from.
     compared_with: AtomicUsize,
     origin: u32,
-    /// The latest time known from before the start, in microseconds since 1970; without one, the
-    /// wall clock's time at the start. `at_start` is the later of both.
+    /// The time of the bound at the start, in microseconds since 1970; without a bound, the wall
+    /// clock's time at the start. `at_start` is the later of the two times.
     before_start: u64,
     at_start: u64,
 }
 
-/// The least number of other nodes' clocks that together show that this node's clock is wrong, and
-/// not theirs.
+/// The least number of other nodes' clocks that together prove this node's clock wrong: a single
+/// other clock may itself be wrong.
 const LEAST_COMPARED: usize = 2;
 
 /// The limit if this clock was compared with no other.
@@ -135,16 +133,17 @@ const NOTHING_REACHED: i64 = i64::MIN;
 
 impl Clock {
     /// Starts a clock whose first version is above all versions that an earlier clock may have
-    /// issued. `persisted` is the bound of that clock (0 = there was none). The clock issues
-    /// nothing until [`Clock::mark_durable`] is called with a greater bound.
+    /// issued. `persisted` is the bound of that earlier clock; 0 = no earlier clock. The clock
+    /// issues nothing until [`Clock::mark_durable`] is called with a greater bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
-        let [last, bound, slowest, lead, heard] = [last, persisted, 0, 0, 0].map(AtomicU64::new);
+        let [last, bound, slowest, lead, greatest_received] =
+            [last, persisted, 0, 0, 0].map(AtomicU64::new);
         let [limit_at_zero, reached_at_zero] = [NO_LIMIT, NOTHING_REACHED].map(AtomicI64::new);
         let before_start = if persisted == 0 { wall_micros } else { Self::micros(persisted) };
         Self {
             last,
-            heard,
+            greatest_received,
             bound,
             slowest,
             lead,
@@ -162,9 +161,9 @@ impl Clock {
     /// is at zero; the limit advances with the monotonic clock. `None` = there is no clock to
     /// compare with.
     ///
-    /// The clock issues nothing later than the limit: such a version would hide writes of correct
-    /// clocks until its time comes. The limit also keeps this clock, which never steps back, usable
-    /// as soon as a wrong wall clock is corrected.
+    /// The clock issues nothing later than the limit: a later version would hide writes of correct
+    /// clocks until its time comes. The clock never steps back, so without the limit it would stay
+    /// ahead after a wrong wall clock is corrected.
     pub fn note_comparison(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
         self.compared_with.store(others, Ordering::Relaxed);
@@ -172,7 +171,7 @@ impl Clock {
 
     /// Notes the time, in microseconds since 1970, that the clocks of more than half of the other
     /// nodes have reached at least when the monotonic clock is at zero. `None` = there is no clock
-    /// to compare with. A clock that is behind others learns from it how late it is.
+    /// to compare with. If this clock is behind, it adds times to live to the reached time.
     pub fn note_reached(&self, reached_at_zero: Option<i64>) {
         self.reached_at_zero.store(reached_at_zero.unwrap_or(NOTHING_REACHED), Ordering::Relaxed);
     }
@@ -224,12 +223,12 @@ impl Clock {
     }
 
     /// Returns the time by which conditional writes judge whether a value has expired, in
-    /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
-    /// less. A single clock that is ahead, by any amount, therefore expires no value early. A
-    /// correct clock among others that are behind judges as late as they do.
+    /// microseconds since 1970: the wall clock's time, or the time of most other nodes' clocks if
+    /// that is earlier. A single clock that is ahead, by any amount, therefore expires no value
+    /// early. A correct clock among clocks that are behind judges as late as these.
     ///
-    /// The time steps back when those clocks do, so no decision may rely on it before the time is
-    /// stored.
+    /// The time steps back when those clocks step back, so the caller stores the time before it
+    /// relies on a decision.
     pub(crate) fn expiry_check_time(&self, now: Now, max_skew_micros: u64) -> u64 {
         now.wall.min(Self::micros(self.majority_limit(now)).saturating_sub(max_skew_micros))
     }
@@ -242,13 +241,13 @@ impl Clock {
     /// The times that this clock issued count too, as far as most other nodes accept them, because
     /// a wall clock that was set back may be the wrong one. Without another clock to compare with,
     /// those times prove nothing: a clock that was ahead once would lengthen every later time to
-    /// live. The wall clock to which the time to live is added then also judges the expiry.
+    /// live. In that case, the same wall clock also judges the expiry.
     pub fn ttl_base_time(&self, now: Now) -> u64 {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         let issued = if is_compared { self.last() } else { 0 };
-        let heard = self.heard.load(Ordering::Relaxed);
+        let greatest_received = self.greatest_received.load(Ordering::Relaxed);
         let wall = now.wall.max(self.reached_by_most(now));
-        let base = issued.max(heard).max(Self::time_of(wall));
+        let base = issued.max(greatest_received).max(Self::time_of(wall));
         Self::micros(base.min(self.majority_limit(now)))
     }
 
@@ -266,7 +265,8 @@ impl Clock {
 
     /// Advances the clock from its last time `t` to `after(t)`, and returns the new time.
     fn advance(&self, now: Now, after: impl Fn(u64) -> u64) -> Result<u64, NotIssued> {
-        // Publishing the bound orders nothing else: a stale read only refuses.
+        // `Relaxed`: no other memory depends on the bound, and a stale bound only refuses a
+        // version.
         let bound = self.bound.load(Ordering::Relaxed);
         let limit = self.majority_limit(now);
         let next = |last: u64| Some(after(last)).filter(|next| *next <= bound.min(limit));
@@ -286,7 +286,7 @@ impl Clock {
     }
 
     /// Returns the microseconds until most other nodes accept the next version, if a version that
-    /// was issued or taken in is ahead of their clocks and the wall clock is not; otherwise `None`.
+    /// was issued or merged is ahead of their clocks and the wall clock is not; otherwise `None`.
     pub fn micros_until_accepted(&self, now: Now) -> Option<u64> {
         let (limit, next) = (self.majority_limit(now), self.last() + 1);
         let was_ahead = Self::time_of(now.wall) <= limit && next > limit;
@@ -294,8 +294,8 @@ impl Clock {
     }
 
     /// Issues a ballot under which the node `own` asks for promises. The ballot is greater than all
-    /// versions and ballots before it. The ballots that follow it, which its promises cover, stay
-    /// unused.
+    /// versions and ballots before it. The clock leaves unused the ballots that follow, because the
+    /// same promises cover them.
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
         let drawn = u64::from(own.0) << FOLLOWING_BALLOT_BITS & COUNTER_MASK;
@@ -304,15 +304,15 @@ impl Clock {
         Ok(ballot)
     }
 
-    /// Takes in another node's clock: versions issued from now on are greater than `time`. Returns
-    /// `false`, and takes in nothing, if `time` is ahead ([`Clock::is_ahead`]): a single broken
-    /// clock must not set the clocks of the whole cluster ahead, and a node with a wrong clock must
-    /// not follow other nodes whose clocks are equally wrong.
+    /// Merges another node's time: versions issued from now on are greater than `time`. Returns
+    /// `false`, and merges nothing, if `time` is ahead ([`Clock::is_ahead`]): a single broken clock
+    /// must not set the clocks of the whole cluster ahead, and a node with a wrong clock must not
+    /// follow other nodes whose clocks are equally wrong.
     pub fn merge(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         if self.is_ahead(time, now, max_skew_micros) {
             return false;
         }
-        // Most calls have nothing to take in, and a load is cheaper than a write.
+        // Most calls pass an earlier time, and a load is cheaper than a write.
         if self.last() < time {
             self.last.fetch_max(time, Ordering::Relaxed);
             let lead = (time >> COUNTER_BITS).saturating_sub(now.wall);
@@ -323,18 +323,18 @@ impl Clock {
         true
     }
 
-    /// Takes in the time that another node sent, as [`Clock::merge`] does, and remembers it for
+    /// Merges the time that another node sent, as [`Clock::merge`] does, and remembers it for
     /// [`Clock::ttl_base_time`].
     pub fn merge_received(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         let is_taken_in = self.merge(time, now, max_skew_micros);
-        if is_taken_in && self.heard.load(Ordering::Relaxed) < time {
-            self.heard.fetch_max(time, Ordering::Relaxed);
+        if is_taken_in && self.greatest_received.load(Ordering::Relaxed) < time {
+            self.greatest_received.fetch_max(time, Ordering::Relaxed);
         }
         is_taken_in
     }
 
-    /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised,
-    /// because the next start begins above it.
+    /// Merges the ballot of a conditional write. Returns true if the ballot may be promised: it is
+    /// not above the durable bound, at which the clock starts after a restart.
     pub(crate) fn merge_ballot(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
         if !self.merge(ballot, now, max_skew_micros) {
             return false;
@@ -370,7 +370,7 @@ impl Clock {
         micros << COUNTER_BITS | COUNTER_MASK
     }
 
-    /// Returns the least time of a version of these microseconds since 1970.
+    /// Returns the least version time of the microsecond `micros` since 1970.
     pub fn time_of(micros: u64) -> u64 {
         micros << COUNTER_BITS
     }
@@ -380,22 +380,22 @@ impl Clock {
         time >> COUNTER_BITS
     }
 
-    /// Returns the greatest time that was issued or taken in.
+    /// Returns the greatest time that was issued or merged.
     pub fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Returns the clock's time for other nodes to take in: the greatest time that was issued or
-    /// taken in, and at least the wall clock's, as far as most other nodes accept that.
+    /// Returns the time that other nodes merge: the greatest time that this clock issued or merged,
+    /// or the wall clock's time if that is later, as far as most other nodes accept it.
     pub fn now(&self, now: Now) -> u64 {
         self.last().max(Self::time_of(now.wall).min(self.majority_limit(now)))
     }
 
-    /// Returns the bound to persist next, if less than half of the distance to the present bound is
-    /// left.
+    /// Returns the next bound to persist; `None` = at least half of the distance to the present
+    /// bound is left.
     pub fn bound_to_persist(&self, now: Now) -> Option<u64> {
         // The next version may have to follow a version of the clock that is furthest ahead, but
-        // never a wall clock further ahead than most others accept.
+        // never a time that most other nodes refuse.
         let ahead = Self::time_of(now.wall + self.lead.load(Ordering::Relaxed));
         let now = self.last().max(ahead.min(self.majority_limit(now)));
         let bound = self.bound.load(Ordering::Relaxed);
@@ -405,12 +405,12 @@ impl Clock {
         near.then_some(now + (ahead << COUNTER_BITS))
     }
 
-    /// Notes that `bound` is durable, `took_micros` after it was wanted: versions up to it may be
-    /// issued.
+    /// Notes that `bound` became durable, `took_micros` microseconds after it was requested. The
+    /// clock may now issue versions up to `bound`.
     pub fn mark_durable(&self, bound: u64, took_micros: u64) {
         self.bound.fetch_max(bound, Ordering::Relaxed);
-        // A slow persist is forgotten within minutes. Load and store suffice: there is one caller
-        // at a time.
+        // The longest time decays within minutes. Load and store suffice: there is one caller at a
+        // time.
         let took = took_micros.min(MOST_AHEAD_MICROS / AHEAD_OF_SLOWEST);
         let slowest = self.slowest.load(Ordering::Relaxed);
         self.slowest.store(took.max(slowest - slowest.div_ceil(256)), Ordering::Relaxed);
@@ -419,8 +419,8 @@ impl Clock {
         self.lead.fetch_sub(lead.div_ceil(256), Ordering::Relaxed);
     }
 
-    /// Stops the clock: it issues nothing from now on. Returns the bound that covers everything
-    /// issued, to be persisted so that the next start need not begin ahead of its wall clock.
+    /// Stops the clock: it issues nothing from now on. Returns the greatest issued time. If that is
+    /// persisted as the bound, the next start need not begin ahead of its wall clock.
     pub fn stop(&self) -> u64 {
         self.bound.store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -428,19 +428,19 @@ impl Clock {
     }
 }
 
-/// Returns the next ballot of a coordinator that was promised this one, or continued under it, and
-/// needs no new promises; `None` = the coordinator must ask for promises again.
+/// Returns the next ballot that the same promises cover; `None` = the coordinator must ask for new
+/// promises.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
     (ballot & FOLLOWING_BALLOT_MASK < FOLLOWING_BALLOT_MASK).then_some(ballot + 1)
 }
 
-/// Returns the last of the ballots under which a coordinator that was promised this one may
-/// continue.
+/// Returns the last ballot that the promises of this ballot cover.
 pub(crate) fn last_following_ballot(ballot: u64) -> u64 {
     ballot | FOLLOWING_BALLOT_MASK
 }
 
-/// True if the ballot follows a promised one, so that no promises are asked for under it.
+/// True if the promises of an earlier ballot cover this one, so that its round needs no new
+/// promises.
 pub(crate) fn is_following_ballot(ballot: u64) -> bool {
     ballot & FOLLOWING_BALLOT_MASK > 0
 }

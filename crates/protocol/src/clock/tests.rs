@@ -39,7 +39,7 @@ fn issues_nothing_without_a_durable_bound() {
 #[test]
 fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_right() {
     let clock = running(WALL, 0);
-    // 250 ms ahead of this wall clock's time when the monotonic clock is at 7 s.
+    // The limit is 250 ms after `WALL` when the monotonic clock is at 7 s.
     let limit = WALL as i64 - 7_000_000 + 250_000;
     let time = |mono, wall| Now { mono, wall };
     let bound = |clock: &Clock, now| {
@@ -59,13 +59,13 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
     bound(&clock, later);
     let issued = clock.issue(later).unwrap();
     assert_eq!(issued.time, (WALL + 1_000_000) << 12, "it did not go on");
-    // The bound did not advance either; a start would begin there.
+    // The bound did not advance either; a restart would begin at it.
     assert!(clock.stop() == issued.time && clock.bound_to_persist(later).is_some());
     let clock = running(WALL, 0);
     clock.note_comparison(Some(limit), 2);
     let wanted = clock.bound_to_persist(time(7_600_000, WALL + 300_000_000)).unwrap();
     assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
-    // No other clock is left to compare with: this clock is as good as any.
+    // No other clock is left to compare with: so this clock is not judged.
     clock.note_comparison(None, 0);
     bound(&clock, wrong);
     assert_eq!(clock.issue(wrong).unwrap().time, (WALL + 300_000_000) << 12);
@@ -93,7 +93,7 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
     assert_eq!(time(WALL + 700_000), WALL + 700_000, "nobody is left");
 }
 
-/// A wrong clock does not take in the times of other clocks that are equally wrong.
+/// A wrong clock does not merge the times of other clocks that are equally wrong.
 #[test]
 fn a_time_that_most_others_refuse_counts_as_ahead_on_a_wrong_clock_too() {
     let skew = 500_000;
@@ -235,7 +235,7 @@ fn the_next_bound_is_durable_in_time_on_slow_disks_too() {
     let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
     assert!((1..1_000).contains(&refused(0, stalls)));
     assert_eq!(refused(8_000_000, stalls), 0);
-    // A disk that stalls now and then causes no refusals either, once one stall was seen.
+    // A disk that stalls now and then causes no refusals either, after the first stall.
     let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
     assert_eq!(refused(3_000_000, stalls), 0);
 }
@@ -262,8 +262,7 @@ fn the_bound_leaves_room_to_follow_a_clock_that_is_ahead() {
     let lead = 450_000;
     let mut wall = WALL;
     for _ in 0..20 {
-        // Versions from a clock that is ahead are rare, and each must be followed when it
-        // comes.
+        // Versions from a clock that is ahead are rare, and the clock must merge each at once.
         assert!(clock.merge((wall + lead) << 12, at(wall), 500_000));
         assert!(clock.issue(at(wall)).is_ok());
         for _ in 0..15 {

@@ -18,9 +18,9 @@ use crate::request::sets::{PerSet, Quorums, Replicas};
 use crate::shared::Shared;
 use record::{Kind, Record};
 
-/// The number of request deadlines that work without a waiting client may take: a long record over
-/// a slow link, a page from a busy disk. Such work is repeated until it succeeds, so work that
-/// takes longer may never succeed. A lost connection ends the work earlier.
+/// The time limit of work without a waiting client, in request deadlines. Such work is, for
+/// example, the transfer of a long record over a slow link. It is repeated until it succeeds; work
+/// that always exceeds the limit never succeeds. A lost connection ends the work earlier.
 const BACKGROUND_DEADLINES: u64 = 10;
 
 /// State that reads, writes, changes, calls and the replica of one event loop use.
@@ -47,7 +47,7 @@ pub(crate) struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Sends a request to another node. The reply comes under the slot's id.
+    /// Sends a request to another node. The reply carries the slot's id.
     pub(crate) fn send(
         &mut self,
         peer: NodeId,
@@ -67,15 +67,16 @@ impl Cx<'_> {
     /// count the result.
     pub(crate) fn reply_as_replica(&mut self, op: OpId, reply: Reply) {
         let own = self.core.view.id();
-        let is_of_before = match op {
+        let is_of_earlier_view = match op {
             OpId::Peer { placement, .. } => placement != 0 && placement != own.placement,
             OpId::Slot(_) => false,
         };
-        let reply = if is_of_before { Reply::Superseded { epoch: own.epoch } } else { reply };
+        let reply = if is_of_earlier_view { Reply::Superseded { epoch: own.epoch } } else { reply };
         self.reply_as_coordinator(op, reply);
     }
 
-    /// Replies to a request that this node has coordinated, and so has counted by its own view.
+    /// Replies to a request that this node has coordinated. The placement needs no check, because
+    /// the node has counted the answers under its own view.
     pub(crate) fn reply_as_coordinator(&mut self, op: OpId, reply: Reply) {
         match op {
             OpId::Slot(id) => self.core.own_replies.push((id, reply)),
@@ -91,7 +92,7 @@ impl Core {
         node == self.shared.own || self.peers.is_up(node)
     }
 
-    /// Makes the record of a request that is sent to a node now.
+    /// Makes the state of an outstanding request that is sent to a node now.
     pub(crate) fn new_outstanding(&self, now: Now, node: NodeId) -> Outstanding {
         let way = if self.is_up(node) { Delivery::Sent } else { Delivery::Waits };
         Outstanding { since: now.mono, way }
@@ -114,13 +115,13 @@ impl Core {
         Demand { class, until: now.mono + remaining }
     }
 
-    /// Looks up the first `from` replicas of a key in each set, by the view in force. There are
-    /// fewer if the cluster has fewer members than when the request was checked.
+    /// Looks up the first `from` replicas of a key in each set, by the view in force. It finds
+    /// fewer if the cluster has lost members since the request was checked.
     pub(crate) fn look_up_replicas(&mut self, key: &[u8], from: PerSet) {
         self.replicas.look_up(&self.view, key, from);
     }
 
-    /// Returns the replicas by the view in force that are not among the holders of a key.
+    /// Returns a key's replicas under the view in force, without those in `holders`.
     pub(crate) fn missing_replicas(
         &mut self,
         key: &[u8],
@@ -143,7 +144,7 @@ impl Core {
         when > self.greatest_accepted_time(now)
     }
 
-    /// True if this time is too far ahead for this node's clock to follow.
+    /// True if this time is too far ahead for this node's clock to merge.
     pub(crate) fn is_beyond_clock(&self, now: Now, time: u64) -> bool {
         self.shared.clock.is_ahead(time, now, self.config.max_skew_micros)
     }
@@ -153,7 +154,7 @@ impl Core {
         self.shared.clock.greatest_accepted_time(now, self.config.max_skew_micros)
     }
 
-    /// Returns the time by which values have expired, in microseconds since 1970.
+    /// Returns the time by which this node judges expiry, in microseconds since 1970.
     pub(crate) fn expiry_check_time(&self, now: Now) -> u64 {
         self.shared.clock.expiry_check_time(now, self.config.max_skew_micros)
     }
@@ -173,9 +174,9 @@ impl Core {
             && is_replica()
     }
 
-    /// True if this node's store may hold a newer record than this one, which is about to be
-    /// written. A node alone in its cluster calls this too, to note the version: a node that joins
-    /// later may write an older one.
+    /// Notes the version of a record that is about to be written. Returns true if this node's store
+    /// may hold a newer record. A node alone in its cluster calls this method too, because a node
+    /// that joins later may write an older version.
     pub(crate) fn note_and_check(&self, record: &Record) -> bool {
         let (newest, origin) = (&self.shared.replica.newest, self.shared.clock.origin());
         newest.note_and_check(record.version(), origin, self.view.is_alone())
@@ -199,9 +200,9 @@ impl Core {
     }
 
     /// True if a record that a replica reported counts as absent, because other replicas may have
-    /// purged it and must not receive it again. A record of a replica that is not authoritative
-    /// (which may be this node) counts as absent if it was written before any known watermark: the
-    /// replica's directory may be an older copy.
+    /// purged it and must not receive it again. If the replica (which may be this node) is not
+    /// authoritative, its directory may be an older copy: records that it wrote up to the greatest
+    /// known watermark count as absent.
     ///
     /// A watermark is a time of versions, and may be ahead of all wall clocks: the watermark alone
     /// expires no value.

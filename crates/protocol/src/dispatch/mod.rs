@@ -16,9 +16,9 @@
 //! The parts are reads, writes, changes and calls (`request/`, `paxos/`) and the node's replica
 //! (`replica/`).
 //!
-//! A request under way has a *slot*, and in the slot a *vote* for each replica. Enough votes decide
-//! the request. The slot stays until the other votes are in or the deadline is over, because late
-//! votes are still of use: for repairs after reads, and for hints after writes.
+//! An unfinished request has a *slot*, which has a *vote* for each replica. Enough votes decide the
+//! request. The slot stays until the other votes are in or the deadline is over, because late votes
+//! are still of use: for repairs after reads, and for hints after writes.
 
 pub(crate) mod core;
 mod links;
@@ -54,7 +54,7 @@ use crate::request::{RequestCx, Requests};
 use crate::shared::Shared;
 use record::{Record, RecordOutline};
 
-/// The period of checking slots for deadlines, in microseconds: a fraction of the least deadline.
+/// The period of the deadline check of all slots, in microseconds: less than the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
 
 /// Returns the answer to a client of a fenced node.
@@ -65,7 +65,7 @@ fn fenced_answer(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> 
     Effect::Answer { client, answer: Answer::Failed(failed) }
 }
 
-/// Requests under way, by kind.
+/// Unfinished requests, by kind.
 #[derive(Debug, Default)]
 struct RequestTables {
     reads: Reads,
@@ -107,7 +107,7 @@ impl Protocol {
         Self { core, parts, replica, missed, next_sweep: 0 }
     }
 
-    /// Returns the requests under way, and the context for their methods.
+    /// Returns the unfinished requests, and the context for their methods.
     fn tables_and_context<'a>(
         &'a mut self,
         now: Now,
@@ -236,9 +236,9 @@ impl Protocol {
     }
 
     /// Completes a write that needs no other node and that the store has stored. Returns the
-    /// client's answer; `None` = a later view, or a slot that the write has by now, leaves the
-    /// decision to [`Protocol::end_alone`]. Reads no clock: most writes of a single node end
-    /// here.
+    /// client's answer; `None` = the caller must call [`Protocol::end_alone`], because a later view
+    /// is in force or the write already has a slot. The method needs no time: most writes of a
+    /// single node end here.
     pub fn complete_alone(&mut self, id: AloneId) -> Option<(ClientId, Answer)> {
         if self.core.view.epoch != self.core.shared.membership.views.epoch() {
             return None;
@@ -248,8 +248,8 @@ impl Protocol {
     }
 
     /// Handles the store's result for a write that needs no other node. If the store failed, the
-    /// write continues as an ordinary write, which counts as possibly stored if the store's log was
-    /// written. Returns the client's answer, if the result decides it.
+    /// write continues as an ordinary write, which counts as possibly stored if the store had begun
+    /// it. Returns the client's answer; `None` = the write continues.
     pub fn end_alone(
         &mut self,
         now: Now,
@@ -288,7 +288,7 @@ impl Protocol {
         hedges.into_iter().flatten().chain([self.next_sweep]).min()
     }
 
-    /// Returns the number of requests under way.
+    /// Returns the number of unfinished requests.
     pub fn len(&self) -> usize {
         let RequestTables { reads, writes, changes, calls } = &self.parts;
         reads.len() + writes.len() + changes.len() + calls.len()
@@ -299,7 +299,7 @@ impl Protocol {
         self.parts.changes.unanswered()
     }
 
-    /// True if no request is under way.
+    /// True if there is no unfinished request.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -392,7 +392,8 @@ impl Protocol {
                 let reply = reply_to_read(&cx.core.shared, result);
                 parts.calls.on_own_reply(&mut cx, id, reply);
             }
-            // The read served a conditional write's accept, which a later view has given up.
+            // The read belonged to the accept of a conditional write, which a later view has
+            // cancelled.
             SlotKind::Change => {}
             // A plain write has no ballot, so this node's acceptor takes no part in it.
             SlotKind::Write => unreachable!("a write reads nothing"),
@@ -412,7 +413,7 @@ impl Protocol {
         let Some((id, outline)) = own else { return };
         let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            // A read slot sets no limit on the length of this node's own record, so this is a
+            // A read slot sets no limit on the length of this node's own record, so this event is a
             // failure.
             SlotKind::Read => parts.reads.on_own_failure(&mut cx, id),
             SlotKind::Call => {

@@ -1,5 +1,5 @@
-//! The change to a view of another placement while requests are under way: the new view counts each
-//! unanswered request from the beginning.
+//! The change to a view of another placement while requests are unfinished: the new view counts
+//! each unanswered request from the beginning.
 //!
 //! ```text
 //!  view 7: a request's slot has asked all replicas, and has two replies ─┐
@@ -13,7 +13,7 @@
 //! done. The deadline stays the same.
 //!
 //! A reply of this node's own replica needs no check of the view: the reply carries the slot's id,
-//! and the call that first sees the later view gives all unanswered slots new ids.
+//! and the first event under the later view gives all unanswered slots new ids.
 
 use std::rc::Rc;
 
@@ -26,8 +26,8 @@ use crate::request::Requests;
 use crate::request::slots::SlotKind;
 
 impl Protocol {
-    /// Returns the view by which replies to the last event's requests are counted. Messages to
-    /// other nodes carry it.
+    /// Returns the view under which this loop counts replies to the requests of the last event.
+    /// Messages to other nodes carry this view.
     pub fn counting_view(&self) -> ViewId {
         self.core.view.id()
     }
@@ -40,19 +40,19 @@ impl Protocol {
             return;
         }
         let before = std::mem::replace(&mut self.core.view, Rc::new(View::clone(&view)));
-        let is_another = !before.agrees_with(self.core.view.id());
-        if is_another {
+        let placement_changed = !before.agrees_with(self.core.view.id());
+        if placement_changed {
             let mut cx = self.core.cx(now, out);
             self.replica.acceptor.reject_previous_placement(&mut cx);
             let shared = &self.core.shared;
             shared.paxos.recent.forget(view.epoch, shared.clock.now(now));
         }
         let (parts, mut cx) = self.tables_and_context(now, out);
-        parts.reads.view_changed(&mut cx, is_another);
-        parts.writes.view_changed(&mut cx, is_another);
-        parts.changes.view_changed(&mut cx, is_another);
-        parts.calls.view_changed(&mut cx, is_another);
-        if is_another {
+        parts.reads.view_changed(&mut cx, placement_changed);
+        parts.writes.view_changed(&mut cx, placement_changed);
+        parts.changes.view_changed(&mut cx, placement_changed);
+        parts.calls.view_changed(&mut cx, placement_changed);
+        if placement_changed {
             parts.writes.resume_alone(&mut cx);
         }
         self.perform_own(now, out);
@@ -60,8 +60,8 @@ impl Protocol {
     }
 
     /// Serves requests that waited for a view that is now in force, or until other nodes know this
-    /// node's disk. A request of this node itself waits under the id of its slot, which a later
-    /// view renews.
+    /// node's disk. A request of this node itself is dropped if a later view has given its slot a
+    /// new id.
     pub(super) fn serve_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         let ready = self.replica.waiting.take(&self.core.cx(now, out));
         for WaitingRequest { op, demand, under, request } in ready {

@@ -42,10 +42,11 @@ impl Role {
     }
 }
 
-/// The purpose of a connection. The dialer sends requests on it, and receives their replies on it.
+/// The purpose of a connection. The dialer sends requests on the connection and receives their
+/// replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionKind {
-    /// Short requests, whose asker waits.
+    /// Short requests, for whose replies the sender waits.
     Small,
     /// Long requests: pages and hints.
     Bulk,
@@ -126,6 +127,7 @@ impl Hello {
     }
 
     /// Decodes a HELLO. Bytes after the last field belong to a later version and are ignored.
+    /// Errors: the reason why the bytes are not a HELLO.
     pub(super) fn decode(input: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(input);
         if input.array()? != *MAGIC {
@@ -204,7 +206,7 @@ impl Input<'_> {
         let (name, rest) = self.0.split_at_checked(length).ok_or("a hello that ends too early")?;
         self.0 = rest;
         let name = std::str::from_utf8(name).map_err(|_| "a name that is not UTF-8")?;
-        // Names go into log lines.
+        // Names are written to the log, so they must not contain control characters.
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err("a name with unprintable characters");
         }

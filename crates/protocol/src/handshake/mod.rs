@@ -21,7 +21,7 @@
 //! Over TLS a proof also covers the connection's exporter. Nodes do not check the owner of each
 //! other's certificate: a man in the middle has two connections with two exporters, and can relay
 //! no proof. Without TLS the handshake keeps out processes that do not know the secret, but not an
-//! attacker who can change packets on their way.
+//! attacker who can change packets in transit.
 
 mod hello;
 mod own_identity;
@@ -94,7 +94,7 @@ pub struct PeerSeen {
     /// node.
     pub knows_us: Option<Claim>,
     /// True if the disk that the peer knows is the only disk of this node that the peer ever knew.
-    pub never_another: bool,
+    pub knew_only_this_disk: bool,
     /// The last proven round that the peer knows.
     pub proven: RoundId,
     /// The peer's id as a voter on layouts.
@@ -129,8 +129,8 @@ pub struct Handshake {
     role: Role,
     stage: HandshakeStage,
     nonce: Nonce,
-    /// The secrets accepted when the handshake began, and the one that this side proves itself
-    /// with. An acceptor uses the dialer's secret.
+    /// The secrets accepted when the handshake began, and the secret of this side's proof. An
+    /// acceptor uses the same secret as the dialer.
     secrets: Arc<SecretsSnapshot>,
     secret: Secret,
     /// The channel of the connection, if it uses TLS.
@@ -143,9 +143,9 @@ pub struct Handshake {
     theirs: Option<Hello>,
     /// The content of this side's HELLO: the id of its cluster, and its knowledge of the other
     /// side's disk.
-    said: (Option<ClusterId>, Option<Claim>),
+    own_claims: (Option<ClusterId>, Option<Claim>),
     /// This side's reason to refuse the other, if any.
-    against: Option<Reason>,
+    own_reason: Option<Reason>,
     input: Vec<u8>,
 }
 
@@ -163,7 +163,7 @@ impl Handshake {
         this.to = Some(to);
         let known = this.identity.logs.claim(to);
         let name = this.identity.views.name_of(to);
-        this.said.1 = known;
+        this.own_claims.1 = known;
         let hello = this.hello(name, Some(to));
         this.hellos[0] = hello.encode();
         put_frame(out, frame::HELLO, &this.hellos[0]);
@@ -182,7 +182,7 @@ impl Handshake {
         nonce: Nonce,
     ) -> Self {
         let view = identity.views.current();
-        let said = (identity.cluster.id(), None);
+        let own_claims = (identity.cluster.id(), None);
         let secrets = identity.secrets.snapshot();
         Self {
             secret: secrets.own().clone(),
@@ -197,8 +197,8 @@ impl Handshake {
             to: None,
             hellos: [Vec::new(), Vec::new()],
             theirs: None,
-            said,
-            against: None,
+            own_claims,
+            own_reason: None,
             input: Vec::new(),
         }
     }
@@ -291,7 +291,7 @@ impl Handshake {
         if self.role == Role::Acceptor {
             self.connection = connection;
             self.hellos[0] = body.to_vec();
-            self.said.1 = node.and_then(|node| self.identity.logs.claim(node));
+            self.own_claims.1 = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, node).encode();
             // The HELLO goes out even before a refusal, so that the dialer can log which versions
             // this side speaks.
@@ -323,7 +323,7 @@ impl Handshake {
             return Err(self.refuse_unproven(Reason::Secret, out));
         };
         self.secret = secret;
-        self.against = self.classify();
+        self.own_reason = self.classify();
         if self.role == Role::Acceptor {
             self.send_proof(out);
             self.send_verdict(out);
@@ -341,10 +341,11 @@ impl Handshake {
         let Some((code, description)) = body.split_first() else {
             return Err(self.refuse(Reason::Malformed("a verdict without a word")));
         };
-        let learns_of_fork =
-            code != &Reason::Topology.code() && !self.learn(description) && self.against.is_none();
+        let learns_of_fork = code != &Reason::Topology.code()
+            && !self.learn(description)
+            && self.own_reason.is_none();
         if learns_of_fork {
-            self.against = Some(Reason::Forked);
+            self.own_reason = Some(Reason::Forked);
         }
         if self.role == Role::Dialer {
             self.send_verdict(out);
@@ -356,13 +357,13 @@ impl Handshake {
         };
         let hello = self.theirs.as_ref();
         let node = hello.and_then(|hello| self.node_of(hello));
-        match (self.against.or(theirs), hello, node) {
+        match (self.own_reason.or(theirs), hello, node) {
             (None, Some(hello), Some(node)) => Ok(Some(PeerSeen {
                 node,
                 incarnation: hello.incarnation,
                 life: hello.life,
                 knows_us: hello.knows_you,
-                never_another: hello.knows_you.is_some() && !hello.knew_another,
+                knew_only_this_disk: hello.knows_you.is_some() && !hello.knew_another,
                 proven: hello.proven,
                 voter: hello.voter,
                 cluster: hello.cluster,
@@ -383,7 +384,7 @@ impl Handshake {
             let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        // Of two nodes with different views, the node with the earlier view learns the later one.
+        // Of two nodes with different views, the node with the earlier view learns the later view.
         let is_of_another_time = theirs.view.epoch != self.view.epoch;
         if !is_of_another_time && !self.view.agrees_with(theirs.view) {
             // Decided layouts agree unless there is a fork.
@@ -397,7 +398,7 @@ impl Handshake {
             return Some(Reason::Forked);
         }
         let (asked, reached) = match self.role {
-            Role::Dialer => (self.asked_for(), theirs.name.as_str()),
+            Role::Dialer => (self.dialed_name(), theirs.name.as_str()),
             Role::Acceptor => (theirs.to.clone(), ours.own_name()),
         };
         let is_reached = |node: &NodeId| asked == reached && self.to.is_none_or(|to| to == *node);
@@ -410,8 +411,8 @@ impl Handshake {
         ours.logs.is_connected_elsewhere(node, theirs.incarnation).then_some(Reason::Taken)
     }
 
-    /// Returns the node of the view that the other side is: the node with the id in the HELLO, if
-    /// the name in the HELLO is that node's.
+    /// Returns the other side's node in this side's view: the node with the id in the HELLO.
+    /// Returns `None` if there is no such node, or if its name differs from the name in the HELLO.
     fn node_of(&self, hello: &Hello) -> Option<NodeId> {
         self.view.has_node_named(hello.node, &hello.name).then_some(hello.node)
     }
@@ -429,13 +430,13 @@ impl Handshake {
         layouts.learn(&Arc::new(layout.clone())) || layouts.known().shares_lineage_with(&layout)
     }
 
-    /// True if the other side belongs to another cluster: by the two clusters' ids or, if not both
-    /// sides have an id, by the disks that the two sides know. Within one cluster, at most one side
-    /// knows another disk than the other side has, because a node that was seen with its present
-    /// disk has met the other node's present disk or an earlier one. The disk of a node without an
-    /// id that holds data and knows other nodes was not replaced.
+    /// True if the other side belongs to another cluster. The two cluster ids decide; if a side has
+    /// no id, the disks that the two sides know decide. Within one cluster, at most one side knows
+    /// a former disk of the other side instead of the present one. The reason: a node that was seen
+    /// with its present disk has met the other node's present disk or an earlier one. A node
+    /// without an id that holds data and knows other nodes still has its first disk.
     fn is_of_another_cluster(&self, theirs: &Hello) -> bool {
-        let (cluster, known) = self.said;
+        let (cluster, known) = self.own_claims;
         let ours = &self.identity;
         if let Some((theirs, own)) = theirs.cluster.zip(cluster) {
             return theirs != own;
@@ -449,29 +450,29 @@ impl Handshake {
 
     /// Compares the two clusters' ids; `None` = at least one side has no id.
     fn have_same_id(&self) -> Option<bool> {
-        let (theirs, own) = self.theirs.as_ref()?.cluster.zip(self.said.0)?;
+        let (theirs, own) = self.theirs.as_ref()?.cluster.zip(self.own_claims.0)?;
         Some(theirs == own)
     }
 
-    /// True if this node may adopt a layout that the other side sends: if both have the same
-    /// cluster id; or if one of them has none, and this node has met that disk before or has a
-    /// place in the layout.
+    /// True if this node may adopt a layout that the other side sends: if both sides have the same
+    /// cluster id; or if a side has no id, and this node has met the other side's disk before or
+    /// has a place in the layout.
     fn may_learn(&self, layout: &Layout) -> bool {
         let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
         let (own, own_name) = (ours.own(), ours.own_name());
         let has_place = || layout.all().any(|node| node.id == own && node.member.name == own_name);
         let was_met = || ours.logs.has_seen_disk(theirs.node, theirs.incarnation);
-        let are_two = self.against == Some(Reason::Cluster);
+        let are_two = self.own_reason == Some(Reason::Cluster);
         self.have_same_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
     }
 
     /// Returns the name of the node that this side, the dialer, wanted to reach.
-    fn asked_for(&self) -> String {
+    fn dialed_name(&self) -> String {
         Hello::decode(&self.hellos[0]).map(|hello| hello.to).unwrap_or_default()
     }
 
     fn hello(&self, to: String, node: Option<NodeId>) -> Hello {
-        let (cluster, knows_you) = self.said;
+        let (cluster, knows_you) = self.own_claims;
         let had_another_disk = node.is_some_and(|node| self.identity.logs.had_another_disk(node));
         Hello {
             versions: self.identity.versions,
@@ -505,15 +506,15 @@ impl Handshake {
 
     fn send_verdict(&self, out: &mut Vec<u8>) {
         let sent = |reason| reasons::sent(reason, &self.identity, self.theirs.as_ref());
-        let mut body = vec![self.against.map(sent).map_or(0, Reason::code)];
-        if self.against == Some(Reason::Topology) {
+        let mut body = vec![self.own_reason.map(sent).map_or(0, Reason::code)];
+        if self.own_reason == Some(Reason::Topology) {
             let description = self.view.topology.describe();
             let most = VERDICT_MAX - body.len();
             body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
         } else {
             let layout = self.identity.layouts.active_layout();
             let is_later = self.theirs.as_ref().is_some_and(|them| them.view.epoch < layout.epoch);
-            let are_two = self.against == Some(Reason::Cluster);
+            let are_two = self.own_reason == Some(Reason::Cluster);
             if is_later && self.have_same_id().unwrap_or(!are_two) {
                 let layout = layout.to_bytes();
                 body.extend_from_slice(if layout.len() < VERDICT_MAX { &layout } else { &[] });
@@ -534,7 +535,7 @@ impl Handshake {
 
     /// Makes the error of a refusal. `description` is the other side's topology, if it was sent.
     fn refused(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
-        let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
+        let dialed = if self.role == Role::Dialer { self.dialed_name() } else { String::new() };
         reasons::refusal_error(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }
 }

@@ -22,7 +22,7 @@ pub struct HandshakeIdentity {
     /// The cluster that this node belongs to.
     pub(super) cluster: Arc<OwnCluster>,
     pub(super) secrets: Arc<Secrets>,
-    /// The known disks of all nodes, including this one's.
+    /// The known disks of all nodes, including this node.
     pub(super) logs: Arc<Logs>,
     /// This node's proof state.
     pub(super) proofs: Arc<Proofs>,

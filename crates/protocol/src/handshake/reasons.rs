@@ -1,4 +1,4 @@
-//! Reasons why two nodes refuse each other, in words for people.
+//! Reasons why two nodes refuse each other, and their texts for operators.
 
 use super::{Claim, HandshakeIdentity, Hello};
 use crate::placement::topology::difference;
@@ -19,9 +19,8 @@ pub enum Reason {
     Topology,
     /// The other side is not the node that was dialed.
     Name,
-    /// As far as one of the two sides knows, the other side or itself has left the cluster. A side
-    /// that refuses a node that was removed sends a code of its own; otherwise the code is that of
-    /// `Name`.
+    /// One of the two sides knows that it or the other side has left the cluster. A side that
+    /// refuses a removed node sends the code of this reason; otherwise the code is that of `Name`.
     Removed,
     /// The other side has this node's name but another disk.
     Namesake,
@@ -36,7 +35,7 @@ pub enum Reason {
     /// The other side is connected to a process that has another disk and runs as this node.
     Replaced,
     /// The two sides are on a fork: the cluster was recovered from a directory that did not know
-    /// the layout of one of them.
+    /// the layout of one side.
     Forked,
 }
 
@@ -160,9 +159,9 @@ fn other_cluster_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hell
     )
 }
 
-/// Returns the third possible cause, and its remedy, for two nodes of which at least one has no
-/// cluster id: the disk of one of them was replaced before all nodes of the list had run at once.
-/// The other one knows its former disk.
+/// Returns a third possible cause, and its remedy, for two nodes of which at least one has no
+/// cluster id: the disk of one node was replaced before all nodes of the list had run at once, and
+/// the other node knows the former disk. Empty if the known disks exclude this cause.
 fn early_disk_text(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let Some(theirs) = theirs.filter(|hello| hello.cluster.zip(ours.cluster.id()).is_none()) else {
         return String::new();
@@ -182,7 +181,7 @@ fn early_disk_text(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     )
 }
 
-/// Returns the text for a node that is alone, and is dialed by a node that takes it for a member.
+/// Returns the text for a single node that a node of another cluster dials as its member.
 fn lone_node_text(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     let (own, name, to) = (ours.own_name(), &theirs.name, &theirs.to);
     let cluster = theirs.cluster.map_or(String::new(), |id| format!(" {id}"));
@@ -202,9 +201,9 @@ fn has_peer_left(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
     theirs.is_some_and(|theirs| ours.layouts.known().is_retired(theirs.node))
 }
 
-/// Returns the reason that this side sends for its own reason to refuse the other side. A node that
-/// was removed is told so, because such a node may have lost its disk and with it the layout that
-/// says so; it must not take this node for one that is away.
+/// Returns the reason to send in place of `reason`, this side's reason to refuse the other side. A
+/// removed node learns of its removal: it may have lost, with its disk, the layout that states the
+/// removal, and must not treat this node as away.
 pub(super) fn sent(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
     let is_removed = reason == Reason::Name && has_peer_left(ours, theirs);
     if is_removed { Reason::Removed } else { reason }
@@ -240,7 +239,8 @@ fn replaced_text(name: &str, own: &str) -> String {
 
 fn removed_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let own = ours.own_name();
-    // This node may have learned of its own removal in this handshake, or has lost what it knew.
+    // This node may have learned of its own removal in this handshake, or may have lost that
+    // knowledge.
     let is_peer = has_peer_left(ours, theirs) && !ours.layouts.known().is_retired(ours.own());
     let who = match is_peer {
         true => name.to_owned(),

@@ -42,8 +42,8 @@ impl Secret {
         mac
     }
 
-    /// Returns the MAC by which a side of a handshake proves itself. `channel` is that of the
-    /// connection, if it uses TLS.
+    /// Returns the MAC by which a side of a handshake proves itself. `channel` is the connection's
+    /// TLS exporter; `None` = no TLS.
     pub(super) fn mac(
         &self,
         role: Role,
@@ -67,7 +67,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The secrets of a node: the secret that the node proves itself with, and a second one that it
+/// The secrets of a node: the secret that the node proves itself with, and a second secret that it
 /// also accepts.
 #[derive(Debug, Default)]
 pub struct Secrets {
@@ -102,7 +102,7 @@ impl Secrets {
         differs
     }
 
-    /// Returns the number of times that the secrets were replaced by different ones.
+    /// Returns the number of times that the secrets were replaced by different secrets.
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl Secrets {
         Some(self.held.load().own.clone()).filter(|own| *own != Secret::default())
     }
 
-    /// Returns the first accepted secret that `fits`.
+    /// Returns the first accepted secret for which `fits` is true; `None` if there is none.
     pub fn find(&self, fits: impl Fn(&Secret) -> bool) -> Option<Secret> {
         self.snapshot().find(fits).cloned()
     }

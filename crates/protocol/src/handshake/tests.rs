@@ -12,7 +12,7 @@ use crate::placement::topology::{Member, Topology};
 use crate::placement::view::Views;
 use crate::repair::watermark::{Proof, Proofs};
 
-struct Someone {
+struct HandshakeNode {
     versions: (u16, u16),
     name: &'static str,
     nodes: [&'static str; 3],
@@ -25,7 +25,7 @@ struct Someone {
     proof: Proof,
 }
 
-impl Default for Someone {
+impl Default for HandshakeNode {
     fn default() -> Self {
         let nodes = ["a", "b", "c"];
         let (secret, proof) = ("open sesame", Proof::default());
@@ -37,7 +37,7 @@ impl Default for Someone {
     }
 }
 
-impl Someone {
+impl HandshakeNode {
     fn identity(&self) -> Arc<HandshakeIdentity> {
         /// The topology is made once, because placing all keys takes milliseconds.
         static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(["a", "b", "c"], 3));
@@ -48,8 +48,8 @@ impl Someone {
         let also = self.also.map(|also| Secret::new(also.into()));
         let secrets = Arc::new(Secrets::new(Secret::new(self.secret.into()), also));
         let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
-        let lineage = BootHistory::new(Vec::new(), life);
-        let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
+        let boot_history = BootHistory::new(Vec::new(), life);
+        let logs = Arc::new(Logs::new(incarnation, boot_history, &[]));
         let layouts = Arc::new(crate::membership::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
         let cluster = Arc::new(OwnCluster::new(self.cluster));
@@ -65,8 +65,8 @@ fn topology(nodes: [&str; 3], replicas: u8) -> Topology {
     Topology::new(nodes.map(member).into(), replicas).unwrap()
 }
 
-fn named(name: &'static str) -> Someone {
-    Someone { name, ..Someone::default() }
+fn named(name: &'static str) -> HandshakeNode {
+    HandshakeNode { name, ..HandshakeNode::default() }
 }
 
 const TO_B: NodeId = NodeId(1);
@@ -117,7 +117,7 @@ fn unheard() -> HandshakeRefused {
     HandshakeRefused { reason: Reason::Malformed("closed"), text: String::new() }
 }
 
-fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
+fn shake(dialer: &HandshakeNode, acceptor: &HandshakeNode) -> (Outcome, Outcome) {
     let mut out = Vec::new();
     let identity = dialer.identity();
     let dialing = Handshake::dial(identity, TO_B, ConnectionKind::Bulk, [1; 32], &mut out);
@@ -129,7 +129,7 @@ fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
 #[test]
 fn two_secrets_are_accepted_while_one_replaces_the_other() {
     let (old, new) = ("open sesame", "open barley!");
-    let with = |name, secret, also| Someone { secret, also, ..named(name) };
+    let with = |name, secret, also| HandshakeNode { secret, also, ..named(name) };
     // The steps of a secret's rotation, which an operator takes node by node.
     let steps = [(old, None), (old, Some(new)), (new, Some(old)), (new, None)];
     for pair in steps.windows(2) {
@@ -151,7 +151,7 @@ fn secrets_can_be_replaced_while_the_node_runs() {
     assert!(b.secrets.replace(secret("open barley!"), Some(secret("another one"))));
     assert!(!b.secrets.replace(secret("open barley!"), Some(secret("another one"))));
     let shake = |secret| {
-        let a = Someone { secret, ..named("a") }.identity();
+        let a = HandshakeNode { secret, ..named("a") }.identity();
         shake_in_steps(a, Arc::clone(&b), TO_B, usize::MAX)
     };
     assert_eq!(shake("open sesame").0.unwrap_err().reason, Reason::Secret);
@@ -160,11 +160,11 @@ fn secrets_can_be_replaced_while_the_node_runs() {
 
 #[test]
 fn a_proof_is_valid_on_its_own_channel_only() {
-    let over = |name, channel| Someone { channel, ..named(name) };
+    let over = |name, channel| HandshakeNode { channel, ..named(name) };
     let good = Some([7; 32]);
     let (dialed, accepted) = shake(&over("a", good), &over("b", good));
     assert!(dialed.is_ok() && accepted.is_ok());
-    // A man in the middle has two connections, or takes TLS off one of them.
+    // A man in the middle has two connections, or removes TLS from one of them.
     for (of_a, of_b) in [(good, Some([8; 32])), (good, None), (None, good)] {
         let (dialed, accepted) = shake(&over("a", of_a), &over("b", of_b));
         assert_eq!(dialed.unwrap_err().reason, Reason::Secret, "{of_a:?} {of_b:?}");
@@ -176,7 +176,7 @@ fn a_proof_is_valid_on_its_own_channel_only() {
 fn two_matching_nodes_complete_the_handshake() {
     let proven = RoundId { time: 70, node: NodeId(2) };
     let proof = Proof { seal: proven, proven, ..Proof::default() };
-    let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
+    let (a, b) = (named("a").identity(), HandshakeNode { proof, ..named("b") }.identity());
     let (disk, life, position) = (Incarnation(99), BootId(30), LogPosition(12));
     b.logs.note_boot(NodeId(0), disk, life);
     b.logs.know(NodeId(0), disk);
@@ -195,7 +195,7 @@ fn two_matching_nodes_complete_the_handshake() {
             incarnation,
             life,
             knows_us,
-            never_another: true,
+            knew_only_this_disk: true,
             proven,
             voter,
             cluster,
@@ -205,14 +205,14 @@ fn two_matching_nodes_complete_the_handshake() {
         assert_eq!(dialed, Ok(met));
         let (node, proven) = (NodeId(0), RoundId::default());
         let incarnation = Incarnation(100);
-        let (knows_us, never_another) = (None, false);
-        let met = PeerSeen { node, incarnation, knows_us, never_another, proven, ..met };
+        let (knows_us, knew_only_this_disk) = (None, false);
+        let met = PeerSeen { node, incarnation, knows_us, knew_only_this_disk, proven, ..met };
         assert_eq!(accepted, Ok(met));
     }
 }
 
 #[test]
-fn while_a_disk_is_connected_another_one_is_refused_in_words() {
+fn another_disk_of_a_connected_node_is_refused_with_a_text() {
     let (a, b) = (named("a").identity(), named("b").identity());
     b.logs.note_boot(NodeId(0), Incarnation(99), BootId(30));
     b.logs.note_connection(NodeId(0), true);
@@ -227,10 +227,10 @@ fn while_a_disk_is_connected_another_one_is_refused_in_words() {
 }
 
 #[test]
-fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
-    let (older, later) = (named("a"), Someone { life: BootId(41), ..named("a") });
+fn of_two_processes_with_one_disk_the_later_one_is_accepted() {
+    let (older, later) = (named("a"), HandshakeNode { life: BootId(41), ..named("a") });
     let b = named("b").identity();
-    let meets = |someone: &Someone| {
+    let meets = |someone: &HandshakeNode| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
         if let Ok(met) = &accepted {
             b.logs.note_boot(met.node, met.incarnation, met.life);
@@ -247,7 +247,7 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
 
 #[test]
 fn a_node_without_a_cluster_id_matches_any_cluster() {
-    let (dialed, accepted) = shake(&Someone { cluster: None, ..named("a") }, &named("b"));
+    let (dialed, accepted) = shake(&HandshakeNode { cluster: None, ..named("a") }, &named("b"));
     assert_eq!((dialed.unwrap().cluster, accepted.unwrap().cluster), (Some(ClusterId(5)), None));
 }
 
@@ -255,14 +255,24 @@ fn a_node_without_a_cluster_id_matches_any_cluster() {
 fn a_mismatch_is_explained_on_both_sides() {
     let nodes = ["a", "b", "x"];
     let cases = [
-        (Someone { secret: "", ..named("a") }, TO_B, Reason::Secret, "different cluster secrets"),
         (
-            Someone { cluster: Some(ClusterId(6)), ..named("a") },
+            HandshakeNode { secret: "", ..named("a") },
+            TO_B,
+            Reason::Secret,
+            "different cluster secrets",
+        ),
+        (
+            HandshakeNode { cluster: Some(ClusterId(6)), ..named("a") },
             TO_B,
             Reason::Cluster,
             "0000000000000006",
         ),
-        (Someone { nodes, ..named("a") }, TO_B, Reason::Topology, "different topologies: node "),
+        (
+            HandshakeNode { nodes, ..named("a") },
+            TO_B,
+            Reason::Topology,
+            "different topologies: node ",
+        ),
         (named("a"), NodeId(2), Reason::Name, "which URL belongs to which name"),
         (named("b"), NodeId(2), Reason::Itself, "this node, b, itself"),
     ];
@@ -280,7 +290,7 @@ fn a_mismatch_is_explained_on_both_sides() {
 
 #[test]
 fn a_topology_difference_is_described_from_both_sides() {
-    let (dialed, accepted) = shake(&Someone { replicas: 2, ..named("a") }, &named("b"));
+    let (dialed, accepted) = shake(&HandshakeNode { replicas: 2, ..named("a") }, &named("b"));
     let dialed = dialed.unwrap_err().text;
     assert!(dialed.contains("2 in our topology, 3 in b's"), "{dialed}");
     let accepted = accepted.unwrap_err().text;
@@ -344,7 +354,7 @@ fn a_reflected_proof_is_refused() {
     let refused = dialing.receive(&thrown_back, &mut sent).unwrap_err();
     assert_eq!(refused.reason, Reason::Malformed("both sides have one role"));
 
-    // With the role changed, the proof that comes back is that of the wrong role.
+    // With a changed role in the HELLO, the reflected proof is one of the wrong role.
     let mut sent = Vec::new();
     let a = named("a").identity();
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
@@ -360,7 +370,7 @@ fn a_reflected_proof_is_refused() {
 /// Shakes hands between releases that speak these versions, and returns the outcomes of both sides.
 fn shake_between(dialer: (u16, u16), acceptor: (u16, u16)) -> (Outcome, Outcome) {
     let (a, b) = (named("a"), named("b"));
-    let speaking = |who: Someone, versions| Someone { versions, ..who }.identity();
+    let speaking = |who: HandshakeNode, versions| HandshakeNode { versions, ..who }.identity();
     shake_in_steps(speaking(a, dialer), speaking(b, acceptor), TO_B, usize::MAX)
 }
 
@@ -395,10 +405,10 @@ fn a_node_that_sends_no_versions_is_refused_with_reason_version() {
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
-/// A cluster of three is upgraded, node by node, from a release that speaks version 1 to one that
-/// also speaks version 2, and downgraded again. (No release speaks version 2 yet.)
+/// A cluster of three is upgraded, node by node, from a release that speaks version 1 to a release
+/// that also speaks version 2, and downgraded again. (No release speaks version 2 yet.)
 #[test]
-fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
+fn a_cluster_is_upgraded_and_downgraded_node_by_node() {
     let (older, later) = ((1, 1), (1, 2));
     let up = [[later, older, older], [later, later, older], [later, later, later]];
     let down = [[later, later, older], [later, older, older], [older, older, older]];
@@ -409,7 +419,7 @@ fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
                 if dialer == acceptor {
                     continue;
                 }
-                let of = |name, versions| Someone { versions, ..named(name) }.identity();
+                let of = |name, versions| HandshakeNode { versions, ..named(name) }.identity();
                 let (dialer, acceptor) = (of(dialer, speaks), of(acceptor, other));
                 let to = NodeId(place as u16);
                 let (dialed, accepted) = shake_in_steps(dialer, acceptor, to, usize::MAX);
@@ -442,11 +452,11 @@ fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
-    going_by(name, layout)
+    with_layout(name, layout)
 }
 
 /// Makes node `name` with this layout in force.
-fn going_by(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
+fn with_layout(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.find(name).unwrap();
     let view = View::settled(epoch, layout.placement_epoch, settled);
@@ -501,13 +511,13 @@ fn a_removed_node_learns_that_it_was_removed() {
 }
 
 #[test]
-fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
+fn a_stranger_to_the_cluster_learns_no_layout() {
     let change =
         PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
     for stranger in [
-        Someone { cluster: Some(ClusterId(6)), ..named("a") },
-        Someone { cluster: None, ..named("a") },
-        Someone { secret: "open barley", ..named("a") },
+        HandshakeNode { cluster: Some(ClusterId(6)), ..named("a") },
+        HandshakeNode { cluster: None, ..named("a") },
+        HandshakeNode { secret: "open barley", ..named("a") },
     ] {
         let (a, b) = (stranger.identity(), changed("b", &change));
         let (dialed, accepted) = shake_in_steps(a.clone(), b, TO_B, usize::MAX);
@@ -521,7 +531,7 @@ fn a_layout_is_believed_of_a_node_of_the_own_cluster_that_knows_the_secret() {
 fn a_removed_node_without_its_disk_is_told_that_it_was_removed() {
     let change =
         PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
-    let a = Someone { cluster: None, ..named("a") }.identity();
+    let a = HandshakeNode { cluster: None, ..named("a") }.identity();
     let (dialed, _) = shake_in_steps(a.clone(), changed("b", &change), TO_B, 7);
     let refused = dialed.unwrap_err();
     assert_eq!(refused.reason, Reason::Removed);
@@ -539,9 +549,9 @@ fn of_council(base: &Layout, name: &str) -> Layout {
     base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1))).unwrap()
 }
 
-/// A node that is behind learns of a forced layout. A node that knows more, or another forced
-/// layout, is on a fork: whichever side dials, each side that can know of the fork reports it, and
-/// neither learns a layout.
+/// A node that is behind learns of a forced layout. A node that knows a later layout, or another
+/// forced layout, is on a fork. Whichever side dials, at least one side then reports the fork, and
+/// neither side learns a layout.
 #[test]
 fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
     let later = of_council(&first_layout(), "b");
@@ -556,7 +566,7 @@ fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
         (&of_council(&by_a, "b"), &by_a, false),
     ] {
         for a_dials in [true, false] {
-            let (a, b) = (going_by("a", ours.clone()), going_by("b", theirs.clone()));
+            let (a, b) = (with_layout("a", ours.clone()), with_layout("b", theirs.clone()));
             let (dialer, acceptor, to) = if a_dials { (&a, &b, TO_B) } else { (&b, &a, NodeId(0)) };
             let (one, other) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
             let epochs = (ours.epoch, theirs.epoch);
@@ -573,7 +583,8 @@ fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
     }
 }
 
-/// The HELLO carries the name of a removed node, but not its id.
+/// A HELLO with a member's name but another id does not come from that member: it may come from a
+/// removed node of the same name.
 #[test]
 fn a_removed_node_is_not_confused_with_a_later_node_of_its_name() {
     let hello = |node| Hello { node, ..sample("c") };
@@ -622,7 +633,7 @@ fn bytes_after_the_handshake_are_kept() {
 
 /// Pins the layout of the bytes: if this test fails, the protocol needs a new version.
 #[test]
-fn the_bytes_are_those_of_the_document() {
+fn a_handshake_sends_the_documented_bytes() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [

@@ -80,7 +80,7 @@ fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
 }
 
 #[test]
-fn a_table_of_cluster_ids_decides_who_joins_and_who_is_refused() {
+fn two_nodes_accept_each_other_only_within_one_cluster() {
     let cases = [
         // Ids decide, whichever disks are known, because disks are replaced.
         ("one id", side(G, Its), side(G, Its), true),
@@ -148,8 +148,8 @@ fn a_table_of_cluster_ids_decides_who_joins_and_who_is_refused() {
 #[test]
 fn a_node_reports_whether_it_knew_another_disk_of_the_peer() {
     let seen = |knows| shake(side(G, knows), side(G, Nothing))[1].clone().unwrap();
-    assert!(!seen(Nothing).never_another && seen(Nothing).knows_us.is_none());
-    assert!(!seen(Its).never_another, "it is not known to be the first");
+    assert!(!seen(Nothing).knew_only_this_disk && seen(Nothing).knows_us.is_none());
+    assert!(!seen(Its).knew_only_this_disk, "it is not known to be the first");
     let (a, b) = (identity(side(G, Its), NodeId(0)), identity(side(G, Nothing), NodeId(1)));
     a.logs.mark_only_disk(NodeId(1));
     let mut out = Vec::new();

@@ -14,7 +14,7 @@ const RETRY_MICROS: u64 = 100_000;
 pub(crate) struct Announcement(BTreeMap<NodeId, TaskId>);
 
 impl Announcement {
-    /// Asks the nodes that have not confirmed the disk, as long as this node is not a member.
+    /// While this node is not a member, asks each node that has not confirmed the disk.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (shared, others) = (context.shared(), context.others());
@@ -45,9 +45,9 @@ async fn announce(context: Context, node: NodeId) {
     loop {
         let losses = shared.membership.known_disk.losses(node);
         match context.call(node, Class::Client, request.clone()).await {
-            Ok(Reply::Pong) => return shared.membership.known_disk.answered(node, losses),
+            Ok(Reply::Pong) => return shared.membership.known_disk.mark_known(node, losses),
             Ok(_) => {}
-            Err(_) => shared.membership.known_disk.unreached(node, losses),
+            Err(_) => shared.membership.known_disk.mark_away(node, losses),
         }
         context.pause(RETRY_MICROS).await;
     }

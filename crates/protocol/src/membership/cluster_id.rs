@@ -1,4 +1,4 @@
-//! The cluster id, by which nodes of different clusters refuse each other.
+//! The cluster id. Nodes with different cluster ids refuse each other.
 //!
 //! ```text
 //!   new directory of a single-node cluster ─▶ gets an id at once
@@ -36,8 +36,8 @@ impl ClusterId {
         id.map_or(0, |id| id.0)
     }
 
-    /// Returns the id that a founder with the disk `founder` gives the cluster of the nodes
-    /// `names`, which must be sorted.
+    /// Returns the cluster id for the sorted node names `names` and the founder's incarnation
+    /// `founder`.
     pub fn derive(names: &[&str], founder: Incarnation) -> Self {
         let names = names.join("\n");
         Self(xxh3_64(&[names.as_bytes(), &founder.0.to_le_bytes()].concat()).max(1))
@@ -59,7 +59,7 @@ pub struct OwnCluster {
     storing: Mutex<Option<ClusterId>>,
     /// True if this node has no id, holds data, and knows other nodes.
     is_data_shared: AtomicBool,
-    /// Nodes that are connected with this one and belong to another cluster.
+    /// Linked nodes that belong to another cluster.
     foreign: Mutex<BTreeSet<NodeId>>,
 }
 
@@ -74,19 +74,19 @@ impl OwnCluster {
         }
     }
 
-    /// Returns the id once it is durable.
+    /// Returns the durable id; `None` if no id is durable.
     pub fn id(&self) -> Option<ClusterId> {
         ClusterId::of_number(self.id.load(Ordering::Acquire))
     }
 
-    /// Returns the answer for another node that asks for the id; `None` while an id is being
-    /// stored.
+    /// Returns the reply to a node that asks for the id: the durable id, or `Some(None)` if there
+    /// is none; `None` (no reply) while an id is being stored.
     pub(crate) fn answer(&self) -> Option<Option<ClusterId>> {
         let storing = self.storing.lock();
         storing.is_none().then(|| self.id())
     }
 
-    /// Begins to store an id. Returns false if there is an id or one is being stored.
+    /// Begins to store an id. Returns false if this node already has an id or is storing one.
     pub(crate) fn begin_storing(&self, id: ClusterId) -> bool {
         let mut storing = self.storing.lock();
         let is_free = storing.is_none() && self.id().is_none();
@@ -123,8 +123,8 @@ impl OwnCluster {
         }
     }
 
-    /// True if the links to a node must be closed: the node belongs to another cluster, which was
-    /// unknown when the links were made.
+    /// True if the links to a node must be closed: after they were made, the node turned out to
+    /// belong to another cluster.
     pub fn is_foreign(&self, node: NodeId) -> bool {
         self.foreign.lock().contains(&node)
     }

@@ -37,7 +37,7 @@ enum Check {
     Asked(TaskId),
     /// The peer could not be reached.
     Away,
-    /// The peer was seen, and its claim about this node was checked.
+    /// The peer has connected, and its claim about this node was checked.
     Seen,
 }
 
@@ -57,16 +57,16 @@ enum Checks {
 struct PeerCheck {
     /// The peer's incarnation, if it was seen since the start.
     seen: Option<Incarnation>,
-    /// True if the peer said that it never knew another disk of this node.
+    /// True if the peer confirmed that it never knew another disk of this node.
     confirmed: bool,
     check: Check,
 }
 
-/// Results of the pings since the last look: each peer, and whether the peer replied, in the order
-/// in which the results came.
+/// Ping results that are not applied yet, in order of arrival. The flag is true if the peer
+/// replied.
 type PingResults = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
-/// This node's identity as the peers know it, and the changes of its membership state.
+/// The check of this node's disk with all peers, and the resulting changes of the membership state.
 #[derive(Debug, Default)]
 pub(crate) struct DiskCheck {
     peers: BTreeMap<NodeId, PeerCheck>,
@@ -77,8 +77,8 @@ pub(crate) struct DiskCheck {
     unsettled: Vec<NodeId>,
     /// The membership state that is being stored.
     state_under_way: Option<MembershipState>,
-    /// True if the state must be stored once more, because this node was marked to lack more
-    /// meanwhile.
+    /// True if the state must be stored again, because the store operation under way may lack a
+    /// mark made after its start.
     stores_again: bool,
 }
 
@@ -88,17 +88,17 @@ async fn ping(cx: Context, peer: NodeId, pinged: PingResults) {
     pinged.borrow_mut().push((peer, has_replied));
 }
 
-/// Returns the version time of this node's own missed-writes mark for all partitions, if it has
-/// one.
+/// Returns the version time of this node's own missed-writes mark for all partitions; `None` if it
+/// has no such mark.
 pub(crate) fn lacks_since(cx: &Context) -> Option<u64> {
     let marks = cx.shared().transfer.missed.of(cx.shared().own);
     let all = marks.iter().find(|marked| marked.mark.partition.is_none());
     all.map(|marked| marked.mark.since)
 }
 
-/// Marks the peers as lacking writes since this log's end, so that others stream them: the hints
-/// that this node kept for the peers since then are lost with the end of the log. With an empty
-/// disk the time is unknown, and no peer is marked.
+/// Marks each peer as lacking the writes since the end of this node's log, so that other nodes
+/// stream these writes: the hints that this node kept for the peers are lost with the end of the
+/// log. For an empty disk the time is unknown, and no peer is marked.
 fn mark_lost_hints(cx: &Context) {
     let since = cx.shared().membership.logs.end();
     for peer in cx.others().into_iter().filter(|_| since > 0) {
@@ -106,20 +106,21 @@ fn mark_lost_hints(cx: &Context) {
     }
 }
 
-/// Makes this node a new voter if its directory may be older than the last vote given from it: on
-/// another disk, or restored to an earlier state. Returns true if the voter is new.
+/// Gives this node a new voter id if its directory may be older than its last vote: on another
+/// disk, or after a restore of an earlier state. Returns true if the voter id is new. `all` is true
+/// if records of any time may be lost.
 ///
 /// Unless every write is synced before it is acknowledged, a power cut may explain a log that lost
-/// its end. The voter then stays, because votes are always synced.
+/// its end. The voter id then stays, because votes are always synced.
 fn renew_lost_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().membership.layouts;
     (all || cx.config().syncs_always) && layouts.renew_voter(cx.shared().membership.logs.voter())
 }
 
 impl DiskCheck {
-    /// Initializes the check after a start. A node that lacked records when it stopped still lacks
-    /// them: all records, unless a mark says less. A copied directory lacks at least the records
-    /// written after the copy, whatever the peers know.
+    /// Initializes the check after a start. A node that was not a member when it stopped lacks
+    /// records of any time, unless its mark gives a later time. A copied directory lacks at least
+    /// the records written after the copy, whatever the peers know.
     pub(crate) fn begin(&mut self, cx: &Context) {
         let since = match cx.shared().membership.state.state() {
             MembershipState::Joining | MembershipState::Rebuilding => Some(0),
@@ -138,8 +139,8 @@ impl DiskCheck {
         self.update_confirmation(cx);
     }
 
-    /// Handles the discovery of a later process with this disk. The writes that the other process
-    /// acknowledges are missing here, and in every later boot of this directory.
+    /// Handles the discovery of a later process with this disk. This directory, also in later
+    /// boots, lacks the writes that the later process acknowledges.
     pub(crate) fn on_fenced(&mut self, cx: &Context) {
         self.handle_loss(cx, None, (0, false));
     }
@@ -148,7 +149,7 @@ impl DiskCheck {
         &mut self,
         cx: &Context,
         (peer, incarnation): (NodeId, Incarnation),
-        (knows_us, never_another): (Option<Claim>, bool),
+        (knows_us, knew_only_this_disk): (Option<Claim>, bool),
     ) {
         let kept = cx.shared().membership.logs.incarnation(peer);
         let seen = &mut self.peers.entry(peer).or_default().seen;
@@ -157,11 +158,11 @@ impl DiskCheck {
             let claim = Claim { incarnation, reported: Reported::default() };
             cx.effect(BackgroundEffect::StoreClaim { peer, claim });
         }
-        self.note_check(peer, Check::Seen);
+        self.set_check(peer, Check::Seen);
         match cx.shared().membership.logs.lost(knows_us.as_ref()) {
             Some(since) => {
                 if let Some(claim) = &knows_us {
-                    cx.shared().membership.logs.note_former(claim);
+                    cx.shared().membership.logs.add_former_claim(claim);
                 }
                 let voter = cx.shared().membership.layouts.voter().id;
                 let is_before = |claim| cx.shared().membership.logs.is_before_voter(claim, voter);
@@ -170,15 +171,15 @@ impl DiskCheck {
             }
             None => {
                 cx.shared().membership.logs.settle(peer);
-                self.confirm(cx, peer, knows_us.is_none() || never_another);
+                self.confirm(cx, peer, knows_us.is_none() || knew_only_this_disk);
             }
         }
     }
 
-    /// Handles the discovery that this node may lack writes that were acknowledged in its name
-    /// since the version time `since`. `peer` discovered it; `None` = this node did, from a later
-    /// process with its disk. `keeps_votes` is true if the loss was before the boot that made this
-    /// node's voter id, so that the votes under that id are intact.
+    /// Handles a possible loss of writes that this node acknowledged, from the version time `since`
+    /// on. `peer` is the peer whose claim shows the loss; `None` = a later process with this node's
+    /// disk shows it. `keeps_votes` is true if the loss was before the boot that made this node's
+    /// voter id, so that all votes under that id are intact.
     fn handle_loss(
         &mut self,
         cx: &Context,
@@ -195,14 +196,14 @@ impl DiskCheck {
                 .state
                 .mark_lost((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
         }
-        // The node may have voted during its rebuild, if a layout has seated it meanwhile.
+        // A node may vote during its rebuild, if a layout gave it a seat in the metadata quorum.
         let loses_votes = !keeps_votes && renew_lost_votes(cx, peer.is_none() || since == 0);
         if loses_votes || !known {
-            // The store operation under way may not contain this mark, so another one follows it.
+            // The store operation under way may lack this mark, so a second one follows.
             self.stores_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.store_state(cx, MembershipState::Rebuilding);
         } else {
-            cx.shared().membership.logs.begin_former();
+            cx.shared().membership.logs.begin_former_rebuild();
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
@@ -221,8 +222,8 @@ impl DiskCheck {
         self.become_member_if_confirmed(cx);
     }
 
-    /// Makes a joining node a member once all peers have confirmed it: a missing one may be the
-    /// only one that knows another disk.
+    /// Makes a joining node a member once all peers have confirmed it. No peer is skipped, because
+    /// it may be the only peer that knows another disk of this node.
     pub(crate) fn become_member_if_confirmed(&mut self, cx: &Context) {
         if cx.shared().membership.state.state() != MembershipState::Joining {
             return;
@@ -246,7 +247,8 @@ impl DiskCheck {
         }
     }
 
-    /// Handles the end of storing a membership state; retries it if it failed.
+    /// Handles the result of a store operation. `kept` is true if the membership state is durable;
+    /// otherwise the state is stored again.
     pub(crate) fn state_stored(&mut self, cx: &Context, state: MembershipState, kept: bool) {
         if self.state_under_way != Some(state) {
             return;
@@ -257,7 +259,7 @@ impl DiskCheck {
             return;
         }
         if state == MembershipState::Member {
-            cx.shared().membership.logs.settle_former();
+            cx.shared().membership.logs.settle_former_claims();
             for marked in cx.shared().transfer.missed.of(cx.shared().own) {
                 if marked.mark.partition.is_none() {
                     cx.shared().transfer.missed.drop_mark(cx.shared().own, None, marked.number);
@@ -280,17 +282,17 @@ impl DiskCheck {
             };
             if is_due {
                 let ping = ping(tasks.context().clone(), peer, Rc::clone(&self.pinged));
-                self.note_check(peer, Check::Asked(tasks.spawn("ping", ping)));
+                self.set_check(peer, Check::Asked(tasks.spawn("ping", ping)));
             }
         }
     }
 
-    /// Notes which of the pinged peers have replied.
-    pub(crate) fn take_ping_results(&mut self) {
+    /// Applies the arrived ping results to the checks of the peers.
+    pub(crate) fn apply_ping_results(&mut self) {
         for (peer, has_replied) in self.pinged.take() {
             if matches!(self.peers.entry(peer).or_default().check, Check::Asked(_)) {
-                // A peer that replied was seen, and its claim about this node was checked.
-                self.note_check(peer, if has_replied { Check::Seen } else { Check::Away });
+                // A peer that replied has connected, and its claim about this node was checked.
+                self.set_check(peer, if has_replied { Check::Seen } else { Check::Away });
             }
         }
     }
@@ -300,12 +302,12 @@ impl DiskCheck {
         self.peers.get(&peer).is_some_and(|peer| peer.check == Check::Seen)
     }
 
-    /// Resets the check because the nodes of a new view may differ.
+    /// Clears the cached progress, because a new view may have other peers.
     pub(crate) fn follow_view(&mut self) {
         self.checks = None;
     }
 
-    fn note_check(&mut self, peer: NodeId, check: Check) {
+    fn set_check(&mut self, peer: NodeId, check: Check) {
         let before = std::mem::replace(&mut self.peers.entry(peer).or_default().check, check);
         if before != check {
             self.checks = None;
@@ -347,8 +349,7 @@ impl DiskCheck {
         membership.set_settling(is_open || self.state_under_way.is_some());
     }
 
-    /// Stores the log positions that peers reported since, and the disks that could not be stored
-    /// when they were seen.
+    /// Stores the incarnations and log positions of peers that are not stored yet.
     pub(crate) fn store_claims(&self, cx: &Context) {
         let logs = &cx.shared().membership.logs;
         for peer in cx.others() {

@@ -13,8 +13,9 @@ impl Incarnation {
     }
 }
 
-/// The id of a process on a data directory (a boot), greater than those of earlier processes there.
-/// 0 on the wire and on disk stands for none; in memory `None` does.
+/// The id of a boot: one run of a process on a data directory. The id is greater than those of all
+/// earlier boots of the directory. 0 on the wire and on disk stands for none; in memory `None`
+/// does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(pub u64);
 
@@ -24,14 +25,15 @@ impl BootId {
         (number != 0).then_some(Self(number))
     }
 
-    /// Returns the boot id of a process started at `time`, a version time, after `earlier` boots.
+    /// Returns the id of a boot that starts at the version time `time`. `earlier` is the id of the
+    /// previous boot of the directory.
     pub fn begun(time: u64, earlier: Option<Self>) -> Self {
         Self(time.max(earlier.map_or(0, |earlier| earlier.0) + 1))
     }
 }
 
-/// A position in a node's log: a sequence number of its store. 0 is before the first record, and
-/// says nothing about the log's contents.
+/// A position in a node's log: a sequence number of its store. Position 0 is before the first
+/// record, so a report of position 0 claims nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition(pub u64);
 

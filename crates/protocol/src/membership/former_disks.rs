@@ -1,37 +1,38 @@
-//! The former disks of this node: the greatest claim about each, and whether a rebuild has made up
-//! for it.
+//! The former disks of this node: the greatest claim about each disk, and whether a rebuild has
+//! settled the claim.
 //!
-//! A peer that remembers another disk of this node *claims* it when the two connect
-//! ([`Claim`](super::logs::Claim)): that disk may have acknowledged writes that the present one
-//! lacks. So this node is rebuilt: it takes the records of all other nodes. Afterwards the same
-//! claim needs no second rebuild, and neither do the peer's earlier claims of that disk: what the
-//! peer held at an earlier claim had gone into the records that the rebuild took.
+//! A peer that remembers another disk of this node sends a *claim* about that disk when it connects
+//! ([`Claim`](super::logs::Claim)): the other disk may have acknowledged writes that the present
+//! disk lacks. This node is then rebuilt: it pulls the records of all other nodes. After the
+//! rebuild, neither the same claim nor an earlier claim about that disk causes another rebuild: the
+//! pulled records include all that the peer held when it made the earlier claim.
 //!
-//! A peer makes such an earlier claim if its directory was replaced by an older copy. Without this
-//! memory the claim would have a healthy node rebuilt together with the peer, and of two nodes that
-//! are rebuilt at once neither can restore its memory of idempotency keys.
+//! A peer repeats an earlier claim if its directory was replaced by an older copy. Without the
+//! settled entries, the claim would start a rebuild of a healthy node during the rebuild of the
+//! peer. Of two nodes that are rebuilt at once, neither can restore its idempotency records.
 //!
-//! Invariant: an entry is *settled* only once a rebuild is complete that began after its claim. A
-//! former disk that is put back into service boots again, and a disk's boots have rising ids. So a
-//! claim about that boot is greater than the entry, and this node is rebuilt again.
+//! Invariant: an entry is *settled* only after a complete rebuild that began after the entry's
+//! claim. If a former disk returns to service, its new boot has a greater boot id. A claim about
+//! the new boot is therefore greater than the entry, and this node is rebuilt again.
 
 use super::disk_ids::{BootId, Incarnation, LogPosition};
 use super::logs::{Claim, Reported};
 
-/// Number of former disks that are remembered. If the oldest is forgotten, an old claim about it
-/// costs one more rebuild.
+/// Maximum number of remembered former disks. Once the oldest is dropped, an old claim about it
+/// causes one more rebuild.
 const MAX_FORMER_DISKS: usize = 8;
 
-/// Bytes of an entry: 1 if it is settled, else 0; incarnation, boot, position.
+/// Length of an encoded entry in bytes: 1 for the settled flag (1 or 0); 8 each for incarnation,
+/// boot id and position.
 const ENTRY_LEN: usize = 25;
 
-/// The former disks of a node, the latest noted last.
+/// The former disks of a node. The last entry of each list was added last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FormerDisks {
-    /// Claims for which a completed rebuild has made up.
+    /// Claims that a completed rebuild has settled.
     settled: Vec<FormerDisk>,
-    /// Claims for which the present rebuild makes up: the membership state *Rebuilding* is stored
-    /// with them or before them.
+    /// Claims that the current rebuild settles at its end. The membership state *Rebuilding* is
+    /// stored with them or before them.
     in_rebuild: Vec<FormerDisk>,
     /// Claims whose rebuild is about to begin.
     new: Vec<FormerDisk>,
@@ -41,7 +42,7 @@ pub struct FormerDisks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FormerDisk {
     incarnation: Incarnation,
-    /// The boot and the position in its log, compared in this order.
+    /// The claimed boot and its log position, compared in this order.
     reached: (Option<BootId>, LogPosition),
 }
 
@@ -53,36 +54,36 @@ impl FormerDisk {
 }
 
 impl FormerDisks {
-    /// Notes a claim about another disk, because of which this node is rebuilt.
+    /// Adds a claim about another disk that causes a rebuild of this node.
     pub(crate) fn note(&mut self, claim: &Claim) {
         add(&mut self.new, FormerDisk::of(claim));
     }
 
-    /// Notes that the rebuild because of the new claims begins, or is under way.
+    /// Assigns the new claims to the rebuild that begins or is under way.
     pub(crate) fn begin_rebuild(&mut self) {
         self.new.drain(..).for_each(|disk| add(&mut self.in_rebuild, disk));
     }
 
-    /// Settles the claims of the present rebuild: it is complete.
+    /// Settles the claims of the current rebuild, which is complete.
     pub(crate) fn settle(&mut self) {
         *self = self.after_rebuild();
     }
 
-    /// Returns the state once the present rebuild is complete.
+    /// Returns the entries as they are once the current rebuild is complete.
     pub(crate) fn after_rebuild(&self) -> Self {
         let mut settled = self.settled.clone();
         self.in_rebuild.iter().for_each(|disk| add(&mut settled, *disk));
         Self { settled, in_rebuild: Vec::new(), new: self.new.clone() }
     }
 
-    /// True if a completed rebuild has made up for all that the claim says of another disk.
+    /// True if a completed rebuild has settled this claim, or a greater claim about the same disk.
     pub(crate) fn covers(&self, claim: &Claim) -> bool {
         let FormerDisk { incarnation, reached } = FormerDisk::of(claim);
         let is_of = |disk: &&FormerDisk| disk.incarnation == incarnation;
         self.settled.iter().find(is_of).is_some_and(|disk| reached <= disk.reached)
     }
 
-    /// Encodes the claims but the new ones: see `docs/formats/files.md`.
+    /// Encodes all claims except the new ones, in the format of `docs/formats/files.md`.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (is_settled, disks) in [(1, &self.settled), (0, &self.in_rebuild)] {
@@ -96,7 +97,7 @@ impl FormerDisks {
         bytes
     }
 
-    /// Decodes claims; `None` = damaged.
+    /// Decodes claims encoded by [`FormerDisks::encode`]; `None` if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (entries, []) = bytes.as_chunks::<ENTRY_LEN>() else { return None };
         let mut disks = Self::default();
@@ -117,7 +118,8 @@ impl FormerDisks {
     }
 }
 
-/// Adds an entry, or raises the entry of the same disk. Drops the oldest entry of too many.
+/// Adds an entry, or raises the entry of the same disk. Drops the oldest entry if the list then has
+/// more than `MAX_FORMER_DISKS`.
 fn add(disks: &mut Vec<FormerDisk>, disk: FormerDisk) {
     let earlier = disks.iter().position(|other| other.incarnation == disk.incarnation);
     let reached = earlier.map(|at| disks.remove(at).reached);
@@ -159,7 +161,7 @@ mod tests {
             assert_eq!(disks.covers(&claim(7, boot, position)), is_covered, "{boot} {position}");
         }
         assert!(!disks.covers(&claim(8, 1, 1)), "of another disk");
-        // The disk was put back, and acknowledged more.
+        // Disk 7 returns to service and acknowledges more writes.
         disks.note(&claim(7, 4, 60));
         assert!(!disks.covers(&claim(7, 4, 60)) && disks.covers(&claim(7, 3, 50)));
         disks.begin_rebuild();
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_disks_are_remembered_and_come_back_as_they_were_kept() {
+    fn the_latest_disks_are_remembered_and_decode_unchanged() {
         let mut disks = FormerDisks::default();
         let last = 3 + MAX_FORMER_DISKS as u64;
         for disk in 1..=last {
@@ -184,7 +186,7 @@ mod tests {
         for damaged in [vec![0; 24], vec![2; 25], vec![0; 25 * (MAX_FORMER_DISKS + 1)]] {
             assert_eq!(FormerDisks::decode(&damaged), None, "{damaged:?}");
         }
-        // A rebuild that a restart interrupts is not complete, and settles what it was begun for.
+        // After a restart during a rebuild, the claims of the rebuild stay unsettled until its end.
         disks.note(&claim(99, 1, 1));
         disks.begin_rebuild();
         let mut kept = FormerDisks::decode(&disks.encode()).unwrap();

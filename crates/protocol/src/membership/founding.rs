@@ -28,17 +28,18 @@ use crate::message::{Class, NodeId, Reply, Request};
 /// a large cluster every node asks every other.
 const ASKED_AT_ONCE: usize = 8;
 
-/// The lowest version time of a client record: a node's own records are numbered from 1 on.
+/// The lowest version time of a client's record. The node's internal records have version times
+/// counted from 1.
 const FIRST_RECORD_TIME: u64 = 1 << 40;
 
 /// The exchange of cluster ids with the peers.
 #[derive(Debug, Default)]
 pub(crate) struct Founding {
-    /// Tasks that ask peers.
+    /// The running tasks that ask for the cluster id, by peer.
     asked: BTreeMap<NodeId, TaskId>,
     /// The peer that was asked last.
     last: Option<NodeId>,
-    told: Rc<RefCell<PeerAnswers>>,
+    peer_answers: Rc<RefCell<PeerAnswers>>,
 }
 
 /// Answers of peers about their cluster.
@@ -52,37 +53,37 @@ struct PeerAnswers {
 }
 
 /// Asks a peer for its cluster's id.
-async fn ask(cx: Context, peer: NodeId, told: Rc<RefCell<PeerAnswers>>) {
+async fn ask(cx: Context, peer: NodeId, peer_answers: Rc<RefCell<PeerAnswers>>) {
     let result = cx.call(peer, Class::Client, Request::ClusterId).await;
-    told.borrow_mut().handle_answer(&cx, peer, &result);
+    peer_answers.borrow_mut().handle_answer(&cx, peer, &result);
 }
 
 impl Founding {
     /// Handles a new connection with a peer, whose handshake carried its cluster id.
     pub(crate) fn seen(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
         cx.shared().membership.cluster.set_foreign(peer, false);
-        self.told.borrow_mut().clusters.insert(peer, cluster);
+        self.peer_answers.borrow_mut().clusters.insert(peer, cluster);
         if let Some(id) = cluster {
             compare(cx, peer, id);
         }
     }
 
-    /// Asks the peers that have reported no id for their cluster's id, a few at a time. A founder
-    /// asks all peers at once, and asks those that have none again: they may get an id from a peer
-    /// that the founder can't reach.
+    /// Asks the peers that have reported no id for their cluster id again, because they may get an
+    /// id from a peer that this node can't reach. A tick asks at most `ASKED_AT_ONCE` peers, but a
+    /// founder asks all peers that have not answered it yet.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, disk_check: &DiskCheck) {
         let cx = tasks.context().clone();
         note_shared_data(&cx);
         self.asked.retain(|_, task| tasks.is_under_way(*task));
         let founds = is_founder(&cx);
         let (first, mut again) = {
-            let told = self.told.borrow();
+            let peer_answers = self.peer_answers.borrow();
             let is_due = |peer: &NodeId| {
-                told.clusters.get(peer) == Some(&None)
+                peer_answers.clusters.get(peer) == Some(&None)
                     && disk_check.has_seen(*peer)
                     && !self.asked.contains_key(peer)
             };
-            let is_first = |peer: &NodeId| founds && !told.without.contains(peer);
+            let is_first = |peer: &NodeId| founds && !peer_answers.without.contains(peer);
             let due = cx.others().into_iter().filter(is_due);
             due.partition::<Vec<_>, _>(is_first)
         };
@@ -90,19 +91,20 @@ impl Founding {
         again.rotate_left(at);
         again.truncate(ASKED_AT_ONCE);
         for peer in first.into_iter().chain(again) {
-            let ask = ask(cx.clone(), peer, Rc::clone(&self.told));
+            let ask = ask(cx.clone(), peer, Rc::clone(&self.peer_answers));
             self.asked.insert(peer, tasks.spawn("cluster id", ask));
             self.last = Some(peer);
         }
     }
 
-    /// Handles the end of storing the id; retries it if it failed.
+    /// Handles the result of storing the id: stores it again if that failed, else compares it with
+    /// the peers' ids.
     pub(crate) fn stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
         if !is_stored {
             return cx.effect(BackgroundEffect::StoreClusterId(id));
         }
         for peer in cx.others() {
-            if let Some(Some(theirs)) = self.told.borrow().clusters.get(&peer) {
+            if let Some(Some(theirs)) = self.peer_answers.borrow().clusters.get(&peer) {
                 compare(cx, peer, *theirs);
             }
         }
@@ -110,14 +112,14 @@ impl Founding {
 
     /// Restarts the founding after a view change, because nodes may have joined or left.
     pub(crate) fn follow_view(&self, cx: &Context) {
-        let mut told = self.told.borrow_mut();
-        told.without.clear();
-        told.assign_id_if_founder(cx);
+        let mut peer_answers = self.peer_answers.borrow_mut();
+        peer_answers.without.clear();
+        peer_answers.assign_id_if_founder(cx);
     }
 }
 
 impl PeerAnswers {
-    /// Handles a peer's answer, or the failure to ask it.
+    /// Handles a peer's reply, or the failure of the request.
     fn handle_answer(&mut self, cx: &Context, peer: NodeId, result: &Result<Reply, FailureKind>) {
         match result {
             Ok(Reply::ClusterId(Some(id))) => {
@@ -133,7 +135,8 @@ impl PeerAnswers {
         }
     }
 
-    /// Gives the cluster its id if this node is the founder and all others have none.
+    /// Gives the cluster its id if this node is the founder and all peers have answered it that
+    /// they have no id.
     fn assign_id_if_founder(&self, cx: &Context) {
         let has_none = |peer: &NodeId| self.without.contains(peer);
         if is_founder(cx) && cx.others().iter().all(has_none) {
@@ -158,15 +161,15 @@ fn store(cx: &Context, id: ClusterId) {
     }
 }
 
-/// Returns whether this node is the founder: it gives the cluster an id if no other node has one.
+/// True if this node is the founder: it has no id, and its name comes first in the view.
 fn is_founder(cx: &Context) -> bool {
     let own = cx.shared().own;
     cx.shared().membership.cluster.id().is_none()
         && cx.view().ids().min_by_key(|id| cx.shared().name_of(*id)) == Some(own)
 }
 
-/// Notes that this node's data was written together with other nodes, so that the node joins no
-/// other cluster with it.
+/// Notes that this node's data was written together with other nodes, so that the node does not
+/// join another cluster with that data.
 fn note_shared_data(cx: &Context) {
     let cluster = &cx.shared().membership.cluster;
     if cluster.id().is_none()

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! `tests/membership/disks.rs` models this protocol. Nodes that are away are skipped, because a
-//! node that is down would otherwise hold up all writes that need a new disk. If the process with
-//! the previous disk is connected only to a skipped node, the nodes cannot tell the two processes
-//! apart until the network is whole again (docs/design/membership.md).
+//! node that is down would otherwise block all writes that need this node's acknowledgment. If the
+//! process with the previous disk is connected only to a skipped node, the nodes cannot tell the
+//! two processes apart until the network is whole again (docs/design/membership.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,10 @@ use crate::node_id::NodeId;
 /// Another node's knowledge of this node's disk, as far as this node knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum DiskKnowledge {
-    /// Unknown, or the node refuses this one.
+    /// The node's knowledge is unknown, or the node refuses connections of this node.
     #[default]
     Unknown,
-    /// The node has stored the disk, and has been connected ever since it confirmed that.
+    /// The node has stored the disk's id, and has stayed connected since its confirmation.
     Known,
     /// The node could not be reached.
     Away,
@@ -40,13 +40,13 @@ struct PeerEntry {
     knows: DiskKnowledge,
     /// True if the node refused the last connection.
     refuses: bool,
-    /// Number of times that the last connection with the node was lost.
+    /// Number of times that the last open connection with the node was lost.
     losses: u64,
 }
 
 impl PeerEntry {
-    /// Returns the entry without its knowledge. `losses` is kept, because otherwise an answer from
-    /// before would count for a later connection.
+    /// Returns the entry with its knowledge and refusal reset. `losses` stays: after a reset to 0,
+    /// the reply to an old request would count for a later connection.
     fn without_knowledge(&self) -> Self {
         Self { losses: self.losses, ..Self::default() }
     }
@@ -56,23 +56,22 @@ impl PeerEntry {
 #[derive(Debug, Default)]
 pub struct KnownDisk {
     others: Mutex<BTreeMap<NodeId, PeerEntry>>,
-    /// True if stored writes are not to be acknowledged yet.
+    /// True while this node must not acknowledge the writes that it stores.
     waits: AtomicBool,
 }
 
 impl KnownDisk {
-    /// True if stored writes are to be acknowledged.
+    /// True if this node may acknowledge the writes that it has stored.
     pub fn acknowledges(&self) -> bool {
         !self.waits.load(Ordering::Acquire)
     }
 
-    /// Sets whether this node waits until its disk is known, because it is not a member or may
-    /// prove not to be.
+    /// Sets whether acknowledgments wait until the other nodes know this node's disk.
     pub fn set_waiting(&self, waits: bool) {
         self.waits.store(waits, Ordering::Release);
     }
 
-    /// Notes a new connection with a node.
+    /// Notes a new connection with a node. A node that was away must be asked again.
     pub fn connected(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -83,8 +82,8 @@ impl KnownDisk {
         }
     }
 
-    /// Notes the loss of the last connection with a node, which from now on may accept another
-    /// disk.
+    /// Notes the loss of the last connection with a node. From now on that node may accept another
+    /// disk of this node.
     pub fn disconnected(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -109,18 +108,19 @@ impl KnownDisk {
         self.others.lock().get(&node).map_or(0, |other| other.losses)
     }
 
-    /// Notes that a node confirmed the disk. `losses` is the count at the time of the request.
-    pub fn answered(&self, node: NodeId, losses: u64) {
-        self.note(node, losses, DiskKnowledge::Known);
+    /// Notes that a node confirmed the disk. `losses` is the count before the request was sent.
+    pub fn mark_known(&self, node: NodeId, losses: u64) {
+        self.set_knowledge(node, losses, DiskKnowledge::Known);
     }
 
-    /// Notes that a node was not reached. `losses` is the count at the time of the request.
-    pub fn unreached(&self, node: NodeId, losses: u64) {
-        self.note(node, losses, DiskKnowledge::Away);
+    /// Notes that a node was not reached. `losses` is the count before the request was sent.
+    pub fn mark_away(&self, node: NodeId, losses: u64) {
+        self.set_knowledge(node, losses, DiskKnowledge::Away);
     }
 
-    /// Notes the outcome of a request, unless a connection was lost since or the node refuses.
-    fn note(&self, node: NodeId, losses: u64, knows: DiskKnowledge) {
+    /// Notes the outcome of a request, unless the last connection was lost after the request was
+    /// sent, or the node refuses connections.
+    fn set_knowledge(&self, node: NodeId, losses: u64, knows: DiskKnowledge) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         if other.losses == losses && !other.refuses {
@@ -133,8 +133,8 @@ impl KnownDisk {
         self.others.lock().get(&node).is_some_and(|other| other.knows == DiskKnowledge::Known)
     }
 
-    /// Updates whether this node waits. This node waits unless it is a member, or each of `nodes`
-    /// knows this node's disk or is away.
+    /// Lets acknowledgments proceed if this node is a member, or if each of `nodes` knows this
+    /// node's disk or is away. Otherwise acknowledgments wait.
     pub fn update_waiting(&self, is_member: bool, nodes: &[NodeId]) {
         let mut others = self.others.lock();
         if is_member {
@@ -143,7 +143,7 @@ impl KnownDisk {
         let is_settled = |node: &NodeId| {
             others.get(node).is_some_and(|other| other.knows != DiskKnowledge::Unknown)
         };
-        // The lock is held by every change of the entries, so the flag matches them.
+        // Every change of an entry holds the lock, so the flag matches the entries.
         self.waits.store(!is_member && !nodes.iter().all(is_settled), Ordering::Release);
     }
 }
@@ -160,10 +160,10 @@ mod tests {
         let disk = KnownDisk::default();
         disk.update_waiting(false, &[P, Q]);
         assert!(!disk.acknowledges());
-        disk.note(P, 0, DiskKnowledge::Known);
+        disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P, Q]);
         assert!(!disk.acknowledges());
-        disk.note(Q, 0, DiskKnowledge::Away);
+        disk.set_knowledge(Q, 0, DiskKnowledge::Away);
         disk.update_waiting(false, &[P, Q]);
         assert!(disk.acknowledges());
         disk.connected(Q);
@@ -175,15 +175,15 @@ mod tests {
     #[test]
     fn a_node_whose_last_connection_is_lost_may_know_another_disk() {
         let disk = KnownDisk::default();
-        disk.note(P, 0, DiskKnowledge::Known);
+        disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
         disk.disconnected(P);
         assert!(!disk.acknowledges());
-        disk.note(P, 0, DiskKnowledge::Known);
+        disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
         assert!(!disk.acknowledges(), "it was asked before that");
-        disk.note(P, 1, DiskKnowledge::Known);
+        disk.set_knowledge(P, 1, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
     }
@@ -192,16 +192,16 @@ mod tests {
     fn a_node_that_refuses_the_disk_is_not_away() {
         let disk = KnownDisk::default();
         disk.refused(P);
-        disk.note(P, 0, DiskKnowledge::Away);
+        disk.set_knowledge(P, 0, DiskKnowledge::Away);
         disk.update_waiting(false, &[P]);
         assert!(!disk.acknowledges());
         disk.connected(P);
-        disk.note(P, 0, DiskKnowledge::Known);
+        disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
     }
-    /// The answer belongs to a connection that was lost; since then the node refused a connection,
-    /// or this node was a member.
+    /// The reply belongs to a lost connection. Between the loss and the reply, the node refused a
+    /// connection, or this node was a member.
     #[test]
     fn an_answer_to_an_earlier_connection_is_ignored() {
         let refused = |disk: &KnownDisk| {
@@ -214,10 +214,10 @@ mod tests {
             let asked = disk.losses(P);
             disk.disconnected(P);
             between(&disk);
-            disk.note(P, asked, DiskKnowledge::Known);
+            disk.set_knowledge(P, asked, DiskKnowledge::Known);
             disk.update_waiting(false, &[P]);
             assert!(!disk.acknowledges());
-            disk.note(P, disk.losses(P), DiskKnowledge::Known);
+            disk.set_knowledge(P, disk.losses(P), DiskKnowledge::Known);
             disk.update_waiting(false, &[P]);
             assert!(disk.acknowledges());
         }

@@ -6,15 +6,15 @@
 //!   N ── each envelope: "my log holds what I acknowledged up to 812" ──▶ P remembers (boot 7, 812)
 //!   N starts again, as boot 8, with a log that ends at 640
 //!   N ◀── handshake: "I know you by boot 7, up to 812" ── P
-//!   N: boot 8 began at 640, so what boot 7 wrote behind that is lost
+//!   N: boot 8 began at 640, so the writes of boot 7 after position 640 are lost
 //! ```
 //!
 //! A [`Boot`] is one process on one data directory. Its id (`BootId`) is greater than those of
 //! earlier boots, and all boots of a directory form its [`BootHistory`]. A *position* is a sequence
 //! number of the store's log.
 //!
-//! A report holds for the boot that made it. So if two copies of a directory have both run since
-//! the copy, the peers can tell them apart, because neither copy knows the other's boot. Of two
+//! A report belongs to the boot that made it. If two copies of a directory have both run since the
+//! copy, the peers can therefore tell them apart: neither copy knows the other's boot. Of two
 //! processes running at once, peers accept the one with the greater boot id and refuse the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ use crate::message::NodeId;
 use record::COUNTER_BITS;
 
 /// Maximum number of boots that a directory remembers. A report by an older boot is compared with
-/// the oldest remembered one.
+/// the oldest remembered boot.
 pub const MAX_BOOTS: usize = 64;
 
 /// Length of an encoded boot in bytes.
@@ -54,8 +54,8 @@ pub struct Boot {
 }
 
 impl Boot {
-    /// Returns the lowest version time that may have been acknowledged after the log's end at the
-    /// start.
+    /// Returns the lowest version time of a write that may have been acknowledged after the end
+    /// that the log had at the start of this boot.
     fn end(&self) -> u64 {
         self.newest.saturating_sub(TAIL_MICROS << COUNTER_BITS)
     }
@@ -102,19 +102,20 @@ impl BootHistory {
     }
 
     /// Compares a position that this node once reported with the directory's log. Returns the
-    /// lowest version time that may be lost, 0 if records of any time may be lost, or `None` if
-    /// nothing is.
+    /// lowest version time of a record that may be lost, 0 if records of any time may be lost, or
+    /// `None` if no record is lost.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
         let by = reported.life.filter(|by| *by != self.current().id)?;
         let Some(next) = self.0.iter().find(|life| life.id > by) else {
-            // The reporting boot is later than all boots of this directory, so it belongs to
-            // another copy, which is not an earlier state of this one.
+            // The reporting boot is later than all boots of this directory, so it ran on another
+            // copy. That copy is not an earlier state of this directory.
             return Some(0);
         };
         let known = self.0.iter().any(|life| life.id == by);
         let earlier = by < self.0[0].id;
         if reported.position > next.begins {
-            // Hints and read repairs arrive late: they can be older than the log's end.
+            // Hints and read repairs are late writes: their versions can be older than the log's
+            // end.
             let is_tail = known && reported.late <= next.begins;
             return Some(if is_tail { next.end() } else { 0 });
         }
@@ -122,14 +123,15 @@ impl BootHistory {
     }
 }
 
-/// Log position that a node reported to another one.
+/// Log position that a node reported to another node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
     /// The boot that reported the position; `None` = no boot has reported one.
     pub life: Option<BootId>,
-    /// The highest position reported: all that the node acknowledged up to it was in its log.
+    /// The highest reported position: the node's log held every write acknowledged up to there.
     pub position: LogPosition,
-    /// The position after which the log holds no late write (hint or repair) from the other node.
+    /// The position after which the node's log holds no late write (hint or repair) from the node
+    /// that received the report.
     pub late: LogPosition,
 }
 
@@ -155,16 +157,16 @@ struct PeerLog {
 
 #[derive(Debug, Default)]
 struct KnownNode {
-    /// The peer's disk as stored on this node's disk.
+    /// The incarnation of the peer's disk, as stored on this node's disk.
     incarnation: Option<Incarnation>,
     /// The disk seen since the start, and the highest boot id seen of it.
     seen: Option<(Incarnation, BootId)>,
-    /// The last report, of the stored disk or of one seen since.
+    /// The last report of the stored disk, or of a disk seen later.
     reported: Reported,
     /// The last report of the stored disk, if `reported` is another disk's.
     of_stored_disk: Option<Reported>,
     kept: Reported,
-    /// True if another disk of the peer was seen before, or that is unknown.
+    /// True if this node has seen, or may have seen, another disk of the peer.
     had_another_disk: bool,
     /// Number of connections to and from the peer.
     connections: u32,
@@ -177,25 +179,29 @@ impl KnownNode {
     }
 }
 
-/// The log positions known of all nodes, shared by the loops of a node.
+/// The log positions known of all nodes, shared by the event loops of a node.
 #[derive(Debug)]
 pub struct Logs {
     /// The incarnation of this node's disk.
     incarnation: Incarnation,
-    lineage: BootHistory,
+    boot_history: BootHistory,
     /// The former disks of this node.
     former: Mutex<FormerDisks>,
-    /// The position up to which this node's log holds everything acknowledged.
+    /// The position up to which this node's log holds every acknowledged write.
     position: AtomicU64,
     peers: ByNode<PeerLog>,
 }
 
 impl Logs {
     /// Creates the state from this node's `incarnation` and the stored `claims` about the others.
-    pub fn new(incarnation: Incarnation, lineage: BootHistory, claims: &[(NodeId, Claim)]) -> Self {
-        let position = AtomicU64::new(lineage.current().begins.0);
+    pub fn new(
+        incarnation: Incarnation,
+        boot_history: BootHistory,
+        claims: &[(NodeId, Claim)],
+    ) -> Self {
+        let position = AtomicU64::new(boot_history.current().begins.0);
         let former = Mutex::default();
-        let logs = Self { incarnation, lineage, former, position, peers: ByNode::default() };
+        let logs = Self { incarnation, boot_history, former, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (Some(*incarnation), *reported);
             let had_another_disk = true;
@@ -208,7 +214,7 @@ impl Logs {
     }
 
     /// Sets the former disks of this node, as stored.
-    pub fn with_former(mut self, former: FormerDisks) -> Self {
+    pub fn with_former_disks(mut self, former: FormerDisks) -> Self {
         self.former = Mutex::new(former);
         self
     }
@@ -216,8 +222,8 @@ impl Logs {
     /// Returns the state of a disk's first boot, which knows no peer.
     pub fn first(incarnation: Incarnation) -> Self {
         let life = Boot { id: BootId(1), begins: LogPosition::START, newest: 0 };
-        let lineage = BootHistory::new(Vec::new(), life);
-        Self::new(incarnation, lineage, &[])
+        let boot_history = BootHistory::new(Vec::new(), life);
+        Self::new(incarnation, boot_history, &[])
     }
 
     /// Calls `what` with the entry of a node.
@@ -227,11 +233,11 @@ impl Logs {
 
     /// Returns the boot id of this process.
     pub fn life(&self) -> BootId {
-        self.lineage.current().id
+        self.boot_history.current().id
     }
 
-    /// Returns the voter id derived from this boot, used if the node may have lost votes; no other
-    /// boot has it.
+    /// Returns the voter id derived from this boot. The node uses it if votes under its earlier
+    /// voter id may be lost; no other boot has the same voter id.
     pub fn voter(&self) -> VoterId {
         self.voter_of(self.life())
     }
@@ -241,19 +247,19 @@ impl Logs {
         VoterId(xxh3_64(of.as_flattened()).max(1))
     }
 
-    /// True if the claim was made by an earlier boot than the one from which `voter` was derived,
-    /// so that the claim says nothing about the votes of that voter.
+    /// True if the claim is about an earlier boot than the boot from which `voter` was derived. The
+    /// claim then says nothing about the votes of that voter.
     pub fn is_before_voter(&self, claim: &Claim, voter: Option<VoterId>) -> bool {
         let made_voter = |life: &&Boot| voter == Some(self.voter_of(life.id));
-        let maker = self.lineage.0.iter().find(made_voter).map(|life| life.id);
+        let maker = self.boot_history.0.iter().find(made_voter).map(|life| life.id);
         claim.incarnation == self.incarnation
             && maker.is_some_and(|maker| claim.reported.life.is_some_and(|life| life < maker))
     }
 
-    /// Returns the lowest version time that may be missing if the log's end is lost, however much
-    /// of it; 0 = records of any time may be missing.
+    /// Returns the lowest version time of a write that may be missing if any part of the log's end
+    /// is lost; 0 = records of any time may be missing.
     pub fn end(&self) -> u64 {
-        self.lineage.current().end()
+        self.boot_history.current().end()
     }
 
     /// Returns this node's incarnation.
@@ -262,43 +268,44 @@ impl Logs {
     }
 
     /// Checks a peer's claim about this node for data that this node has lost. Returns the lowest
-    /// version time that may be lost, or `None` if nothing is.
+    /// version time of a record that may be lost, 0 for records of any time, or `None` if no record
+    /// is lost.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
         if claim.incarnation == self.incarnation {
-            return self.lineage.lost(&claim.reported);
+            return self.boot_history.lost(&claim.reported);
         }
-        // Another disk of this name came before or after this one, and its contents are unknown,
-        // unless a rebuild has made up for them. (The claim of a peer that has streamed all its
-        // records to this disk names this disk.)
+        // The claim names another disk of this node, and the contents of that disk are unknown. A
+        // completed rebuild may have settled the claim. (If a peer has streamed all its records to
+        // this disk, its claim names this disk.)
         if self.former.lock().covers(claim) { None } else { Some(0) }
     }
 
-    /// Notes the claim, because of which this node is rebuilt, if it is about another disk.
-    pub(crate) fn note_former(&self, claim: &Claim) {
+    /// Notes a claim that causes a rebuild of this node, if the claim is about another disk.
+    pub(crate) fn add_former_claim(&self, claim: &Claim) {
         if claim.incarnation != self.incarnation {
             self.former.lock().note(claim);
         }
     }
 
-    /// Notes that the rebuild is complete, durably.
-    pub(crate) fn settle_former(&self) {
+    /// Settles the claims about former disks. The end of the rebuild must be durable.
+    pub(crate) fn settle_former_claims(&self) {
         self.former.lock().settle();
     }
 
-    /// Notes that the rebuild for which claims were noted is under way, or is about to be stored.
-    pub fn begin_former(&self) {
+    /// Assigns the noted claims to the rebuild that is under way or about to be stored.
+    pub fn begin_former_rebuild(&self) {
         self.former.lock().begin_rebuild();
     }
 
-    /// Returns the former disks to store together with a membership state; with *Member*, the
-    /// rebuild is complete.
+    /// Returns the former disks to store together with a membership state. `is_member` is true for
+    /// the state *Member*, with which the rebuild is complete.
     pub fn former_disks(&self, is_member: bool) -> FormerDisks {
         let former = self.former.lock();
         if is_member { former.after_rebuild() } else { former.clone() }
     }
 
-    /// Notes that everything acknowledged so far is in the log up to `position`.
+    /// Notes that the log up to `position` holds every write acknowledged so far.
     pub fn wrote(&self, LogPosition(position): LogPosition) {
         if self.position.load(Ordering::Relaxed) < position {
             self.position.fetch_max(position, Ordering::Relaxed);
@@ -339,8 +346,8 @@ impl Logs {
         self.with(node, |known| known.seen.is_some_and(outlives))
     }
 
-    /// Counts a connection with a node, made (`is_new`) or lost. Returns true if any connection is
-    /// left.
+    /// Counts a new (`is_new`) or lost connection with a node. Returns true if a connection
+    /// remains.
     pub fn note_connection(&self, node: NodeId, is_new: bool) -> bool {
         self.with(node, |known| {
             assert!(is_new || known.connections > 0, "a connection ends that was there");
@@ -350,7 +357,7 @@ impl Logs {
     }
 
     /// True if the node is connected with another disk. If two processes run as one node with two
-    /// directories, the connected one counts.
+    /// directories, the connected process counts.
     pub fn is_connected_elsewhere(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let has_another = |(disk, _)| disk != incarnation;
         self.with(node, |known| known.connections > 0 && known.seen.is_some_and(has_another))
@@ -376,7 +383,7 @@ impl Logs {
         })
     }
 
-    /// Notes that the known disk of a node is the only one this node ever knew.
+    /// Notes that this node never knew another disk of a node than the known one.
     pub fn mark_only_disk(&self, node: NodeId) {
         self.with(node, |known| known.had_another_disk = false);
     }
@@ -387,7 +394,8 @@ impl Logs {
     }
 
     /// Notes the log position of an envelope from this boot of a node's disk. Returns false if a
-    /// later boot was seen since; the caller then ignores all messages of this boot.
+    /// later boot or another disk was seen since; the caller then ignores all messages of this
+    /// boot.
     pub fn received(
         &self,
         node: NodeId,
@@ -413,8 +421,8 @@ impl Logs {
         })
     }
 
-    /// Notes that a node has stored a late write (hint or repair), which is older than the writes
-    /// around it.
+    /// Notes that a node has stored a late write (hint or repair), whose version may be older than
+    /// those of the log records before it.
     pub fn note_late_write(&self, node: NodeId) {
         self.with(node, |known| known.reported.late = known.reported.position);
     }
@@ -429,8 +437,8 @@ impl Logs {
         self.with(node, |known| {
             if known.incarnation != Some(incarnation) {
                 (known.incarnation, known.of_stored_disk) = (Some(incarnation), None);
-                // The reports so far belong to the new disk only if that disk was seen when it made
-                // them.
+                // The last report belongs to the new disk only if the reporting boot was seen on
+                // that disk.
                 let by = known.reported.life;
                 let is_of = |(disk, life)| disk == incarnation && by == Some(life);
                 if !known.seen.is_some_and(is_of) {
@@ -440,8 +448,9 @@ impl Logs {
         });
     }
 
-    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake. A
-    /// claim about a disk has that disk's report, also if another disk has reported since.
+    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake;
+    /// `None` if no disk of the node is stored. The claim has the last report of the stored disk,
+    /// even if another disk has reported since.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
         let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.claimed()));
         Some(Claim { incarnation: incarnation?, reported })
@@ -483,21 +492,21 @@ mod tests {
 
     #[test]
     fn a_restart_that_keeps_all_has_lost_nothing() {
-        let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
+        let boot_history = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         for (id, position) in [(1, 100), (1, 40), (3, 200), (3, 150), (5, 700), (0, 0)] {
-            assert_eq!(lineage.lost(&reported(id, position)), None, "{id} {position}");
+            assert_eq!(boot_history.lost(&reported(id, position)), None, "{id} {position}");
         }
     }
 
     #[test]
     fn a_log_shorter_than_its_report_has_lost_its_tail() {
-        let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
-        let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
+        let boot_history = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
+        let tail = boot_history.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
         let late = Reported { late: LogPosition(201), ..reported(3, 250) };
-        assert_eq!(lineage.lost(&late), Some(0), "what came late may be of any age");
+        assert_eq!(boot_history.lost(&late), Some(0), "what came late may be of any age");
         assert!(
-            lineage
+            boot_history
                 .lost(&Reported { late: LogPosition(200), ..reported(3, 250) })
                 .is_some_and(|since| since > 0)
         );
@@ -506,32 +515,32 @@ mod tests {
     #[test]
     fn an_older_copy_of_the_directory_lacks_later_boots() {
         // The original ran boots 1, 3 and 5; the copy has boot 1, and starts as 7.
-        let lineage = BootHistory::new(vec![life(1, 0)], life(7, 80));
-        assert!(lineage.lost(&reported(1, 100)).is_some());
-        assert_eq!(lineage.lost(&reported(1, 80)), None);
-        assert_eq!(lineage.lost(&reported(5, 300)), Some(0));
-        assert_eq!(lineage.lost(&reported(5, 10)), Some(0), "a life of another branch");
+        let boot_history = BootHistory::new(vec![life(1, 0)], life(7, 80));
+        assert!(boot_history.lost(&reported(1, 100)).is_some());
+        assert_eq!(boot_history.lost(&reported(1, 80)), None);
+        assert_eq!(boot_history.lost(&reported(5, 300)), Some(0));
+        assert_eq!(boot_history.lost(&reported(5, 10)), Some(0), "a life of another branch");
     }
 
     #[test]
     fn the_original_directory_detects_that_its_copy_ran() {
         // The copy ran as boot 4 beside boot 3; the original now runs again.
-        let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 500));
-        assert_eq!(lineage.lost(&reported(4, 120)), Some(0));
+        let boot_history = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 500));
+        assert_eq!(boot_history.lost(&reported(4, 120)), Some(0));
         // The copy is still running.
-        assert_eq!(lineage.lost(&reported(6, 120)), Some(0));
+        assert_eq!(boot_history.lost(&reported(6, 120)), Some(0));
     }
 
     #[test]
     fn the_number_of_boots_is_limited_and_they_decode_unchanged() {
-        let mut lineage = BootHistory::new(Vec::new(), life(1, 0));
+        let mut boot_history = BootHistory::new(Vec::new(), life(1, 0));
         for id in 2..=100 {
-            let earlier = BootHistory::decode(&lineage.encode()).unwrap();
-            lineage = BootHistory::new(earlier, life(id, id));
+            let earlier = BootHistory::decode(&boot_history.encode()).unwrap();
+            boot_history = BootHistory::new(earlier, life(id, id));
         }
-        assert_eq!(lineage.0.len(), MAX_BOOTS);
-        assert_eq!(lineage.lost(&reported(1, 1)), None, "before all that is remembered");
-        assert!(lineage.lost(&reported(1, 50)).is_some());
+        assert_eq!(boot_history.0.len(), MAX_BOOTS);
+        assert_eq!(boot_history.lost(&reported(1, 1)), None, "before all that is remembered");
+        assert!(boot_history.lost(&reported(1, 50)).is_some());
         assert_eq!(BootHistory::decode(&[0; 23]), None);
         assert_eq!(BootHistory::decode(&[1; 48]), None, "two of one number");
     }
@@ -543,8 +552,8 @@ mod tests {
             Some(Claim { incarnation: THEIRS, reported: reported(boot, position) })
         };
         let stored = claim(3, 40).map(|claim| (peer, claim));
-        let lineage = BootHistory::new(Vec::new(), life(1, 0));
-        let logs = Logs::new(DISK, lineage, stored.as_slice());
+        let boot_history = BootHistory::new(Vec::new(), life(1, 0));
+        let logs = Logs::new(DISK, boot_history, stored.as_slice());
         logs.note_boot(peer, other, BootId(9));
         for position in [7, 8] {
             assert!(logs.received(peer, other, BootId(9), LogPosition(position)));

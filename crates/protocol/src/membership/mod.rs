@@ -5,9 +5,9 @@
 //!  layout, layouts            members as of one epoch; the layout that this node has adopted
 //!  proposals, stages          drive the next layout to a decision; advance a transition
 //!  transition_progress        how far each node has come in the transition
-//!  disk_check, state            this node's membership state, from what peers know of its disk
+//!  disk_check, state          this node's membership state, from the peers' claims about its disk
 //!  disk_ids, logs             ids of disk and process; the last known log positions of all nodes
-//!  former_disks               claims about former disks for which a rebuild has made up
+//!  former_disks               claims about former disks, and whether a rebuild has settled them
 //!  known_disk, announcement   announce a new disk of this node to the peers
 //!  cluster_id, founding       the cluster id, assigned once
 //! ```

@@ -1,21 +1,20 @@
 //! Membership state of a node: whether the node is authoritative for the absence of a record.
 //!
 //! ```text
-//!   Joining ────▶ Member       no peer knows another disk of this name
-//!   Verifying ──▶ Member       the peers have streamed what may be missing from an older copy
-//!   any ────────▶ Rebuilding   a peer knows another disk, or this log has lost its end
-//!   Rebuilding ─▶ Member       the peers have streamed what may be lost
+//!   Joining ────▶ Member       no peer knows another disk of this node
+//!   Verifying ──▶ Member       the peers have streamed the records that an older copy may lack
+//!   any ────────▶ Rebuilding   a peer knows another disk, or this node's log has lost its end
+//!   Rebuilding ─▶ Member       the peers have streamed the records that may be lost
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// A node's membership state, which decides whether the node's report that it does *not* hold a
-/// record counts.
+/// A node's membership state. It decides whether the node's "not found" counts as an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MembershipState {
-    /// Joining: the data directory was empty, and not all peers have said yet that they never knew
-    /// another disk of this name. The node's "not found" does not count, as in a rebuild.
+    /// Joining: the data directory was empty, and some peers have not yet confirmed that they never
+    /// knew another disk of this node. The node's "not found" does not count.
     Joining = 0,
     /// The node holds everything that it ever acknowledged.
     Member = 1,
@@ -28,7 +27,7 @@ pub enum MembershipState {
 }
 
 impl MembershipState {
-    /// Decodes a stored state.
+    /// Decodes a stored state; `None` if the code is unknown.
     pub fn of_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Joining,
@@ -56,27 +55,28 @@ pub struct Membership {
     state: AtomicU8,
     /// Highest version time that an earlier boot of this node may have acknowledged.
     lost_before: AtomicU64,
-    /// Highest ballot that an earlier boot of this node, with a disk since lost, may have promised.
+    /// Highest ballot that a boot on a lost disk of this node may have promised.
     promised_before: AtomicU64,
-    /// Version time up to which the node has relearned, from the other replicas, the idempotency
-    /// records of an earlier boot.
+    /// Version time up to which the node has recovered, from the other replicas, the idempotency
+    /// records that an earlier boot had.
     idempotency_recovered_until: AtomicU64,
     /// True if all reachable peers were asked since the start about their knowledge of this node.
     confirmed: AtomicBool,
-    /// True if a peer knows something of this node's log that contradicts the state.
+    /// True if a peer's claim about this node's log contradicts the state.
     doubted: AtomicBool,
     /// True if this directory is older than the last proven repair round.
     outdated: AtomicBool,
     /// True if the state will be settled soon, so that asking this node again is worthwhile.
     settling: AtomicBool,
-    /// True if a later process with this node's disk has taken its place.
+    /// True if a later process runs with this node's disk and replaces this process.
     fenced: AtomicBool,
 }
 
 impl Membership {
-    /// Creates the state from its stored form. `lost_before` is a version time at or above all that
-    /// an earlier boot of this node acknowledged. The node becomes authoritative only once it is
-    /// confirmed; an `alone` node, which has no peer to ask, is confirmed at once.
+    /// Creates the state from its stored form. `lost_before` is at least the highest version time
+    /// that an earlier boot of this node acknowledged. The node becomes authoritative only once it
+    /// is confirmed. `alone` means that the node has no peer to ask; such a node is confirmed at
+    /// once.
     pub fn new(state: MembershipState, lost_before: u64, alone: bool) -> Self {
         Self {
             state: AtomicU8::new(state as u8),
@@ -91,14 +91,14 @@ impl Membership {
         }
     }
 
-    /// Sets the ballot bound stored on disk: no boot that lost its disk promised a higher ballot.
-    /// The ballots promised on the current disk are below the clock's bound.
+    /// Sets the stored upper bound of all ballots that boots on lost disks promised. The clock's
+    /// bound covers the ballots that were promised on the current disk.
     pub fn with_promised_before(self, before: u64) -> Self {
         self.promised_before.store(before, Ordering::Relaxed);
         self
     }
 
-    /// Sets the stored version time up to which the idempotency records were relearned.
+    /// Sets the stored version time up to which the idempotency records were recovered.
     pub fn with_idempotency_recovered_until(self, until: u64) -> Self {
         self.set_idempotency_recovered_until(until);
         self
@@ -115,7 +115,7 @@ impl Membership {
         self.state() == MembershipState::Member
     }
 
-    /// True if the node is a member and no peer has contradicted that.
+    /// True if the node is a member and no peer's claim contradicts the membership.
     pub(crate) fn is_undoubted_member(&self) -> bool {
         self.is_member() && !self.doubted.load(Ordering::Acquire)
     }
@@ -133,15 +133,15 @@ impl Membership {
         self.set(MembershipState::Rebuilding);
     }
 
-    /// Notes that a peer knows more of this node's log than exists. Until the state is set again,
-    /// the node is authoritative only for records newer than all that it may have lost.
+    /// Notes that a peer claims more of this node's log than exists. Until the next `set`, the node
+    /// is authoritative only for records newer than `lost_before`.
     pub fn mark_doubted(&self) {
         self.doubted.store(true, Ordering::Release);
     }
 
-    /// Notes that this directory may hold deleted records whose tombstones are purged everywhere
-    /// else. From then on the replica refuses all requests of other nodes except those of repair
-    /// rounds, and nothing that this node holds or lacks counts in its own reads.
+    /// Notes that this directory may hold deleted records whose tombstones are purged on all other
+    /// nodes. From then on the replica refuses all requests of other nodes except those of repair
+    /// rounds, and this node's own copy counts in none of its reads.
     pub fn mark_outdated(&self) {
         self.outdated.store(true, Ordering::Release);
     }
@@ -156,7 +156,7 @@ impl Membership {
         self.confirmed.store(true, Ordering::Release);
     }
 
-    /// True if all reachable peers were asked.
+    /// True if all reachable peers were asked since the start about their knowledge of this node.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed.load(Ordering::Acquire)
     }
@@ -171,8 +171,8 @@ impl Membership {
         self.settling.load(Ordering::Relaxed)
     }
 
-    /// Notes that a later process with this node's disk is known, so that this one serves no
-    /// requests any more. Returns true if that is new.
+    /// Fences this process, because a later process with this node's disk is known: this process
+    /// serves no more requests. Returns true on the first call.
     pub fn fence(&self) -> bool {
         !self.fenced.swap(true, Ordering::AcqRel)
     }
@@ -182,21 +182,21 @@ impl Membership {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// True if the node certainly never acknowledged a newer record of a key than the one that the
-    /// node holds. `time` is the held record's version time; `None` = the node holds none. No
-    /// earlier boot acknowledged anything newer than `lost_before`, so a record newer than that
-    /// hides no loss.
+    /// True if this node certainly acknowledged no newer record of a key than the record that it
+    /// holds. `time` is the version time of the held record; `None` = the node holds no record of
+    /// the key. Earlier boots acknowledged nothing newer than `lost_before`, so a held record above
+    /// that time hides no loss.
     pub fn is_authoritative(&self, time: Option<u64>) -> bool {
         self.is_authoritative_for_all() || time.is_some_and(|time| time > self.lost_before())
     }
 
-    /// Returns the highest version time that the node may have acknowledged and lost; `None` =
-    /// nothing is lost.
+    /// Returns the highest version time of a write that the node may have acknowledged and lost;
+    /// `None` = no write is lost.
     pub(crate) fn lost(&self) -> Option<u64> {
         (!self.is_authoritative_for_all()).then(|| self.lost_before())
     }
 
-    /// Notes that no peer ever knew another disk of this node.
+    /// Notes that no peer ever knew another disk of this node: no promise is lost.
     pub fn mark_no_former_boot(&self) {
         self.promised_before.store(0, Ordering::Relaxed);
     }
@@ -206,19 +206,19 @@ impl Membership {
         self.promised_before.load(Ordering::Relaxed)
     }
 
-    /// Notes that the other replicas have sent their idempotency records, after the node lost its
-    /// own up to this version time.
+    /// Notes that the other replicas have sent their idempotency records, which replace the ones
+    /// that this node lost up to the version time `until`.
     pub fn set_idempotency_recovered_until(&self, until: u64) {
         self.idempotency_recovered_until.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Returns the version time up to which idempotency records were relearned; 0 = never.
+    /// Returns the version time up to which idempotency records were recovered; 0 = never.
     pub fn idempotency_recovered_until(&self) -> u64 {
         self.idempotency_recovered_until.load(Ordering::Acquire)
     }
 
     /// Returns the version time up to which the node may have lost idempotency records that it has
-    /// not relearned; 0 = none are lost.
+    /// not recovered; 0 = none are lost.
     pub fn idempotency_lost_before(&self) -> u64 {
         let lost = self.promised_before();
         if lost > self.idempotency_recovered_until() { lost } else { 0 }
@@ -229,13 +229,14 @@ impl Membership {
         self.lost_before.load(Ordering::Relaxed)
     }
 
-    /// True if the node holds all that it ever acknowledged, so that it is authoritative for every
-    /// absent key.
+    /// True if the node certainly holds every write that it acknowledged, and so is authoritative
+    /// for every absent key.
     pub fn is_authoritative_for_all(&self) -> bool {
         self.knows_what_it_lost() && self.is_member()
     }
 
-    /// True if all reachable peers were asked and none of them contradicted the state.
+    /// True if all reachable peers were asked, none of them contradicted the state, and the
+    /// directory is not outdated.
     pub(crate) fn knows_what_it_lost(&self) -> bool {
         let is_in_doubt = self.doubted.load(Ordering::Acquire) || self.is_outdated();
         self.is_confirmed() && !is_in_doubt

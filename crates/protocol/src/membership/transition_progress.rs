@@ -14,10 +14,10 @@ pub struct TransitionProgress {
     /// Records, and their bytes, that this node has pulled in the current transition.
     records: AtomicU64,
     bytes: AtomicU64,
-    /// Number of nodes from which everything is pulled, and of all nodes to pull from.
+    /// Number of sources that are pulled completely, and of all sources.
     sources: AtomicU64,
     of_sources: AtomicU64,
-    /// The source whose future records this node waits for, and until when.
+    /// The source for whose future records this node waits, and the end of the wait.
     waits: Mutex<Option<Waits>>,
     /// Progress reported by the nodes, if this node drives the transition.
     reported: Mutex<BTreeMap<NodeId, MovesState>>,
@@ -28,7 +28,7 @@ impl TransitionProgress {
     pub(crate) fn state(&self, layout: &Layout, has_all: bool) -> MovesState {
         let epoch = layout.epoch;
         if layout.stage == Stage::Prepare {
-            // The counters are those of the previous transition.
+            // The counters still belong to the previous transition.
             return MovesState { epoch, has_all, ..MovesState::default() };
         }
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -52,13 +52,13 @@ impl TransitionProgress {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Notes the number of nodes from which everything is pulled, of all nodes to pull from.
+    /// Sets the number of completely pulled sources (`done`) and of all sources (`of`).
     pub(crate) fn set_sources_pulled(&self, done: usize, of: usize) {
         self.sources.store(done as u64, Ordering::Relaxed);
         self.of_sources.store(of as u64, Ordering::Relaxed);
     }
 
-    /// Sets the source whose future records this node waits for, if any. Returns true if that
+    /// Sets the source for whose future records this node waits, if any. Returns true if the value
     /// changed.
     pub(crate) fn waits(&self, waits: Option<Waits>) -> bool {
         std::mem::replace(&mut *self.waits.lock(), waits) != waits

@@ -18,22 +18,22 @@ mod page;
 
 pub use page::{Filter, Page, PageRequest};
 
-/// The reason for a request, which orders work that waits ([`Demand`](crate::Demand)). Client
-/// requests go first; each other class gets a turn now and then, so that none starves.
+/// The reason for a request, by which waiting work is ordered ([`Demand`](crate::Demand)). Client
+/// requests go first; each other class is served from time to time, so that none starves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A client waits for the reply.
     Client,
-    /// A write that its replica missed.
+    /// A replica gets a write that it missed.
     Hint,
-    /// A replica is being brought up to date.
+    /// A replica is being repaired.
     Repair,
-    /// A range is being read for a node that is rebuilt.
+    /// A node that is being rebuilt pulls a range.
     Stream,
 }
 
-/// A message between two nodes. A reply carries the id of its request; an id has a meaning for the
-/// asker only.
+/// A message between two nodes. A reply carries the id of its request; only the asker interprets an
+/// id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// The id of the request, chosen by the asker.
@@ -47,8 +47,8 @@ pub struct Message {
 pub enum Body {
     /// A request to the receiver.
     Request {
-        /// Milliseconds until the asker stops waiting for the reply. A receiver skips work that has
-        /// not begun by then.
+        /// Milliseconds until the asker stops waiting for the reply. The receiver skips work that
+        /// has not begun by that time.
         remaining_ms: u32,
         /// The reason for the request.
         class: Class,
@@ -70,9 +70,9 @@ pub enum Request {
         /// the reply is an outline.
         most: u32,
     },
-    /// Returns the newest record of a key, for a client that reads with a majority; the receiver
-    /// coordinates the read. A majority of the key's replicas holds the returned record. The reply
-    /// is that of a read, or `Busy` if there is no majority.
+    /// Returns the newest record of a key, for a client that reads with a majority. The receiver
+    /// coordinates the read, and a majority of the key's replicas holds the returned record. The
+    /// reply is that of a read, or `Busy` if no majority answers.
     ReadQuorum {
         /// The key to read.
         key: Bytes,
@@ -80,9 +80,9 @@ pub enum Request {
         /// the reply is an outline. `u32::MAX` = no limit.
         most: u32,
     },
-    /// Promises a ballot (Paxos phase 1): the node will never again store a record of this key that
-    /// a conditional write made under a lower ballot. The reply is that of a read if the node
-    /// promises, and `BallotRefused` if not.
+    /// Promises a ballot (Paxos phase 1): from now on, the node stores no record of this key that a
+    /// conditional write made under a lower ballot. The reply is that of a read if the node
+    /// promises the ballot, otherwise `BallotRefused`.
     Prepare {
         /// The key to promise the ballot for.
         key: Bytes,
@@ -91,8 +91,8 @@ pub enum Request {
         /// The longest record, in bytes, that the asker has memory for. If the record is longer,
         /// the reply is an outline.
         most: u32,
-        /// The asker's watermark. A node with another watermark promises nothing and answers
-        /// `Round`: two nodes of which only one has purged a tombstone must not appear to hold
+        /// The asker's watermark. A node with another watermark promises nothing and replies
+        /// `Round`: if only one of two nodes has purged a tombstone, they must not seem to hold
         /// different states of the key.
         watermark: u64,
     },
@@ -108,69 +108,69 @@ pub enum Request {
         /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
         digest: u64,
     },
-    /// Changes a value under a condition, with the receiver as coordinator. The reply is `Done`,
-    /// `Failed` if the outcome is not known, or a refusal, after which nothing was changed.
+    /// Makes a conditional write, with the receiver as coordinator. The reply is `Done`; `Failed`
+    /// if the outcome is unknown; or a refusal, and then nothing was changed.
     Change {
         /// The key to change.
         key: Bytes,
         /// The id of the write, which is the same under every coordinator.
         id: u64,
-        /// The number of replicas that must hold the result; 0 = a majority, by the view of the
+        /// The number of replicas that must hold the result; 0 = a majority, under the view of the
         /// key's leader.
         ack: u8,
         /// The operation and its condition.
         conditional: Conditional,
     },
     /// Stores a record. A record that a conditional write made is stored only if the node has
-    /// promised no higher ballot and holds nothing that outranks it.
+    /// promised no higher ballot and holds no record that outranks it.
     Write {
         /// The key to write.
         key: Bytes,
         /// The record to store under the key.
         record: Record,
     },
-    /// Stores a record that a conditional write made, without promises: the coordinator continues
-    /// from its last record of the key, under the next ballot. The reply is that of a `Write`; a
-    /// node that is not authoritative for the key replies so, and stores nothing.
+    /// Stores a record that a conditional write made, without new promises: the coordinator
+    /// continues from its last record of the key, under the next ballot. The reply is that of a
+    /// `Write`. A node that is not authoritative for the key stores nothing and replies `Absent`.
     AcceptNext {
         /// The key to write.
         key: Bytes,
         /// The record to store under the key.
         record: Record,
     },
-    /// Stores several records: hints, or records that a node pulls or that are streamed to it. One
-    /// reply covers all of them.
+    /// Stores several records: hints, or records that a node pulls or receives as a stream. One
+    /// reply covers them all.
     Writes {
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
     },
     /// Reads part of a range.
     Page(PageRequest),
-    /// Stores marks: those of the receiver, or those of the asker, which can't store them itself.
+    /// Stores marks of the receiver, or marks of the asker, which can't store its own.
     Missed {
         /// The node that may lack records.
         node: NodeId,
         /// The marks to store for that node.
         marks: Vec<Mark>,
     },
-    /// Summarizes what the node holds of a range of keys, read past caches and verified. The reply
-    /// is `Compared`; a node that is being rebuilt answers that it is not authoritative.
+    /// Summarizes the node's records in a range of keys, which are read without caches and
+    /// verified. The reply is `Compared`; a node that is being rebuilt answers that it is not
+    /// authoritative.
     Compare(CompareRequest),
-    /// Discards unreadable blocks in these ranges of keys, after all records of the ranges that
-    /// other replicas hold were written to the node. The reply is `Stored`.
+    /// Discards unreadable blocks in these ranges of keys. Before, other replicas have written
+    /// their records of the ranges to the node. The reply is `Stored`.
     Discard(Vec<Damage>),
-    /// Carries out a step of a repair round that advances the watermark. The reply is `Round`,
-    /// whose proof state shows whether the node carried the step out. A node that is being rebuilt
-    /// answers that it is not authoritative.
+    /// Carries out a step of a repair round that advances the watermark. The reply is `Round`; its
+    /// proof state shows whether the step was carried out. A node that is being rebuilt replies
+    /// that it is not authoritative.
     Round {
         /// The round that the step belongs to.
         round: RoundId,
         /// The step to carry out.
         step: RoundStep,
     },
-    /// Stores a record that another node holds. Because a repair round brings the record, repair
-    /// fences do not refuse it. The reply is `TopologyMismatch` if the node is not fenced by this
-    /// round.
+    /// Stores a record that another node holds. Repair fences do not refuse it, because a repair
+    /// round brings it. The reply is `TopologyMismatch` unless the node is fenced by this round.
     Bring {
         /// The round that brings the record.
         round: RoundId,
@@ -184,11 +184,11 @@ pub enum Request {
     /// Returns the node's progress in a transition. The reply is `Moves`.
     Moves,
     /// Returns the id of the node's cluster. The reply is `ClusterId`, or `Busy` while the node
-    /// stores an id. Because the request is bound to the asker's view, only a node of the founder's
-    /// own view reports to the founder that it has no id.
+    /// stores an id. The request is bound to the asker's view, so the founder is told "no id" only
+    /// by nodes of its own view.
     ClusterId,
     /// Asks whether the node has stored durably that the asker has this disk. The reply is `Pong`,
-    /// or `Busy` until that is stored.
+    /// or `Busy` until it has.
     KnowsDisk {
         /// The id of the asking node.
         node: NodeId,
@@ -200,8 +200,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the longest record, in bytes, that the asker has memory for, if the reply may
-    /// contain a long one.
+    /// Returns the longest record, in bytes, that the asker has memory for; `None` = the reply to
+    /// this request is never long.
     pub fn most(&self) -> Option<u32> {
         match self {
             Self::Read { most, .. } | Self::ReadQuorum { most, .. } => Some(*most),
@@ -209,7 +209,7 @@ impl Request {
         }
     }
 
-    /// Returns the key to read, if the request reads one.
+    /// Returns the key that the request reads; `None` = it reads no single key.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {
             Self::Read { key, .. } | Self::Prepare { key, .. } | Self::Recall { key, .. } => {
@@ -219,8 +219,8 @@ impl Request {
         }
     }
 
-    /// True if the request needs no check of the answering node's view: the request concerns the
-    /// node itself, or a task that checks views itself sends it.
+    /// True if the request needs no check of the answering node's view, because it concerns the
+    /// node itself or comes from a task that checks the view.
     pub(crate) fn is_of_any_view(&self) -> bool {
         match self {
             Self::Ping
@@ -261,7 +261,7 @@ pub enum Reply {
         /// [`MembershipState`](crate::MembershipState).
         authoritative: bool,
     },
-    /// To a read: the newest record that the node holds is longer than the asker has memory for.
+    /// To a read: the node's newest record is longer than the asker has memory for.
     Long {
         /// The record without its content, which the node verified.
         outline: RecordOutline,
@@ -273,10 +273,10 @@ pub enum Reply {
         /// True if the node is certain that it never acknowledged a record of the key.
         authoritative: bool,
     },
-    /// To a write: the record is stored, as durably as the node's sync mode says.
+    /// To a write: the record is stored, as durably as the node's sync mode requires.
     Stored,
-    /// To a write: the record is stored, but the node holds a newer record of the key, or can't
-    /// exclude one.
+    /// To a write: the record is stored, but the node holds a newer record of the key, or may hold
+    /// one.
     Newer {
         /// The time of the newer record's version, or an upper bound on it.
         time: u64,
@@ -303,12 +303,12 @@ pub enum Reply {
     Busy,
     /// To a write: refused, because the disk is full. Nothing was changed.
     NoSpace,
-    /// The store failed on this request. A write may have been carried out or not.
+    /// The store failed on this request. A write may have taken effect.
     Failed,
     /// Refused: the asker's topology differs from this node's.
     TopologyMismatch,
-    /// Refused: this node's view is later than the asker's. A write may have been carried out
-    /// before the view changed.
+    /// Refused: this node's view is later than the asker's. A write may have taken effect before
+    /// the view changed.
     Superseded {
         /// The epoch of the later view.
         epoch: u64,
@@ -317,7 +317,7 @@ pub enum Reply {
     Page(Page),
     /// To a comparison.
     Compared(Compared),
-    /// To a step of a round, and to `Prepare` by a node with another watermark.
+    /// To a step of a repair round, and to `Prepare` from a node with another watermark.
     Round(RoundState),
     /// To `Council`: the vote, or the layout that was decided.
     Council(VoteReply),
@@ -374,23 +374,23 @@ impl Reply {
 /// A node's progress in a transition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovesState {
-    /// The epoch of the node's layout, reported once that layout is durable.
+    /// The epoch of the node's layout, once the layout is durable.
     pub epoch: u64,
     /// True if the node has pulled all records that move to it.
     pub has_all: bool,
-    /// The number of source nodes from which everything was pulled, and of all source nodes.
+    /// The number of source nodes from which all records were pulled, and the number of all source
+    /// nodes.
     pub sources: (u16, u16),
-    /// The number of records pulled in this change since the node's process began.
+    /// The number of records pulled for this change since the start of the node's process.
     pub records: u64,
-    /// The bytes of those records.
+    /// The length of these records, in bytes.
     pub bytes: u64,
-    /// The future records that the node waits for before it can pull the rest.
+    /// The future records for whose time the node waits, before it can pull the remaining records.
     pub waits: Option<Waits>,
 }
 
-/// The wait of a node that pulls records, until the time of another node's future records has come:
-/// the other node does not keep those records after the move, and they hide older ones that it may
-/// have acknowledged.
+/// A pulling node's wait until the time of another node's future records has come. The other node
+/// drops those records after the move, and they hide older records that it may have acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
     /// The node that holds the future records.

@@ -1,5 +1,5 @@
-//! The acceptor: the replica's side of conditional writes, with promises and the conditional
-//! storing of records.
+//! The acceptor, the replica side of conditional writes: it gives promises, and stores records
+//! unless a higher ballot is promised.
 //!
 //! ```text
 //!  Prepare ─▶ promise the ballot ─▶ read the key ─▶ reply: the newest record
@@ -10,8 +10,8 @@
 //!                             └─ otherwise ─▶ write durably ─▶ reply Stored
 //! ```
 //!
-//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.
-//! Unlike there, plain writes overwrite the register without promises.
+//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2. In
+//! contrast to CASPaxos, plain writes overwrite the register without promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -27,25 +27,24 @@ use crate::placement::topology::partition_of;
 use crate::replica::reply::{reply_to_error, reply_to_write};
 use record::{OpHistory, Record};
 
-/// The interval at which a replica polls for a record that another loop is storing, in
-/// microseconds.
+/// The interval at which a loop polls for buckets that another loop holds, in microseconds.
 const POLL_MICROS: u64 = 500;
 
-/// Requests under way on a replica. Their number is bounded, because each entry belongs to an
-/// unanswered request of a coordinator.
+/// The unfinished requests of a replica. They are bounded: each belongs to an unanswered request of
+/// a coordinator.
 #[derive(Debug, Default)]
 pub(crate) struct Acceptor {
-    /// Promises that were given, and whose record is still being read.
+    /// Promises that are given, but not answered yet: the key's record is still being read.
     promised: BTreeMap<OpId, PendingPromise>,
     storing: BTreeMap<OpId, Storing>,
-    /// Records that are queued behind others that are being stored, by partition. A coordinator
-    /// continues as soon as a majority has stored a record, and this replica may be slower.
+    /// Records, by partition, that wait until another record is stored. A coordinator continues
+    /// once a majority has stored a record, so its next record may reach a slower replica early.
     waiting: BTreeMap<u16, VecDeque<(OpId, Demand, ArrivedRecord)>>,
     /// The time of the next poll for the queued records, by the monotonic clock, in microseconds.
-    look_at: u64,
-    /// Partitions in which a record was just stored while others are queued.
+    next_poll_at: u64,
+    /// Partitions in which a record was stored while others were queued.
     freed: Vec<u16>,
-    /// Records of conditional writes in pages from other nodes that are being stored.
+    /// Pages from other nodes that contain records of conditional writes and are being stored.
     pages: BTreeMap<OpId, StoredPage>,
 }
 
@@ -54,25 +53,25 @@ pub(crate) struct Acceptor {
 struct PendingPromise {
     /// The deadline of the request, by the monotonic clock, in microseconds.
     until: u64,
-    /// True if this node has the whole partition of the key, with nothing left to pull.
+    /// True if this node has pulled the whole partition of the key.
     is_whole: bool,
 }
 
-/// Records that came from another node in a page.
+/// The records of a page from another node.
 #[derive(Debug)]
 struct StoredPage {
     items: Vec<(Bytes, Record)>,
-    /// True if no promises are given until the records are stored.
+    /// True if no promise is given until the records are stored.
     pauses: bool,
 }
 
-/// A record that has arrived to be stored.
+/// A record that has arrived and is to be stored.
 #[derive(Debug)]
 pub(crate) struct ArrivedRecord {
     pub(crate) key: Bytes,
     pub(crate) record: Record,
-    /// True if the coordinator has requested no promises since its last record.
-    pub(crate) goes_on: bool,
+    /// True if the coordinator has requested no new promises for this record.
+    pub(crate) continues_without_promise: bool,
 }
 
 /// A record that holds its bucket while it is being stored.
@@ -80,13 +79,13 @@ pub(crate) struct ArrivedRecord {
 struct Storing {
     key: Bytes,
     record: Record,
-    /// The conditional writes in the record that this one replaces.
+    /// The operations of the record that this record replaces.
     before: OpHistory,
     demand: Demand,
     held: BucketHold,
-    /// The epoch of the view under which the request came.
+    /// The epoch of the view under which the request arrived.
     epoch: u64,
-    /// True if the record was handed to the store. Before that, the current record is being read.
+    /// True if the record was passed to the store. Until then, the current record is being read.
     writes: bool,
 }
 
@@ -97,7 +96,7 @@ impl Acceptor {
 
     /// Returns the time of the next poll for the queued records; `None` = no record is queued.
     pub(crate) fn next_poll(&self) -> Option<u64> {
-        (!self.waiting.is_empty()).then_some(self.look_at)
+        (!self.waiting.is_empty()).then_some(self.next_poll_at)
     }
 
     /// True if the store was asked to read for this request.
@@ -120,11 +119,11 @@ impl Acceptor {
         if is_late(cx, op, ballot) {
             return cx.reply_as_replica(op, Reply::Ahead);
         }
-        // The replica may have promised more than it knows, because it lost its disk or crashed.
+        // The replica may have given promises that it has lost with its disk or in a crash.
         let membership = &cx.core.shared.membership.state;
         let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
         if !knows || !may_promise(cx, op, ballot) {
-            // From a replica that is only in the other set, `Absent` would count as a promise.
+            // The coordinator would count `Absent` from a replica of the other set as a promise.
             let is_read = cx.core.view.topology.holds(cx.core.shared.own, partition_of(&key), 0);
             let refusal =
                 if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
@@ -133,15 +132,15 @@ impl Acceptor {
         if let Err(promise) = cx.core.shared.paxos.promises.promise(&key, ballot) {
             return cx.reply_as_replica(op, Reply::BallotRefused { promise });
         }
-        // A receiver that must still pull the partition also promises, and reports the record that
-        // it holds: a majority of the next replicas must suffice once the previous ones are gone.
+        // A receiver that must still pull the partition promises too, and reports the record that
+        // it holds: once the previous replicas are gone, a majority of the new ones must suffice.
         let is_whole = !must_pull(cx.core, || partition_of(&key));
         self.promised.insert(op, PendingPromise { until: demand.until, is_whole });
         cx.out.push(Effect::Read { op, key, most, demand });
     }
 
-    /// Stores or queues the record of a conditional write, from the write's coordinator or from any
-    /// node that found the record elsewhere.
+    /// Stores or queues the record of a conditional write. The record comes from the write's
+    /// coordinator, or from a node that found it elsewhere.
     pub(crate) fn accept(
         &mut self,
         cx: &mut Cx<'_>,
@@ -153,14 +152,14 @@ impl Acceptor {
             let partition = partition_of(&waits.key);
             let waiting = &mut self.waiting;
             if waiting.is_empty() {
-                self.look_at = cx.now.mono + POLL_MICROS;
+                self.next_poll_at = cx.now.mono + POLL_MICROS;
             }
             waiting.entry(partition).or_default().push_back((op, demand, waits));
         }
     }
 
-    /// Tries to store a record. Returns the record if it has to wait: no higher ballot is promised,
-    /// but another record or a page of records is being stored.
+    /// Tries to store a record. Returns the record if it must wait because another record or a page
+    /// is being stored; `None` = the record is being stored, or was refused.
     fn try_accept(
         &mut self,
         cx: &mut Cx<'_>,
@@ -190,7 +189,8 @@ impl Acceptor {
         None
     }
 
-    /// Returns the refusal of a record that this node must not store, regardless of its promises.
+    /// Returns the refusal of a record that this node must not store, whatever it has promised;
+    /// `None` = there is none.
     fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &ArrivedRecord) -> Option<Reply> {
         let ballot = arrived.record.ballot();
         let membership = &cx.core.shared.membership.state;
@@ -199,11 +199,10 @@ impl Acceptor {
         if ballot <= promise {
             return Some(Reply::BallotRefused { promise });
         }
-        // A replica that does not know yet what it lost may have promised more than it knows. It
-        // also lacks the plain writes that it lost, and would accept a record that continues from
-        // before them.
+        // A replica that does not know yet what it lost may have lost a promise. It may also lack
+        // plain writes, and would accept a record that does not follow them.
         if !membership.knows_what_it_lost()
-            || arrived.goes_on && !holds_all_due(cx.core, &arrived.key)
+            || arrived.continues_without_promise && !holds_all_due(cx.core, &arrived.key)
         {
             return Some(Reply::Absent { authoritative: false });
         }
@@ -212,18 +211,17 @@ impl Acceptor {
         (is_known || !may_promise(cx, op, ballot)).then_some(Reply::Busy)
     }
 
-    /// Stores the queued records of one partition in which this loop just stored a record; returns
-    /// `false` if no such partition is left.
+    /// Stores the records that are queued for one freed partition; returns `false` if no freed
+    /// partition is left.
     pub(crate) fn retry_freed(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(partition) = self.freed.pop() else { return false };
         self.retry_partition(cx, partition);
         true
     }
 
-    /// Retries the queued records of all partitions, because other loops may have stored theirs by
-    /// now.
+    /// Retries the queued records of all partitions: other loops may have freed the buckets by now.
     pub(crate) fn retry_all(&mut self, cx: &mut Cx<'_>) {
-        self.look_at = cx.now.mono + POLL_MICROS;
+        self.next_poll_at = cx.now.mono + POLL_MICROS;
         let partitions: Vec<u16> = self.waiting.keys().copied().collect();
         for partition in partitions {
             self.retry_partition(cx, partition);
@@ -281,12 +279,12 @@ impl Acceptor {
         cx.out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
     }
 
-    /// Handles a page of records that another node streams to this one. The records are stored
-    /// regardless of promises for their keys. Records sent to a member are chosen, as hints are,
-    /// and violate no promise. Records sent to a node that is being rebuilt need not be chosen: one
-    /// that was made under a lower ballot must not appear after a coordinator was promised that
-    /// there is none. So no promise is given until the page is stored, and the floor is raised,
-    /// which voids earlier promises. Returns `false` if the page cannot be stored yet.
+    /// Handles a page of records that another node streams to this node. The records are stored
+    /// whatever is promised for their keys. Records streamed to a member are chosen, like records
+    /// of hints, and violate no promise. Records streamed to a node that is being rebuilt need not
+    /// be chosen: a record of a lower ballot must not appear after a coordinator was told that
+    /// there is none. So no promise is given until the page is stored, and the raised floor voids
+    /// earlier promises. Returns `false` if the page cannot be stored yet.
     pub(crate) fn on_page(
         &mut self,
         cx: &mut Cx<'_>,
@@ -306,7 +304,7 @@ impl Acceptor {
         if pauses {
             cx.core.shared.paxos.promises.pause();
             let all = cx.core.shared.clock.now(cx.now) + 1;
-            // The ballots come from this node's own clock, or are not too far ahead of it.
+            // `u64::MAX`: the ballots come from this node's clock, or were checked to be near it.
             if !cx.core.shared.promise_all(cx.now, all.max(greatest), u64::MAX) {
                 cx.core.shared.paxos.promises.resume();
                 return false;
@@ -329,8 +327,8 @@ impl Acceptor {
         }
     }
 
-    /// Handles the result of a write to the store; returns `false` if it was not the write of a
-    /// conditional write's record.
+    /// Handles the result of a write to the store; returns `false` if the write stored no record of
+    /// a conditional write.
     pub(crate) fn on_written(
         &mut self,
         cx: &mut Cx<'_>,
@@ -349,7 +347,8 @@ impl Acceptor {
         true
     }
 
-    /// Ends promises and records whose read was skipped because their deadline had passed.
+    /// Drops promises and records whose read of the store was skipped, because their deadline has
+    /// passed.
     pub(crate) fn expire(&mut self, cx: &mut Cx<'_>) {
         self.promised.retain(|_, promised| promised.until > cx.now.mono);
         let is_over = |storing: &Storing| !storing.writes && storing.demand.until <= cx.now.mono;
@@ -358,9 +357,10 @@ impl Acceptor {
         over.into_iter().for_each(|op| self.give_up(cx.core, op));
     }
 
-    /// Refuses all requests of the previous placement whose record is not in the store yet: no
-    /// coordinator would count them, and other coordinators may have higher promises by now. A
-    /// record that was handed to the store is written; until then no promise is given.
+    /// Refuses the requests of the previous placement whose records were not passed to the store:
+    /// no coordinator counts the replies, and another coordinator may have a higher promise by now.
+    /// Records that were passed to the store are written; until then, their buckets give no
+    /// promise.
     pub(crate) fn reject_previous_placement(&mut self, cx: &mut Cx<'_>) {
         let waiting = std::mem::take(&mut self.waiting);
         let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);
@@ -383,21 +383,21 @@ impl Acceptor {
     }
 }
 
-/// Returns what the acceptance of a record of this key will prove later. While the key moves, a
-/// majority of its previous replicas and a majority of its next ones must accept the record, and
-/// afterwards a replica that was only a previous one is not asked.
+/// Returns the evidence that the acceptance of a record of this key gives to later lookups. While
+/// the key moves, acceptance by the new replicas alone proves nothing: the previous replicas, which
+/// are not asked afterwards, had to accept the record too.
 fn via_of_acceptance(core: &Core, key: &[u8]) -> Via {
     if core.view.is_moving(partition_of(key)) { Via::Replica } else { Via::Accept }
 }
 
-/// True if this node holds all records of a key that it should hold as one of the default replicas:
-/// it has lost nothing, and has nothing of the key left to pull.
+/// True if this node holds all records of a key that a default replica of the key should hold: the
+/// node has lost none, and has pulled the key's partition.
 fn holds_all_due(core: &Core, key: &[u8]) -> bool {
     let membership = &core.shared.membership.state;
     membership.is_authoritative_for_all() && !must_pull(core, || partition_of(key))
 }
 
-/// True if this node must still pull a partition that moves to it.
+/// True if a partition moves to this node, and the node has not pulled it yet.
 pub(super) fn must_pull(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
     core.shared.membership.lacks.load(Ordering::SeqCst)
@@ -405,8 +405,8 @@ pub(super) fn must_pull(core: &Core, partition: impl Fn() -> u16) -> bool {
         && !view.topology.holds(own, partition(), 0)
 }
 
-/// True if a ballot may be promised: it is at most the durable bound, above which the next process
-/// start begins.
+/// True if a ballot may be promised: it is not above the durable bound, from which the clock starts
+/// after a restart.
 fn may_promise(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.merge_ballot(ballot, cx.now, skew_of(cx.core, op))
 }
@@ -415,8 +415,8 @@ fn is_late(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.is_ahead(ballot, cx.now, skew_of(cx.core, op))
 }
 
-/// Returns the largest lead of a ballot over the wall clock, in microseconds. This node's own
-/// ballots, like its versions, may be as far ahead as its clock.
+/// Returns the largest allowed lead of a ballot over the wall clock, in microseconds. This node's
+/// own ballots may be as far ahead as its clock.
 fn skew_of(core: &Core, op: OpId) -> u64 {
     match op {
         OpId::Slot(_) => u64::MAX,

@@ -1,5 +1,5 @@
-//! Rounds, the second phase of conditional writes, after a majority has promised. A round carries
-//! out one write, or several that wait for the same key.
+//! Rounds: the second phase of conditional writes, after a majority has promised. One round carries
+//! out one write, or several writes of the same key.
 //!
 //! ```text
 //!  promises ─▶ the newest record ─▶ outcome of this write's earlier try:
@@ -11,12 +11,12 @@
 //!              └─ state unchanged ─▶ a majority holds the record, or else stores it ─▶ answer all
 //! ```
 //!
-//! Expiry is judged by this node's wall clock, or by the clocks of most other nodes if they show
-//! less. Another coordinator's clock may be behind that time. So a round that finds a value expired
-//! and changes nothing else first stores the absence of the value, and no later round finds the
-//! value alive.
+//! Expiry is judged by this node's wall clock, or by the clocks of most other nodes if these show
+//! an earlier time. The clock of another coordinator may be earlier still. So a round that finds a
+//! value expired and changes nothing else first stores the absence of the value: no later round
+//! then finds the value alive.
 //!
-//! If a round fails, each of its writes is retried alone, after a check whether that write was
+//! If a round fails, each of its writes is retried alone, once it is known whether the write was
 //! done.
 
 use super::change::{
@@ -36,21 +36,20 @@ use crate::request::sets::PerSet;
 use crate::request::write::CLOCK_BEHIND_DETAIL;
 use record::{MAX_OPERATIONS, OpHistory, Record, Version, is_earlier_step};
 
-/// The detail when the outcome is unknown although a majority answered, because of too many later
-/// writes.
+/// The detail if a majority answered, but too many later writes hide the outcome.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
     that the key does not tell any more whether the first try was done";
 
-/// The detail when the outcome is unknown because another leader was asked and did not answer.
+/// The detail if the outcome is unknown because another leader, to which the write was sent, did
+/// not answer.
 const OTHER_LEADER_SILENT: &str = "the node that coordinates the writes of this key was \
     asked for this one and did not answer, and no trace of the write is found";
 
-/// The detail when the outcome is unknown because a plain write has replaced the key's base
-/// version.
+/// The detail if the outcome is unknown because a plain write has replaced the base version.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
-/// The detail when the outcome is unknown because the idempotency key was used before.
+/// The detail if the outcome is unknown and the idempotency key was used before.
 const IDEMPOTENCY_KEY_REUSED: &str = "an earlier write used this idempotency key, and whether \
     it was done can't be told any more";
 
@@ -60,23 +59,23 @@ enum EarlierTryOutcome {
     Known,
     /// The outcome cannot be determined from the newest record.
     Unknown(&'static str),
-    /// The base of the earlier try is no longer reported. The record of that try is stored again,
-    /// because a write based on something older would be done twice as soon as that record is
-    /// found.
+    /// The replicas no longer report the record on which the earlier try was based. The record of
+    /// that try is stored again. A new write based on an older record would be done twice once the
+    /// try's record is found.
     Again(Record, Done),
 }
 
-/// The combined answers of replicas about an earlier try.
+/// The combined replies of replicas to the query about an earlier try.
 enum Recollection {
-    /// As many replicas as the client asked for have stored the write, under one ballot.
+    /// As many replicas as the client requires have stored the write under one ballot.
     Done(Done, ReplicaSet),
-    /// A majority has stored the write, under one ballot, and the client asked for more replicas.
+    /// A majority has stored the write under one ballot, but the client requires more replicas.
     DoneByMajority(Done, ReplicaSet),
-    /// No majority has stored the write, or ever will.
+    /// No majority has stored the write, and none ever will.
     Never,
-    /// As `Never`, and a replica has stored another request with the same idempotency key.
+    /// Like `Never`; and a replica has stored another request with the same idempotency key.
     Reused,
-    /// Some replicas have not answered yet.
+    /// Some replicas have not replied yet.
     Open,
     /// The outcome cannot be determined.
     Unclear,
@@ -96,8 +95,8 @@ impl ChangeWork {
         }
         let family = self.tried.as_ref().map_or(newest, |tried| tried.record.version());
         match &self.tried {
-            // Otherwise a proof has ended the base version of that record, which must not be stored
-            // again.
+            // If the base version is not above the watermark, a proof has ended it, and its record
+            // must not be stored again.
             Some(EarlierTry { record, then, .. }) if newest < family && family.time > watermark => {
                 EarlierTryOutcome::Again(record.clone(), *then)
             }
@@ -111,13 +110,13 @@ impl ChangeWork {
         }
     }
 
-    /// True if this request has not begun the write, but an earlier one with the same idempotency
-    /// key may have.
+    /// True if no node has begun the write for this request, but one may have for an earlier
+    /// request with the same idempotency key.
     fn is_only_repeated(&self) -> bool {
         has_idempotency_key(self.id) && !self.is_begun()
     }
 
-    /// Notes that the write's operation is done in this record, if a majority comes to hold the
+    /// Remembers that the write's operation is in `record`; it is done if a majority stores the
     /// record.
     fn note_try(&mut self, record: &Record, then: Done) {
         let Done::Changed { tag, .. } = then else { return };
@@ -140,7 +139,7 @@ impl Changes {
         (ballot, watermark): (u64, u64),
     ) {
         if cx.core.shared.repair.proofs.watermark() != watermark {
-            // The promises are void, or will be soon, because the watermark has changed.
+            // The watermark has risen since, so the promises are or will soon be void.
             return self.try_change(cx, id);
         }
         let newest = match self.newest_of_change(cx, id) {
@@ -181,8 +180,8 @@ impl Changes {
             let record = state.record(&key, ballot);
             return self.store_round(cx, id, record, then);
         }
-        // The other leader, to which the write was forwarded before, does not learn of this answer,
-        // and may still find the condition true.
+        // The write was forwarded to another leader before. That leader does not learn of this
+        // outcome, and may still find the condition true.
         if self.slots.work(id).elsewhere && !matches!(then, Done::Changed { .. }) {
             self.slots.get_mut(id).detail = Some(OTHER_LEADER_SILENT.to_owned());
             return self.fail_change(cx, id, FailureKind::TooFew);
@@ -192,10 +191,10 @@ impl Changes {
         self.answer_unchanged(cx, id, ballot, (newest, state), then);
     }
 
-    /// Settles the outcome of the write's earlier tries. Returns true if the write was not done, or
-    /// if the newest record shows it; otherwise the write has another step to do first, or ends
-    /// here. `family` is the base version of the newest record, `steps` its operations; `newest` is
-    /// that record, unless it has ended.
+    /// Determines the outcome of the write's earlier tries. Returns true if the write may go on: it
+    /// was not done, or the newest record shows that it was. Otherwise the write is answered,
+    /// fails, or takes another step first. `family` is the base version of the newest record,
+    /// `steps` its operations; `newest` is that record, unless its base version has ended.
     fn settles_earlier_try(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -208,8 +207,8 @@ impl Changes {
             EarlierTryOutcome::Known => return true,
             EarlierTryOutcome::Unknown(why) => match self.combine_recollections(id) {
                 Recollection::Done(done, by) => self.answer_change(cx, id, done, by, None),
-                // The replicas that lack the write get the newest record, which follows it. Then a
-                // read of any of as many replicas as the client asked for sees the write.
+                // The replicas that lack the write get the newest record, which follows the write.
+                // Then every quorum of the client's size sees the write.
                 Recollection::DoneByMajority(done, by) => match newest {
                     Some(newest) if !self.is_held(id, Some(newest)) => {
                         let key = self.slots.get(id).key.clone();
@@ -231,7 +230,7 @@ impl Changes {
                     self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
                     self.recall(cx, id);
                 }
-                // A replica whose promise was outbid may determine the outcome on a later try.
+                // A replica whose promise was outbid may know the outcome on a later try.
                 Recollection::Unclear if self.slots.work(id).is_outbid() => {
                     self.try_change_later(cx, id);
                 }
@@ -253,12 +252,11 @@ impl Changes {
         false
     }
 
-    /// Has as many replicas as the client asked for store the newest record, under this write's
-    /// ballot, before the write goes on. Too few replicas hold that record. If its history is full,
-    /// the write would push out an operation that a majority has not noted. A majority that never
-    /// noted an operation proves that the operation was never done
-    /// ([`Changes::combine_recollections`]), so the operation would be done twice if its client
-    /// sent it again.
+    /// Before the write goes on, stores the newest record under this write's ballot on as many
+    /// replicas as the client requires, because too few hold it. If the record's history is full,
+    /// the write would push out an operation that a majority has not noted. The lack of that note
+    /// on a majority would then prove that the operation was never done
+    /// ([`Changes::combine_recollections`]), and a retry would do the operation twice.
     fn store_newest_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, newest: Record) {
         if cx.core.is_ahead(cx.now, &newest) {
             self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
@@ -281,8 +279,8 @@ impl Changes {
         let newest = newest.map(|(newest, _)| newest);
         let rank = newest.as_ref().map(|newest| newest.rank());
         let seal = cx.core.shared.repair.proofs.seal();
-        // A read that begins anew needs the record under the new ballot, although a majority may
-        // hold it: that read asks for more replicas.
+        // A read that begins anew asks for more replicas than a majority, so it needs the record
+        // under the new ballot even if a majority holds the record.
         let reader_begins_anew = matches!(self.slots.work(id).asker, ChangeRequester::Reader(None));
         let is_settled = !(reader_begins_anew && newest.is_some())
             && self.is_settled(id, newest.as_ref(), state.steps());
@@ -298,14 +296,14 @@ impl Changes {
                 self.answer_change(cx, id, then, by, None);
             }
             Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
-                // No other replica accepts a record so far ahead, and this node's own replica must
-                // not store it either.
+                // Other replicas refuse a record so far ahead, and this node must not store it
+                // either.
                 self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
                 self.fail_change(cx, id, FailureKind::Busy);
             }
             newest => {
                 let change = self.slots.work(id);
-                // After a refusal, other replicas may have a repair fence above the record.
+                // After a refusal, the repair fence of another replica may be above the record.
                 let has_tried = change.tried.is_some()
                     || change.tries > 1
                     || matches!(change.asker, ChangeRequester::Reader(_));
@@ -314,8 +312,8 @@ impl Changes {
                     |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
                 let record = match newest {
                     Some(_) if state.found_expired() => state.record(&key, ballot),
-                    // The record is stored unchanged, as by a read, unless it has fewer copies than
-                    // usual or the replicas' repair fence excludes records of its time.
+                    // The record is stored unchanged, as by read repair, unless it has fewer copies
+                    // than usual or the repair fence refuses records of its time.
                     Some(newest)
                         if newest.ballot() == 0
                             && !has_tried
@@ -340,28 +338,29 @@ impl Changes {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let kept = CachedState::after(record, ballot, change.since, slot.view.id().placement);
-        // Without the key lock, another write may continue from the same record at the same time.
+        // Without the key lock, another write may continue from the same record concurrently.
         if let Some(kept) = kept.filter(|_| change.held.is_some()) {
-            core.shared.paxos.keeper.put(&slot.key, kept);
+            core.shared.paxos.leader_cache.put(&slot.key, kept);
         }
     }
 
-    /// Continues from the cached state of the key's previous write, if this write changes that
-    /// state; returns `false` otherwise. Only storing the record on a majority shows that no plain
-    /// write came in between.
-    pub(crate) fn goes_on(&mut self, cx: &mut RequestCx<'_>, id: SlotId) -> bool {
+    /// Continues from the cached state of the key's previous write; returns `false` if there is
+    /// none, or if this write would not change the state. Only a majority that stores the next
+    /// record proves that no plain write came in between.
+    pub(crate) fn continue_from_cache(&mut self, cx: &mut RequestCx<'_>, id: SlotId) -> bool {
         let slot = self.slots.get(id);
         let change = &slot.work;
         if change.held.is_none() || change.tries > 0 || !change.is_fresh() {
             return false;
         }
-        // Otherwise the write would begin without a chance to complete; a request for promises
-        // detects that, and begins nothing.
+        // With fewer replicas up, the write would begin and could not complete. A request for
+        // promises begins nothing.
         if !change.count_votes(|vote| cx.core.is_up(vote.node)).suffices(slot.ack()) {
             return false;
         }
         let (key, placement) = (slot.key.clone(), slot.view.id().placement);
-        let Some(kept) = cx.core.shared.paxos.keeper.take(&key, cx.now.mono, placement) else {
+        let Some(kept) = cx.core.shared.paxos.leader_cache.take(&key, cx.now.mono, placement)
+        else {
             return false;
         };
         // Another node has coordinated writes of the key since, perhaps many. A try from the
@@ -384,7 +383,7 @@ impl Changes {
         true
     }
 
-    /// Combines the replicas' answers about an earlier try whose outcome the key does not show.
+    /// Combines the replies of replicas about an earlier try whose outcome the key no longer shows.
     fn combine_recollections(&self, id: SlotId) -> Recollection {
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -409,14 +408,14 @@ impl Changes {
         if let Some(done) = recalled.clone().find_map(is_done) {
             return done;
         }
-        // `Never` suffices once the remaining replicas cannot form a majority, counted over the
-        // replicas that the try asked. The absence from any other replica shows nothing.
+        // `Never` suffices once the remaining replicas cannot form a majority of the replicas that
+        // the try asked. Replicas that the try did not ask prove nothing.
         let read = change.votes.iter().filter(|vote| vote.place.is_read());
         let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
         let promised = read.filter(|vote| vote.state.has_promised());
         let says = |told| promised.clone().filter(|vote| vote.recalled == Some(told)).count();
         let (never, reused) = (says(OpLookup::Never), says(OpLookup::Reused));
-        if never + reused >= enough && !change.of_earlier_view {
+        if never + reused >= enough && !change.was_tried_under_earlier_view {
             return if reused > 0 { Recollection::Reused } else { Recollection::Never };
         }
         let open = !change.count(ChangeState::is_asked).is_none();
@@ -442,9 +441,9 @@ impl Changes {
         self.hedges.at(cx.now.mono + LATE_MICROS, id);
     }
 
-    /// Applies a write's operation and those of its followers, `room` in all at most, to be stored
-    /// under a ballot. Returns the outcome of the write's own operation, and whether any operation
-    /// changes the state.
+    /// Applies the operations of a write and its followers, at most `room` in all, to a state that
+    /// is to be stored under `ballot`. Returns the outcome of the write's own operation, and
+    /// whether any operation changes the state.
     fn apply_round(
         &mut self,
         id: SlotId,
@@ -470,7 +469,7 @@ impl Changes {
         (then.fenced(last, ballot), state.steps().step != before)
     }
 
-    /// Stores the changes of a round.
+    /// Stores the record of a round that changes the key's state.
     fn store_round(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
         let change = self.slots.work(id);
         change.note_try(&record, then);
@@ -496,31 +495,30 @@ impl Changes {
         }
     }
 
-    /// True if a proof has ended the newest record's base version: a replica that promised does not
-    /// hold the record, although all replicas held the same records up to the watermark. A
-    /// tombstone that was purged on that replica then hides the record, and the next record must be
-    /// above the tombstone.
+    /// True if a proof has ended the newest record's base version. All replicas held the same
+    /// records up to the watermark, so if a replica that promised lacks the record, that replica
+    /// has purged a tombstone that outranks it. The next record must then be above the tombstone.
     fn has_ended(&mut self, id: SlotId, family: Version, watermark: u64) -> bool {
         let lacks = |vote: &ChangeVote| vote.rank().is_none_or(|rank| rank.version < family);
         let mut promised = self.slots.work(id).promised();
         family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
     }
 
-    /// True if the newest record is certain to stay the newest if the round stores nothing. For
-    /// that a majority must hold the newest record, and if this change was tried before, the newest
-    /// record must contain it: otherwise a record of that try could still appear and outrank the
-    /// newest record.
+    /// True if the newest record is certain to stay the newest even if the round stores nothing. A
+    /// majority must hold the record. If the write was tried before, the record must also contain
+    /// the write: otherwise the record of the earlier try could still appear and outrank the newest
+    /// record.
     ///
-    /// A replica past the record's number of copies may hold the record because a repair round
-    /// brought it there. Such a replica does not count for the majority, because a read of that
-    /// many copies does not ask it.
+    /// A replica beyond the record's number of copies may hold the record because a repair round
+    /// brought it there. It does not count, because a read with that number of copies does not ask
+    /// it.
     fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &OpHistory) -> bool {
         let is_held = self.is_held(id, newest);
         let change = self.slots.work(id);
         is_held && (change.tried.is_none() || steps.has(change.id))
     }
 
-    /// True if a majority of the replicas that the newest record belongs to hold it.
+    /// True if a quorum of the replicas to which the newest record belongs holds it.
     fn is_held(&self, id: SlotId, newest: Option<&Record>) -> bool {
         let slot = self.slots.get(id);
         let (ack, rank) = (slot.ack(), newest.map(Record::rank));
@@ -532,8 +530,8 @@ impl Changes {
         holds.suffices(ack) || newest.is_none() && holds.read >= ack.read
     }
 
-    /// Returns the newest reported record, or the vote that reported it if this node lacks its
-    /// content.
+    /// Returns the newest reported record; `Err` = this node has only its outline, which the
+    /// replica of the given vote reported.
     ///
     /// A future record is ignored if enough replicas reported none, as in reads.
     fn newest_of_change(
@@ -550,7 +548,7 @@ impl Changes {
         let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
         let reports =
             reports.filter_map(|(at, vote)| Some((VoteIndex(at), vote.reported.as_ref()?)));
-        // Among equal records, prefers one whose content this node has.
+        // Of equal records, one with content is preferred.
         let newest =
             reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
         match newest {

@@ -1,4 +1,4 @@
-//! The state of a conditional write under way, with each replica's part in it.
+//! The state of an unfinished conditional write, with each replica's part in it.
 
 use crate::clock::is_following_ballot;
 use crate::event::{ClientId, FailureKind, OpId, ReplicaOutcome, SlotId};
@@ -13,7 +13,7 @@ use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::{Rank, Record};
 
-/// A conditional write under way.
+/// An unfinished conditional write.
 #[derive(Debug)]
 pub(crate) struct ChangeWork {
     pub(crate) asker: ChangeRequester,
@@ -21,20 +21,20 @@ pub(crate) struct ChangeWork {
     /// The id of the write, the same for all tries.
     pub(crate) id: u64,
     pub(crate) stage: ChangeStage,
-    /// The time at which the write was queued for its key lock; later, the time at which promises
-    /// were requested, by this write or by the one that it continues from. By the monotonic clock,
-    /// in microseconds.
+    /// The time at which the write was queued for its key lock; later, the time at which its
+    /// promises were requested, by this write or by an earlier write of the key. In microseconds of
+    /// the monotonic clock.
     pub(crate) since: u64,
     /// The number of tries.
     pub(crate) tries: u32,
     /// The key lock, if this write holds it.
     pub(crate) held: Option<HeldLock>,
-    /// Other writes of the key that are done in this write's round.
+    /// Other writes of the key that this write's round carries out.
     pub(crate) followers: Vec<SlotId>,
     /// True if another node may have begun the write, or may still begin it.
     pub(crate) elsewhere: bool,
-    /// True if replicas of an earlier view, which are not asked now, may have stored a try.
-    pub(crate) of_earlier_view: bool,
+    /// True if a try may be stored on replicas of an earlier view, which are no longer asked.
+    pub(crate) was_tried_under_earlier_view: bool,
     /// For a reader: the newest record that the promising majority reported.
     pub(crate) found: Option<Record>,
     /// The earlier try that a replica may hold.
@@ -55,8 +55,8 @@ pub(crate) struct HeldLock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ChangeRequester {
     Client(ClientId),
-    /// A read that found a record which too few replicas hold; `None` = the read begins anew, and
-    /// is not answered by this write.
+    /// A read that found a record on too few replicas; `None` = that read begins anew, and needs no
+    /// answer.
     Reader(Option<ReadRequester>),
     /// Another node, by the id of its request.
     Peer(OpId),
@@ -67,9 +67,9 @@ pub(crate) enum ChangeRequester {
 pub(crate) struct EarlierTry {
     /// The record of the last try.
     pub(crate) record: Record,
-    /// The outcome of the write in that record.
+    /// The outcome of the write if that record is chosen.
     pub(crate) then: Done,
-    /// The lowest step number that the write had in any try.
+    /// The lowest step number of the write in any of its tries.
     pub(crate) step: u32,
     /// The ballot of the first try.
     pub(crate) since: u64,
@@ -78,19 +78,19 @@ pub(crate) struct EarlierTry {
 /// The stage of a conditional write.
 #[derive(Debug)]
 pub(crate) enum ChangeStage {
-    /// Replicas are asked to promise `ballot`. `watermark` is this node's watermark at that time:
-    /// once the watermark rises, the promises are void.
+    /// Replicas are asked to promise `ballot`. `watermark` is this node's watermark at the request:
+    /// the promises are void once the watermark rises.
     Preparing { ballot: u64, watermark: u64 },
-    /// Replicas are asked to store this record; `then` is the answer afterwards. `None` = this is
-    /// the newest record, whose operations a majority must note before the write adds its own.
+    /// Replicas are asked to store this record; `then` is the answer afterwards. `None` = `record`
+    /// is the newest record, whose operations a majority must note before the write adds its own.
     Storing { record: Record, then: Option<Done> },
     /// The key's leader was asked to do the write.
     Forwarded,
-    /// The leader refused because its view is later. This node is about to enter that view too.
+    /// The leader refused because its view is later. This node is about to switch to that view.
     Behind,
-    /// Other writes of the key come first.
+    /// The write waits for other writes of the key.
     Queued,
-    /// The write is done in the round of another one, and is answered with this outcome afterwards.
+    /// The write is carried out in another write's round, and is then answered with this outcome.
     Batched(Done),
     /// The write was outbid, and is retried after a pause.
     Pausing,
@@ -110,17 +110,17 @@ pub(crate) struct ChangeVote {
     pub(crate) recalled: Option<OpLookup>,
 }
 
-/// The state of a replica's part.
+/// The state of a replica in a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeState {
     /// The replica was asked for a promise, or to store the record.
     Asked(Outstanding),
     /// The replica has promised, and no further request to it is outstanding.
     Promised,
-    /// The replica has promised and reported its record. It is only in the other set and does not
-    /// have the whole partition yet, so its report shows nothing about older writes.
+    /// The replica has promised and reported its record. Its report proves nothing about older
+    /// writes: the replica is only in the other set, and has not pulled the whole partition yet.
     ReceiverPromised,
-    /// The replica has promised, has reported a long record, and was asked for its content.
+    /// The replica has promised and reported a long record, and was asked for the record's content.
     Fetching(Outstanding),
     /// The replica has promised, and was asked about an earlier try.
     Recalling(Outstanding),
@@ -168,15 +168,15 @@ impl ChangeVote {
         Self { node, place, state, reported: None, recalled: None }
     }
 
-    /// True if the replica has promised to store nothing under a lower ballot, and its report
-    /// counts.
+    /// True if the replica has promised to store nothing under a lower ballot, and has reported its
+    /// record.
     pub(crate) fn is_bound(&self) -> bool {
         self.state.has_promised() || self.state == ChangeState::ReceiverPromised
     }
 
-    /// True if the replica is known to hold the newest record, which has this rank. A receiver may
-    /// have been streamed a conditional write's record without accepting it, and then does not
-    /// count as a holder.
+    /// True if the replica is known to hold the newest record, which has the rank `newest`. Of a
+    /// conditional write's record, a receiver does not count as a holder: the record may have been
+    /// streamed to it, without its acceptance.
     pub(crate) fn holds(&self, newest: Option<Rank>) -> bool {
         let is_plain = newest.is_none_or(|newest| newest.ballot == 0);
         let counts =
@@ -194,7 +194,7 @@ impl ChangeWork {
         matches!(self.stage, ChangeStage::Forwarded)
     }
 
-    /// True if a record is being stored under a promise that was given to an earlier write.
+    /// True if replicas are asked to store a record under promises given to an earlier write.
     pub(crate) fn continues_earlier_promise(&self) -> bool {
         let ChangeStage::Storing { record, .. } = &self.stage else { return false };
         is_following_ballot(record.ballot())
@@ -211,7 +211,7 @@ impl ChangeWork {
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
-        // A reply is stale unless a request is outstanding.
+        // In these stages no request is outstanding, so any reply is stale.
         if self.waits() {
             return None;
         }
@@ -228,7 +228,7 @@ impl ChangeWork {
         self.votes[vote].state.outstanding_mut()
     }
 
-    /// True if no request is outstanding.
+    /// True if the stage has no outstanding requests.
     fn waits(&self) -> bool {
         matches!(
             self.stage,
@@ -259,8 +259,8 @@ impl ChangeWork {
 
     pub(crate) fn failure(&self) -> FailureKind {
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
-        // A pausing write does not wait for another write: its replicas' errors are the reason why
-        // it is not done.
+        // A pausing write does not wait for another write, so its replicas' errors are the reason
+        // for its failure.
         let waits = self.waits() && !matches!(self.stage, ChangeStage::Pausing);
         if !self.is_begun() && (self.is_outbid() || waits) {
             FailureKind::Busy
@@ -271,8 +271,7 @@ impl ChangeWork {
         }
     }
 
-    /// True if certainly no node has tried the write, so that it may be combined with others in a
-    /// round.
+    /// True if no node can have tried the write, so that a round may combine it with others.
     pub(crate) fn is_fresh(&self) -> bool {
         self.tried.is_none() && !self.elsewhere && !has_idempotency_key(self.id)
     }
@@ -282,27 +281,27 @@ impl ChangeWork {
         matches!(self.asker, ChangeRequester::Reader(_))
     }
 
-    /// True if some replica may hold a record of the write, or may come to hold one.
+    /// True if some replica may hold a record of the write or still store one.
     pub(crate) fn is_begun(&self) -> bool {
         self.tried.is_some() || self.elsewhere || self.is_forwarded()
     }
 
-    /// True if another try may succeed where this one cannot, because the obstacle is temporary or
-    /// the outcome is not determined yet.
+    /// True if another try may succeed, because the obstacle is temporary or the outcome is
+    /// unknown.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         let passes =
             |error| matches!(error, ReplicaError::HigherBallot | ReplicaError::NotAuthoritative);
         self.is_begun() || self.failures().any(passes)
     }
 
-    /// True if a replica has promised a higher ballot to another coordinator.
+    /// True if a replica has refused because it has promised a higher ballot.
     pub(crate) fn is_outbid(&self) -> bool {
         self.failures().any(|error| error == ReplicaError::HigherBallot)
     }
 
-    /// Returns the part of each replica, for the error report. `is_over` is true if the deadline is
-    /// over: a replica whose reply is outstanding has been waited for. A queued write has asked
-    /// none.
+    /// Returns the outcome at each replica, for the client. `is_over`: the deadline is over, so a
+    /// replica that has not replied counts as silent, unless the write is still queued and has
+    /// asked none.
     pub(crate) fn parts(&self, is_over: bool) -> Vec<(NodeId, ReplicaOutcome)> {
         let has_waited = is_over && !matches!(self.stage, ChangeStage::Queued);
         let outstanding = if has_waited { ReplicaOutcome::Silent } else { ReplicaOutcome::Pending };

@@ -1,7 +1,7 @@
-//! Key locks. Of all conditional writes of a key that this node coordinates, on any event loop,
-//! only one is under way at a time, because concurrent writes would only outbid each other.
+//! Key locks. A node runs at most one conditional write of a key at a time, over all its event
+//! loops, because concurrent writes would outbid each other.
 //!
-//! A lock (a `KeyLock`) covers a partition; keys that share a partition wait for each other.
+//! A [`KeyLock`] covers a partition: keys of one partition share a lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct KeyLocks {
     buckets: OnceLock<Box<[AtomicU8]>>,
 }
 
-/// The lock of one partition. The holder must pass it to [`KeyLocks::end`].
+/// The lock of one partition. Its holder must release it with [`KeyLocks::end`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyLock(u16);
 
@@ -29,7 +29,7 @@ impl KeyLocks {
         KeyLock(partition_of(key))
     }
 
-    /// Tries to take the lock. If the lock is taken, marks it as wanted and returns `false`.
+    /// Tries to acquire the lock. Returns `false` if the lock is held, and marks it as wanted.
     pub(crate) fn take(&self, KeyLock(place): KeyLock) -> bool {
         let bucket = &self.buckets()[usize::from(place)];
         let free = bucket.fetch_or(TAKEN, Ordering::Acquire) & TAKEN == 0;
@@ -39,7 +39,7 @@ impl KeyLocks {
         free
     }
 
-    /// True if another loop has wanted the lock since it was taken.
+    /// True if another loop has tried to acquire the lock since it was acquired.
     pub(crate) fn is_wanted(&self, KeyLock(place): KeyLock) -> bool {
         self.buckets()[usize::from(place)].load(Ordering::Relaxed) & WANTED != 0
     }

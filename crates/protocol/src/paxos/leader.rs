@@ -1,5 +1,5 @@
-//! Routes a conditional write to its key's leader, which coordinates the writes of the key one
-//! after the other.
+//! Routes conditional writes to the key's leader, which coordinates the writes of a key in
+//! sequence.
 //!
 //! ```text
 //!  write ─▶ is this node the first of the key's replicas that is up?
@@ -8,11 +8,11 @@
 //!             └─ yes ─▶ queue of the key ─▶ key lock ─▶ Prepare …
 //! ```
 //!
-//! With a single leader, the writes of one key wait for each other instead of outbidding each
-//! other. Writes that are waiting when a majority has promised are combined in one round, up to
-//! eight of them. Safety does not depend on the leader: any node may coordinate at any time. If the
-//! connection to the leader is lost with a write outstanding, this node finds out whether the write
-//! was done, and does not repeat the write.
+//! With one leader, the writes of a key wait for each other instead of outbidding each other. A
+//! round combines up to eight writes that wait when a majority has promised. Safety does not depend
+//! on the leader: any node may coordinate at any time. If the connection to the leader is lost
+//! while a write is outstanding, this node determines whether the write was done, and does not
+//! repeat it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,18 +37,18 @@ const MAX_QUEUED: usize = 4096;
 /// The interval at which a loop polls for a key lock that another loop holds, in microseconds.
 const POLL_MICROS: u64 = 500;
 
-/// The number of consecutive rounds (some milliseconds) after which a loop releases a key lock that
-/// another loop wants.
+/// The number of consecutive rounds (some milliseconds) after which a loop releases a key lock if
+/// another loop wants it.
 const MAX_IN_A_ROW: u32 = 16;
 
-/// The largest number of other writes in a write's round: if the round fails, the key must show for
-/// each of them whether it was done.
+/// The largest number of other writes in a write's round: after a failed round, the key's history
+/// must show whether each of them was done.
 const MAX_FOLLOWERS: usize = MAX_OPERATIONS - 1;
 
-/// The number of waiting writes that are searched for followers.
+/// The number of queued writes that are searched for followers.
 const FOLLOWER_SEARCH_LIMIT: usize = 64;
 
-/// The conditional writes of one loop that wait, queued by the key lock that they wait for.
+/// The waiting conditional writes of one loop, in a queue for each key lock.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: BTreeMap<KeyLock, VecDeque<SlotId>>,
@@ -56,7 +56,7 @@ pub(crate) struct Queues {
     /// Key locks that this loop holds. When a write ends, its lock passes to the next waiting
     /// write.
     own: BTreeSet<KeyLock>,
-    /// Writes that hold their lock, and begin once the current event is handled.
+    /// Writes that have received their lock, and begin after the present event.
     pub(crate) next: Vec<SlotId>,
 }
 
@@ -78,12 +78,12 @@ impl Changes {
         let adds = matches!(self.slots.work(id).conditional.change, Change::Add(_));
         match reply {
             Reply::Done { by, done } if done.fits(adds) => {
-                // `by` holds places of the view that both nodes had when the write was forwarded.
-                let is_of_before = self.slots.work(id).of_earlier_view;
-                let by = if is_of_before { ReplicaSet::default() } else { *by };
+                // `by` has positions in the view that both nodes had when the write was forwarded.
+                let is_of_earlier_view = self.slots.work(id).was_tried_under_earlier_view;
+                let by = if is_of_earlier_view { ReplicaSet::default() } else { *by };
                 self.answer_change(cx, id, *done, by, None);
             }
-            // A `Done` that does not fit the write comes from a faulty peer, and is handled like
+            // Only a faulty peer sends a `Done` that does not fit the write; it is handled like
             // `Failed`.
             Reply::Failed | Reply::Done { .. } => {
                 let change = self.slots.work(id);
@@ -95,7 +95,7 @@ impl Changes {
         }
     }
 
-    /// Handles a leader that has not replied and will not reply.
+    /// Handles a leader's failure to reply.
     pub(crate) fn on_leader_failure(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -114,7 +114,7 @@ impl Changes {
         self.wait_for_lock(cx, id);
     }
 
-    /// Begins a write as soon as it holds its key lock.
+    /// Begins a write as soon as it gets its key lock.
     pub(crate) fn wait_for_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let lock = KeyLocks::of(&self.slots.get(id).key);
         let change = self.slots.work(id);
@@ -143,7 +143,7 @@ impl Changes {
         self.try_change(cx, id);
     }
 
-    /// Polls for the key lock on behalf of the first write in the lock's queue.
+    /// Polls for the key lock on behalf of the first write of the queue.
     pub(crate) fn try_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let lock = KeyLocks::of(&self.slots.get(id).key);
         if !cx.core.shared.paxos.key_locks.take(lock) {
@@ -153,7 +153,7 @@ impl Changes {
         self.start_locked(cx, first, lock);
     }
 
-    /// Removes a waiting write that is given up from its queue.
+    /// Removes a failed write from its queue.
     pub(crate) fn leave_queue(&mut self, id: SlotId) {
         if !matches!(self.slots.work(id).stage, ChangeStage::Queued) {
             return;
@@ -174,7 +174,7 @@ impl Changes {
         }
     }
 
-    /// Removes and returns the first waiting write.
+    /// Removes and returns the first waiting write; `None` = no write waits.
     fn pop(&mut self, lock: KeyLock) -> Option<SlotId> {
         let queue = self.queues.waiting.get_mut(&lock)?;
         let first = queue.pop_front().expect("a queue is dropped when it is empty");
@@ -185,8 +185,8 @@ impl Changes {
         Some(first)
     }
 
-    /// Takes writes of the same key out of the queue, `most` at most, to be done in the round of
-    /// the write `id`.
+    /// Takes at most `most` writes of the same key out of the queue, to be carried out in the round
+    /// of the write `id`.
     pub(crate) fn take_followers(&mut self, id: SlotId, most: usize) -> Vec<SlotId> {
         let (slots, mut followers) = (&self.slots, Vec::new());
         let first = slots.get(id);
@@ -216,16 +216,16 @@ impl Changes {
         followers
     }
 
-    /// Breaks up a round that failed: its followers return to the head of the queue.
+    /// Dissolves a failed round: its followers return to the head of the queue.
     pub(crate) fn dissolve_batch(&mut self, id: SlotId) {
         let followers = std::mem::take(&mut self.slots.work(id).followers);
         self.queue_again(id, followers);
     }
 
-    /// Splits off late followers. A round that stores nothing cannot detect a plain write that came
-    /// after the round's promises were requested. Followers that were queued before that request
-    /// are answered. Later ones may have begun after such a plain write was acknowledged, and are
-    /// queued again.
+    /// Splits off late followers. A round that stores nothing does not detect a plain write that
+    /// came after the round requested its promises. So only followers that were queued before that
+    /// request are answered. A later follower may have begun after such a plain write was
+    /// acknowledged, and is queued again.
     pub(crate) fn split_off_late(&mut self, id: SlotId) {
         let change = self.slots.work(id);
         let (asked, followers) = (change.since, std::mem::take(&mut change.followers));
@@ -247,13 +247,13 @@ impl Changes {
         }
     }
 
-    /// Passes the key lock of an answered write to the next write of this loop, but releases the
-    /// lock after a number of consecutive rounds if another loop waits.
+    /// Passes the key lock of an answered write to this loop's next write. After a number of
+    /// consecutive rounds, releases the lock instead if another loop wants it.
     pub(crate) fn unlock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let Some(HeldLock { lock, in_a_row }) = self.slots.work(id).held.take() else { return };
         let next = self.queues.waiting.get(&lock).and_then(|queue| queue.front().copied());
-        // Replicas remember the outcome of a tried write only briefly, so the lock is not released
-        // while such a write is next.
+        // Replicas remember the outcome of a tried write only briefly, so a tried write that is
+        // next keeps the lock.
         let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
         if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.key_locks.is_wanted(lock) {
             self.release_lock(cx.core, lock);
@@ -277,10 +277,10 @@ impl Changes {
         core.shared.paxos.key_locks.end(lock);
     }
 
-    /// Begins a write that has received its key lock; returns `false` if there is none.
+    /// Begins a write that has received its key lock; returns `false` if there is no such write.
     pub(crate) fn begin_next(&mut self, cx: &mut RequestCx<'_>) -> bool {
         let Some(id) = self.queues.next.pop() else { return false };
-        // A write whose deadline has passed has already passed the lock on.
+        // A write that has expired meanwhile has already passed its lock on.
         if self.slots.find(id).is_some() {
             self.try_change(cx, id);
         }
@@ -295,8 +295,8 @@ impl Changes {
     }
 }
 
-/// Returns the leader: the first replica of the read set that is up, among the replicas looked up
-/// last. A node that was not tried yet counts as down.
+/// Returns the leader: of the read set's replicas of the key that was looked up last, the first
+/// that is up. A node without a connection so far counts as down.
 fn leader(core: &Core) -> NodeId {
     let is_up = |node: &NodeId| core.is_up(*node);
     core.replicas.read.iter().copied().find(is_up).unwrap_or(core.shared.own)
@@ -310,11 +310,10 @@ impl ChangeRequester {
             Self::Reader(Some(reader)) => reader.answer(cx, answer),
             Self::Reader(None) => {}
             Self::Peer(op @ OpId::Peer { placement, .. }) => {
-                let is_of_before = placement != cx.core.view.id().placement;
+                let is_of_earlier_view = placement != cx.core.view.id().placement;
                 let reply = match answer {
-                    // The requester would take these places for places in the view under which it
-                    // asked.
-                    Answer::Done(done, _) if is_of_before => {
+                    // The requester would take these positions for positions in its own view.
+                    Answer::Done(done, _) if is_of_earlier_view => {
                         Reply::Done { by: ReplicaSet::default(), done }
                     }
                     Answer::Done(done, acks) => Reply::Done { by: acks.by, done },

@@ -1,5 +1,5 @@
-//! Conditional writes, coordinator side: a Paxos-like round that obtains promises from a majority,
-//! then stores the next record on a majority.
+//! Conditional writes, coordinator side: a Paxos-like round obtains promises from a majority, then
+//! stores the next record on a majority.
 //!
 //! ```text
 //!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record among its reports
@@ -9,12 +9,12 @@
 //!    └── retry a little later ◀── outbid, outranked, or too few replies
 //! ```
 //!
-//! Every answer is about a *chosen* record: one that a majority stored under one ballot. After a
-//! try whose record may be stored somewhere, the coordinator keeps resolving the outcome until the
-//! deadline: either the newest record contains the write's id, or the write was not done. No later
-//! try builds on a record older than the plain write that an earlier try was based on. If a plain
-//! write came between two tries, the replicas no longer report the first try's record, and the
-//! outcome stays unknown.
+//! Every answer is about a *chosen* record: a record that a majority stored under one ballot. If
+//! the record of a try may be stored somewhere, the coordinator continues until the deadline to
+//! determine the outcome: either the newest record contains the write's id, or the write was not
+//! done. No later try builds on a record older than the plain write on which an earlier try was
+//! based. If a plain write came between two tries, replicas no longer report the first try's
+//! record, and the outcome stays unknown.
 //!
 //! The protocol is checked by a model: `docs/design/conditional-writes.md`.
 
@@ -54,9 +54,8 @@ use change::{ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
-/// The detail for the client when a conditional write can't get a ballot above the one that a
-/// replica has promised. At its start a replica promises a ballot for all keys, and later promises
-/// cover several keys at once.
+/// The detail for the client when a conditional write can't get a ballot above the promised one. A
+/// replica promises a ballot for all keys at its start, and later promises cover several keys.
 const OUTBID_AHEAD: &str = "this node's clock is behind the time that a replica of this key has \
     promised to go on from, by more than --max-clock-skew: a replica does so at its start, for all \
     keys, and at each conditional write, so this key need not have a record. kvorum status shows \
@@ -71,12 +70,12 @@ const PAUSE_MICROS: u64 = 1_000;
 /// … up to this number of doublings.
 const PAUSE_DOUBLINGS: u32 = 5;
 
-/// The time after which a write starts over without the missing replies, in microseconds, once a
-/// replica has outbid the write, or replicas were asked about an earlier try.
+/// The time after which a write starts over without the missing replies, in microseconds. It
+/// applies once a replica has outbid the write, or replicas were queried about an earlier try.
 const LATE_MICROS: u64 = 20_000;
 
-/// The fraction (1 / `LEADER_SHARE`) of the remaining time that a forwarded write withholds from
-/// the key's leader, so that the leader's "not begun" still arrives within the deadline.
+/// The part of the remaining time, 1 / `LEADER_SHARE`, that a forwarded write withholds from the
+/// key's leader. So the leader's reply that it has not begun the write arrives before the deadline.
 const LEADER_SHARE: u64 = 8;
 
 /// The conditional writes of one event loop.
@@ -183,7 +182,7 @@ impl Changes {
             held: None,
             followers: Vec::new(),
             elsewhere: false,
-            of_earlier_view: false,
+            was_tried_under_earlier_view: false,
             found: None,
             tried: None,
             votes: votes_of(&cx.core.replicas),
@@ -199,9 +198,9 @@ impl Changes {
         slot.work.votes = votes_of(&cx.core.replicas);
     }
 
-    /// Completes a record that a read found at too few replicas, and that can't reach more under
-    /// its own ballot because a higher ballot was promised. The record is stored under a new
-    /// ballot, as by a conditional write whose condition is false.
+    /// Completes a record that a read found on too few replicas, and that can't be stored on others
+    /// under its own ballot because a higher ballot was promised. The record is stored under a new
+    /// ballot, by a conditional write whose condition is always false.
     pub(crate) fn complete(&mut self, cx: &mut RequestCx<'_>, completion: Completion) {
         let Completion { deadline, key, asked, reader } = completion;
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
@@ -210,7 +209,8 @@ impl Changes {
         self.try_change(cx, id);
     }
 
-    /// Returns what this node's clock issued; refuses the write if the clock issued nothing.
+    /// Returns the value that the clock issued. If the clock issued none, fails the write and
+    /// returns `None`.
     fn issued<T>(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -228,10 +228,10 @@ impl Changes {
     }
 
     /// Starts or restarts the write under a ballot above all ballots that this node has seen, or
-    /// continues under a ballot that was promised to the key's previous write.
+    /// continues under a ballot that replicas promised to the key's previous write.
     pub(crate) fn try_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         self.dissolve_batch(id);
-        if self.goes_on(cx, id) {
+        if self.continue_from_cache(cx, id) {
             return;
         }
         let ballot = cx.core.shared.clock.issue_ballot(cx.now, cx.core.shared.own);
@@ -244,7 +244,7 @@ impl Changes {
         self.ask_all_of_change(cx, id);
     }
 
-    /// Sends all replicas the request of the current stage. Replies to earlier requests become
+    /// Sends the request of the current stage to all replicas. Replies to earlier requests become
     /// stale.
     fn ask_all_of_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
@@ -258,7 +258,7 @@ impl Changes {
         }
     }
 
-    /// Sends one replica the request of the current stage.
+    /// Sends the request of the current stage to one replica.
     pub(crate) fn ask_of_change(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -282,27 +282,27 @@ impl Changes {
             (ChangeStage::Preparing { .. }, _)
                 if matches!(vote.state, ChangeState::Recalling(_)) =>
             {
-                // `since` is 0 if the key's leader, and not this node, made the try.
+                // `since` is 0 if the key's leader made the try, and not this node.
                 let since = change.tried.as_ref().map_or(0, |tried| tried.since);
                 Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
             }
             (ChangeStage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
-                // 0 = the client stated no `ack`, and the leader's view determines it.
+                // 0 = the client gave no `ack`: the leader's view supplies the default.
                 let ack = slot.quorums.asked.ack.unwrap_or(0);
                 Request::Change { key, id, ack, conditional }
             }
             (ChangeStage::Preparing { ballot, watermark }, _) => {
                 Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
             }
-            // Only replicas in the read set can show that no plain write came in between: the other
-            // replicas may not hold the partition yet.
+            // Only replicas in the read set can show that no plain write came in between: the
+            // others may lack a part of the partition.
             (ChangeStage::Storing { record, .. }, _)
                 if is_following_ballot(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
-            // The record also goes out after the answer, to a replica whose connection was lost.
+            // After the answer, the record is sent again to a replica whose connection was lost.
             (ChangeStage::Storing { record, .. } | ChangeStage::Answered(Some(record)), _) => {
                 Request::Write { key, record: record.clone() }
             }
@@ -320,7 +320,7 @@ impl Changes {
     }
 
     /// Performs a request on this node's own replica. The skew limit does not apply, because this
-    /// node's ballots may be as far ahead as its clock.
+    /// node's ballots may be as far ahead as its own clock.
     fn ask_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, demand: Demand, request: Request) {
         let op = OpId::Slot(id);
         match request {
@@ -396,10 +396,10 @@ impl Changes {
         if matches!(vote.state, ChangeState::Fetching(_))
             && vote.rank() != reported.as_ref().map(ReportedRecord::rank)
         {
-            // Another write has arrived since the replica promised.
+            // The replica has stored another write since its promise.
             vote.state = ChangeState::Failed(ReplicaError::HigherBallot);
         } else {
-            // A fetched record was already counted by its outline.
+            // A fetched record was checked when its outline was reported.
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
             let promises = authoritative || vote.place.is_read();
@@ -409,8 +409,8 @@ impl Changes {
         self.advance_change(cx, id);
     }
 
-    /// Advances the clock past `ballot`, so that the next ballot is higher. A ballot too far ahead
-    /// cannot be followed; the client then gets the detail `behind`.
+    /// Advances the clock past `ballot`, so that the next ballot is higher. If `ballot` is too far
+    /// ahead for the clock, the client gets the detail `behind`.
     fn advance_clock_past(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -437,7 +437,7 @@ impl Changes {
         }
         change.votes[vote].state = ChangeState::Failed(error);
         if error == ReplicaError::HigherBallot && !change.is_answered() {
-            // The replicas that have not replied may take long.
+            // Replicas that have not replied may take long.
             self.hedges.at(cx.now.mono + LATE_MICROS, id);
         }
         self.advance_change(cx, id);
@@ -448,8 +448,8 @@ impl Changes {
         let ack = self.slots.get(id).ack();
         let change = &self.slots.get(id).work;
         let open = change.count(ChangeState::is_asked);
-        // `did`: the votes that have done their part; `counts`: those of them that count while
-        // other replies are outstanding.
+        // `did`: the votes of replicas that did their part; `counts`: the votes among them that
+        // suffice to continue while other replies are outstanding.
         let (did, counts, needed) = match &change.stage {
             ChangeStage::Preparing { .. } => {
                 let promised = change.count_votes(ChangeVote::is_bound);
@@ -492,10 +492,10 @@ impl Changes {
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
         } else if (did + open).suffices(needed) {
-            // The remaining replicas may still do their part.
+            // The open replies may still complete the majority.
         } else if change.continues_earlier_promise() {
-            // The replicas refused the next record because of a write in between; no other
-            // coordinator's ballot is higher.
+            // The replicas refused the next record because of a write in between. No other
+            // coordinator has a higher ballot, so the write starts over at once.
             self.try_change(cx, id);
         } else {
             self.try_change_later(cx, id);
@@ -523,8 +523,8 @@ impl Changes {
         self.ask_all_of_change(cx, id);
     }
 
-    /// Retries after a jittered pause, so that two writes that outbid each other diverge; fails the
-    /// write if a retry would change nothing.
+    /// Retries after a jittered pause, so that two writes do not outbid each other again. Fails the
+    /// write if a retry could not succeed.
     fn try_change_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let change = self.slots.work(id);
         if !change.is_worth_another_try() {
@@ -532,7 +532,7 @@ impl Changes {
             return self.fail_change(cx, id, failure);
         }
         change.stage = ChangeStage::Pausing;
-        // Replicas remember the outcome of a stored record only briefly.
+        // Replicas remember a stored record's operations only briefly.
         let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
         let pause = PAUSE_MICROS << doublings;
         let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
@@ -540,13 +540,13 @@ impl Changes {
         self.hedges.at(cx.now.mono + pause / 2 + jitter, id);
     }
 
-    /// Handles a write's hedge timer: a pause is over, replies are late, or a queued write polls
-    /// for its key lock.
+    /// Handles a write's timer: a pause is over, replies are late, or a queued write polls for its
+    /// key lock.
     pub(crate) fn on_change_timer(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let change = self.slots.work(id);
         let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
         if let Some(vote) = change.votes.iter().position(is_fetching) {
-            // Another replica may also have the record.
+            // Another replica may have the record too.
             return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::Silent);
         }
         match change.stage {
@@ -567,8 +567,7 @@ impl Changes {
         let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.work(id);
         let answer = match change.asker {
-            // A reader gets the record as the replicas hold it now, because its number of copies
-            // may have grown.
+            // A reader gets the record as it is stored now: its number of copies may have changed.
             ChangeRequester::Reader(_) => {
                 Answer::Found(stored.clone().or_else(|| change.found.take()))
             }
@@ -611,8 +610,8 @@ impl Changes {
         self.slots.remove(id);
     }
 
-    /// Ends a write when no reply is outstanding or the deadline is over. A record known to be
-    /// chosen becomes a hint for each replica that missed it.
+    /// Ends a write when no reply is outstanding or its deadline is over. If the client was
+    /// answered, each replica that missed the stored record gets a hint.
     pub(crate) fn end_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -675,19 +674,19 @@ impl Requests for Changes {
         let slot = self.slots.get_mut(id);
         slot.quorums = Quorums::of_majorities(slot.quorums.asked, &cx.core.view);
         let change = &mut slot.work;
-        change.of_earlier_view |= change.is_begun();
+        change.was_tried_under_earlier_view |= change.is_begun();
         match change.stage {
             // The leader counts votes by its own view, and restarts the write under a later view.
             ChangeStage::Forwarded => {}
             ChangeStage::Behind => self.forward_again(cx, id),
-            // Promises may be requested again. A record that may be stored is looked for, as after
-            // any failed try.
+            // Promises may be requested again. As after any failed try, the new try looks for a
+            // record that may be stored.
             ChangeStage::Preparing { .. } | ChangeStage::Storing { .. } => {
                 self.make_votes(cx, id);
                 self.try_change(cx, id);
             }
-            // Other writes refer to these writes by their ids, which therefore stay. No request of
-            // these writes is outstanding.
+            // The ids of these writes must not change, because other writes refer to them. No
+            // request of these writes is outstanding.
             ChangeStage::Queued | ChangeStage::Batched(_) | ChangeStage::Pausing => {
                 self.make_votes(cx, id)
             }
@@ -699,8 +698,8 @@ impl Requests for Changes {
         self.end_change(cx, id);
     }
 
-    /// True if a request may be sent twice. A forwarded write may not: a leader that has begun the
-    /// write must not receive it a second time.
+    /// True if the request may be sent a second time. A forwarded write may not, because the leader
+    /// may have begun it.
     fn may_ask_twice(&mut self, id: SlotId) -> bool {
         !self.slots.work(id).is_forwarded()
     }
@@ -725,7 +724,7 @@ fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
     votes
 }
 
-/// True if a replica reported a future record, which hides the replica's other records.
+/// True if a replica reported a future record, which hides its other records of the key.
 fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
     vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.write_time()))
 }

@@ -11,10 +11,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use record::{Fields, Kind, OpHistory, Operation, Record, Version, has_expired};
 
-/// Returns the base version of a record that a conditional write makes for an absent key. It is
-/// above all versions that may have been purged up to the watermark, and below all versions issued
-/// since, so that later ballots make later base versions. In a cluster that has proven nothing, it
-/// is below all versions.
+/// Returns the base version of the record that a conditional write makes for an absent key. The
+/// version is above all versions that may have been purged up to the watermark, and below all
+/// versions issued since: a later watermark gives a later base version. Without a proven watermark,
+/// it is below all versions.
 pub(crate) fn family_of_absent(watermark: u64) -> Version {
     Version { time: watermark, origin: u32::MAX }
 }
@@ -24,10 +24,9 @@ pub(crate) fn family_of_absent(watermark: u64) -> Version {
 pub const IDEMPOTENCY_RETENTION_MICROS: u64 = 24 * 3600 * 1_000_000;
 
 /// Returns the id of a write of `key` with the idempotency key `word`: the first 63 bits of SHA-256
-/// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. No client can
-/// find another key, among those that its token lets it write, for which a write gets the same id.
-/// A cryptographic hash is needed because remembered writes name their keys by a public hash that
-/// is easy to collide with.
+/// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. The hash is
+/// cryptographic so that a client cannot find another key for which a write gets the same id:
+/// remembered writes name their keys by a public hash for which collisions are easy to find.
 pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     let hash = Sha256::new().chain_update((key.len() as u64).to_le_bytes());
     let hash = hash.chain_update(key).chain_update(word).finalize();
@@ -35,13 +34,13 @@ pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     u64::from_be_bytes(*first) | 1
 }
 
-/// Returns the digest of a write as its client requested it: xxh3-64 of the condition, the change
-/// and the time to live in milliseconds (0 = none); never 0. A later write with the same key and
-/// idempotency key but another digest is a different request, and is refused.
+/// Returns the digest of a client's request: xxh3-64 of the condition, the change and the time to
+/// live in milliseconds (0 = none); never 0. A later write with the same key and idempotency key
+/// but another digest is a different request, and is refused.
 ///
-/// The digest detects client mistakes, and is not a protection: of two requests that collide (one
-/// pair in 2⁶⁴ by chance), the later one gets the answer of the first. Only clients that may write
-/// the key and know the word can construct such a pair.
+/// The digest detects client mistakes; it is no protection. If two requests collide (one pair in
+/// 2⁶⁴ by chance), the second gets the answer of the first. Only a client that may write the key
+/// and knows the idempotency key can construct a collision.
 pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) -> u64 {
     let mut digest = Xxh3::new();
     let mut tags: &[Tag] = &[];
@@ -84,8 +83,8 @@ pub(crate) fn are_different_requests(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }
 
-/// True if this write id comes from an idempotency key, so that a client that lost the answer may
-/// send the write again. All other ids are even.
+/// True if a write's id comes from an idempotency key: a client that lost the answer may send the
+/// write again. All other ids are even.
 pub fn has_idempotency_key(id: u64) -> bool {
     id & 1 == 1
 }
@@ -132,7 +131,7 @@ pub struct Conditional {
     /// The change made if the precondition is true.
     pub change: Change,
     /// The expiry of the written value, in milliseconds since 1970. 0 = a put value never expires,
-    /// and a sum keeps the expiry of the value that was added to.
+    /// and a sum keeps the expiry of the previous value.
     pub expiry_ms: u64,
     /// The digest of the client's request ([`digest_of_request`]), if it has an idempotency key;
     /// 0 = unknown.
@@ -157,12 +156,12 @@ pub enum Done {
         tag: Tag,
         /// The sum, if the change was an addition.
         result: Option<i64>,
-        /// The expiry of the value that the write left, in milliseconds since 1970; 0 = never, or
-        /// no longer recorded by the key.
+        /// The expiry of the value after the write, in milliseconds since 1970; 0 = never, or the
+        /// key no longer records it.
         expiry_ms: u64,
         /// The fencing token: the ballot under which a majority has stored this state, greater than
-        /// that of any earlier conditional write of the key. 0 = another write has already
-        /// followed, or the node that reported the outcome does not know fencing tokens.
+        /// the token of any earlier conditional write of the key. 0 = another write has followed
+        /// already, or the node that reported the outcome does not support fencing tokens.
         fence: u64,
     },
     /// The condition is false.
@@ -172,14 +171,15 @@ pub enum Done {
     },
     /// The change is impossible on the current value.
     Impossible(Impossible),
-    /// An earlier write with the same idempotency key was begun, and its outcome can no longer be
-    /// determined. Nothing was done now.
+    /// An earlier write with the same idempotency key was begun, and its outcome is no longer
+    /// known. This request did nothing.
     Forgotten,
-    /// An earlier write with the same idempotency key was another request. Nothing was done now.
+    /// An earlier write with the same idempotency key was a different request. This request did
+    /// nothing.
     Reused,
 }
 
-/// A key's state, to which conditional writes are applied one after the other.
+/// A key's state, to which conditional writes are applied in sequence.
 #[derive(Debug)]
 pub(crate) struct KeyState {
     family: Version,
@@ -189,13 +189,13 @@ pub(crate) struct KeyState {
     steps: OpHistory,
     /// The time against which expiries are judged, in microseconds since 1970.
     wall: u64,
-    /// True if a condition was not met because the value had expired. The value is then removed.
+    /// True if a condition was false because the value had expired. The value is then removed.
     found_expired: bool,
 }
 
 impl Done {
-    /// True if an addition (`adds`), or otherwise any other change, can have this outcome. Only an
-    /// addition has a result.
+    /// True if this can be the outcome of an addition (`adds` is true) or of another change (`adds`
+    /// is false). Only an addition has a result.
     pub(crate) fn fits(&self, adds: bool) -> bool {
         match self {
             Self::Changed { result, .. } => result.is_some() == adds,
@@ -204,12 +204,12 @@ impl Done {
         }
     }
 
-    /// Returns the outcome with `ballot` as its fencing token, if `last` is the last operation of a
-    /// state that a majority stores, or is about to store, under that ballot. The ballots of a key
-    /// only grow, across nodes, restarts and plain writes, and even if no record of the key is
-    /// left: a replica promises ballots by the key alone, and never restarts below a ballot that it
-    /// may have promised. A state that another operation has followed gets no token, because it may
-    /// have been stored under an earlier ballot, and `ballot` is the token of that other operation.
+    /// Returns the outcome with `ballot` as its fencing token, if this write is the last operation
+    /// (`last`) of a state that a majority stores, or is about to store, under `ballot`. A key's
+    /// ballots only grow, across nodes, restarts, plain writes and purges: a replica's promise
+    /// needs no record of the key, and no replica restarts below a ballot that it may have
+    /// promised. If another operation has followed, the outcome gets no token, because `ballot` is
+    /// the token of that operation.
     pub(crate) fn fenced(self, last: Option<u64>, ballot: u64) -> Self {
         match self {
             Self::Changed { tag, result, expiry_ms, .. }
@@ -228,8 +228,8 @@ impl Tag {
         Self { version: record.version(), last: record.view().last_step() }
     }
 
-    /// True if this tag names `state`. A state that conditional writes made is identified by the
-    /// last of them, because it may continue under another base version.
+    /// True if this tag identifies `state`. The last conditional write alone identifies a state,
+    /// because the state may continue under another base version.
     fn names(&self, state: &Self) -> bool {
         self == state || self.last.is_some() && self.last == state.last
     }
@@ -241,8 +241,8 @@ impl Tag {
 }
 
 impl KeyState {
-    /// Makes the state of the newest record at time `wall`, or of an absent key, whose base version
-    /// is then `absent`.
+    /// Makes the state of the newest record at time `wall` (microseconds since 1970). If the key is
+    /// absent, the state has the base version `absent`.
     pub(crate) fn of(newest: Option<&Record>, absent: Version, wall: u64) -> Self {
         let found_expired = false;
         let Some(newest) = newest else {
@@ -259,7 +259,7 @@ impl KeyState {
         self.family
     }
 
-    /// Continues under another base version, after a proof has ended the state's own.
+    /// Continues under another base version, after a proof has ended the present one.
     pub(crate) fn continue_under(&mut self, family: Version) {
         self.family = family;
     }
@@ -269,9 +269,9 @@ impl KeyState {
         self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.wall))
     }
 
-    /// True if a condition was not met because the value had expired. The state then lacks the
-    /// value, and must be stored before the outcome is answered: the next conditional write may be
-    /// coordinated by a node whose wall clock is behind this one's, and would find the value alive.
+    /// True if a condition was false because the value had expired. The state then lacks the value,
+    /// and must be stored before the outcome is answered: the coordinator of the next write may
+    /// have an earlier wall clock, and would find the value alive.
     pub(crate) fn found_expired(&self) -> bool {
         self.found_expired
     }
@@ -281,13 +281,13 @@ impl KeyState {
         &self.steps
     }
 
-    /// Applies the conditional write `id` and returns its outcome. If the state already contains
-    /// the write, it is not applied again.
+    /// Applies the conditional write `id`, and returns its outcome. A write that the state already
+    /// contains is not applied again.
     pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
         if self.has_other(id, conditional.digest) {
             return Done::Reused;
         }
-        // Another write has carried over an earlier try of this one.
+        // Another write's round may have preserved an earlier try of this write.
         if let Some(done) = self.done(id) {
             // A client may reuse an idempotency key for another kind of write.
             let adds = matches!(conditional.change, Change::Add(_));
@@ -303,7 +303,7 @@ impl KeyState {
             }
         };
         if !is_met {
-            // An empty list of tags marks a read to be completed, which relies on no outcome.
+            // An empty list of tags marks the completion of a read, which needs no outcome.
             let asks = conditional.condition != Condition::OneOf(Vec::new());
             if asks && current.is_none() && self.value.is_some() {
                 (self.value, self.expiry_ms, self.found_expired) = (None, 0, true);
@@ -371,8 +371,8 @@ impl KeyState {
     }
 }
 
-/// Parses a decimal number of 64 bits: digits with an optional minus. A plus is not accepted,
-/// neither in a stored value nor in a summand.
+/// Parses a decimal number of 64 bits: digits with an optional minus. A plus sign is an error, in a
+/// stored value as in a summand. `None` = the text is no such number.
 pub fn decimal(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let are_digits = digits.iter().all(u8::is_ascii_digit);

@@ -1,5 +1,5 @@
-//! This node's promises, as a replica, to coordinators of conditional writes: to store no record
-//! under a lower ballot.
+//! This node's promises, as a replica, to coordinators of conditional writes. A promise of a ballot
+//! means that the replica stores no record of a lower ballot.
 //!
 //! ```text
 //!  the key's partition ─▶ a bucket: the greatest ballot promised for any key of the bucket, and
@@ -8,12 +8,12 @@
 //!                         and at the request of nodes that are being rebuilt
 //! ```
 //!
-//! A coordinator may be refused needlessly because of another key in the same bucket; it then
-//! retries. Promises are kept in memory only: none is given above the clock's durable bound, and a
-//! process starts with that bound as its floor.
+//! A coordinator may be refused because of another key in the same bucket; it then retries.
+//! Promises are in memory only: none exceeds the clock's durable bound, and a process starts with
+//! that bound as its floor.
 //!
-//! A bucket stores one record at a time. The bucket is held from the read of the store's current
-//! record until the new record is durable and visible, and no promise is given in between.
+//! A bucket stores one record at a time. The record holds the bucket from the read of the current
+//! record until the new record is durable and visible. Meanwhile the bucket gives no promise.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,16 +31,17 @@ struct Bucket {
 #[derive(Debug)]
 pub(crate) struct Promises {
     floor: AtomicU64,
-    /// The floor below which no record is being stored any more.
+    /// The greatest floor below which no record is being stored any more.
     settled: AtomicU64,
-    /// The number of pages that are being stored regardless of promises. While there are any, no
+    /// The number of pages that are being stored regardless of promises. While it is not 0, no
     /// promise is given.
     pages: AtomicUsize,
     /// The buckets, allocated on the first conditional write.
     buckets: OnceLock<Box<[Bucket]>>,
 }
 
-/// A bucket in which a record is being stored. The holder must pass it to [`Promises::free`].
+/// The hold on a bucket in which a record is being stored. The holder must pass it to
+/// [`Promises::free`].
 #[derive(Debug)]
 pub(crate) struct BucketHold(u16);
 
@@ -52,21 +53,22 @@ impl BucketHold {
 }
 
 impl Promises {
-    /// Makes the promises of a new process. Earlier processes promised nothing above `floor`.
+    /// Makes the promises of a new process. `floor` is at least every ballot that earlier processes
+    /// promised.
     pub(crate) fn new(floor: u64) -> Self {
         let [floor, settled] = [floor, floor].map(AtomicU64::new);
         Self { floor, settled, pages: AtomicUsize::new(0), buckets: OnceLock::new() }
     }
 
-    /// Promises this ballot for all keys. Returns `true` once all records admitted before are
-    /// stored; until then, the caller must call again.
+    /// Promises the ballot `floor` for all keys. Returns `false` while a record of a lower ballot
+    /// is still being stored; the caller must then call again.
     pub(crate) fn raise(&self, floor: u64) -> bool {
         if self.settled.load(Ordering::SeqCst) >= floor {
             return true;
         }
         self.floor.fetch_max(floor, Ordering::SeqCst);
-        // A bucket is held before the floor is read, so a record that this check does not see sees
-        // the new floor.
+        // A record first holds its bucket and then reads the floor. So a record that this check
+        // misses reads the new floor.
         let stores = |bucket: &Bucket| {
             bucket.held.load(Ordering::SeqCst) && bucket.promise.load(Ordering::SeqCst) < floor
         };
@@ -95,8 +97,8 @@ impl Promises {
         assert!(before > 0, "each pause ends once");
     }
 
-    /// Promises a ballot for a key. Refuses a ballot that is not above the promised one, and
-    /// returns the promised one as the error.
+    /// Promises a ballot for a key. If the ballot is not above the promised one, the bucket is
+    /// held, or promises are paused, the error is the promised ballot.
     pub(crate) fn promise(&self, key: &[u8], ballot: u64) -> Result<(), u64> {
         let held = self.take(key, |promised| ballot > promised, ballot)?;
         self.free(held);
@@ -111,13 +113,14 @@ impl Promises {
         self.floor().max(promised) > ballot
     }
 
-    /// Holds the key's bucket to store a record of this ballot, which is thereby promised. Refuses
-    /// a ballot below the promised one.
+    /// Holds the key's bucket to store a record of this ballot, which is thereby promised. If a
+    /// higher ballot is promised, the bucket is held, or promises are paused, the error is the
+    /// promised ballot.
     pub(crate) fn hold(&self, key: &[u8], ballot: u64) -> Result<BucketHold, u64> {
         self.take(key, |promised| ballot >= promised, ballot)
     }
 
-    /// Releases a bucket whose record is durable and visible, or is not going to be stored.
+    /// Releases a bucket whose record is durable and visible, or will not be stored.
     pub(crate) fn free(&self, BucketHold(place): BucketHold) {
         let was_held = self.buckets()[usize::from(place)].held.swap(false, Ordering::Release);
         assert!(was_held, "a bucket is freed once");

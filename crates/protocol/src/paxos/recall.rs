@@ -1,5 +1,5 @@
-//! A replica's lookup of the conditional writes that it has stored. A coordinator queries a replica
-//! when the key no longer shows the outcome of an earlier try.
+//! A replica's lookup of a conditional write that it may have stored. A coordinator requests it if
+//! the key no longer shows the outcome of an earlier try.
 
 use bytes::Bytes;
 
@@ -15,8 +15,8 @@ use crate::replica::reply::reply_to_error;
 use crate::shared::SharedMembership;
 
 /// Handles a query, from another node or this one, about a conditional write that was first tried
-/// under the ballot `since`. `since` does not matter for a write with an idempotency key, which may
-/// be old.
+/// under the ballot `since`. For a write with an idempotency key, which may be old, `since` is
+/// ignored.
 pub(crate) fn recall(
     cx: &mut Cx<'_>,
     op: OpId,
@@ -24,7 +24,7 @@ pub(crate) fn recall(
     demand: Demand,
 ) {
     let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
-        // The store may have a better answer.
+        // The store may know more than the table.
         OpLookup::Never
         | OpLookup::Forgotten
         | OpLookup::Reused
@@ -42,16 +42,16 @@ pub(crate) fn recall(
     cx.reply_as_replica(op, Reply::Recalled(recalled));
 }
 
-/// Returns the ballot up to which this node does not know which writes were tried, because it may
-/// have lost them with a disk, or because the partition has moved to it since.
+/// Returns the ballot up to which this node may have forgotten tried writes, because it lost a
+/// disk, or because the partition has moved to it since.
 fn forgets_before(core: &Core, partition: u16) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     membership.promised_before().max(layouts.forgets_before(partition))
 }
 
-/// Returns the version time up to which this node does not know which writes with an idempotency
-/// key were stored, because it may have lost them with a disk, or because the partition's previous
-/// replicas may not have reported all that they remembered.
+/// Returns the version time up to which this node may lack stored writes with an idempotency key:
+/// it may have lost them with a disk, or the partition's previous replicas may not have reported
+/// all of theirs.
 fn forgotten_until(core: &Core, partition: Option<u16>) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     let lost = membership.idempotency_lost_before();

@@ -1,20 +1,20 @@
-//! A replica's table of the conditional writes that it has stored recently. A coordinator whose try
-//! was lost queries this table when the key itself no longer shows the outcome.
+//! A replica's table of recently stored conditional writes. A coordinator whose try has an unknown
+//! outcome queries the table if the key no longer shows the outcome.
 //!
 //! ```text
 //!  a record with a ballot is stored ─▶ an entry for each of its operations: (key, id) ─▶ outcome
 //!  query Recall (key, id, ballot of the first try) ─▶ answer: Stored, Never, Forgotten or Reused
 //! ```
 //!
-//! A write without an entry was never stored here, unless its entry may be gone. That is possible
-//! for all ballots up to a bound, which evictions and changes of the placement raise. The table is
-//! in memory only, so the bound starts at the floor of the promises, above which earlier boots
-//! promised nothing (`promises.rs`).
+//! A write without an entry was never stored here, or its entry is gone. Entries may be gone for
+//! ballots up to a bound, which grows with evictions and with changes of the placement. The table
+//! is in memory only, so the bound starts at the floor of the promises, above which earlier
+//! processes promised nothing (`promises.rs`).
 //!
-//! When the placement of keys changes, all entries are dropped, because they could prove too much:
-//! while keys moved, a record also needed a majority of the previous replicas. So a record that a
-//! majority of the *current* replicas accepted may not be chosen, and a coordinator may have been
-//! told that it was never stored.
+//! When the placement of keys changes, all entries are dropped, because they could prove too much.
+//! While keys moved, a chosen record needed a majority of the previous replicas too. So a record
+//! that a majority of the *current* replicas accepted may not be chosen, and a coordinator may have
+//! been told that the write was never done.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -26,30 +26,30 @@ use crate::paxos::operation::{Done, Tag, are_different_requests};
 use crate::transfer::remembered::Remembered;
 use record::{OpHistory, Operation, Record, Version};
 
-/// The largest number of entries (about 6 MiB): eight seconds at 8,000 writes per second, the rate
-/// of one key.
+/// The largest number of entries (about 6 MiB): the writes of eight seconds at 8,000 writes per
+/// second, the greatest rate for one key.
 const MOST: usize = 65_536;
 
-/// A replica's answer about a conditional write.
+/// A replica's answer to a query about a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpLookup {
     /// The replica never stored a record with this write.
     Never,
     /// The replica has stored a record with this write.
     Stored {
-        /// The ballot of the first such record; 0 = that record came from another replica, not from
-        /// the write's coordinator.
+        /// The ballot of the first such record that the replica accepted; 0 = it accepted none, and
+        /// received such a record only from other replicas.
         ballot: u64,
         /// The outcome of the write in that record.
         done: Done,
     },
-    /// The replica may have stored a record with this write.
+    /// The replica may have stored a record with this write, and may have forgotten it.
     Forgotten,
     /// The replica has stored another request with the same idempotency key.
     Reused,
 }
 
-/// The name of a write in a coordinator's query.
+/// The identification of a write in a coordinator's query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteIdentity {
     /// The write's id.
@@ -59,8 +59,8 @@ pub struct WriteIdentity {
 }
 
 impl WriteIdentity {
-    /// Returns the answer of a replica that stored, under `ballot` and with the outcome `done`, a
-    /// write with this id whose request has the digest `digest`.
+    /// Returns the answer of a replica that has stored, under `ballot` and with the outcome `done`,
+    /// a write with this id and the request digest `digest`.
     pub fn stored(self, digest: u64, ballot: u64, done: Done) -> OpLookup {
         match are_different_requests(self.digest, digest) {
             true => OpLookup::Reused,
@@ -87,7 +87,7 @@ struct RecentWritesState {
     stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
     /// Names in insertion order, each with the ballot of its record.
     order: VecDeque<(Name, u64)>,
-    /// Entries up to this ballot may have been forgotten.
+    /// Entries with ballots up to this one may have been dropped.
     forgotten: u64,
     /// The greatest ballot of any noted record.
     greatest: u64,
@@ -101,29 +101,30 @@ pub(crate) struct RecentWrites {
     kept: Mutex<RecentWritesState>,
 }
 
-/// The way in which a record reached the replica that stored it.
+/// The way in which a record reached the replica that stored it, as evidence about its conditional
+/// writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// The replica accepted the record under its ballot. If a majority did so, the record is
+    /// The replica accepted the record under the record's ballot. If a majority did, the record is
     /// chosen.
     Accept = 0,
-    /// The record came in a page or as a hint from a replica that held it, which proves nothing
-    /// about this replica.
+    /// The record came from another replica, in a page or as a hint. It does not prove that this
+    /// replica accepted it.
     Replica = 1,
-    /// The replicas that had the partition before this one reported the record as chosen.
+    /// The partition's previous replicas reported the record as chosen.
     Chosen = 2,
 }
 
 impl RecentWrites {
-    /// Makes an empty table. Any write with a ballot up to `forgotten` may have been stored before.
+    /// Makes an empty table. Writes with ballots up to `forgotten` may have been stored before.
     pub(crate) fn new(forgotten: u64) -> Self {
         let (stored, order) = (HashMap::default(), VecDeque::new());
         let (greatest, placed) = (0, 0);
         Self { kept: Mutex::new(RecentWritesState { stored, order, forgotten, greatest, placed }) }
     }
 
-    /// Drops all entries, because `epoch` changes the placement. Any write that was tried under a
-    /// ballot up to `until` may have been stored before.
+    /// Drops all entries, because the placement has changed with `epoch`. Writes with ballots up to
+    /// `until` may have been stored before.
     pub(crate) fn forget(&self, epoch: u64, until: u64) {
         let mut kept = self.kept.lock();
         if epoch > kept.placed {
@@ -134,9 +135,8 @@ impl RecentWrites {
         }
     }
 
-    /// Notes the operations of a stored record that came under `epoch`. `before` holds the
-    /// operations of the record that it replaced, which were all noted, or are known to be
-    /// forgotten.
+    /// Notes the operations of a stored record that arrived under `epoch`. `before` has the
+    /// operations of the replaced record: all of them were noted, or are known to be forgotten.
     pub(crate) fn note(
         &self,
         key: &[u8],
@@ -163,7 +163,7 @@ impl RecentWrites {
             if known.is_none() {
                 order.push_back((name, record.ballot()));
             }
-            // Of two requests with one idempotency key, only the later one can be chosen.
+            // If two requests share an idempotency key, only the later one can be chosen.
             let is_newer =
                 |known: &Stored| known.ballot == 0 || are_different_requests(known.digest, digest);
             if known.is_none_or(|known| ballot > 0 && is_newer(known)) {
@@ -183,8 +183,8 @@ impl RecentWrites {
         );
     }
 
-    /// Overwrites entries with the reports of their partitions' previous replicas, which are more
-    /// accurate.
+    /// Overwrites entries with the reports of the partitions' previous replicas, which know the
+    /// chosen outcomes.
     pub(crate) fn correct(&self, remembered: &[Remembered]) {
         let mut kept = self.kept.lock();
         for &Remembered { key_hash, id, ballot, family, step, result, digest, .. } in remembered {
@@ -194,7 +194,7 @@ impl RecentWrites {
         }
     }
 
-    /// Returns the knowledge about a write that was first tried under the ballot `since`.
+    /// Returns the answer about a write that was first tried under the ballot `since`.
     pub(crate) fn recall(&self, key: &[u8], asked: WriteIdentity, since: u64) -> OpLookup {
         let id = asked.id;
         let kept = self.kept.lock();

@@ -1,17 +1,17 @@
-//! The leader's one-round-trip cache. After a conditional write, the key's leader keeps the newest
-//! record, which a majority holds, and the next ballot, which the same majority has promised. The
-//! next write of the key continues from there under that ballot, without asking for promises.
+//! The leader cache, which saves a round trip. After a conditional write, the key's leader caches
+//! the newest record, which a majority holds, and the next ballot, which the same majority has
+//! promised. The key's next write continues from them without new promises.
 //!
 //! ```text
 //!  Prepare b ─▶ store under b ─▶ answered ─▶ store under b + 1 ─▶ answered ─▶ b + 2 …
 //!                                  └─ kept ─┘                       └─ kept ─┘
 //! ```
 //!
-//! No other coordinator is promised a ballot between two of these ballots, because prepared ballots
-//! are spaced apart ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks for
-//! no promise, but a replica that holds a plain write refuses any record that would precede the
-//! write. So either a majority stores the next record, or promises are requested after all; no
-//! request is ever answered from the cache alone.
+//! No other coordinator is promised a ballot between these ballots, because prepared ballots are
+//! spaced apart ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). Plain writes need no
+//! promises, but a replica that holds a plain write refuses the next record, which would precede
+//! that write. So either a majority stores the next record, or promises are requested after all. No
+//! request is answered from the cache alone.
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.1,
 //! the one-round-trip optimization. There, each stored record also promises the next ballot; here,
@@ -26,16 +26,16 @@ use parking_lot::Mutex;
 use crate::clock::next_ballot;
 use record::Record;
 
-/// The largest number of cached keys. With [`MOST_BYTES`] for each key and its record, the cache
-/// takes at most 4 MiB.
+/// The largest number of cached keys: with at most [`MOST_BYTES`] for each key and its record, the
+/// cache takes at most 4 MiB.
 const MOST: usize = 4096;
 
-/// The largest length of a cached key and its record, in bytes. Longer values take so long that
-/// saving a round of short messages matters less.
+/// The largest length of a cached key and its record, in bytes. For longer records, the saved round
+/// trip matters less than the transfer.
 const MOST_BYTES: usize = 1024;
 
-/// The age of promises, in microseconds, from which they are requested again. Ballots are also
-/// times, and must stay near those of other writes, which replicas remember for eight seconds.
+/// The age from which promises are requested again, in microseconds. Ballots are also times, and
+/// must stay near those of other writes, which replicas remember for eight seconds.
 const MOST_MICROS: u64 = 5_000_000;
 
 /// The cached state of one key.
@@ -43,7 +43,7 @@ const MOST_MICROS: u64 = 5_000_000;
 pub(crate) struct CachedState {
     /// The newest record.
     pub(crate) record: Record,
-    /// A promised ballot under which no record was stored yet.
+    /// A promised ballot under which no record is stored yet.
     pub(crate) ballot: u64,
     /// The time at which the promises were requested, by the monotonic clock, in microseconds.
     pub(crate) since: u64,
@@ -54,13 +54,13 @@ pub(crate) struct CachedState {
 #[derive(Debug, Default)]
 struct CacheEntries {
     by_key: HashMap<Arc<[u8]>, CachedState, BuildHasherDefault<DefaultHasher>>,
-    /// Keys in insertion order, each with its ballot. A key whose entry was taken stays in this
-    /// list.
+    /// Keys in insertion order, each with its ballot. A key stays in this list after its entry was
+    /// removed.
     order: VecDeque<(Arc<[u8]>, u64)>,
 }
 
-/// The cached states of all keys, shared by all loops of the node. The holder of a key's lock takes
-/// the key's entry out.
+/// The cached states of all keys, shared by the node's loops. Only the holder of a key's lock
+/// removes the key's entry.
 #[derive(Debug, Default)]
 pub(crate) struct StateCache {
     all: Mutex<CacheEntries>,
@@ -75,8 +75,8 @@ impl CachedState {
 }
 
 impl StateCache {
-    /// Inserts an entry, unless it is too long. The record is copied, because it may be a slice of
-    /// a long message or block, which the cache would otherwise keep in memory.
+    /// Inserts an entry, unless it is longer than [`MOST_BYTES`]. The record is copied, because it
+    /// may be a slice of a long message or block, which the cache would keep in memory.
     pub(crate) fn put(&self, key: &[u8], mut kept: CachedState) {
         if key.len() + kept.record.byte_len() > MOST_BYTES {
             return;
@@ -96,7 +96,8 @@ impl StateCache {
         assert!(all.by_key.len() <= all.order.len(), "whatever is kept is in the order too");
     }
 
-    /// Removes the entry of a key, and returns it if it is recent and of this placement.
+    /// Removes a key's entry, and returns it; `None` = there is none, or it is too old or of
+    /// another placement.
     pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<CachedState> {
         let mut all = self.all.lock();
         let is_of_use = |kept: &CachedState| {
@@ -121,48 +122,48 @@ mod tests {
 
     #[test]
     fn a_cached_state_is_taken_once() {
-        let keeper = StateCache::default();
-        keeper.put(b"k", kept(4096, 9));
-        keeper.put(b"k", kept(4097, 9));
-        assert_eq!(keeper.take(b"l", 8, 1), None);
-        assert_eq!(keeper.take(b"k", 8, 1).unwrap().ballot, 4098);
-        assert_eq!(keeper.take(b"k", 8, 1), None);
+        let leader_cache = StateCache::default();
+        leader_cache.put(b"k", kept(4096, 9));
+        leader_cache.put(b"k", kept(4097, 9));
+        assert_eq!(leader_cache.take(b"l", 8, 1), None);
+        assert_eq!(leader_cache.take(b"k", 8, 1).unwrap().ballot, 4098);
+        assert_eq!(leader_cache.take(b"k", 8, 1), None);
     }
 
     #[test]
     fn a_cached_state_copies_what_it_needs_of_a_long_message() {
-        let (keeper, mut of_message) = (StateCache::default(), kept(4096, 9));
+        let (leader_cache, mut of_message) = (StateCache::default(), kept(4096, 9));
         let record = of_message.record.clone();
         let message = Bytes::from([record.raw(), &[0; 64 << 10]].concat());
         of_message.record = Record::parse(message.slice(..record.byte_len())).unwrap();
-        keeper.put(b"k", of_message);
+        leader_cache.put(b"k", of_message);
         assert!(message.is_unique(), "the message is not kept with it");
-        assert_eq!(keeper.take(b"k", 8, 1).unwrap().record, record);
+        assert_eq!(leader_cache.take(b"k", 8, 1).unwrap().record, record);
     }
 
     #[test]
     fn old_states_and_states_of_another_placement_are_not_returned() {
-        let keeper = StateCache::default();
-        keeper.put(b"k", kept(4096, 9));
-        assert_eq!(keeper.take(b"k", 8, 2), None);
-        keeper.put(b"k", kept(4096, 9));
-        assert_eq!(keeper.take(b"k", 7 + MOST_MICROS, 1), None);
-        keeper.put(b"k", kept(4096, 9));
-        assert!(keeper.take(b"k", 6 + MOST_MICROS, 1).is_some());
+        let leader_cache = StateCache::default();
+        leader_cache.put(b"k", kept(4096, 9));
+        assert_eq!(leader_cache.take(b"k", 8, 2), None);
+        leader_cache.put(b"k", kept(4096, 9));
+        assert_eq!(leader_cache.take(b"k", 7 + MOST_MICROS, 1), None);
+        leader_cache.put(b"k", kept(4096, 9));
+        assert!(leader_cache.take(b"k", 6 + MOST_MICROS, 1).is_some());
     }
 
     #[test]
     fn the_cache_is_bounded() {
-        let keeper = StateCache::default();
-        keeper.put(b"k", kept(4096, MOST_BYTES));
-        assert_eq!(keeper.take(b"k", 8, 1), None);
-        keeper.put(b"first", kept(4096, 9));
+        let leader_cache = StateCache::default();
+        leader_cache.put(b"k", kept(4096, MOST_BYTES));
+        assert_eq!(leader_cache.take(b"k", 8, 1), None);
+        leader_cache.put(b"first", kept(4096, 9));
         for n in 0..MOST as u64 {
-            keeper.put(b"k", kept(n << 12, 9));
-            assert!(n % 2 == 0 || keeper.take(b"k", 8, 1).is_some());
+            leader_cache.put(b"k", kept(n << 12, 9));
+            assert!(n % 2 == 0 || leader_cache.take(b"k", 8, 1).is_some());
         }
-        assert_eq!(keeper.take(b"first", 8, 1), None);
-        let all = keeper.all.lock();
+        assert_eq!(leader_cache.take(b"first", 8, 1), None);
+        let all = leader_cache.all.lock();
         assert_eq!((all.order.len(), all.by_key.len()), (MOST, 0));
     }
 }

@@ -21,7 +21,7 @@ pub const FIRST_EPOCH: u64 = 1;
 /// The identity of a view, which nodes exchange.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId {
-    /// The view's epoch: a node with a lower one is behind.
+    /// The view's epoch: a node with a lower epoch is behind.
     pub epoch: u64,
     /// Digest of everything that decides where keys are written and read. Views with equal digests
     /// are equivalent, whatever their epochs: their layouts may differ in the metadata quorum, in
@@ -35,11 +35,11 @@ pub struct ViewId {
 pub struct View {
     /// The view's epoch, counted from [`FIRST_EPOCH`].
     pub epoch: u64,
-    /// The placement. While partitions move: the one by which reads and promises choose their
+    /// The placement. While partitions move: the placement by which reads and promises choose their
     /// nodes.
     pub topology: Topology,
-    /// While partitions move: the later or the earlier placement. Writes go to its replicas too,
-    /// and these hold every value that a read returns.
+    /// While partitions move: the other of the two placements. Writes go to the replicas of both,
+    /// and the replicas of this placement too hold every value that a read returns.
     pub joint: Option<Topology>,
     /// Before partitions move: the coming placement. No request uses this placement yet, but its
     /// nodes are known.
@@ -83,24 +83,24 @@ impl View {
         self.topology.nodes() == 1 && self.nodes() == 1
     }
 
-    /// Returns the number of nodes, including joining and leaving ones.
+    /// Returns the number of nodes, including joining and leaving nodes.
     pub fn nodes(&self) -> usize {
         self.topology.nodes() + self.only_other().count()
     }
 
-    /// Returns the nodes, including joining and leaving ones: first those of the placement that is
-    /// read, then the rest, each part sorted by name.
+    /// Returns the nodes, including joining and leaving nodes: first the nodes of the placement
+    /// that is read, then the rest, each part sorted by name.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> {
         self.topology.ids().chain(self.only_other())
     }
 
-    /// Returns the nodes of the other placements that are not in the one that is read.
+    /// Returns the nodes of the other placements that are not in the placement that is read.
     fn only_other(&self) -> impl Iterator<Item = NodeId> {
         let ids = self.joint.iter().chain(&self.prepared).flat_map(Topology::ids);
         ids.filter(|node| !self.topology.contains(*node))
     }
 
-    /// True if the node is joining and partitions do not move yet: it holds nothing.
+    /// True if the node is joining and partitions do not move yet: the node holds no records.
     pub fn is_about_to_join(&self, node: NodeId) -> bool {
         let comes = self.prepared.as_ref().is_some_and(|next| next.contains(node));
         comes && !self.topology.contains(node)
@@ -111,22 +111,23 @@ impl View {
         self.prepared.iter().flat_map(Topology::ids).any(|node| self.is_about_to_join(node))
     }
 
-    /// True if the node is a member and stays one: it is in the old and the new placement.
+    /// True if the node is in the old and in the new placement: it is a member and stays a member.
     pub fn is_staying_member(&self, node: NodeId) -> bool {
-        self.sets().all(|topology| topology.contains(node))
+        self.topologies().all(|topology| topology.contains(node))
     }
 
     /// Finds a node by name.
     pub fn named(&self, name: &str) -> Option<NodeId> {
-        self.sets().find_map(|topology| topology.find(name))
+        self.topologies().find_map(|topology| topology.find(name))
     }
 
     /// True if the view has this node under this name.
     pub fn has_node_named(&self, node: NodeId, name: &str) -> bool {
-        self.sets().any(|topology| topology.contains(node) && topology.member(node).name == name)
+        self.topologies()
+            .any(|topology| topology.contains(node) && topology.member(node).name == name)
     }
 
-    fn sets(&self) -> impl Iterator<Item = &Topology> {
+    fn topologies(&self) -> impl Iterator<Item = &Topology> {
         [&self.topology].into_iter().chain(&self.joint).chain(&self.prepared)
     }
 
@@ -139,7 +140,8 @@ impl View {
             && (!before.holds(node, partition, 0) || before.copies_of(0) > after.copies_of(0))
     }
 
-    /// True if a partition moves: its old and its new replicas, by the default number, differ.
+    /// True if a partition moves: with the default number of copies, its old and new replicas
+    /// differ.
     pub(crate) fn is_moving(&self, partition: u16) -> bool {
         let (read, Some(other)) = (&self.topology, &self.joint) else { return false };
         let mut replicas = Vec::new();
@@ -161,9 +163,9 @@ impl View {
         ViewId { epoch: self.epoch, placement: self.placement }
     }
 
-    /// True if the view has this node, joining and leaving ones included.
+    /// True if the view has this node, also if the node is joining or leaving.
     pub fn has(&self, node: NodeId) -> bool {
-        self.sets().any(|topology| topology.contains(node))
+        self.topologies().any(|topology| topology.contains(node))
     }
 
     /// True if a node with the view `theirs` reads and writes every key as this view does.
@@ -187,7 +189,8 @@ fn placement(began: u64, read: &Topology, other: Option<&Topology>) -> u64 {
 #[derive(Debug)]
 pub struct Views {
     current: ArcSwap<View>,
-    /// The active view's epoch, by which the holder of a view checks that it is still active.
+    /// The active view's epoch. The holder of a view checks by this epoch that the view is still
+    /// active.
     epoch: AtomicU64,
     /// The names of all nodes of any view so far. A request that keeps an earlier view may leave a
     /// hint for a node that has left since.
@@ -208,7 +211,7 @@ impl Views {
         Arc::new(Self::new(View::first(topology)))
     }
 
-    /// Returns the active view. To make several decisions by the same view, keep the returned one.
+    /// Returns the active view. To make several decisions by the same view, keep the returned view.
     pub fn current(&self) -> Arc<View> {
         self.current.load_full()
     }
@@ -218,9 +221,9 @@ impl Views {
         what(&self.current.load())
     }
 
-    /// Returns the active view's epoch or, for a moment during a view change, the next one. A
-    /// thread that sees a view also sees its epoch, so a loop that is handed the results of a view
-    /// knows that the view is active.
+    /// Returns the active view's epoch or, for a moment during a view change, the next epoch. A
+    /// thread that sees a view also sees the view's epoch, so an event loop that receives results
+    /// of a view knows that the view is active.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -249,7 +252,7 @@ impl Views {
 
 /// Notes the names of a view's nodes. A name stays valid, because an id is never reused.
 fn note_names(names: &ByNode<OnceLock<String>>, view: &View) {
-    for topology in view.sets() {
+    for topology in view.topologies() {
         for node in topology.ids() {
             note_name(names, node, &topology.member(node).name);
         }

@@ -58,7 +58,7 @@ pub enum Detail {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
     /// For each bucket of which the node is a replica: the sum over its records with the default
-    /// number of copies, and a sum for each other number of copies that some record of it has.
+    /// number of copies, and a sum for each other number of copies among its records.
     pub sums: Vec<Sum>,
     /// Keys in order, each with the outline of its newest record.
     pub outlines: Vec<(Bytes, RecordOutline)>,

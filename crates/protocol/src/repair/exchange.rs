@@ -7,7 +7,7 @@
 //!      ─▶ the next lists
 //! ```
 //!
-//! The record of a conditional write is read at a majority, as a client's read does. A record held
+//! The record of a conditional write is read from a majority, as for a client's read. A record held
 //! by a minority may never have been chosen, and further copies would make it look chosen.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ use record::{Kind, Record, RecordOutline, Version};
 /// Limit on one list in bytes; one list is requested from each node at a time.
 const LIST_BYTES: u32 = 256 << 10;
 
-/// Maximum number of differing keys collected from the lists before they are brought.
+/// Maximum number of differing keys collected from the lists before their records are brought.
 const MAX_DIFFERING: usize = 1024;
 
 /// Maximum number of keys whose records are in flight at once.
@@ -79,11 +79,10 @@ struct DifferingKey {
     /// The nodes that hold the newest record.
     holders: Vec<NodeId>,
     lacking: Vec<NodeId>,
-    /// The nodes in `lacking` that hold an older record, replicas or not. That record must not
-    /// resurface, so these nodes are brought the newest one even if they are not among its
-    /// replicas.
+    /// The nodes in `lacking` that hold an older record. The older record must not resurface, so
+    /// these nodes get the newest record even if they are not among its replicas.
     outdated: Vec<NodeId>,
-    /// True if the nodes in `lacking` are brought a tombstone instead.
+    /// True if the nodes in `lacking` get a tombstone instead of the newest record.
     deletes: bool,
 }
 
@@ -128,8 +127,8 @@ impl Round {
             start,
             end: range.end.clone(),
             since: range.since,
-            // A record newer than the round hides the other nodes' older ones, and may be the one
-            // that a node cannot read.
+            // A record newer than the round hides older records of the other nodes, and may be the
+            // record that a node cannot read.
             until: u64::MAX,
             round,
             watermark,
@@ -148,9 +147,9 @@ impl Round {
         Ok(())
     }
 
-    /// Takes keys from the lists as far as all nodes have listed. Returns the keys whose newest
-    /// record some nodes lack, and the number of keys of which a node holds a record from a clock
-    /// that is ahead. Such a node is left out for the key, because what its record hides is
+    /// Removes from the lists the keys up to which all nodes have listed. Returns the keys whose
+    /// newest record some nodes lack, and the number of keys with a future record on some node.
+    /// That node is left out for the key, because the record that the future record hides is
     /// unknown.
     fn differing_keys(
         &self,
@@ -186,7 +185,8 @@ impl Round {
         (differing, all_ahead)
     }
 
-    /// Returns the nodes that lack the newest of a key's records; `None` = no node lacks it.
+    /// Returns the key with the nodes that lack the newest of its records; `None` = no node lacks
+    /// it.
     fn differing_key(
         &self,
         key: Bytes,
@@ -196,8 +196,8 @@ impl Round {
     ) -> Option<DifferingKey> {
         let newest = held.values().copied().max_by_key(|outline| outline.rank)?;
         // A record that only the damaged node holds was hidden there by a record that is unreadable
-        // now. All nodes held the same up to the watermark, and the others have purged both
-        // records.
+        // now. All nodes held the same records up to the watermark, and the other nodes have purged
+        // both records.
         let is_proven = newest.rank.write_time() <= self.watermark;
         let deletes = is_proven && damaged.is_some_and(|node| held.keys().eq([&node]));
         let lacking: Vec<NodeId> = if deletes {
@@ -236,16 +236,16 @@ impl Round {
     }
 
     /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the
-    /// record read is older than the listed one. An older record is read if a majority, which need
-    /// not include the holders of the newest record, holds the older one: the key stays different.
+    /// record that was read is older than the listed one. An older record is read if the majority
+    /// that answers has none of the holders of the newest record; the key then stays different.
     ///
-    /// A holder may have stored a newer record since, with fewer copies, that does not belong on
-    /// some of the nodes that lack the listed record. Then the next holder is asked, because
-    /// holders that still have the listed record would differ from the nodes that lack it.
+    /// After the listing, a holder may have stored a newer record with fewer copies, which some of
+    /// the nodes in `lacking` must not get. Then the next holder is asked, because holders that
+    /// still have the listed record would differ from those nodes.
     async fn newest_of(&self, differing: &DifferingKey) -> Option<(Record, Vec<NodeId>)> {
         let DifferingKey { key, newest, lacking, outdated, .. } = differing;
         if differing.deletes {
-            // This version is above everything proven, and below everything written since.
+            // This version is above all proven versions, and below all later versions.
             let version = Version { time: self.watermark, origin: u32::MAX };
             return Some((Record::tombstone(key, version), lacking.clone()));
         }
@@ -283,8 +283,8 @@ impl Round {
     }
 }
 
-/// True if a record may be purged at this watermark. Only nodes that hold a record which it hides
-/// still need it.
+/// True if a record may be purged at this watermark. Only nodes with an older record that it must
+/// hide still need it.
 fn is_purgeable(outline: &RecordOutline, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark

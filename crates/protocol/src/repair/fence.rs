@@ -1,7 +1,7 @@
 //! Steps of a round before and after its comparisons. The first step raises the *repair fence*
-//! (identifier: `seal`) of all nodes, so that the nodes accept nothing new up to the round's time.
-//! The last steps make the exchanged records durable on all nodes, and advance the watermark to the
-//! round's time.
+//! (identifier: `seal`) of all nodes, so that the nodes accept no new records up to the round's
+//! time. The last steps make the exchanged records durable on all nodes, and advance the watermark
+//! to the round's time.
 //!
 //! ```text
 //!  1 Seal to all ─▶ all fences are raised
@@ -26,7 +26,7 @@ type States = BTreeMap<NodeId, RoundState>;
 
 /// The reason why a node has not done a step after repeated requests.
 enum StepFailure {
-    /// The node's clock is so far behind that the round's time lies ahead of it.
+    /// The round's time is ahead of the node's clock.
     Ahead,
     /// The node did not answer, or refused.
     Other,
@@ -34,14 +34,14 @@ enum StepFailure {
 
 /// The result of asking all nodes to raise their fences.
 enum SealResult {
-    Yes(States),
+    Raised(States),
     /// A node is fenced by a later round.
     Later(RoundState),
 }
 
 impl Round {
     /// Raises the fences of all nodes and brings the nodes to one watermark. From then on the nodes
-    /// accept nothing new that was written before the fence.
+    /// accept no new records from before the fence.
     pub(super) async fn fence(&mut self) -> Result<(), RoundEnd> {
         let mut states = self.seal_all().await?;
         let greatest = loop {
@@ -63,7 +63,7 @@ impl Round {
             for (node, result) in task::join_all(asked).await {
                 match result {
                     Ok(state) if state.proof.proven >= missed => states.insert(node, state),
-                    // The node may have an older copy of its directory, and will detect that
+                    // The node may have an older copy of its directory, and then detects that by
                     // itself.
                     _ => {
                         self.continue_without(node)?;
@@ -74,7 +74,8 @@ impl Round {
         };
         self.lives = states.iter().map(|(node, state)| (*node, state.life)).collect();
         self.watermark = greatest.proven.time;
-        // Nodes found equal earlier stay so, because they have been fenced since.
+        // Nodes that an earlier round made equal are still equal, because they have been fenced
+        // since.
         let (mut since, mut is_uniform) = (self.watermark, greatest.is_uniform);
         let past = self.past.borrow();
         if past.equal.up_to > since && past.equal.lives == self.lives {
@@ -89,16 +90,16 @@ impl Round {
     }
 
     /// Raises the fences of all nodes, with a later time if a node is fenced by a later round that
-    /// nobody drives any more.
+    /// no node drives any more.
     async fn seal_all(&mut self) -> Result<States, RoundEnd> {
         let mut tries = 0;
         loop {
             let later = match self.seal().await? {
-                SealResult::Yes(states) => return Ok(states),
+                SealResult::Raised(states) => return Ok(states),
                 SealResult::Later(state) => state,
             };
             tries += 1;
-            if !self.report.asked_for && later.is_active || tries >= BUSY_RETRIES {
+            if !self.report.is_requested && later.is_active || tries >= BUSY_RETRIES {
                 return Err(RoundEnd::Stopped(OTHER_NODE_DRIVES));
             }
             let (own, seal) = (self.context.shared().own, later.proof.seal);
@@ -115,8 +116,8 @@ impl Round {
         }
     }
 
-    /// Asks all nodes to raise their fences. This node comes last, because the others' clocks show
-    /// whether this node's clock is right.
+    /// Asks all nodes to raise their fences. This node comes last, because the clocks of the other
+    /// nodes show whether this node's clock is right.
     async fn seal(&mut self) -> Result<SealResult, RoundEnd> {
         let mut states = States::new();
         for nodes in self.others_first() {
@@ -139,14 +140,14 @@ impl Round {
                 }
             }
         }
-        Ok(SealResult::Yes(states))
+        Ok(SealResult::Raised(states))
     }
 
     /// Makes the exchanged records durable on all nodes, then advances their watermarks to the
     /// round's time.
     pub(super) async fn prove(&mut self) -> Result<(), RoundEnd> {
         let floor = self.ready().await?;
-        // From here on any node asked may commit, even if this node fails.
+        // From here on any queried node may commit, even if this node fails.
         self.report.proven = true;
         self.context.shared().repair.rounds.publish(&self.report);
         let commit = RoundStep::Commit { floor, is_uniform: self.is_uniform };
@@ -159,8 +160,8 @@ impl Round {
                 }
             });
             if task::try_join_all(asked).await.is_err() {
-                // This node's clock has jumped since. Until the other clocks reach its time, no
-                // node could adopt the proof.
+                // This node's clock has jumped forward since the last step. No node can adopt the
+                // proof before the other clocks catch up.
                 self.report.proven = false;
                 return Err(RoundEnd::Unproven("this node's clock is ahead of the others"));
             }
@@ -168,8 +169,8 @@ impl Round {
         Ok(())
     }
 
-    /// Makes the exchanged records durable on all nodes. Returns the last ballot under which a
-    /// leader may continue a conditional write by a promise that some node has given.
+    /// Makes the exchanged records durable on all nodes. Returns the floor: the greatest ballot
+    /// under which a leader may continue a conditional write by a promise that some node has given.
     async fn ready(&self) -> Result<u64, RoundEnd> {
         for _ in 0..BUSY_RETRIES {
             let asked = self.nodes.iter().map(async |node| {
@@ -180,8 +181,8 @@ impl Round {
                 }
             });
             let promised = task::try_join_all(asked).await.map_err(RoundEnd::Unproven)?;
-            // A key's leader may have cached a ballot that follows a promised one, without any
-            // replica knowing that ballot.
+            // A key's leader may have cached a ballot that follows a promised ballot and that no
+            // replica knows.
             let floor = last_following_ballot(promised.into_iter().max().unwrap_or_default());
             if !self.context.is_ahead(floor) {
                 return Ok(floor);
@@ -196,7 +197,7 @@ impl Round {
         ))
     }
 
-    /// True if a node is ready in the process whose fence the round raised.
+    /// True if a node is ready, in the same process whose fence the round raised.
     fn is_ready(&self, node: NodeId, state: &RoundState) -> bool {
         state.proof.ready == self.id && self.lives.get(&node) == Some(&state.life)
     }
@@ -224,7 +225,7 @@ impl Round {
         }
     }
 
-    /// Returns all nodes but this one, and then this one.
+    /// Returns all other nodes, and then this node.
     fn others_first(&self) -> [Vec<NodeId>; 2] {
         let own = self.context.shared().own;
         [self.nodes.iter().copied().filter(|node| *node != own).collect(), vec![own]]

@@ -1,5 +1,5 @@
-//! Repair rounds: one node, the driver, has all nodes compare their records, makes the nodes equal,
-//! then proves that they are equal, so that tombstones may be purged.
+//! Repair rounds: one node, the driver, lets all nodes compare their records and removes the
+//! differences. Then it proves that the nodes are equal, so that tombstones may be purged.
 //!
 //! ```text
 //!  Repair (starts and stops rounds) ─▶ round.rs, top to bottom:
@@ -12,9 +12,10 @@
 //!    fence.rs     makes the records durable on all nodes, and advances the watermark
 //! ```
 //!
-//! Any node may drive a round at any time, and several nodes may drive rounds at once: a round
-//! writes only the newest record of a key as some replica holds it. A node starts a round by itself
-//! when none was driven for `interval`, staggered so that the first node by name starts soonest.
+//! Any node may drive a round at any time, and several nodes may drive rounds at once: for each
+//! key, a round writes only the newest record that some replica holds. A node starts a round
+//! automatically if no round was driven for `interval`. The start is staggered, so that the first
+//! node by name starts soonest.
 
 pub(crate) mod compare;
 mod exchange;
@@ -37,10 +38,11 @@ use crate::repair::status::{RoundConfig, RoundReport};
 use crate::repair::watermark::RoundId;
 use round::Round;
 
-/// Each further node waits 1 / `STAGGER` of the interval longer before it drives a round.
+/// Each node, in the order of names, waits 1 / `STAGGER` of the interval longer than the node
+/// before it.
 const STAGGER: u64 = 8;
 
-/// Maximum number of these additional waits of one node; nodes further back wait no longer.
+/// Maximum number of additional waits of one node, each 1 / `STAGGER` of the interval.
 const MAX_STAGGERED: u64 = 16;
 
 /// The rounds that this node drives, one at a time.
@@ -50,22 +52,22 @@ pub(crate) struct Repair {
     past: Rc<RefCell<PastRounds>>,
 }
 
-/// Results of earlier rounds of this node, for incremental ones.
+/// Results of this node's earlier rounds, which later incremental rounds use.
 #[derive(Debug, Default)]
 struct PastRounds {
     equal: EqualRound,
-    /// Time when the last round that compared everything ended, in microseconds of the monotonic
-    /// clock; `None` = the next round is full.
+    /// Time when the last full round ended, in microseconds of the monotonic clock; `None` = the
+    /// next round is full.
     last_full: Option<u64>,
 }
 
-/// The result of a round that made all nodes equal, proven or not.
+/// The result of a round that made all nodes equal, whether or not it proved the equality.
 #[derive(Debug, Default)]
 struct EqualRound {
     /// The version time up to which all nodes hold the same records.
     up_to: u64,
-    /// The process start ids of the nodes at that time: a later process may have lost records that
-    /// were brought to an earlier one.
+    /// The boot ids of the nodes at that time. A later boot of a node may have lost records that
+    /// were brought to the earlier boot.
     lives: BTreeMap<crate::message::NodeId, BootId>,
     /// True if no node holds a record with a number of copies other than the default.
     is_uniform: bool,
@@ -86,7 +88,7 @@ impl Repair {
         self.round = Some(tasks.spawn("repair round", round.run()));
     }
 
-    /// Stops the round under way if this node must not drive one any more.
+    /// Stops the round under way if this node must no longer drive rounds.
     pub(crate) fn stop_if_void(&mut self, tasks: &mut Tasks) {
         if !tasks.context().shared().membership.state.is_authoritative_for_all() {
             self.stop(tasks, "the node that drives it is being rebuilt");
@@ -113,7 +115,8 @@ impl Repair {
         tasks.stop(round);
         let context = tasks.context();
         let Some(mut report) = context.shared().repair.rounds.status().current else { return };
-        // A round for which all nodes were ready is proven, whichever of them has committed it.
+        // A round for which all nodes were ready is proven, even if only some of them have
+        // committed it.
         report.stopped = Some(why).filter(|_| !report.proven);
         self.past.borrow_mut().ended(context, &report);
         end(context, report);
@@ -124,7 +127,8 @@ impl Repair {
         let (shared, now, view) = (context.shared(), context.now(), context.view());
         let rounds = &shared.repair.rounds;
         let is_whole = shared.membership.state.is_authoritative_for_all();
-        // Nothing is proven while partitions move: a receiver may lack what all others hold.
+        // Nothing is proven while partitions move: a receiver may lack records that all other nodes
+        // hold.
         let moves = view.joint.is_some();
         let is_out = shared.membership.state.is_fenced() || shared.is_removed();
         if !is_whole || moves || is_out || shared.is_alone() {
@@ -134,19 +138,19 @@ impl Repair {
         let place = view.topology.position_of(shared.own)?;
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
             context.config().rounds;
-        if rounds.last_asked() == 0 {
+        if rounds.last_round_activity() == 0 {
             // The first round is due an interval after the start.
-            rounds.note_asked(now);
+            rounds.note_round_activity(now);
         }
         let staggered = (place as u64).min(MAX_STAGGERED);
         let wait = interval_micros + interval_micros / STAGGER * staggered;
         let seal = shared.repair.proofs.known().seal;
         let is_due = interval_micros > 0
-            && now.mono >= rounds.last_asked() + wait
+            && now.mono >= rounds.last_round_activity() + wait
             && !rounds.is_yielding(now)
             && !(rounds.is_active(now) && seal.node != shared.own);
         let wanted = rounds.requested();
-        // Records written before the request may still be on their way.
+        // Records written before the request may still be in flight.
         let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
         let young = settled + 1..=Clock::limit(now.wall, 0);
         let waits = wanted.is_some_and(|wanted| young.contains(&wanted.up_to));
@@ -160,7 +164,7 @@ impl Repair {
         let report = RoundReport {
             number: rounds.begin(),
             full: wanted.is_some_and(|wanted| wanted.full) || full_is_due,
-            asked_for: wanted.is_some(),
+            is_requested: wanted.is_some(),
             until: id.time,
             began: now.wall,
             ..RoundReport::default()
@@ -170,8 +174,8 @@ impl Repair {
 }
 
 impl PastRounds {
-    /// Notes the end of a round. If the round left differences, the next one must be full: an
-    /// incremental round would not see them.
+    /// Notes the end of a round. If the round left differences, the next round must be full: an
+    /// incremental round would not compare them again.
     fn ended(&mut self, context: &Context, report: &RoundReport) {
         if report.is_equal() && report.full {
             self.last_full = Some(context.now().mono);
@@ -184,7 +188,7 @@ impl PastRounds {
 /// Publishes and reports the end of a round.
 fn end(context: &Context, mut report: RoundReport) {
     report.ended = Some(context.now().wall);
-    context.shared().repair.rounds.note_asked(context.now());
+    context.shared().repair.rounds.note_round_activity(context.now());
     context.shared().repair.rounds.publish(&report);
     context.effect(BackgroundEffect::RoundEnded(report));
 }

@@ -24,7 +24,7 @@ async fn exchange(cx: Context, node: NodeId, round: RoundId, step: RoundStep) {
 }
 
 impl ProofExchange {
-    /// Asks a peer that was just connected for its proof, if there may be one.
+    /// Asks a newly connected peer for its proof, if there may be one.
     pub(crate) fn seen(&self, tasks: &mut Tasks, peer: NodeId) {
         let cx = tasks.context().clone();
         if cx.config().rounds.interval_micros != 0 || cx.shared().repair.proofs.seal() != 0 {

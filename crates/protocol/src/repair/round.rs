@@ -22,13 +22,14 @@ use crate::repair::watermark::RoundId;
 /// Pause before a node that failed is asked again, in microseconds.
 pub(super) const RETRY_MICROS: u64 = 500_000;
 
-/// Attempts with a node that cannot be reached or fails.
+/// Maximum number of attempts with a node that cannot be reached or fails.
 pub(super) const RETRIES: u32 = 3;
 
-/// Attempts with a node that is busy, or while another node drives a round: half a minute in total.
+/// Maximum number of attempts with a node that is busy, or while another node drives a round: half
+/// a minute in total.
 pub(super) const BUSY_RETRIES: u32 = 60;
 
-/// The reason reported when another node's round has overtaken this one.
+/// The reason reported when another node's round has overtaken this round.
 pub(super) const OTHER_NODE_DRIVES: &str = "another node drives a round";
 
 /// A round under way.
@@ -39,17 +40,17 @@ pub(super) struct Round {
     pub(super) view: Arc<View>,
     pub(super) id: RoundId,
     pub(super) report: RoundReport,
-    /// The participating nodes, including this one.
+    /// The participating nodes, including this node.
     pub(super) nodes: BTreeSet<NodeId>,
-    /// The process start ids under which the nodes' fences were raised.
+    /// The boot ids with which the nodes raised their fences.
     pub(super) lives: BTreeMap<NodeId, BootId>,
     /// The watermark that all participants have.
     pub(super) watermark: u64,
     /// True if a record has a number of copies other than the default.
     is_mixed: bool,
-    /// True if a node holds a record from a clock that is ahead.
+    /// True if a node holds a future record.
     is_ahead: bool,
-    /// True if no record that this round does not compare again had another number of copies.
+    /// True if all records that this round skips have the default number of copies.
     pub(super) is_uniform: bool,
     damaged: BTreeSet<(NodeId, Damage)>,
     /// Nodes that hold records of which they are the only replica.
@@ -60,7 +61,7 @@ pub(super) struct Round {
 pub(super) enum RoundEnd {
     /// Part of the comparison was not done.
     Stopped(&'static str),
-    /// All nodes are equal, but that proves nothing.
+    /// All nodes are equal, but a condition of the proof is not met.
     Unproven(&'static str),
 }
 
@@ -99,7 +100,7 @@ impl Round {
         let past = Rc::clone(&self.past);
         let mut past = past.borrow_mut();
         past.ended(&self.context, &self.report);
-        // Records that may be hidden by a record from a clock that is ahead must be compared again.
+        // A future record may hide an older record, which must then be compared again.
         if self.report.is_equal() && !self.is_ahead {
             let (up_to, is_uniform) = (self.report.until, self.is_uniform);
             past.equal = EqualRound { up_to, lives: self.lives, is_uniform };
@@ -133,7 +134,7 @@ impl Round {
                     ExchangeRange { start, end: end.clone(), since, buckets, damaged: None };
                 self.exchange(range).await?;
             }
-            self.context.shared().repair.rounds.note_asked(self.context.now());
+            self.context.shared().repair.rounds.note_round_activity(self.context.now());
             self.context.shared().repair.rounds.publish(&self.report);
             let Some(end) = end else { return Ok(()) };
             self.pace(began).await;
@@ -141,10 +142,10 @@ impl Round {
         }
     }
 
-    /// Pauses after a range, so that a round nobody asked for works only its share of the time. A
-    /// round requested meanwhile, on this or another node, ends the pause.
+    /// Pauses after a range, so that an automatic round uses only its share of the time. A round
+    /// requested during the pause, on this or another node, ends the pause.
     async fn pace(&self, began: u64) {
-        if self.report.asked_for {
+        if self.report.is_requested {
             return;
         }
         let share = self.context.config().rounds.share.clamp(1, 100);
@@ -192,7 +193,8 @@ impl Round {
         }
     }
 
-    /// Notes what the sums show about the nodes; returns the buckets in which they differ.
+    /// Updates the round's state and report from the nodes' sums. Returns the buckets in which the
+    /// nodes differ.
     fn differing_buckets(&mut self, parts: &BTreeMap<NodeId, Compared>) -> Vec<u16> {
         let usual = self.view.topology.default_copies();
         for (node, compared) in parts {
@@ -234,8 +236,8 @@ impl Round {
             let (start, since, buckets) = (damage.first.clone(), 0, Vec::new());
             let range = ExchangeRange { start, end, since, buckets, damaged: Some(node) };
             let found = self.exchange(range).await?;
-            // Another node's damage among records too old for this round's comparison shows only
-            // here.
+            // Another node's damage among records too old for this round's comparison is first
+            // reported in this exchange.
             let of_others = found.damaged.into_iter().filter(|(other, _)| *other != node);
             let mut is_both = false;
             for (other, theirs) in of_others {
@@ -255,12 +257,12 @@ impl Round {
             }
         }
         for (node, ranges) in ready {
-            self.give_up(node, ranges).await;
+            self.discard_damage(node, ranges).await;
         }
         Ok(())
     }
 
-    async fn give_up(&mut self, node: NodeId, ranges: Vec<Damage>) {
+    async fn discard_damage(&mut self, node: NodeId, ranges: Vec<Damage>) {
         let request = Request::Discard(ranges.clone());
         let result = self.context.call(node, Class::Repair, request).await;
         let is_done = matches!(result, Ok(Reply::Stored | Reply::Newer { .. }));
@@ -273,7 +275,7 @@ impl Round {
         self.context.shared().repair.rounds.publish(&self.report);
     }
 
-    /// Checks whether the equality of all nodes proves anything.
+    /// Checks the conditions under which the equality of all nodes is a proof.
     fn may_prove(&mut self) -> Result<(), RoundEnd> {
         if self.is_ahead {
             let why = "a node holds records from a clock that was ahead: kvorum repair-clock";
@@ -282,8 +284,8 @@ impl Round {
         if self.context.view().has_joining_nodes() {
             return Err(RoundEnd::Unproven("nodes are about to join"));
         }
-        // A node that is no replica of a key may hold an older record of it. Only reading
-        // everything detects that.
+        // A node that is not a replica of a key may hold an older record of the key. Only a full
+        // round detects such a record.
         self.is_uniform = !self.is_mixed && (self.report.full || self.is_uniform);
         if !self.is_uniform && !self.report.full {
             let why = "keys were written with another number of copies: a full round proves it";
@@ -357,14 +359,14 @@ impl Round {
     }
 }
 
-/// True if a node that has failed this many times in a row is not asked again.
+/// True if a node is not asked again after this result and this number of consecutive failures.
 pub(super) fn is_given_up(result: &Result<Reply, FailureKind>, failures: u32) -> bool {
     let is_busy = matches!(result, Ok(Reply::Busy | Reply::Ahead) | Err(FailureKind::Busy));
     let most = if is_busy { BUSY_RETRIES } else { RETRIES };
     failures >= most || matches!(result, Ok(Reply::Absent { .. }))
 }
 
-/// Orders the ends of two ranges; `None` is behind all keys.
+/// Orders the ends of two ranges; `None` is greater than all keys.
 fn compare_range_ends(a: &Option<Bytes>, b: &Option<Bytes>) -> std::cmp::Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),

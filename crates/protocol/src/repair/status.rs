@@ -1,5 +1,5 @@
 //! Repair rounds as a node's threads see them: requested rounds, the round under way, and the
-//! result of the last one.
+//! result of the last round.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::clock::Now;
 use crate::message::NodeId;
 use crate::repair::compare::Damage;
 
-/// Maximum number of damaged ranges that a report names; further ones are only counted.
+/// Maximum number of damaged ranges that a report names; further ranges are only counted.
 const MAX_NAMED: usize = 16;
 
 /// Time for which a round counts as under way after its last step, in microseconds.
@@ -21,8 +21,8 @@ const ACTIVE_MICROS: u64 = 2_000_000;
 /// round raises any again.
 pub(crate) const BACK_OFF_MICROS: u64 = 3_000_000;
 
-/// Time for which a node starts no round by itself after another node has tried to, in
-/// microseconds.
+/// Time in microseconds for which a node starts no automatic round after another node's attempt to
+/// start one.
 const YIELD_MICROS: u64 = 6_000_000;
 
 // A driver that backs off frees its fences before it tries again, and until then no node has
@@ -32,20 +32,20 @@ const _: () = assert!(ACTIVE_MICROS < BACK_OFF_MICROS && BACK_OFF_MICROS < YIELD
 /// The schedule and speed of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundConfig {
-    /// Microseconds between rounds; 0 = the node starts none by itself.
+    /// Microseconds between automatic rounds; 0 = the node starts none.
     pub interval_micros: u64,
-    /// Microseconds between rounds that compare everything.
+    /// Microseconds between full rounds, which compare all records.
     pub full_interval_micros: u64,
-    /// Percentage of the time that a round nobody asked for may work, 1 to 100.
+    /// Percentage of the time that an automatic round may use, 1 to 100.
     pub share: u64,
-    /// Minimum age of the compared records, in microseconds: younger ones may still be on their
-    /// way.
+    /// Minimum age of the compared records, in microseconds: younger records may still be in
+    /// flight.
     pub settled_micros: u64,
 }
 
 impl RoundConfig {
-    /// The configuration of a node that starts no rounds by itself. Requested rounds compare
-    /// everything not newer than the node's clock.
+    /// The configuration of a node without automatic rounds. Requested rounds compare all records
+    /// up to the time of the node's clock.
     pub const NONE: Self =
         Self { interval_micros: 0, full_interval_micros: 0, share: 100, settled_micros: 0 };
 }
@@ -53,12 +53,13 @@ impl RoundConfig {
 /// The state of a node's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// Time when a node last compared itself with this one, or this one with others, in
-    /// microseconds of the monotonic clock; 0 = never.
+    /// Time when this node last took part in a round, as the driver or not, in microseconds of the
+    /// monotonic clock; 0 = never.
     asked: AtomicU64,
-    /// Time when a round last did work here, in microseconds of the monotonic clock; 0 = never.
+    /// Time when a round last did work on this node, in microseconds of the monotonic clock; 0 =
+    /// never.
     worked: AtomicU64,
-    /// Time until which the node starts no round by itself, because another node's round waits for
+    /// Time until which the node starts no automatic round, because another node's round waits for
     /// its turn; in microseconds of the monotonic clock.
     yields_until: AtomicU64,
     state: Mutex<RoundsState>,
@@ -82,7 +83,7 @@ pub(crate) struct RequestedRound {
 /// The rounds that a node drives itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoundStatus {
-    /// The number of the requested round that will begin next.
+    /// The number of the requested round that will begin next; `None` = no round is requested.
     pub waiting: Option<u64>,
     /// The round under way.
     pub current: Option<RoundReport>,
@@ -103,10 +104,10 @@ pub struct RoundStatus {
 pub struct RoundReport {
     /// The number of the round, counted from 1 since the node's start.
     pub number: u64,
-    /// True if everything is compared, not only what was written since the last round.
+    /// True if all records are compared, not only those written since the last round.
     pub full: bool,
     /// True if the round was requested: then it runs at full speed.
-    pub asked_for: bool,
+    pub is_requested: bool,
     /// Lower bound of the compared records' version times, exclusive.
     pub since: u64,
     /// Upper bound of the compared records' version times, inclusive.
@@ -138,14 +139,15 @@ pub struct RoundReport {
     /// True if the round has proven that all nodes hold the same records up to `until`, so that
     /// records deleted up to then may be purged.
     pub proven: bool,
-    /// The reason why a round that found all nodes equal proves nothing; `None` = there is none.
+    /// The reason why a round that found all nodes equal is no proof; `None` = there is no such
+    /// reason.
     pub unproven: Option<&'static str>,
 }
 
 /// The reason why a damaged range is not healed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealed {
-    /// Not all other nodes have reported their records: a missing one may be the only holder.
+    /// Not all other nodes have reported their records: a missing node may be the only holder.
     Absent,
     /// Another node has damage in the same range.
     Both,
@@ -196,8 +198,9 @@ impl RoundReport {
 }
 
 impl Rounds {
-    /// Requests a round at full speed that compares everything up to the version time `up_to`,
-    /// which must not be after now. Returns the round's number: that of the next round to begin.
+    /// Requests a round at full speed that compares all records up to the version time `up_to`,
+    /// which must not be later than now. Returns the round's number: that of the next round to
+    /// begin.
     pub fn request_round(&self, full: bool, up_to: u64) -> u64 {
         let mut state = self.state();
         let RequestedRound { full: or_full, up_to: or_up_to } = state.wanted.unwrap_or_default();
@@ -217,14 +220,14 @@ impl Rounds {
         self.state().wanted
     }
 
-    /// Notes that a node compares itself with this one, or this one with others.
-    pub(crate) fn note_asked(&self, now: Now) {
+    /// Notes that this node takes part in a round, as the driver or not.
+    pub(crate) fn note_round_activity(&self, now: Now) {
         self.asked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
-    /// Notes that a round does work here.
+    /// Notes that a round does work on this node.
     pub(crate) fn note_work(&self, now: Now) {
-        self.note_asked(now);
+        self.note_round_activity(now);
         self.worked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
@@ -238,15 +241,15 @@ impl Rounds {
         now.mono < self.yields_until.load(Ordering::Relaxed)
     }
 
-    /// True if a round did work here within the last two seconds.
+    /// True if a round did work on this node within the last two seconds.
     pub(crate) fn is_active(&self, now: Now) -> bool {
         let worked = self.worked.load(Ordering::Relaxed);
         worked > 0 && now.mono < worked.saturating_add(ACTIVE_MICROS)
     }
 
-    /// Returns when a round last began or tried to, by the monotonic clock, in microseconds; 0 =
-    /// never.
-    pub(crate) fn last_asked(&self) -> u64 {
+    /// Returns the time when this node last took part in a round, in microseconds of the monotonic
+    /// clock; 0 = never.
+    pub(crate) fn last_round_activity(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 

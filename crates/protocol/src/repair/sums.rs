@@ -63,9 +63,9 @@ impl<'a> Sums<'a> {
         *sum = sum.wrapping_add(xxh3_128(&self.bytes));
     }
 
-    /// Counts a record that is not summed: its base version was written within the compared time,
-    /// but was continued later. A record with fewer copies, which this node does not hold, may hide
-    /// it.
+    /// Counts a record that is not summed: its base version is within the compared time, but a
+    /// later conditional write continued it. A record with fewer copies, which this node does not
+    /// hold, may hide the counted record.
     pub fn count_unsummed(&mut self, key: &[u8]) {
         *self.continued.entry(self.buckets.of(key)).or_default() += 1;
     }
@@ -97,11 +97,13 @@ impl<'a> Sums<'a> {
 }
 
 /// Returns the buckets in which replicas differ, by their reports of the same keys. Replicas
-/// without a report are ignored. Always included are: buckets with records of more copies than the
-/// default, because their replicas are not the same for all partitions of a bucket; buckets of
-/// which a node that is no replica holds a record; and buckets with records of fewer copies where
-/// some records are not summed, because a record with fewer copies may hide an unsummed one and be
-/// purged before it.
+/// without a report are ignored. Three kinds of buckets are always included:
+///
+/// * buckets with records of more copies than the default, because the replicas of these records
+///   differ between the partitions of a bucket;
+/// * buckets with a record on a node that is not a replica;
+/// * buckets with records of fewer copies where some records are not summed, because a record with
+///   fewer copies may hide an unsummed record and be purged before it.
 pub(crate) fn differing(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
     let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
     let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
@@ -159,8 +161,8 @@ mod tests {
         Rank { version, ballot: 0, kind: Kind::Value, check: 7 }
     }
 
-    /// Returns the differing buckets if each node holds the keys that it is a replica of, except
-    /// some.
+    /// Returns the differing buckets if each replica of a key holds the key, unless `lacks` is
+    /// true.
     fn differing_of(
         topology: &Topology,
         copies_of: impl Fn(u32) -> u8,
@@ -217,15 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn more_copies_than_usual_are_always_looked_at() {
+    fn buckets_with_more_copies_than_the_default_always_differ() {
         let topology = topology(5, 3);
         let found = differing_of(&topology, |n| if n == 9 { 5 } else { 0 }, |_, _| false);
         assert_eq!(found, [topology.buckets().of(&9_u32.to_be_bytes())]);
     }
 
-    /// A record's only replica holds it, and other nodes may hold a record which it hides.
+    /// The record with fewer copies is held by its replicas only. It may hide an older record on
+    /// another node.
     #[test]
-    fn fewer_copies_are_looked_at_where_an_older_family_was_continued() {
+    fn buckets_with_fewer_copies_and_unsummed_records_differ() {
         let topology = topology(5, 3);
         let bucket = topology.buckets().of(b"k");
         let mut order = Vec::new();

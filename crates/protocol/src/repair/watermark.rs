@@ -1,6 +1,6 @@
 //! Proofs about all replicas. A proof says that all replicas held the same records up to a
-//! *watermark*. Then tombstones up to the watermark are no longer needed, and no node accepts
-//! anything older.
+//! *watermark*. Then tombstones up to the watermark are no longer needed, and no node accepts older
+//! records.
 //!
 //! ```text
 //!  seal T ─────────▶ the node never again accepts new records with times up to T
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A *seal* is a repair fence. One node drives these steps for all nodes of the cluster at once
-//! (`repair/round.rs`), and each node keeps its state of them on disk. `docs/design/repair.md`
-//! gives the reason for each step, and the flaws that a model found.
+//! (`repair/round.rs`), and each node stores its own state of the steps on disk.
+//! `docs/design/repair.md` gives the reason for each step, and the flaws that a model found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ use crate::membership::disk_ids::BootId;
 use crate::node_id::NodeId;
 use record::{Kind, Rank};
 
-/// The id of a repair round that is to prove something. A later round ends an earlier one.
+/// The id of a repair round. A later round ends an earlier one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoundId {
     /// The version time up to which records are compared; 0 = there was no round.
@@ -34,20 +34,20 @@ pub struct RoundId {
 /// A node's knowledge of proofs, persisted as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// The repair fence: the node accepts nothing new up to the time of this round.
+    /// The repair fence: the node accepts no new record up to the time of this round.
     pub seal: RoundId,
-    /// The last round whose exchanged records are all durable here.
+    /// The last round whose exchanged records are all durable on this node.
     pub ready: RoundId,
     /// The last round for which all nodes were ready: its time is the watermark.
     pub proven: RoundId,
-    /// The last ballot that a promise given before the proof can cover, including the ballots that
-    /// follow a promised one.
+    /// The greatest ballot that a promise given before the proof can cover, including the ballots
+    /// that may follow the promised ballot.
     pub floor: u64,
-    /// True if no record up to the watermark had a number of copies other than the default: then
-    /// only a key's replicas hold any record of the key.
+    /// True if all records up to the watermark had the default number of copies: then only a key's
+    /// replicas hold records of the key.
     pub is_uniform: bool,
-    /// The version time up to which the directory has accepted nothing since it was made, because
-    /// of its fence of the beginning; 0 = unknown, or the fence was lowered.
+    /// The version time up to which the directory has never accepted a record, because it was
+    /// created with a fence at that time; 0 = unknown, or the fence was lowered.
     pub made: u64,
 }
 
@@ -70,9 +70,10 @@ impl Proof {
     }
 
     /// Returns the proof with the repair fence lowered to the watermark, if the fence stems from
-    /// the making of the directory: the first directory of a node's name needs no such fence. From
-    /// then on the directory accepts records older than [`Proof::made`], and an older copy of it
-    /// may hold such records. So the copy must not adopt a proof for having been made late.
+    /// the creation of the directory: the first directory of a node needs no such fence. The
+    /// directory then accepts records from before its creation, and an older copy of it may hold
+    /// such records. The copy must not adopt a proof because of its creation time, so
+    /// [`Proof::made`] is lowered too.
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
@@ -83,9 +84,9 @@ impl Proof {
         }
     }
 
-    /// Returns the proof of a directory that `node` makes new, and that has accepted nothing up to
-    /// `time`. A round that began before `time` must not rely on this directory for any older
-    /// record.
+    /// Returns the proof of a new directory of `node`, with a fence at the version time `time`: the
+    /// directory accepts no older record. A round that began before `time` must not rely on this
+    /// directory for such a record.
     pub fn of_new(node: NodeId, time: u64) -> Self {
         Self { seal: RoundId { time, node }, made: time, ..Self::default() }
     }
@@ -98,12 +99,12 @@ pub enum RoundStep {
     Ask,
     /// Raise the repair fence to the round's time.
     Seal,
-    /// Make durable what the round has brought.
+    /// Make the records durable that the round has brought.
     Ready,
     /// Advance the watermark: all nodes were ready, and had promised no ballot above `floor`.
     Commit {
-        /// The last ballot that a promise of any node can cover, including the ballots that follow
-        /// a promised one.
+        /// The greatest ballot that a promise of any node can cover, including the ballots that may
+        /// follow the promised ballot.
         floor: u64,
         /// The value for [`Proof::is_uniform`].
         is_uniform: bool,
@@ -113,18 +114,18 @@ pub enum RoundStep {
 /// A node's report of itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
-    /// The process start id (`BootId`) of the node's process on its directory.
+    /// The boot id of the node's process.
     pub life: BootId,
     /// The node's knowledge of proofs.
     pub proof: Proof,
     /// The greatest ballot that the node has promised.
     pub promised: u64,
-    /// True if a round did work here in the last two seconds.
+    /// True if a round did work on this node within the last two seconds.
     pub is_active: bool,
 }
 
-/// An admission permit of a write on its way into the store, counted so that a repair fence can
-/// wait for the write.
+/// The admission permit of a write that is not visible in the store yet. Permits are counted, so
+/// that a repair fence can wait for the admitted writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FencePermit(u8);
 
@@ -136,7 +137,7 @@ pub struct Proofs {
     seal: AtomicU64,
     watermark: AtomicU64,
     floor: AtomicU64,
-    /// The greatest watermark of this node and of all reports by others.
+    /// The greatest watermark that this node has or another node has reported.
     reported_watermark: AtomicU64,
     /// Permits in use, by the parity of the fence count (`seals`) at which they were issued.
     passing: [AtomicU64; 2],
@@ -151,7 +152,7 @@ struct ProofState {
     sealed: RoundId,
     /// The greatest proof reported by another node that this node lacks.
     reported: Option<Proof>,
-    /// Nodes whose reported watermark was behind this node's.
+    /// Nodes whose reported watermark was lower than this node's watermark.
     lagging: Vec<NodeId>,
 }
 
@@ -160,9 +161,11 @@ struct ProofState {
 pub(crate) enum MissedRound {
     /// The node knows the proof already.
     Known,
-    /// The node adopts the proof: it was ready for the round, or its directory is younger.
+    /// The node adopts the proof: it was ready for the round, or its directory is younger than the
+    /// round.
     TakesOver,
-    /// The directory is an older copy, which may hold records deleted and purged since.
+    /// The directory is an older copy, which may hold records that are deleted and purged on other
+    /// nodes.
     Outdated,
 }
 
@@ -186,30 +189,30 @@ impl Proofs {
         self.state().known
     }
 
-    /// Returns the repair fence: the version time up to which nothing new is accepted.
+    /// Returns the repair fence: the version time up to which no new record is accepted.
     pub fn seal(&self) -> u64 {
         self.seal.load(Ordering::SeqCst)
     }
 
-    /// Returns the watermark: the version time up to which all nodes held the same.
+    /// Returns the watermark: the version time up to which all nodes held the same records.
     pub fn watermark(&self) -> u64 {
         self.watermark.load(Ordering::SeqCst)
     }
 
-    /// Returns the greatest watermark known to any node that has reported, or to this one.
+    /// Returns the greatest watermark that this node has or another node has reported.
     pub(crate) fn reported_watermark(&self) -> u64 {
         self.reported_watermark.load(Ordering::SeqCst)
     }
 
-    /// True if a record of this rank counts as absent, because any node may have purged it. Its
-    /// expiry is not considered.
+    /// True if a record of this rank counts as absent, because any node may have purged it. The
+    /// record's expiry is not considered.
     pub(crate) fn counts_as_purged(&self, rank: Rank) -> bool {
         rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= self.watermark()
     }
 
     /// True if a record of this rank is refused when it arrives as a hint or from another node's
-    /// store. A conditional write's record is refused too, although it was chosen: it may continue
-    /// from a record that was deleted and purged since.
+    /// store. A conditional write's record is refused up to the floor even if it was chosen: the
+    /// record that it continues may have been deleted and purged since.
     pub fn refuses(&self, rank: Rank) -> bool {
         let is_sealed = rank.write_time() <= self.seal();
         is_sealed || rank.ballot > 0 && rank.ballot <= self.floor.load(Ordering::SeqCst)
@@ -268,29 +271,29 @@ impl Proofs {
         true
     }
 
-    /// Notes that this node's directory is the first of its name. No round has relied on another
-    /// directory, so nothing was proven before this one was made.
+    /// Notes that this node's directory is the first of its node. No round has relied on another
+    /// directory of the node, so nothing was proven before this directory was created.
     pub fn mark_first(&self) {
         let mut state = self.state();
         state.known = state.known.of_first();
         self.seal.store(state.known.seal.time, Ordering::SeqCst);
     }
 
-    /// Notes that this node's directory is still as empty as one made after that round.
+    /// Notes that this node's directory is empty, as if it were created after that round.
     pub(crate) fn mark_made_after(&self, proven: RoundId) {
         let mut state = self.state();
         state.known.made = state.known.made.max(proven.time);
     }
 
-    /// Makes this node not ready for any round that raised its fence before a change of placement:
-    /// such a round has compared other replicas.
+    /// Prevents this node from getting ready for a round that raised its fence before a change of
+    /// placement, because such a round has compared other replicas.
     pub(crate) fn forget_seal(&self) {
         self.state().sealed = RoundId::default();
     }
 
     /// Returns the proof to be stored so that this node is ready; `None` if a later round has
-    /// begun, or if the round did not raise the fence of this process: then records that it brought
-    /// may be lost.
+    /// begun, or if the round did not raise the fence of this process. In the latter case, records
+    /// that the round brought may be lost.
     pub(crate) fn proof_if_ready(&self, round: RoundId) -> Option<Proof> {
         let state = self.state();
         let is_of = state.known.seal == round && state.sealed == round;
@@ -309,7 +312,8 @@ impl Proofs {
     /// because it holds only records that came from fenced nodes.
     pub(crate) fn missed(&self, proven: RoundId) -> MissedRound {
         let known = self.known();
-        // A node that was ready for a later round was fenced by it, and before that by this round.
+        // A node that was ready for a later round was fenced by that round, and before that by this
+        // round.
         if known.proven >= proven {
             MissedRound::Known
         } else if known.ready >= proven || known.made >= proven.time {
@@ -324,7 +328,7 @@ impl Proofs {
         self.missed(proven) == MissedRound::Outdated
     }
 
-    /// Puts a proof in force that is durable now.
+    /// Puts a proof in force once it is durable.
     pub fn kept(&self, kept: Proof) {
         let mut state = self.state();
         state.known = state.known.merge(kept);
@@ -350,7 +354,8 @@ impl Proofs {
         }
     }
 
-    /// Returns the greatest proof reported by another node, if this node lacks it.
+    /// Returns the greatest proof reported by another node; `None` if this node has it or a later
+    /// one.
     pub(crate) fn newer_reported(&self) -> Option<Proof> {
         let mut state = self.state();
         let known = state.known.proven;
@@ -383,8 +388,8 @@ mod tests {
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
     }
 
-    /// The clock that made the directory was ahead of the round's by less than the clocks may
-    /// differ.
+    /// The clock at the directory's creation was ahead of the round's clock, by less than the
+    /// maximum clock skew.
     #[test]
     fn a_copy_of_a_first_directory_is_outdated_by_a_round_soon_after_its_beginning() {
         let (node, proven) = (NodeId(1), RoundId { time: 4, node: NodeId(2) });
@@ -398,7 +403,8 @@ mod tests {
         assert!(Proofs::new(Proof::of_new(node, 5).of_first()).is_outdated_by(proven));
     }
 
-    /// An empty directory adopts the proof, and turns out to be the first one afterwards.
+    /// An empty directory adopts the proof, and later turns out to be the first directory of its
+    /// node.
     #[test]
     fn a_first_directory_keeps_its_fence_at_an_adopted_proof() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
@@ -415,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_ready_for_a_round_that_has_sealed_it() {
+    fn a_process_is_ready_for_the_round_that_raised_its_fence() {
         let round = RoundId { time: 5, node: NodeId(1) };
         let proofs = Proofs::new(Proof::default());
         assert!(proofs.raise_seal(round));

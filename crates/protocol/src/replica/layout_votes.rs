@@ -1,4 +1,5 @@
-//! This node's votes on layouts, requested by other nodes. A reply waits until the vote is durable.
+//! This node's votes on layouts, which other nodes request. A reply waits until the vote is
+//! durable.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use crate::event::{Effect, OpId, StoreError};
 use crate::membership::layout::{VoteReply, VoteRequest};
 use crate::message::Reply;
 
-/// Votes that are being stored, each with its reply.
+/// Votes that are being stored, and the replies to send afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct PendingVotes {
     storing: BTreeMap<OpId, VoteReply>,
@@ -20,9 +21,9 @@ impl PendingVotes {
         if cx.core.shared.membership.state.is_fenced() {
             return cx.reply_as_replica(op, Reply::Council(VoteReply::NoVote));
         }
-        // The directory may have been restored to an earlier state. Nodes that received a vote of
-        // the later state report that. So this node votes only once its directory is confirmed and
-        // all such reports are settled. The asker tries again.
+        // The directory may have been restored to an earlier state. Nodes that received a later
+        // vote from this node report it. So this node votes only once its directory is confirmed
+        // and all such reports are settled; until then, the asker retries.
         let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
         let is_known = cx.core.shared.membership.state.is_confirmed()
             && !cx.core.shared.membership.logs.is_in_doubt();
@@ -38,8 +39,8 @@ impl PendingVotes {
         }
     }
 
-    /// Handles the end of storing a vote, and replies. Returns `false` if the operation does not
-    /// belong to a vote.
+    /// Handles the result of storing a vote, and replies. Returns `false` if the operation stored
+    /// no vote.
     pub(crate) fn on_stored(
         &mut self,
         cx: &mut Cx<'_>,

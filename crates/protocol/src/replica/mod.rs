@@ -1,4 +1,4 @@
-//! A node's replica, which carries out the requests of other nodes and of this node on its store.
+//! A node's replica, which carries out requests of this node and of others on its store.
 //!
 //! ```text
 //!  a request ─▶ Replica ─┬─▶ store: read, write, page, compare ──▶ the reply
@@ -48,15 +48,14 @@ pub(crate) struct Replica {
     pub(crate) waiting: WaitingRequests,
     proving: PendingProofs,
     votes: PendingVotes,
-    /// Writes under way to this node's store that may be older than a record that this node has
-    /// lost, each with the greatest time of such a record. Empty unless the node may have lost
-    /// records.
+    /// Unfinished writes to this node's store that a lost record may outrank, each with the
+    /// greatest time that such a record may have. Empty unless the node may have lost records.
     overtaken: BTreeMap<OpId, u64>,
 }
 
 impl Replica {
     /// Checks a request of another node. Returns the request and its id if it is to be carried out
-    /// now.
+    /// now; `None` = it was refused, waits, or has expired.
     pub(crate) fn requested(
         &mut self,
         cx: &mut Cx<'_>,
@@ -76,7 +75,7 @@ impl Replica {
         let is_of_proof = matches!(request, Request::Round { .. });
         let membership = &cx.core.shared.membership.state;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
-            // The refusal changes nothing, and discloses nothing of the store.
+            // The refusal changes nothing, and reveals nothing about the store.
             cx.reply_as_coordinator(op, Reply::TopologyMismatch);
             return None;
         }
@@ -87,7 +86,7 @@ impl Replica {
         Some((op, request))
     }
 
-    /// Carries out a request to this replica alone, from another node or from this one.
+    /// Carries out a request that needs no other node, from another node or from this one.
     pub(crate) fn perform(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         if !cx.core.shared.membership.known_disk.acknowledges() && is_acknowledged(op, &request) {
             return self.waiting.wait_until_known(cx, op, demand, request);
@@ -106,9 +105,8 @@ impl Replica {
             Request::Prepare { key, ballot, most, watermark: _ } => {
                 self.acceptor.prepare(cx, op, (key, ballot, most), demand);
             }
-            // A future record is refused whatever the request's class is. A stored future record
-            // would hide every write of the key until its time comes, and read repair would spread
-            // it.
+            // A future record is refused in any class. If stored, it would hide every write of the
+            // key until its time comes, and read repair would spread it.
             Request::Write { record, .. } | Request::AcceptNext { record, .. }
                 if cx.core.is_ahead(cx.now, &record) =>
             {
@@ -131,15 +129,15 @@ impl Replica {
             }
             Request::AcceptNext { key, record } => {
                 if record.ballot() > 0 && record.is_intact(&key) {
-                    let arrived = ArrivedRecord { key, record, goes_on: true };
+                    let arrived = ArrivedRecord { key, record, continues_without_promise: true };
                     self.acceptor.accept(cx, op, arrived, demand);
                 } else {
                     cx.reply_as_replica(op, Reply::Failed);
                 }
             }
             Request::Writes { items } => self.hold_all(cx, op, items, demand),
-            // The asker retries a little later: by then, the records that are being stored below
-            // that ballot are stored.
+            // The asker retries. By then, the present writes of records below that ballot are
+            // stored.
             Request::Page(request) if !promises_for(cx, &request) => {
                 cx.reply_as_replica(op, Reply::Busy);
             }
@@ -150,7 +148,7 @@ impl Replica {
     }
 
     /// Stores the records of one batch, all or nothing: hints, or records that this node pulls or
-    /// that are streamed to it.
+    /// receives as a stream.
     fn hold_all(
         &mut self,
         cx: &mut Cx<'_>,
@@ -171,18 +169,17 @@ impl Replica {
             }
             // Pulled and streamed records may be older than the repair fence.
             let lacks = cx.core.shared.membership.lacks.load(Ordering::SeqCst);
-            let is_brought = demand.class == Class::Repair
+            let ignores_fences = demand.class == Class::Repair
                 && (lacks || !cx.core.shared.membership.state.is_member());
-            cx.out.push(Effect::WriteAll { op, items, is_brought, demand });
+            cx.out.push(Effect::WriteAll { op, items, ignores_fences, demand });
         }
     }
 
-    /// Carries out a request that concerns the node as a whole, from a task of this node or of
-    /// another one.
+    /// Carries out a request that concerns the node as a whole. It comes from a task of this node
+    /// or of another one.
     fn perform_for_node(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         match request {
-            // Records that are still being streamed to this node must not count as missing in the
-            // comparison.
+            // While records are being streamed to this node, they must not seem to be missing.
             Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
                 cx.reply_as_replica(op, Reply::Absent { authoritative: false });
             }
@@ -221,8 +218,8 @@ impl Replica {
         }
     }
 
-    /// Stores a record once other nodes know this node's disk. The record of a conditional write is
-    /// refused if this node has promised a higher ballot.
+    /// Stores a record as soon as other nodes know this node's disk. A record of a conditional
+    /// write is refused if this node has promised a higher ballot.
     pub(crate) fn hold_record(
         &mut self,
         cx: &mut Cx<'_>,
@@ -236,15 +233,15 @@ impl Replica {
             return self.waiting.wait_until_known(cx, op, demand, request);
         }
         if record.ballot() > 0 {
-            let arrived = ArrivedRecord { key, record, goes_on: false };
+            let arrived = ArrivedRecord { key, record, continues_without_promise: false };
             self.acceptor.accept(cx, op, arrived, demand);
         } else {
             self.write_to_store(cx, op, key, record, demand);
         }
     }
 
-    /// Writes a record to the store. The result tells whether the node holds a newer record, or may
-    /// have lost one.
+    /// Writes a record to the store. The result has the time of a newer record that the node holds
+    /// or may have lost.
     fn write_to_store(
         &mut self,
         cx: &mut Cx<'_>,
@@ -277,7 +274,7 @@ impl Replica {
         }
         match op {
             OpId::Slot(id) => return Some((id, result)),
-            // The read served a write that was given up after its deadline.
+            // The read belonged to a conditional write's record that expired.
             OpId::Peer { partition: None, .. } => {}
             OpId::Peer { partition: Some(_), .. } => {
                 let reply = reply_to_read(&cx.core.shared, result);
@@ -333,16 +330,16 @@ impl Replica {
     }
 }
 
-/// True for a plain write that no client waits for and that every topology of the view in force
-/// places on other nodes. Stored here, the record would be an orphaned record, which no reader
-/// counts on: readers bring records only to a key's replicas, by the same placement.
+/// True for a plain write without a waiting client, if each topology of the view in force places
+/// the record on other nodes. Here the record would be orphaned. No reader relies on this copy,
+/// because readers place records in the same way.
 fn is_of_others(core: &Core, class: Class, key: &[u8], record: &Record) -> bool {
     let is_plain = class != Class::Client && record.ballot() == 0;
     is_plain && !core.view.is_replica(core.shared.own, key, record.copies())
 }
 
-/// Promises the ballot that the asker of this page has promised. Returns `false` if the node can't
-/// promise the ballot yet.
+/// Promises the ballot that the asker of a page has promised. Returns `false` if the node can't
+/// promise it yet; `true` also for pages that need no promise.
 fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     match page.filter {
         Filter::HeldBy { promise, .. } if promise > 0 => {
@@ -352,8 +349,9 @@ fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     }
 }
 
-/// True if the reply to a request acknowledges this node's part of a write. `Write` is not listed,
-/// because `hold_record` checks it. Records that this node streams to itself count for no write.
+/// True if the reply to the request acknowledges this node's part of a write. `Write` is not
+/// listed, because `hold_record` does the same check. `Writes` from this node itself acknowledge
+/// nothing.
 fn is_acknowledged(op: OpId, request: &Request) -> bool {
     match request {
         Request::AcceptNext { .. } | Request::Prepare { .. } => true,

@@ -1,17 +1,17 @@
-//! An upper bound of the versions in a node's store, which decides whether a write must look for a
+//! An upper bound on the versions in a node's store. It decides whether a write must look up a
 //! newer record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use record::Version;
 
-/// The greatest time of any version that was handed to the store. A write with a greater time can't
-/// meet a newer record there.
+/// The greatest time of any version that was passed to the store. A write with a greater time meets
+/// no newer record there.
 ///
-/// A node alone in its cluster need not look for newer records that it wrote itself. Its one clock
+/// A node alone in its cluster need not look up newer records that it wrote itself. Its clock
 /// issues versions in order, so a newer version in the store was issued while the older write was
-/// under way: the two writes are concurrent. The node does look for records that other nodes wrote,
-/// before they left or afterwards: a node that has left still answers its clients.
+/// unfinished: the two writes are concurrent. The node does look up records of other nodes,
+/// including nodes that have left: such a node still answers its clients.
 #[derive(Debug)]
 pub struct NewestTime {
     of_all: AtomicU64,
@@ -20,7 +20,7 @@ pub struct NewestTime {
 }
 
 impl NewestTime {
-    /// Makes the bound of a store in which no version, of any origin, has a greater time.
+    /// Makes the bound of a store in which no version has a time above `time`.
     pub(crate) fn new(time: u64) -> Self {
         Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
     }
@@ -30,9 +30,9 @@ impl NewestTime {
         self.of_all.load(Ordering::Relaxed)
     }
 
-    /// Notes a version that is handed to the store. Returns true if the store may hold a newer
-    /// version that matters. `is_alone` tells whether this node, whose versions have `own_origin`,
-    /// is alone in its cluster.
+    /// Notes a version that is passed to the store. Returns true if the write must look up a newer
+    /// version in the store. `own_origin` is the origin of this node's versions; `is_alone` is true
+    /// if the node is alone in its cluster.
     pub fn note_and_check(&self, version: Version, own_origin: u32, is_alone: bool) -> bool {
         let Version { time, origin } = version;
         let may_be_newer = self.of_all.fetch_max(time, Ordering::Relaxed) >= time;

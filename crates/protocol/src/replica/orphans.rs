@@ -1,34 +1,33 @@
-//! Requests to drop *orphaned records* from this node's store: records of keys that the
-//! placement in force puts on other nodes only.
+//! Requests to drop *orphaned records* from this node's store: records of keys that the placement
+//! in force puts only on other nodes.
 //!
 //! ```text
 //!  request() ─▶ is_pending() ─▶ DropOrphans ─▶ the store has dropped them ─▶ dropped()
 //! ```
 //!
-//! A caller requests the drop only once the view under which the records are orphaned is in force,
-//! and once the store holds all writes admitted under an earlier view: records that arrive later
-//! may stay.
+//! Before a caller requests the drop, the view that orphans the records must be in force, and the
+//! store must hold all writes admitted under earlier views: records that arrive later may remain.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of requests to drop orphaned records, and of those carried out.
+/// The numbers of requested and of completed drops of orphaned records.
 #[derive(Debug, Default)]
 pub struct OrphanDrops {
     /// The number of requests so far.
     wanted: AtomicU64,
-    /// The number of requests that were carried out.
+    /// The number of requests that are completed.
     dropped: AtomicU64,
 }
 
 impl OrphanDrops {
-    /// Requests the drop of all records now in the store that are orphaned by the view in force.
+    /// Requests that the store drop all its records that the view in force orphans.
     pub fn request(&self) {
         self.wanted.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// True if orphaned records may remain after a request. While they may, the node stores no
-    /// record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)), and no
-    /// layout makes it hold such a key.
+    /// True if orphaned records may remain after a request. Until they are dropped, the node stores
+    /// no record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)), and no
+    /// layout assigns such a key to it.
     pub fn is_pending(&self) -> bool {
         self.dropped.load(Ordering::Acquire) < self.requested()
     }
@@ -38,7 +37,7 @@ impl OrphanDrops {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Notes that the first `times` requests were carried out.
+    /// Notes that the first `times` requests are completed.
     pub(crate) fn dropped(&self, times: u64) {
         self.dropped.fetch_max(times, Ordering::AcqRel);
     }
@@ -59,7 +58,7 @@ mod tests {
 
     const KEY: &[u8] = b"k";
 
-    /// The nodes from this id to 2. Node 0 holds the key exactly if it is among them.
+    /// The nodes from this id to 2. Node 0 holds the key only if it is one of them.
     fn nodes(from: u16) -> Topology {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         Topology::of((from..3).map(|id| (NodeId(id), member(id))).collect(), 3).unwrap()

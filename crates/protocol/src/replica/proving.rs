@@ -1,5 +1,5 @@
-//! The replica's side of repair rounds that advance the watermark: fences (seals), watermarks, and
-//! the records that a round brings.
+//! The replica side of repair rounds that advance the watermark: repair fences (seals), watermarks,
+//! and the records that a round brings.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::placement::view::View;
 use crate::repair::watermark::{MissedRound, Proof, RoundId, RoundStep};
 use record::Record;
 
-/// The steps of rounds for which a proof state is being stored.
+/// The steps whose proof state is being stored.
 #[derive(Debug, Default)]
 pub(crate) struct PendingProofs {
     storing: BTreeSet<OpId>,
@@ -31,7 +31,8 @@ impl PendingProofs {
         let shared = &cx.core.shared;
         let known = shared.repair.proofs.known();
         let skew = cx.core.config.max_skew_micros;
-        // Records that this node does not hold yet must not look like records that no node holds.
+        // A node that still lacks records must not take part: they would look like records that no
+        // node holds.
         let takes_part = shared.membership.state.is_authoritative_for_all();
         let kept = match step {
             RoundStep::Ask if shared.clock.is_ahead(round.time, cx.now, skew) => {
@@ -52,8 +53,8 @@ impl PendingProofs {
                     shared.received_proof(shared.own, proof);
                     return reply_round_state(cx, op);
                 }
-                // A coordinator with an earlier promise must ask for promises again, because it
-                // might otherwise continue from a purged record.
+                // A coordinator with earlier promises must request new ones, because it could
+                // otherwise continue from a purged record.
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
                     return cx.reply_as_replica(op, Reply::Busy);
                 }
@@ -79,7 +80,7 @@ impl PendingProofs {
                 }
                 Proof { seal: round, ..known }
             }
-            // A node that is about to join takes no part in the round, and the proof would make its
+            // A node that is about to join takes no part in rounds, so a proof would make its
             // directory outdated.
             RoundStep::Ready if shared.membership.views.with(View::has_joining_nodes) => {
                 return reply_round_state(cx, op);
@@ -93,8 +94,8 @@ impl PendingProofs {
         cx.out.push(Effect::StoreProof { op, proof: kept });
     }
 
-    /// Handles the end of storing a step's proof state, and replies. Returns `false` if the
-    /// operation does not belong to a step.
+    /// Handles the result of storing a step's proof state, and replies. Returns `false` if the
+    /// operation belongs to no step.
     pub(crate) fn on_stored(
         &mut self,
         cx: &mut Cx<'_>,
@@ -111,8 +112,7 @@ impl PendingProofs {
         true
     }
 
-    /// Stores a record that a round brings from another node, unless one of the checks refuses the
-    /// record.
+    /// Stores a record that a round brings from another node, unless a check refuses it.
     pub(crate) fn bring(
         &self,
         cx: &mut Cx<'_>,
@@ -141,7 +141,7 @@ impl PendingProofs {
             return cx.reply_as_replica(op, refusal);
         }
         cx.core.note_and_check(record);
-        cx.out.push(Effect::WriteAll { op, items, is_brought: true, demand });
+        cx.out.push(Effect::WriteAll { op, items, ignores_fences: true, demand });
     }
 }
 
@@ -150,15 +150,15 @@ fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
     cx.reply_as_replica(op, Reply::Round(state));
 }
 
-/// True if another node drives the round under way. A later round then waits for its end.
+/// True if another node drives the unfinished round. A later round then waits for its end.
 fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
     core.shared.repair.rounds.is_active(now)
         && core.shared.repair.proofs.known().seal.node != round.node
 }
 
-/// True if a record is placed on other nodes while orphaned records are being dropped: no such
-/// record is stored meanwhile. A record that a conditional write made would replace an older record
-/// that is placed here, and would then be dropped too, so that no record of the key would be left.
+/// True if a record is placed only on other nodes while orphaned records are being dropped: the
+/// record must not be stored then. A conditional write's record would replace an older record that
+/// is placed here, and would itself be dropped, so that no record of the key would remain.
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
     let is_placed = core.view.is_replica(core.shared.own, key, record.copies());
     !is_placed

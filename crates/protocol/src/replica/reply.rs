@@ -18,7 +18,7 @@ pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, Stor
     }
 }
 
-/// Returns the reply to a read of a record that is too long for the asker.
+/// Returns the reply to a read whose record is longer than the asker accepts.
 pub(crate) fn long(shared: &Shared, outline: RecordOutline) -> Reply {
     let authoritative = shared.membership.state.is_authoritative(Some(outline.rank.write_time()));
     Reply::Long { outline, authoritative }
@@ -33,7 +33,7 @@ pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply 
     }
 }
 
-/// Returns the reply to another node's request that this node's store did not carry out.
+/// Returns the reply for an error of this node's store.
 pub(crate) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,

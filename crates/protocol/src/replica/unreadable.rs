@@ -1,9 +1,9 @@
-//! Reasons why data stored by an earlier run of a node can't be read.
+//! Reasons why this node cannot read data that an earlier process stored.
 
 /// The reason why stored data can't be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// A later release wrote the data in the format with this number. The data itself is intact.
+    /// A later release wrote the data in a format with this number. The data is intact.
     LaterFormat(u8),
     /// The data is damaged; the text says how.
     Damaged(String),

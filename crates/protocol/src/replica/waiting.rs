@@ -1,5 +1,5 @@
-//! Requests that wait: requests under a later view than this node's, and requests that this node
-//! must not acknowledge before other nodes know its disk (`membership/known_disk.rs`).
+//! Requests that wait: for a later view than this node's, or until other nodes know this node's
+//! disk (`membership/known_disk.rs`), because until then the node must not acknowledge them.
 //!
 //! ```text
 //!  1 A request under view 8 arrives. This node's view is
@@ -12,8 +12,8 @@
 //!      └─ of another placement ──▶ Superseded; the request may have been carried out
 //! ```
 //!
-//! Because of the second check, a node sends each reply that counts under a view before it changes
-//! to another placement, however long store and disk take.
+//! The second check has the effect that each reply that counts under a view is sent before the node
+//! changes to another placement, however slow the store is.
 
 use std::collections::VecDeque;
 
@@ -23,9 +23,9 @@ use crate::event::{Demand, OpId};
 use crate::message::{Reply, Request};
 use crate::placement::view::ViewId;
 
-/// The largest number of requests that wait on one loop for a view that is decided but not in force
-/// here yet; more are refused as overload. A view takes one round of messages to arrive, and a busy
-/// loop has some hundreds of requests under way at once.
+/// The largest number of requests that wait on one loop; more are refused as overload. A decided
+/// view takes one round of messages to arrive, and a busy loop has some hundreds of unfinished
+/// requests.
 const MAX_WAITING: usize = 512;
 
 /// A request that waits for a later view, or until other nodes know this node's disk.
@@ -79,7 +79,7 @@ impl WaitingRequests {
         cx.reply_as_coordinator(op, reply);
     }
 
-    /// Keeps a request back until other nodes know this node's disk (`membership/known_disk.rs`).
+    /// Delays a request until other nodes know this node's disk.
     pub(crate) fn wait_until_known(
         &mut self,
         cx: &mut Cx<'_>,
@@ -95,8 +95,8 @@ impl WaitingRequests {
         }
     }
 
-    /// Takes the requests whose view is in force. A request that waits for the disk to be known is
-    /// among them, and waits again if the disk is still unknown.
+    /// Removes and returns the requests whose view is in force. A request that waits for the disk
+    /// is returned too, and waits again if the disk is still unknown.
     pub(crate) fn take(&mut self, cx: &Cx<'_>) -> VecDeque<WaitingRequest> {
         let epoch = cx.core.view.epoch;
         let is_ready = |request: &WaitingRequest| request.under.epoch <= epoch;

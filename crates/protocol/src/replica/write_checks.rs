@@ -1,4 +1,4 @@
-//! Checks that a node makes before it stores a record. Most nodes have no check turned on.
+//! Checks that a node makes before it stores a record. On most nodes, no check is on.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,8 +8,8 @@ const REFUSES_MOVING: u8 = 1;
 /// The node counts the bytes that it stores.
 const COUNTS_BYTES: u8 = 2;
 
-/// The checks that are turned on. All checks are bits of one number, so that a write on a node
-/// without checks loads one atomic.
+/// The checks that are on. All are bits of one number, so that a write on a node without checks
+/// loads one atomic.
 #[derive(Debug, Default)]
 pub struct WriteChecks(AtomicU8);
 
@@ -20,7 +20,7 @@ impl WriteChecks {
         self.get() != 0
     }
 
-    /// True if the node counts stored bytes, because there are quotas.
+    /// True if the node counts stored bytes. It does if there are quotas.
     pub fn counts_bytes(&self) -> bool {
         self.get() & COUNTS_BYTES != 0
     }

@@ -1,5 +1,5 @@
 //! Calls: single requests to a single node, which may be this one. Ranges, hints and repair make
-//! calls, and decide themselves what the replies mean.
+//! calls, and interpret the replies.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request};
 use crate::request::RequestCx;
 use crate::request::quorum::{AskedQuorum, Quorum};
 
-/// A call under way.
+/// An unfinished call.
 #[derive(Debug)]
 pub(crate) struct Call {
     call: CallId,
@@ -36,8 +36,8 @@ pub(crate) struct OwnRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     slots: Slots<Call>,
-    /// Requests to this node itself, for any part of the protocol. They are carried out as soon as
-    /// the method that added them returns.
+    /// Requests to this node itself, for any part of the protocol. The dispatcher carries them out
+    /// after the method that queued them.
     pub(crate) to_perform: Vec<OwnRequest>,
 }
 
@@ -98,7 +98,8 @@ impl Calls {
         }
     }
 
-    /// Ends a call to this node whose request was carried out, unless the call's deadline is over.
+    /// Ends a call to this node whose request was carried out; does nothing if the call has
+    /// expired.
     pub(crate) fn on_own_reply(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: Reply) {
         if self.is_under_way(id) {
             self.end(cx, id, Ok(reply));
@@ -140,7 +141,7 @@ impl Requests for Calls {
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let request = &self.slots.work(id).request;
         if is_chosen_page(request) {
-            // The caller, a range read, asks other nodes from here on.
+            // The caller, a range read, continues with the nodes of the new view.
             self.end(cx, id, Ok(Reply::Busy));
         } else if !request.is_of_any_view() {
             let id = self.slots.renew(id);

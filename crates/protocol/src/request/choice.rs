@@ -1,10 +1,9 @@
-//! The choice of nodes for a range read: for every partition, the first `ack` of its first `from`
-//! replicas, in the order of preference.
+//! The choice of nodes for a range read: for every partition, the first `ack` of its `from`
+//! replicas in the order of preference.
 //!
-//! The set of asked nodes follows from the zones, without a test of each partition: a node is not
-//! asked if every partition has `ack` replicas among the nodes before it in the order of
-//! preference. Only if more nodes are missing than a quorum can spare, the partitions of the
-//! missing nodes are tested one by one.
+//! The set of chosen nodes follows from the zones, without a test of each partition: a node is not
+//! chosen if every partition has `ack` replicas among the preferred nodes before it. The partitions
+//! of missing nodes are tested one by one only if more nodes are missing than a quorum can spare.
 
 use crate::message::NodeId;
 use crate::placement::topology::Topology;
@@ -24,8 +23,8 @@ pub(crate) fn candidates<'a>(
     preference.iter().for_each(|node| is_missing[topology.place(*node)] = false);
     let missing: Vec<NodeId> =
         topology.ids().filter(|node| is_missing[topology.place(*node)]).collect();
-    // If only the nodes before some node are asked, these are not asked: the missing ones, that
-    // node, and all nodes after it.
+    // If only the nodes before some node are asked, three kinds of nodes are not asked: the missing
+    // nodes, that node, and all nodes after it.
     let mut behind = topology.overlap(quorum.from);
     missing.iter().for_each(|node| behind.add(topology.place(*node)));
     if behind.most() > spare && topology.have_more_than(spare, &missing, quorum.from) {
@@ -47,8 +46,8 @@ pub(crate) fn candidates<'a>(
 pub(crate) struct Chooser<'a> {
     topology: &'a Topology,
     quorum: Quorum,
-    /// The position of each node in the order of preference, indexed by the node's place;
-    /// [`u16::MAX`] = the node is not asked.
+    /// The rank of each node in the order of preference, indexed by the node's position in the
+    /// topology; [`u16::MAX`] = the node is not asked.
     turns: Vec<u16>,
     /// True if every node is a replica of every key, and all nodes are asked.
     everybody: bool,
@@ -58,7 +57,7 @@ pub(crate) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    /// Makes a chooser for a quorum and the nodes that are asked, best first.
+    /// Makes a chooser for a quorum and the candidate nodes, best first.
     pub(crate) fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
         let mut turns = vec![u16::MAX; topology.nodes()];
         for (node, turn) in preference.iter().zip(0..) {
@@ -110,7 +109,7 @@ mod tests {
         all.filter(|node| !missing.contains(node)).map(NodeId).collect()
     }
 
-    /// Returns the nodes that are chosen for any partition, found by a look at all partitions.
+    /// Returns the nodes that are chosen for some partition, found by a test of all partitions.
     fn chosen(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
         let mut chooser = Chooser::new(topology, quorum, preference);
         let mut chosen = vec![false; topology.nodes()];
@@ -160,7 +159,7 @@ mod tests {
                 assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
             }
         }
-        // A quorum can spare a whole zone as it spares a single node.
+        // The loss of a whole zone costs a quorum one replica, like the loss of a single node.
         let topology = topology(21, 3);
         let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
         assert!(
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(work::take(), 0);
     }
 
-    /// With more nodes missing, the choice must know whether some partition lacks too many
+    /// If more nodes are missing than a quorum can spare, some partition may lack too many
     /// replicas.
     #[test]
     fn with_many_missing_nodes_only_their_partitions_are_checked() {

@@ -1,5 +1,5 @@
-//! Hints that are being stored in this node's store. A hint that the store refuses becomes a mark,
-//! so that repair brings the write to the replica instead.
+//! Hints that this node's store has not stored yet. A hint that the store refuses becomes a mark,
+//! so that the repair of the partition delivers the write.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +31,8 @@ pub(crate) struct MissedWrites {
 }
 
 impl MissedWrites {
-    /// Keeps a hint for a node that missed a write, or a mark if the ledger admits no hint. This
-    /// node keeps marks, and no hints, for itself.
+    /// Stores a hint for a node that missed a write, or makes a mark if the ledger admits no hint.
+    /// For itself, this node makes a mark.
     pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
         let shared = &cx.core.shared;
         let bytes = hint_bytes(&key, &record);

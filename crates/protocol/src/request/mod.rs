@@ -1,4 +1,4 @@
-//! Requests that a node coordinates. Each kind has slots of its own.
+//! Requests that a node coordinates. Each kind of request has its own slots.
 //!
 //! ```text
 //!  Reads, Writes       clients' requests without a condition
@@ -69,13 +69,13 @@ pub(crate) trait Requests {
         reply: Reply,
     );
 
-    /// Handles a node's failure to do its part in a slot that is under way.
+    /// Handles a node's failure to do its part in an unfinished slot.
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
 
-    /// Asks a node again for the part that the node has not done.
+    /// Sends a request again to a node that has not done its part.
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId);
 
-    /// Restarts a request by the view in force, which places keys differently.
+    /// Restarts a request under the view in force, which places keys differently.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
 
     /// Answers a request whose deadline is over, and frees its slot.
@@ -86,9 +86,9 @@ pub(crate) trait Requests {
         true
     }
 
-    /// Handles the refusal of a node whose view differs, if this kind of request needs a handling
-    /// of its own. Returns `true` if the refusal is handled. `is_later`: the node's view is later
-    /// than this node's.
+    /// Handles the refusal of a node whose view differs, if this kind of request handles it in a
+    /// special way. Returns `true` if it does. `is_later`: the node's view is later than this
+    /// node's.
     fn on_superseded(&mut self, _: &mut RequestCx<'_>, _: SlotId, is_later: bool) -> bool {
         let _ = is_later;
         false
@@ -96,7 +96,7 @@ pub(crate) trait Requests {
 
     /// Handles a node's reply, or the reply of this node's own replica.
     fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
-        // The reply is stale if the slot is gone or was renewed, or has this node's reply already.
+        // The reply is stale if the slot has ended or was renewed, or the node has replied already.
         let Some(slot) = self.slots().find_mut(id) else { return };
         let Some(outstanding) = slot.work.outstanding_at(peer).copied() else { return };
         if let Reply::Superseded { epoch } = reply {
@@ -113,7 +113,7 @@ pub(crate) trait Requests {
         if work.is_answered() {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
-            // This node is about to enter the later view, which restarts the slot.
+            // This node is about to switch to the later view, which restarts the slot.
         } else if way == Delivery::Resent {
             // The node was asked again under the view in force.
             self.failed(cx, id, peer, ReplicaError::Declined);
@@ -128,14 +128,14 @@ pub(crate) trait Requests {
         self.slots().outstanding(id, peer).way = Delivery::Resent;
     }
 
-    /// Notes that a link is up, so that requests sent to the node before are on their way.
+    /// Notes that a link is up, so that requests that waited for the link are being sent.
     fn on_link_up(&mut self, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             self.slots().outstanding(id, peer).mark_sent();
         }
     }
 
-    /// Handles the loss of a link with all unanswered requests, which are sent once more.
+    /// Handles the loss of a link. Its unanswered requests are sent once more.
     fn on_link_lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let way = self.slots().outstanding(id, peer).way;
@@ -164,13 +164,13 @@ pub(crate) trait Requests {
         }
     }
 
-    /// Counts unanswered requests by the view now in force, and restarts them if that view places
-    /// keys differently.
-    fn view_changed(&mut self, cx: &mut RequestCx<'_>, is_another: bool) {
+    /// Counts unanswered requests under the view now in force, and restarts them if that view
+    /// places keys differently.
+    fn view_changed(&mut self, cx: &mut RequestCx<'_>, placement_changed: bool) {
         let view = Rc::clone(&cx.core.view);
         for id in self.slots().set_view(&view) {
             // The restart of one request may have ended others.
-            if is_another && self.slots().find(id).is_some() {
+            if placement_changed && self.slots().find(id).is_some() {
                 self.restart(cx, id);
             }
         }

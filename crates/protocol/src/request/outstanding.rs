@@ -1,5 +1,4 @@
-//! A replica's part in a request: the outstanding request to the replica, and the reason if the
-//! replica does not do its part.
+//! A replica's part in a request: the outstanding request, or the reason why the replica failed.
 
 use crate::event::{FailureKind, ReplicaOutcome};
 use crate::message::{RefusalReason, Reply};
@@ -13,7 +12,7 @@ pub(crate) enum ReplicaError {
     NoSpace,
     /// The replica's store refused; nothing was changed.
     Refused,
-    /// The replica refused, and nothing was changed: the timestamp is too far ahead of the
+    /// The replica refused, and nothing was changed: the write's timestamp is too far ahead of the
     /// replica's clock, or the replica's layout differs.
     Declined,
     /// The replica refused, and nothing was changed: the replica has promised a higher ballot, or
@@ -24,7 +23,7 @@ pub(crate) enum ReplicaError {
     /// The replica stored the record, but also holds a future record, which hides this one from
     /// every read.
     Hidden,
-    /// The replica's store failed on this request, or the reply did not fit the request; a write
+    /// The replica's store failed on this request, or the reply does not match the request; a write
     /// may have been carried out.
     Failed,
     /// The replica did not answer; a write may have been carried out.
@@ -34,19 +33,19 @@ pub(crate) enum ReplicaError {
 }
 
 impl ReplicaError {
-    /// Returns the reason for a refusal, by the node's reply.
+    /// Returns the error for a reply that refuses the request or does not match it.
     pub(crate) fn of_refusal(reply: &Reply) -> Self {
         match reply.refusal() {
             Some(RefusalReason::Busy) => Self::Busy,
             Some(RefusalReason::NoSpace) => Self::NoSpace,
             Some(RefusalReason::Declined) => Self::Declined,
             Some(RefusalReason::HigherBallot) => Self::HigherBallot,
-            // A reply that does not fit the request comes from a faulty peer.
+            // Only a faulty peer sends a reply that does not match the request.
             None => Self::Failed,
         }
     }
 
-    /// Returns the replica's part as reported to the client.
+    /// Returns the outcome that the client is told.
     pub(crate) fn part(self) -> ReplicaOutcome {
         match self {
             Self::Busy | Self::HigherBallot => ReplicaOutcome::Busy,
@@ -61,8 +60,8 @@ impl ReplicaError {
     }
 }
 
-/// Returns the reason for the failure of a request in which no replica did its part, from the
-/// errors so far.
+/// Returns the kind of failure of a request, from its replicas' errors: `Busy`, `NoSpace` or
+/// `Failed` if there are errors and all are of that kind, otherwise `TooFew`.
 pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> FailureKind {
     let all = |is: fn(ReplicaError) -> bool| {
         let mut failed = failed.clone().peekable();
@@ -79,11 +78,11 @@ pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> Fai
     }
 }
 
-/// The place of a vote in its request's list.
+/// The index of a vote in its request's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VoteIndex(pub(crate) usize);
 
-/// An outstanding request: sent to a node, and not answered yet.
+/// A request that was sent to a node and not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outstanding {
     /// The time when the node was asked, by the monotonic clock in microseconds.

@@ -1,23 +1,24 @@
-//! One event loop's knowledge of the other nodes: whether a link to each node is up, and how fast
-//! each node answers. The loop orders replicas by this knowledge, and may still ask each of them.
+//! One event loop's measurements of the other nodes: whether a link to each node is up, and each
+//! node's latency. They order the replicas, and exclude none.
 
 use crate::message::NodeId;
 
-/// The number of answers after which a latency is computed again, and all earlier answers count
-/// half.
+/// The number of answers after which the hedge delay is computed again, and the counts of all
+/// answers so far are halved.
 const WINDOW: u32 = 256;
 
 /// The number of latency buckets, a quarter of an octave each, from 1 µs to about 16 s.
 const BUCKETS: usize = 96;
 
-/// The reciprocal of the share of answers that may come after the hedge delay: one request in a
-/// hundred is hedged.
+/// The reciprocal of the share of answers that exceed the hedge delay: one request in a hundred is
+/// hedged.
 const LATE_SHARE: u32 = 100;
 
 /// The hedge delay of a peer without known latencies, in microseconds.
 const FIRST_HEDGE: u64 = 20_000;
 
-/// The least hedge delay, in microseconds: below it the second request costs more than it saves.
+/// The least hedge delay, in microseconds: with a shorter delay, second requests cost more than
+/// they save.
 const LEAST_HEDGE: u64 = 1_000;
 
 /// The greatest hedge delay, in microseconds: the default deadline is a second.
@@ -115,8 +116,8 @@ impl PeerLatencies {
         self.of(node).reached = Reachability::Failed;
     }
 
-    /// Notes the time that a read's answer took. (Writes and refusals do not count: a write takes
-    /// as long as a sync, and a refusal is quick.)
+    /// Records the latency of an answer to a read. (Writes and refusals do not count: a write waits
+    /// for a sync, and a refusal comes early.)
     pub(crate) fn record_latency(&mut self, node: NodeId, micros: u64) {
         self.of(node).record_latency(micros);
     }

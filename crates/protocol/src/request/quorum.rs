@@ -7,8 +7,8 @@ use crate::placement::topology::Topology;
 /// The largest number of copies, because a record stores the number in one byte.
 const MAX_FROM: u32 = u8::MAX as u32;
 
-/// A quorum of `ack` of `from` replicas. `1 <= ack <= from` holds unless members left after the
-/// client asked for this `ack`: then a default `from` may be below `ack`, and no set of replies
+/// A quorum of `ack` of `from` replicas. `1 <= ack <= from` holds, with one exception: after
+/// members have left, a default `from` may be below the client's `ack`. Then no set of replies
 /// satisfies the quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quorum {
@@ -18,8 +18,8 @@ pub struct Quorum {
     pub from: u8,
 }
 
-/// A quorum as a client asked for it. For a number that the client left out, each topology by which
-/// the request is counted supplies its own default.
+/// A quorum as the client requested it. Each topology under which the request is counted supplies
+/// its own default for an omitted number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskedQuorum {
     /// The number of replicas that must answer; `None` = a majority.
@@ -29,7 +29,7 @@ pub struct AskedQuorum {
 }
 
 impl AskedQuorum {
-    /// Returns the quorum by a topology. Numbers that the client gave stay as they are, even if the
+    /// Returns the quorum under a topology. Numbers from the client stay unchanged, even if the
     /// topology has too few nodes by now.
     pub fn resolve(self, topology: &Topology) -> Quorum {
         let from = self.from.unwrap_or_else(|| topology.default_copies());
@@ -37,7 +37,7 @@ impl AskedQuorum {
     }
 }
 
-/// Formats the quorum as `2/3`; a number that was left out is `-`.
+/// Formats the quorum as `2/3`; an omitted number is `-`.
 impl Display for AskedQuorum {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let said = |number: Option<u8>| number.map_or("-".to_owned(), |number| number.to_string());
@@ -85,8 +85,8 @@ pub enum QuorumError {
     },
 }
 
-/// Returns the quorum with the numbers that were left out filled in: `from` = min(`nodes`,
-/// `replicas`, 255), `ack` = a majority of `from`. Refuses impossible quorums.
+/// Returns the quorum, with defaults for omitted numbers: `from` = min(`nodes`, `replicas`, 255),
+/// `ack` = a majority of `from`. An error tells why a quorum is impossible.
 pub fn quorum(
     ack: Option<u32>,
     from: Option<u32>,

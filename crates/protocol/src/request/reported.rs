@@ -1,8 +1,8 @@
-//! A record of a key as a replica reports it.
+//! A record as a replica reported it.
 
 use record::{Rank, Record, RecordOutline};
 
-/// A record as a replica reported it, whole or as an outline.
+/// A replica's record, reported whole or as an outline.
 #[derive(Debug, Clone)]
 pub(crate) enum ReportedRecord {
     /// The whole record.

@@ -1,5 +1,4 @@
-//! A range read over the whole cluster, which merges pages of several nodes into one walk over the
-//! keys.
+//! A range read over the whole cluster, which merges the pages of several nodes in key order.
 //!
 //! ```text
 //!  nodes asked, in the order of preference      pages, each sorted
@@ -10,13 +9,13 @@
 //!   │ = end of the node's page; the next page follows
 //! ```
 //!
-//! For every partition, the first `ack` nodes of its first `from` replicas, in the order of
-//! preference, send their records, so that a range read sees the records that single reads would
-//! see. Nodes keep no state between two pages. When a node fails, the walk drops the node from the
-//! list and continues at the present key, with the next replicas in the node's place. When a view
-//! of another placement comes into force, the walk continues at the present key with the nodes of
-//! that view, because pages of two placements do not fit together. While partitions move, the walk
-//! asks the read set, as reads do; the other set need not hold the records that the range returns.
+//! For every partition, the first `ack` of its `from` replicas in the order of preference send
+//! their records, so that a range read returns the records that single reads would return. Nodes
+//! keep no state between two pages. If a node fails, the scan removes the node and continues at its
+//! current key with the next replicas. If a view of another placement comes into force, the scan
+//! continues at its current key with the nodes of that view, because pages of two placements must
+//! not be merged. While partitions move, the scan asks the read set, as single reads do: the other
+//! set may lack records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,10 +32,10 @@ use record::{Kind, Record};
 /// The size of a page, in bytes.
 pub const PAGE_BYTES: u32 = 64 * 1024;
 
-/// The next step of a range read, for the caller to take.
+/// The next step of a range read, which the caller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanStep {
-    /// The next key and its newest record, which is a value.
+    /// Pass on this key and its newest record, which is a value.
     Item(Bytes, Record),
     /// Ask this node for this page, and pass the page to [`Scan::page`].
     Ask(NodeId, PageRequest),
@@ -52,7 +51,7 @@ pub enum ScanStep {
 struct Source {
     node: NodeId,
     items: VecDeque<(Bytes, Record)>,
-    /// The number of items of the page when the page came.
+    /// The number of items in the last page when the page arrived.
     page_len: usize,
     /// The key at which the next page begins; `None` = this is the last page.
     next: Option<Bytes>,
@@ -68,7 +67,7 @@ impl Source {
     }
 }
 
-/// A range read under way.
+/// An unfinished range read.
 #[derive(Debug)]
 pub struct Scan {
     views: Arc<Views>,
@@ -76,28 +75,28 @@ pub struct Scan {
     /// The view that the pages belong to.
     view: Arc<View>,
     asked: AskedQuorum,
-    /// The quorum by that view.
+    /// The quorum under the view.
     quorum: Quorum,
-    /// The least key that the walk has not passed yet.
+    /// The least key that the scan has not passed yet.
     start: Bytes,
     end: Option<Bytes>,
     /// The nodes that can be asked, best first.
     preference: Vec<NodeId>,
     sources: Vec<Source>,
-    out_of_reach: bool,
+    is_out_of_reach: bool,
     take_restarted: bool,
     /// True if only this node is asked, for all its records.
     local: bool,
 }
 
 impl Scan {
-    /// Begins a walk over `start ≤ key < end`. This node is asked first, then the other nodes in
+    /// Begins a scan over `start ≤ key < end`. This node is asked first, then the other nodes in
     /// the order of the topology.
     pub fn new(shared: &Shared, asked: AskedQuorum, start: Bytes, end: Option<Bytes>) -> Self {
         Self::of(shared, asked, start, end, false)
     }
 
-    /// Begins a walk over this node's own records.
+    /// Begins a scan over this node's own records.
     pub fn local(shared: &Shared, start: Bytes, end: Option<Bytes>) -> Self {
         Self::of(shared, AskedQuorum::default(), start, end, true)
     }
@@ -120,7 +119,7 @@ impl Scan {
             end,
             preference: Vec::new(),
             sources: Vec::new(),
-            out_of_reach: false,
+            is_out_of_reach: false,
             take_restarted: false,
             local,
         };
@@ -128,7 +127,7 @@ impl Scan {
         scan
     }
 
-    /// Restarts at the walk's position, with all nodes of the view as candidates.
+    /// Restarts at the scan's position, with all nodes of the view as candidates.
     fn begin_with_all(&mut self) {
         let topology = &self.view.topology;
         if self.local {
@@ -144,23 +143,23 @@ impl Scan {
         self.begin();
     }
 
-    /// Restarts the walk at its position if a view of another placement has come into force;
+    /// Restarts the scan at its position if a view of another placement has come into force;
     /// returns true in that case.
     fn restart_if_moved(&mut self) -> bool {
         if self.view.epoch == self.views.epoch() {
             return false;
         }
         let view = self.views.current();
-        let is_of_before = !self.view.agrees_with(view.id());
+        let is_of_earlier_view = !self.view.agrees_with(view.id());
         self.view = view;
-        if is_of_before {
+        if is_of_earlier_view {
             self.take_restarted = true;
             self.begin_with_all();
         }
-        is_of_before
+        is_of_earlier_view
     }
 
-    /// Restarts at the walk's position, and chooses the nodes to ask from the candidates.
+    /// Restarts at the scan's position, and chooses from the candidates the nodes to ask.
     fn begin(&mut self) {
         let Quorum { ack, from } = self.quorum;
         let topology = &self.view.topology;
@@ -172,7 +171,7 @@ impl Scan {
             let asked = || choice::candidates(topology, self.quorum, &self.preference);
             is_possible.then(asked).flatten()
         };
-        self.out_of_reach = false;
+        self.is_out_of_reach = false;
         let start = &self.start;
         let source = |node| Source {
             node,
@@ -184,13 +183,13 @@ impl Scan {
         };
         match asked {
             Some(nodes) => self.sources = nodes.iter().copied().map(source).collect(),
-            None => self.out_of_reach = true,
+            None => self.is_out_of_reach = true,
         }
     }
 
     /// Returns the next step.
     pub fn step(&mut self) -> ScanStep {
-        if self.out_of_reach {
+        if self.is_out_of_reach {
             return ScanStep::OutOfReach;
         }
         loop {
@@ -220,7 +219,7 @@ impl Scan {
         }
     }
 
-    /// Takes the newest record of `key` from all pages, and removes the others.
+    /// Removes `key` from all pages, and returns its newest record.
     fn take(&mut self, key: &Bytes) -> Record {
         let mut newest: Option<Record> = None;
         for source in &mut self.sources {
@@ -235,8 +234,8 @@ impl Scan {
         newest.expect("some page has the key")
     }
 
-    /// Adds a page. A page of a node that is not authoritative does not count
-    /// ([`MembershipState`](crate::MembershipState)).
+    /// Adds a page. In a range over the cluster, a node that is not authoritative
+    /// ([`MembershipState`](crate::MembershipState)) counts as failed.
     pub fn page(&mut self, node: NodeId, page: Page) {
         if self.restart_if_moved() {
             return;
@@ -255,8 +254,8 @@ impl Scan {
         source.page_len = source.items.len();
     }
 
-    /// Notes that a node can't be asked. The walk restarts with the other nodes; pages that were
-    /// asked for before are void, and must not be passed in.
+    /// Notes that a node can't be asked. The scan restarts with the other nodes. Pages requested
+    /// before are void, and must not be passed in.
     pub fn failed(&mut self, node: NodeId) {
         if self.restart_if_moved() {
             return;
@@ -266,9 +265,9 @@ impl Scan {
         self.begin();
     }
 
-    /// Drops all pages and asks for them again, from the walk's position, because a range read that
-    /// waits for memory must not hold memory that others wait for. Pages that were asked for before
-    /// are void.
+    /// Drops all pages, and requests them again from the scan's position: a range read that waits
+    /// for memory must not hold memory for which other requests wait. Pages requested before are
+    /// void.
     pub fn restart_without_pages(&mut self) {
         if !self.restart_if_moved() {
             self.take_restarted = true;
@@ -276,16 +275,16 @@ impl Scan {
         }
     }
 
-    /// Returns true if the walk restarted since the last call, so that pages that were asked for
-    /// before are void.
+    /// Returns true if the scan has restarted since the last call. Pages requested before are then
+    /// void.
     pub fn take_restarted(&mut self) -> bool {
         std::mem::take(&mut self.take_restarted)
     }
 
-    /// Returns the least key that the range may still return; `None` = no key is left. The range
-    /// has returned all items before this key.
+    /// Returns the least key that the range may still return; `None` = no key is left. It has
+    /// returned all items before this key.
     pub fn position(&self) -> Option<Bytes> {
-        if self.out_of_reach {
+        if self.is_out_of_reach {
             return Some(self.start.clone());
         }
         let next = |source: &Source| {
@@ -298,7 +297,7 @@ impl Scan {
     /// Drops all pages, and ends the range at its position.
     pub fn stop(&mut self) {
         self.sources.clear();
-        self.out_of_reach = false;
+        self.is_out_of_reach = false;
     }
 
     /// Returns true if only this node is asked, for all its records.
@@ -306,13 +305,12 @@ impl Scan {
         self.local
     }
 
-    /// True if every node that is asked has sent a page: enough nodes answer, however far away the
-    /// next item is.
+    /// True if every node that is asked has sent a page, even if the next item is still far away.
     pub fn is_served(&self) -> bool {
-        !self.out_of_reach && self.sources.iter().all(|source| source.answered)
+        !self.is_out_of_reach && self.sources.iter().all(|source| source.answered)
     }
 
-    /// Asks a node for its page again, after the node was busy or refused.
+    /// Asks a node for its page again, if the node was busy or refused.
     pub fn retry(&mut self, node: NodeId) {
         if self.restart_if_moved() {
             return;

@@ -1,11 +1,11 @@
-//! The two replica sets by which a request is counted while partitions move: the set that is *read*
-//! (the read set), and the *other* set, which is also written. A read returns a record only once a
-//! quorum of the other set holds it too. A request has a vote for each replica of either set. A
-//! vote contains its replica's place in each set. A quorum needs enough votes in each set; the
-//! votes of both sets are never added up.
+//! The two replica sets under which a request is counted while partitions move: the *read set*, and
+//! the *other set*, which is also written. A read returns a record only if a quorum of the other
+//! set holds it too. A request has one vote for each replica of either set, with the replica's
+//! position in each set. A request needs enough votes in each set; votes of different sets are
+//! never added.
 //!
 //! ```text
-//!  read set A B C    votes with (place in the read set, place in the other set):
+//!  read set A B C    votes with (position in the read set, position in the other set):
 //!  other    A B D      A (0, 0)   B (1, 1)   C (2, none)   D (none, 2)
 //!
 //!  2 of 3 in each set: A and B suffice; A, C and D suffice; C and D do not
@@ -21,10 +21,10 @@ use crate::placement::view::View;
 use crate::request::quorum::{AskedQuorum, Quorum};
 use record::Record;
 
-/// The place of a node in a set that does not contain it: after all places.
+/// The position of a node in a set that does not contain it: after all others.
 const NO_POSITION: u8 = u8::MAX;
 
-/// A pair of numbers, one for each set: counts of replicas, or a replica's places.
+/// A pair of numbers, one for each set: counts of replicas, or a replica's positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PerSet {
     pub(crate) read: u8,
@@ -51,22 +51,23 @@ impl PerSet {
         Self { read: read.into(), other: other.into() }
     }
 
-    /// For places: returns 1 for each set in which the replica is among the first `first`, else 0.
+    /// For positions: returns 1 for each set in which the replica is among the first `first`, else
+    /// 0.
     pub(crate) fn within(self, first: Self) -> Self {
         Self { read: u8::from(self.read < first.read), other: u8::from(self.other < first.other) }
     }
 
-    /// For places: returns 1 for each set that contains the replica, else 0.
+    /// For positions: returns 1 for each set that contains the replica, else 0.
     pub(crate) fn sets(self) -> Self {
         self.within(Self { read: NO_POSITION, other: NO_POSITION })
     }
 
-    /// For places: true if the replica is in the read set.
+    /// For positions: true if the replica is in the read set.
     pub(crate) fn is_read(self) -> bool {
         self.read != NO_POSITION
     }
 
-    /// For places: true if the replica is in both sets.
+    /// For positions: true if the replica is in both sets.
     pub(crate) fn is_in_both(self) -> bool {
         self.read != NO_POSITION && self.other != NO_POSITION
     }
@@ -81,7 +82,7 @@ impl Add for PerSet {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {
-        // A set has at most 255 replicas, and additions are checked for overflow in every profile.
+        // The sum fits: a set has at most 255 replicas.
         Self { read: self.read + more.read, other: self.other + more.other }
     }
 }
@@ -113,7 +114,7 @@ impl Quorums {
         Self { asked, read: raised(read), other: raised(other) }
     }
 
-    /// Returns the number of replicas that are a majority of each set.
+    /// Returns the number of replicas in a majority of each set.
     pub(crate) fn majority(&self) -> PerSet {
         PerSet { read: self.read.from / 2 + 1, other: self.other.from / 2 + 1 }
     }
@@ -126,7 +127,7 @@ impl Quorums {
         PerSet { read: self.read.from, other: self.other.from }
     }
 
-    /// Returns the quorums among the first `copies` replicas of each set.
+    /// Returns the quorums limited to the first `copies` replicas of each set.
     pub(crate) fn within(&self, copies: PerSet) -> Self {
         let of = |Quorum { ack, from }, copies: u8| Quorum {
             ack: copies.min(ack),
@@ -145,8 +146,8 @@ impl Quorums {
             && view.joint.as_ref().is_none_or(|other| is(self.other, other))
     }
 
-    /// Returns the numbers for a client whose request too few replicas answered: the count of the
-    /// set that falls short, and that set's quorum.
+    /// Returns the numbers that a client is told if too few replicas did their part: the count in
+    /// the set that falls short, and the quorum of that set.
     pub(crate) fn short_of(&self, did: PerSet) -> (u8, Quorum) {
         let other_is_short = did.read >= self.read.ack && did.other < self.other.ack;
         if other_is_short { (did.other, self.other) } else { (did.read, self.read) }
@@ -166,7 +167,7 @@ pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
 /// The replicas of the key that was looked up last.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
-    /// The replicas of the set that is read.
+    /// The replicas of the read set.
     pub(crate) read: Vec<NodeId>,
     /// The replicas of the other set; `None` = the read set.
     other: Option<Vec<NodeId>>,
@@ -183,8 +184,8 @@ impl Replicas {
         });
     }
 
-    /// Adds an entry for each replica, made from its places: first the replicas of the read set in
-    /// their order, then the remaining replicas of the other set in theirs.
+    /// Adds an entry for each replica, made from its positions: first the replicas of the read set
+    /// in their order, then the remaining replicas of the other set in their order.
     pub(crate) fn fill<T>(&self, into: &mut Vec<T>, new: impl Fn(NodeId, PerSet) -> T) {
         let Some(other) = &self.other else {
             let same =
@@ -204,7 +205,7 @@ impl Replicas {
         into.extend(others.map(|(node, other)| new(*node, PerSet { read: NO_POSITION, other })));
     }
 
-    /// Returns all replicas with their places.
+    /// Returns all replicas with their positions.
     pub(crate) fn all(&self) -> Vec<(NodeId, PerSet)> {
         let mut all = Vec::new();
         self.fill(&mut all, |node, place| (node, place));

@@ -1,12 +1,12 @@
-//! A slab of the requests of one kind that are under way. A slot's place is reused; its id is not.
+//! A slab of unfinished requests of one kind. A slot's index is reused; its id is not.
 //!
 //! ```text
-//!  SlotId:  generation (32 bits) │ place (30 bits) │ kind (2 bits)
+//!  SlotId:  generation (32 bits) │ index (30 bits) │ kind (2 bits)
 //! ```
 //!
 //! An id from outside may be *stale*: its slot has ended or was renewed. [`Slots::find`] looks up
-//! such an id. An id that was found belongs to a slot under way, which [`Slots::get`] and the other
-//! methods assert. The kind in the id names the slab that holds the slot.
+//! such an id. The other methods, such as [`Slots::get`], take only ids that were found, and panic
+//! otherwise. The kind in the id names the slab that holds the slot.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,21 +45,22 @@ impl SlotKind {
     }
 }
 
-/// A kind of request that slots hold.
+/// A kind of request that has slots.
 pub(crate) trait Work {
     const KIND: SlotKind;
 
     /// True if the client or node that made the request has been answered.
     fn is_answered(&self) -> bool;
 
-    /// Returns the outstanding request to a node that was asked and has not replied.
+    /// Returns the outstanding request to a node; `None` = the node was not asked, or has replied.
     fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding>;
 }
 
-/// A request under way.
+/// An unfinished request.
 #[derive(Debug)]
 pub(crate) struct Slot<W> {
-    /// The view by which the request is counted: the view in force, until the request is answered.
+    /// The view under which the request is counted: the view in force, until the request is
+    /// answered.
     pub(crate) view: Rc<View>,
     /// The deadline of the request, in microseconds of the monotonic clock.
     pub(crate) deadline: u64,
@@ -81,13 +82,13 @@ impl<W> Slot<W> {
         self.quorums.ack()
     }
 
-    /// Returns the number of the key's replicas that should hold a record.
+    /// Returns the number of replicas, in each set, that should hold a record.
     pub(crate) fn copies_of(&self, record: &Record) -> PerSet {
         copies_of(record, &self.view)
     }
 
-    /// Returns the error of this node's vote after its store has failed, and keeps the detail for
-    /// the client.
+    /// Returns the error for this node's vote after an error of its store, and keeps the store's
+    /// details for the client.
     pub(crate) fn note_store_error(&mut self, error: StoreError) -> ReplicaError {
         let (replica_error, detail) = match error {
             StoreError::Busy(what) => (ReplicaError::Busy, what.to_owned()),
@@ -107,7 +108,7 @@ struct SlotEntry<W> {
     slot: Option<Slot<W>>,
 }
 
-/// The requests of one kind under way.
+/// The unfinished requests of one kind.
 #[derive(Debug)]
 pub(crate) struct Slots<W> {
     places: Vec<SlotEntry<W>>,
@@ -133,8 +134,7 @@ impl<W: Work> Slots<W> {
         SlotId(u64::from(generation) << 32 | u64::from(place << KIND_BITS) | W::KIND as u64)
     }
 
-    /// True if an id is of this kind. Slots of different kinds may have the same place and
-    /// generation.
+    /// True if an id is of this kind. Slots of two kinds may have equal indexes and generations.
     fn is_of(id: SlotId) -> bool {
         SlotKind::of(id) == W::KIND
     }
@@ -173,17 +173,17 @@ impl<W: Work> Slots<W> {
         place.slot.as_mut().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
     }
 
-    /// Returns a slot that is known to be under way.
+    /// Returns the slot of an unfinished request.
     pub(crate) fn get(&self, id: SlotId) -> &Slot<W> {
         self.find(id).expect("a slot that is worked on is under way")
     }
 
-    /// Returns a mutable slot that is known to be under way.
+    /// Returns the mutable slot of an unfinished request.
     pub(crate) fn get_mut(&mut self, id: SlotId) -> &mut Slot<W> {
         self.find_mut(id).expect("a slot that is worked on is under way")
     }
 
-    /// Returns the request of a slot that is known to be under way.
+    /// Returns the state of an unfinished request.
     pub(crate) fn work(&mut self, id: SlotId) -> &mut W {
         &mut self.get_mut(id).work
     }
@@ -194,8 +194,8 @@ impl<W: Work> Slots<W> {
         self.work(id).outstanding_at(node).expect("it was asked, and has not replied")
     }
 
-    /// Gives the slot another id, so that a reply to an earlier request is not mistaken for a reply
-    /// to a later request.
+    /// Gives a slot a new id, so that a reply to an earlier message is not taken for a reply to a
+    /// later message.
     pub(crate) fn renew(&mut self, id: SlotId) -> SlotId {
         assert!(self.find(id).is_some(), "only what is under way has its id renewed");
         let place = &mut self.places[place_of(id)];
@@ -234,7 +234,7 @@ impl<W: Work> Slots<W> {
         self.places.iter_mut().enumerate().filter_map(awaits).collect()
     }
 
-    /// Counts all unanswered requests by this view from now on, and returns their ids.
+    /// Counts all unanswered requests under this view from now on, and returns their ids.
     pub(crate) fn set_view(&mut self, view: &Rc<View>) -> Vec<SlotId> {
         let ids = self.ids(|slot| !slot.work.is_answered());
         for id in &ids {
@@ -244,7 +244,7 @@ impl<W: Work> Slots<W> {
     }
 }
 
-/// The timers of requests, which expire when a replica is late or a pause is over.
+/// The timers of requests. A timer expires when a replica is late or a pause is over.
 #[derive(Debug, Default)]
 pub(crate) struct Hedges {
     due: BinaryHeap<Reverse<(u64, SlotId)>>,
@@ -256,7 +256,8 @@ impl Hedges {
         self.due.push(Reverse((at, id)));
     }
 
-    /// Returns the next id whose timer has expired. The slot may be gone or answered.
+    /// Returns an id whose timer has expired; `None` = no timer has. The slot may have ended or be
+    /// answered.
     pub(crate) fn pop(&mut self, now: u64) -> Option<SlotId> {
         let Reverse((at, _)) = self.due.peek()?;
         if *at > now {
@@ -265,7 +266,8 @@ impl Hedges {
         self.due.pop().map(|Reverse((_, id))| id)
     }
 
-    /// Returns the time of the next timer. Timers whose slot is answered or gone are dropped.
+    /// Returns the time of the next timer; `None` = there is none. Timers of answered or ended
+    /// slots are dropped.
     pub(crate) fn next<W: Work>(&mut self, slots: &Slots<W>) -> Option<u64> {
         while let Some(Reverse((at, id))) = self.due.peek().copied() {
             if slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {

@@ -12,8 +12,8 @@ const RETRY_MICROS: u64 = 5_000_000;
 /// The state of the removal.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup {
-    /// The request count when the removal under way began, and the epoch in which the placement of
-    /// that moment began.
+    /// The request count at the start of the removal under way, and the first epoch of the
+    /// placement in force at that time.
     begun: Option<(u64, u64)>,
     not_before: u64,
 }
@@ -36,8 +36,8 @@ impl Cleanup {
         }
     }
 
-    /// Requests a removal by the placement in force, because the removal under way may have begun
-    /// under another placement.
+    /// Requests a removal under the placement in force, unless such a removal is pending. A removal
+    /// that began under another placement does not suffice.
     pub(crate) fn request_drop(&self, cx: &Context) {
         let began = cx.shared().membership.layouts.active_layout().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
@@ -78,7 +78,7 @@ mod tests {
     use crate::placement::topology::{Member, Topology};
     use crate::shared::Shared;
 
-    /// A node alone, which has nothing else to do.
+    /// A single node without other background work.
     fn node() -> (Arc<Shared>, Background) {
         let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(vec![member], 1).unwrap();
@@ -89,7 +89,7 @@ mod tests {
         (Arc::clone(&shared), Background::new(shared, BackgroundConfig::IDLE))
     }
 
-    /// Returns how many removals an event starts.
+    /// Returns the number of removals that an event starts.
     fn drops(node: &mut Background, mono: u64, event: BackgroundEvent) -> usize {
         let mut out = Vec::new();
         node.handle(Now { mono, wall: mono }, event, &mut out);

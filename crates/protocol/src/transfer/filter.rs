@@ -13,7 +13,7 @@ use record::{Kind, Rank};
 pub const MAX_KNOWN: usize = 16 * 1024;
 
 /// Returns the digest that stands for a record when a node reports the records it holds. The
-/// reporting node draws the seed, so that nobody can construct two records with one digest.
+/// reporting node draws the seed, so that no attacker can construct two records with one digest.
 pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     let mut digest = Xxh3::with_seed(seed);
     digest.update(key);
@@ -23,7 +23,7 @@ pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     digest.digest()
 }
 
-/// Selects keys of which another node should hold the record.
+/// Selects the keys of which another node is a replica, before or after a move of partitions.
 #[derive(Debug)]
 struct HeldFilter<'a> {
     node: NodeId,
@@ -53,9 +53,10 @@ impl HeldFilter<'_> {
 #[derive(Debug)]
 struct MovedFilter<'a> {
     node: NodeId,
-    /// `Some` in the first pass, which selects only keys of which this node is the first replica,
-    /// with records written up to this time. Later records were probably sent to the other node
-    /// too; the second pass (`None`) makes sure.
+    /// `Some(time)` = the first pass: selects only keys of which this node is the first replica,
+    /// with records written up to this version time. Coordinators have probably sent later records
+    /// to the other node too. `None` = the second pass, which also selects what the other node
+    /// still lacks.
     first: Option<u64>,
     seed: u64,
     /// Digests of the records that the other node holds, sorted.
@@ -82,8 +83,8 @@ impl MovedFilter<'_> {
         let after = replicas.len();
         look_up(self.before, partition, copies, replicas);
         let is_new = !replicas.contains(&self.node);
-        // A node that keeps the key although its number of copies falls gets only the records that
-        // it lacks, so it takes no part in the first pass.
+        // If the number of copies falls, a node that keeps the key may still lack records. The
+        // second pass sends them, so that node takes no part in the first pass.
         let is_meant = match self.first {
             Some(until) => is_new && replicas.first() == Some(&own) && rank.write_time() <= until,
             None => is_new || replicas.len() > after,
@@ -93,13 +94,13 @@ impl MovedFilter<'_> {
     }
 }
 
-/// Selects entries of the history of writes with an idempotency key that another node should have
-/// too.
+/// Selects the entries of the history of writes with an idempotency key that another node needs.
 #[derive(Debug)]
 struct RememberedFilter {
     node: NodeId,
     lost: bool,
-    /// The last partition that was tested, and the result: names come in partition order.
+    /// The last tested partition and the result, cached because names are tested in partition
+    /// order.
     last: Option<(u16, bool)>,
 }
 
@@ -181,8 +182,8 @@ impl<'a> PartitionFilter<'a> {
     }
 
     /// True if the page should have this key, or the history entry of this name; `copies` and
-    /// `rank` are those of the record. If no other node is asked for the key, the page has only
-    /// values, because no older record of another node has to be hidden by a tombstone.
+    /// `rank` are those of the record. If this node alone is asked for each key, the page omits
+    /// tombstones, because no other node has an older record that they must hide.
     pub fn wants(&mut self, key: &[u8], copies: u8, rank: Rank) -> bool {
         let Self { own, kind, looked } = self;
         match kind {
@@ -211,7 +212,7 @@ mod tests {
         Topology::of(ids.iter().map(member).collect(), copies).unwrap()
     }
 
-    /// The time of the current placement.
+    /// The version time since which the current placement is in force.
     const PLACED_AT: u64 = 5;
 
     fn rank(time: u64) -> Rank {
@@ -224,7 +225,8 @@ mod tests {
         rank(PLACED_AT + u64::from(key % 2))
     }
 
-    /// Returns how many of a hundred keys each previous node sends to a node.
+    /// Returns, for each previous node, the number of keys out of 100 that it sends to the node
+    /// `to`.
     fn sent(view: &View, to: u16, first: bool, known: &[u64]) -> Vec<usize> {
         let filter = Filter::Moved { node: NodeId(to), first, seed: 9, known: known.to_vec() };
         let sends = |own: NodeId| {

@@ -1,10 +1,10 @@
 //! Completeness of a node's memory of writes with an idempotency key. A client may repeat such a
 //! write for a day ([`IDEMPOTENCY_RETENTION_MICROS`]).
 //!
-//! The memory is incomplete if the node lost it with its disk and the other replicas did not report
-//! all of theirs, or if keys moved to the node and their previous replicas did not report all of
-//! theirs. For a day after that, the node does not answer "never" for writes that it may have
-//! forgotten.
+//! The memory is incomplete in two cases: the node lost its memory with its disk, and some other
+//! replica did not report its whole memory; or keys moved to the node, and some previous replica
+//! did not report its whole memory. For a day afterwards, the node does not answer "never" for
+//! writes that it may have forgotten.
 
 use crate::clock::Clock;
 use crate::paxos::operation::IDEMPOTENCY_RETENTION_MICROS;
@@ -13,8 +13,8 @@ use crate::shared::Shared;
 /// A node's possible loss of memory of idempotent writes ([`Shared::forgotten_idempotency`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgottenIdempotency {
-    /// The end of the condition, in microseconds since 1970: later, the forgotten writes need not
-    /// be known.
+    /// The end of the incomplete time, in microseconds since 1970. Later no client repeats the
+    /// forgotten writes.
     pub until_micros: u64,
     /// The reason for the loss.
     pub why: ForgettingReason,
@@ -32,13 +32,13 @@ pub enum ForgettingReason {
 
 impl Shared {
     /// True if this node remembers every write with an idempotency key that may be sent again: it
-    /// lost no such memory with a disk, and its sources reported all of theirs.
+    /// lost no such memory with a disk, and its sources reported their whole memory.
     pub fn remembers_all(&self) -> bool {
         self.membership.state.knows_what_it_lost() && self.forgotten_idempotency().is_none()
     }
 
-    /// Returns the version time up to which this node may have forgotten, for some keys, which
-    /// writes with an idempotency key were done; 0 = none.
+    /// Returns the version time up to which this node may have forgotten writes with an idempotency
+    /// key, at least for some keys; 0 = none are forgotten.
     pub fn idempotency_forgotten_before(&self) -> u64 {
         self.membership
             .state
@@ -46,8 +46,8 @@ impl Shared {
             .max(self.membership.layouts.forgotten_before(None))
     }
 
-    /// Returns why, and until when, this node cannot answer "never" for some idempotency keys;
-    /// `None` = it can answer for all.
+    /// Returns the reason why this node cannot answer "never" for some idempotency keys, and the
+    /// end of that time; `None` = it can answer for all.
     pub fn forgotten_idempotency(&self) -> Option<ForgottenIdempotency> {
         let (lost, time) =
             (self.membership.state.idempotency_lost_before(), self.idempotency_forgotten_before());

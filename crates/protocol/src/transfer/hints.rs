@@ -9,9 +9,9 @@
 //!
 //! A hint is dropped undelivered if its node has left, or is no longer a replica of the record in
 //! either topology of the view in force. That is safe: enough other replicas have acknowledged the
-//! write, or the write was not acknowledged. The current replicas of the partition hold what the
-//! previous replicas held. If the hint's node ever becomes a replica of the partition again, it
-//! drops what it has of the partition, and pulls all records from the other replicas.
+//! write, or the write was not acknowledged. The current replicas of the partition hold all records
+//! of the previous replicas. If the hint's node ever becomes a replica of the partition again, it
+//! drops its old records of the partition, and pulls all records from the other replicas.
 //!
 //! A *future hint* has a timestamp that is further ahead of this node's or the receiver's wall
 //! clock than `--max-clock-skew`. A pass leaves future hints in the store, and a later pass retries
@@ -27,7 +27,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::pages::move_pages;
-use super::{FIRST_WAIT_MICROS, Items, MOST_WAIT_MICROS, PageFailure};
+use super::{FIRST_WAIT_MICROS, Items, MAX_WAIT_MICROS, PageFailure};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
@@ -35,21 +35,21 @@ use crate::message::{Class, NodeId, Page, Reply, Request};
 use crate::transfer::ledger::hint_bytes;
 use record::Record;
 
-/// Bytes of one batch. One batch per node is in flight, which bounds the rate to what the node
-/// stores and syncs in a round trip.
+/// Bytes of one batch. One batch per node is in flight, which limits the rate to one batch per
+/// round trip and sync.
 const BATCH_BYTES: usize = 256 * 1024;
 
 /// Maximum pause, in microseconds, after a pass that had to keep future hints in the store: a clock
 /// that was behind may be right by then.
-const LOOK_AGAIN_MICROS: u64 = 60_000_000;
+const MAX_FUTURE_PAUSE_MICROS: u64 = 60_000_000;
 
 /// The pause after a pass that left future hints, as a multiple of the pass's reading time:
 /// rereading hints that must stay may take up to a tenth of a disk's time.
 const REST: u64 = 9;
 
-/// Consecutive passes that could not remove delivered hints, after which the pause is a multiple of
-/// a pass's whole duration: the node is sent the same hints in vain. After fewer such passes, the
-/// store may have been busy only briefly.
+/// Number of consecutive passes without removal of delivered hints. After more such passes, the
+/// pause is a multiple of the whole pass's duration, because the node receives the same hints again
+/// and again. Up to this number, the store may have been busy only briefly.
 const VAIN_PASSES: u32 = 3;
 
 /// The delivery of hints to other nodes.
@@ -70,11 +70,11 @@ struct Passes {
     not_before: Cell<u64>,
     /// Number of hints left by the last pass.
     stays: Cell<u64>,
-    /// Time until which no pass is due unless more hints wait than were left, by the monotonic
-    /// clock, in microseconds.
+    /// Time in microseconds of the monotonic clock. Until then a pass is due only if more hints
+    /// wait than the last pass left.
     stays_until: Cell<u64>,
     /// True if hints delivered by the current pass are still in the store.
-    undropped: Cell<bool>,
+    has_undropped: Cell<bool>,
     /// Number of consecutive passes, up to the last, that could not remove delivered hints.
     vain: Cell<u32>,
     /// Pause after the last failure, in microseconds.
@@ -103,7 +103,8 @@ struct DeliveryPass {
     reading: u64,
     /// True if the pass delivered any hint, or dropped one that need not be delivered.
     has_delivered: bool,
-    /// The greatest version time that the node accepts, if it refused a hint for its clock.
+    /// Estimate of the greatest version time that the node accepts, after it refused hints as too
+    /// far ahead of its clock; `None` = it refused none.
     refused: Option<u64>,
     stays: FutureHints,
 }
@@ -128,7 +129,7 @@ impl Hints {
     /// again.
     pub(crate) fn stay(&mut self, context: &Context, node: NodeId, hints: u64, bytes: u64) {
         context.shared().transfer.hints.count_found(node, hints, bytes);
-        self.0.entry(node).or_default().passes.undropped.set(true);
+        self.0.entry(node).or_default().passes.has_undropped.set(true);
     }
 }
 
@@ -158,7 +159,7 @@ impl FutureHints {
 
 impl DeliveryPass {
     fn new(context: &Context, node: NodeId, passes: &Rc<Passes>) -> Self {
-        passes.undropped.set(false);
+        passes.has_undropped.set(false);
         Self {
             context: context.clone(),
             node,
@@ -172,8 +173,8 @@ impl DeliveryPass {
         }
     }
 
-    /// Goes through all hints of the node. A batch that fails is read again before it is retried,
-    /// because newer hints may have come.
+    /// Delivers all hints of the node, batch by batch. A batch that fails is read again before it
+    /// is retried, because newer hints may have been stored.
     async fn run(mut self) {
         let (context, passes) = (self.context.clone(), Rc::clone(&self.passes));
         let batch = async |after| Ok(self.deliver_batch(after).await?.map(Some));
@@ -182,10 +183,11 @@ impl DeliveryPass {
         self.end();
     }
 
-    /// Delivers one batch of hints behind a key. Returns the last key; `None` = there are no more.
+    /// Delivers the next batch of hints, with keys greater than `after`. Returns the batch's last
+    /// key; `None` = no hints are left.
     async fn deliver_batch(&mut self, after: Option<Bytes>) -> Result<Option<Bytes>, PageFailure> {
         if after.is_none() {
-            // The first batch may have failed: the pass counts from its last beginning.
+            // A failed first batch is repeated. The counts of the pass then begin again.
             *self = Self::new(&self.context, self.node, &self.passes);
         }
         let items = self.read(after).await?;
@@ -194,7 +196,7 @@ impl DeliveryPass {
         Ok(Some(last))
     }
 
-    /// Reads one batch of hints behind a key.
+    /// Reads the next batch of hints, with keys greater than `after`.
     async fn read(&mut self, after: Option<Bytes>) -> Result<Items, PageFailure> {
         let (asked, peer) = (self.context.now().mono, self.node);
         let hints =
@@ -210,8 +212,8 @@ impl DeliveryPass {
         }
     }
 
-    /// Sends the hints of a batch that are not future ones, until the node has stored them. A pass
-    /// may last long, so the limit on timestamps is taken per batch.
+    /// Sends the hints of a batch, except future hints, until the node has stored them. The limit
+    /// on timestamps is determined for each batch, because a pass may last long.
     async fn deliver(&mut self, mut items: Items) -> Result<(), PageFailure> {
         let (context, node, wait) = (self.context.clone(), self.node, &self.passes.wait);
         let mut stays = FutureHints::default();
@@ -233,8 +235,8 @@ impl DeliveryPass {
                     drop_delivered(&context, node, items);
                     break;
                 }
-                // The node's clock is behind this one's. The batch is halved until the node accepts
-                // the hints.
+                // The node's clock is behind this node's clock. The batch is halved until the node
+                // accepts the hints.
                 Ok(Reply::Ahead) => {
                     let mut times: Vec<_> =
                         items.iter().map(|(_, record)| record.write_time()).collect();
@@ -242,7 +244,7 @@ impl DeliveryPass {
                     self.refused = Some(times[times.len() / 2].saturating_sub(1));
                 }
                 Ok(_) => {
-                    wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS));
+                    wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MAX_WAIT_MICROS));
                     return Err(PageFailure);
                 }
                 // An unreachable node should get its hints within a second after its return.
@@ -256,8 +258,8 @@ impl DeliveryPass {
         Ok(())
     }
 
-    /// Ends the pass. New hints may have been stored under keys that the pass has gone beyond, so
-    /// another pass follows unless this one delivered nothing.
+    /// Ends the pass. During the pass, new hints may have been stored under keys that it had read
+    /// already, so another pass follows unless this pass delivered nothing.
     fn end(&self) {
         let (now, stays, passes) = (self.context.now().mono, self.stays, &self.passes);
         let ledger = &self.context.shared().transfer.hints;
@@ -266,13 +268,13 @@ impl DeliveryPass {
             let gone = (hints.saturating_sub(stays.hints), bytes.saturating_sub(stays.bytes));
             ledger.clear(self.node, gone);
         }
-        let undropped = passes.undropped.get();
-        passes.vain.set(if undropped { passes.vain.get() + 1 } else { 0 });
+        let has_undropped = passes.has_undropped.get();
+        passes.vain.set(if has_undropped { passes.vain.get() + 1 } else { 0 });
         passes.stays.set(stays.hints);
         passes.not_before.set(now);
-        if stays.hints > 0 || undropped {
+        if stays.hints > 0 || has_undropped {
             passes.not_before.set(now + self.rest(now));
-            passes.stays_until.set(now + stays.wait.min(LOOK_AGAIN_MICROS));
+            passes.stays_until.set(now + stays.wait.min(MAX_FUTURE_PAUSE_MICROS));
         }
         ledger.stay(self.node, stays.hints);
     }
@@ -281,15 +283,15 @@ impl DeliveryPass {
     fn rest(&self, now: u64) -> u64 {
         let vain = self.passes.vain.get();
         let least = match self.refused {
-            Some(_) => MOST_WAIT_MICROS,
-            None => (FIRST_WAIT_MICROS << vain.min(VAIN_PASSES + 1)).min(MOST_WAIT_MICROS),
+            Some(_) => MAX_WAIT_MICROS,
+            None => (FIRST_WAIT_MICROS << vain.min(VAIN_PASSES + 1)).min(MAX_WAIT_MICROS),
         };
         let took = match self.stays.hints {
             _ if vain > VAIN_PASSES => now.saturating_sub(self.began),
             0 => 0,
             _ => self.reading,
         };
-        took.saturating_mul(REST).clamp(least, LOOK_AGAIN_MICROS)
+        took.saturating_mul(REST).clamp(least, MAX_FUTURE_PAUSE_MICROS)
     }
 }
 

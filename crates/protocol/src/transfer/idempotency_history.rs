@@ -1,8 +1,8 @@
 //! The history of writes with an idempotency key, below just *history*: once this node has all
-//! records, it pulls what the other replicas remember of such writes, so that it can answer "never"
-//! for writes that no replica has done. A node to which partitions move asks their previous
-//! replicas; a node that lost its disk asks the other replicas of its partitions. A *trace* is one
-//! replica's memory of one write, and a *walk* is the pull of all traces.
+//! records, it pulls the history of the other replicas, so that it can answer "never" for writes
+//! that no replica has done. A node to which partitions move asks their previous replicas; a node
+//! that lost its disk asks the other replicas of its partitions. A *trace* is one replica's entry
+//! for one write, and a *walk* is the pull of all traces.
 //!
 //! ```text
 //!  own page ──▶ traces ─┐
@@ -15,15 +15,15 @@
 //! Each source has entered the transition when it answers, so a write that it accepts later is also
 //! accepted by a majority of the next replicas. After a restart, a walk begins again; only the
 //! stored results remain. If a source has forgotten some writes itself, or does not answer for
-//! [`PATIENCE_MICROS`], the history is incomplete. Then this node does not answer "never" for
+//! [`SOURCE_TIMEOUT_MICROS`], the history is incomplete. Then this node does not answer "never" for
 //! writes from before its repair fence, or from before its disk was lost, as long as clients may
 //! repeat these writes.
 //!
 //! A node that lost its disk may have had a trace of every write. The node therefore counts itself
-//! as a holder of each trace: it stores a trace that it and the reporting sources would hold as a
-//! majority. Before a source streamed its records, the source promised to accept nothing that was
-//! under way when the disk was lost (`rebuild.rs`). So if a write is accepted first by this node
-//! and later by that source, the source's report includes the write.
+//! as a holder of each trace: it stores a trace if the reporting sources and this node together
+//! would be a majority. Before a source streamed its records, the source promised to accept nothing
+//! that was under way when the disk was lost (`rebuild.rs`). So if a write is accepted first by
+//! this node and later by that source, the source's report includes the write.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -48,14 +48,14 @@ const PAGE_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 
 /// Time for which a source may fail before the walk continues without the source, in microseconds:
 /// long enough to restart a node.
-pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
+pub(crate) const SOURCE_TIMEOUT_MICROS: u64 = 120_000_000;
 
 /// The purpose of a walk over the other replicas' history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WalkPurpose {
     /// Partitions move to the node, or will have fewer replicas.
     Move,
-    /// The node has lost its memory up to this version time.
+    /// The node has lost its history up to this version time.
     Rebuild(u64),
 }
 
@@ -81,7 +81,7 @@ struct HistoryWalk {
     purpose: WalkPurpose,
     /// The queried sources, and this node itself.
     reporters: BTreeMap<NodeId, Reporter>,
-    /// True if every source reported all that it ever knew.
+    /// True if the reports of all sources are complete so far.
     is_all: bool,
 }
 
@@ -95,7 +95,7 @@ struct Reporter {
 }
 
 impl History {
-    /// Starts a walk, unless one with this purpose and these sources is under way.
+    /// Starts a walk, unless a walk with this purpose and these sources is under way.
     pub(crate) fn start(
         &mut self,
         tasks: &mut Tasks,
@@ -124,7 +124,7 @@ impl History {
         }
     }
 
-    /// Returns the purpose of a walk that has ended since the last call.
+    /// Returns the purpose of a walk that has ended since the last call; `None` if there is none.
     pub(crate) fn take_ended(&mut self) -> Option<WalkPurpose> {
         let ended = self.ended.take()?;
         self.under_way = None;
@@ -161,7 +161,8 @@ impl Reporter {
         self.start.is_none() && self.traces.is_empty()
     }
 
-    /// Accepts a page, unless it does not match the request.
+    /// Accepts a page. Fails if the page's names are not in order, or not within the requested
+    /// range.
     fn take(
         &mut self,
         traces: VecDeque<Remembered>,
@@ -198,7 +199,7 @@ impl HistoryWalk {
     async fn run(mut self, ended: Rc<Cell<Option<WalkPurpose>>>) {
         while !self.reporters.values().all(Reporter::is_over) {
             self.fetch_due().await;
-            let remembered = self.look_at_traces();
+            let remembered = self.combine_traces();
             if !remembered.is_empty() {
                 self.keep(remembered).await;
             }
@@ -210,7 +211,8 @@ impl HistoryWalk {
     /// Fetches the next page of each source whose traces are used up. The walk continues without a
     /// source that fails for long.
     async fn fetch_due(&mut self) {
-        // All reporters may be gone once all other replicas were given up, hence `max`.
+        // This node itself is never given up, so the count is at least 1; `max` is only a
+        // safeguard.
         let bytes = PAGES_BYTES / self.reporters.len().max(1);
         let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;
         let (context, pace, purpose) = (&self.context, &self.pace, self.purpose);
@@ -238,7 +240,8 @@ impl HistoryWalk {
         replicas.iter().filter(cannot_tell).count()
     }
 
-    /// Returns the traces of the next write, if all sources have reported that far.
+    /// Returns the traces of the next write; `None` if a source must first send its next page, or
+    /// if no traces are left.
     fn next(&mut self) -> Option<Vec<(NodeId, Remembered)>> {
         let first = |reporter: &Reporter| reporter.traces.front().map(Remembered::name);
         let name = self.reporters.values().filter_map(first).min()?;
@@ -254,8 +257,9 @@ impl HistoryWalk {
         Some(self.reporters.iter_mut().filter_map(take).collect())
     }
 
-    /// Processes everything that all sources have reported; returns what is to be written.
-    fn look_at_traces(&mut self) -> Vec<Remembered> {
+    /// Combines the traces of each write up to which all sources have reported. Returns the traces
+    /// to store.
+    fn combine_traces(&mut self) -> Vec<Remembered> {
         let (context, view) = (self.context.clone(), self.context.view());
         let own = context.shared().own;
         let until = match self.purpose {
@@ -287,8 +291,8 @@ impl HistoryWalk {
         }
     }
 
-    /// Notes the end of the walk, whose results are durable, and the partitions of which this node
-    /// does not know everything.
+    /// Notes the end of the walk, whose results are durable, and the partitions whose history is
+    /// incomplete on this node.
     fn note_end(&self) {
         let (shared, view) = (self.context.shared(), self.context.view());
         let mut before = Vec::new();
@@ -344,11 +348,12 @@ async fn fetch(
     let mut fails_since = None;
     let pause = |_| {
         let now = context.now().mono;
-        let is_given_up = *fails_since.get_or_insert(now) + PATIENCE_MICROS <= now && node != own;
+        let is_given_up =
+            *fails_since.get_or_insert(now) + SOURCE_TIMEOUT_MICROS <= now && node != own;
         if is_given_up { Err(PageFailure) } else { Ok(RETRY_MICROS) }
     };
     let is_all = retry(context, page, pause).await;
-    // In a rebuild this node's own report is known to be incomplete, which does not count.
+    // In a rebuild this node's own report is always incomplete, so that is not counted as a loss.
     (node, is_all.map(|is_all| is_all || node == own && purpose.is_rebuild()))
 }
 

@@ -1,5 +1,5 @@
-//! The hint ledger: counts the hints waiting for each node, so that all loops together stay within
-//! one limit.
+//! The hint ledger: counts the hints waiting for each node, so that all event loops together stay
+//! within one limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,9 +7,9 @@ use crate::by_node::ByNode;
 use crate::message::NodeId;
 use record::Record;
 
-/// Limit on the bytes of hints that a node keeps for all other nodes together. Further missed
-/// writes are counted and marked (`missed.rs`): a replica that misses more is better repaired as a
-/// whole.
+/// Limit on the bytes of hints that a node keeps for all other nodes together. Beyond the limit,
+/// missed writes are counted and their partitions marked (`missed.rs`): a replica that misses more
+/// is better repaired as a whole.
 pub(crate) const MAX_HINT_BYTES: u64 = 1 << 30;
 
 /// Bytes that a hint counts for besides key and record: its target's name and its header.
@@ -30,7 +30,7 @@ struct WaitingHints {
 }
 
 /// Counts of waiting hints, by target node. A key missed twice counts twice until its hint is
-/// delivered, though the store keeps only the newer one.
+/// delivered, although the store keeps only the newer hint.
 #[derive(Debug, Default)]
 pub struct HintLedger {
     total: AtomicU64,
@@ -79,7 +79,7 @@ impl HintLedger {
         self.take(peer, hints, bytes);
     }
 
-    /// Notes that hints became useless, and are gone from the store.
+    /// Notes that hints are no longer needed, and are gone from the store.
     pub(crate) fn count_needless(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.take(peer, hints, bytes);
     }
@@ -92,8 +92,9 @@ impl HintLedger {
         subtract(&self.total, bytes);
     }
 
-    /// Clears the count of a peer without hints in the store: the rest stems from keys missed
-    /// twice. `counted` is the result of [`HintLedger::waiting`] before the store was read.
+    /// Removes hints from a peer's count that are not in the store, because a key missed twice was
+    /// counted twice. `counted` is their number and bytes, based on [`HintLedger::waiting`] before
+    /// the store was read.
     pub fn clear(&self, peer: NodeId, counted: (u64, u64)) {
         self.take(peer, counted.0, counted.1);
     }
@@ -115,7 +116,8 @@ impl HintLedger {
         self.peers.with(peer, |peer| peer.future.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of writes that a node missed without a hint being kept, since the start.
+    /// Returns the number of writes, since the start, that a node missed and for which no hint was
+    /// kept.
     pub fn dropped_count(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.dropped.load(Ordering::Relaxed))
     }

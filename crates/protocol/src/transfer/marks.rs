@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::pages::retry;
-use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS, PageFailure};
+use super::{FIRST_WAIT_MICROS, MAX_WAIT_MICROS, PageFailure};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
@@ -22,7 +22,7 @@ pub(crate) struct Marks {
     /// True if this node's store refused its own marks, so that another node must keep them.
     deposit_wanted: bool,
     deposited: Rc<DepositedMarks>,
-    /// Nodes whose marks are being stored here.
+    /// Nodes whose marks are being stored on this node.
     keeping: BTreeSet<NodeId>,
 }
 
@@ -36,8 +36,9 @@ struct DepositedMarks {
 }
 
 impl DepositedMarks {
-    /// Returns the next node in round-robin order. A node that leaves would take the marks along,
-    /// and a joining node may be sent away again, so neither is asked.
+    /// Returns the next node in round-robin order; `None` if there is no candidate. A leaving node
+    /// would take the marks along, and a joining node may have to leave after an abort, so neither
+    /// is asked.
     fn next_node(&self, context: &Context) -> Option<NodeId> {
         let (view, turn) = (context.view(), self.turn.get());
         let others = context.others().into_iter().filter(|node| view.is_staying_member(*node));
@@ -49,7 +50,7 @@ impl DepositedMarks {
 }
 
 impl Marks {
-    /// Notes that a node's marks were stored here, or could not be.
+    /// Notes whether a node's marks were stored on this node.
     pub(crate) fn kept(&mut self, context: &Context, node: NodeId, is_stored: bool) {
         self.keeping.remove(&node);
         if node == context.shared().own {
@@ -57,7 +58,7 @@ impl Marks {
         }
     }
 
-    /// Stores the marks that are not yet stored here.
+    /// Stores the marks that are not stored on this node yet.
     pub(crate) fn keep(&mut self, context: &Context) {
         for node in context.view().ids() {
             if context.shared().transfer.missed.is_unsaved(node) && self.keeping.insert(node) {
@@ -84,8 +85,8 @@ impl Marks {
                 self.hand_overs.insert(node, task);
             }
         }
-        // This node's marks may be stored here by now, because marks that another node hands over
-        // are stored before they are acknowledged. If such marks were deposited nevertheless, they
+        // This node's own marks may be stored by now, because marks that another node hands over
+        // are stored before they are acknowledged. If this node deposited them nevertheless, they
         // would be handed back forever.
         self.deposit_wanted &= missed.is_unsaved(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
@@ -104,7 +105,7 @@ async fn hand_over(context: Context, node: NodeId) {
         let marks = shared.transfer.missed.of(node);
         match context.call(node, Class::Hint, request(node, &marks)).await {
             Ok(Reply::Stored) => return Ok(marks),
-            Ok(_) => wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS)),
+            Ok(_) => wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MAX_WAIT_MICROS)),
             Err(_) => wait.set(FIRST_WAIT_MICROS),
         }
         Err(PageFailure)
@@ -116,7 +117,7 @@ async fn hand_over(context: Context, node: NodeId) {
     shared.membership.logs.note_late_write(node);
 }
 
-/// Sends this node's own marks to other nodes in turn, until one of them or this node has stored
+/// Sends this node's own marks to other nodes in turn, until another node or this node has stored
 /// them all.
 async fn deposit(context: Context, deposited: Rc<DepositedMarks>) {
     let shared = context.shared();

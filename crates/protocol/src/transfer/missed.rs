@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a write's slot ends ─▶ mark (node, partition, time of the write), stored on this node
-//!     if the node is another one ─▶ the mark is sent to that node (`Missed`) ─▶ dropped here
+//!     if it is another node ─▶ the mark is sent to that node (`Missed`) ─▶ dropped here
 //!     if it is this node ─▶ all other nodes stream the records (`rebuild.rs`) ─▶ dropped
 //! ```
 //!
@@ -79,8 +79,8 @@ struct MissedMarks {
     numbers: u64,
 }
 
-/// All marks that a node keeps, of itself and of others, shared by its loops. Used only after
-/// failures, so one lock suffices.
+/// All marks that a node keeps, of itself and of others, shared by its event loops. The marks are
+/// used only after failures, so one lock suffices.
 #[derive(Debug, Default)]
 pub struct Missed(Mutex<MissedMarks>);
 
@@ -167,7 +167,8 @@ impl Missed {
         marks.kept = marks.kept.max(changes);
     }
 
-    /// Adds marks that an earlier process of this node stored.
+    /// Adds marks that an earlier process of this node stored. Errors: the bytes are damaged or of
+    /// a later format.
     pub fn load(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
         let marks = match bytes.split_first() {
             Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   fetch    requests the source's next page
-//!   choose   leaves records from a clock that is ahead at the source, and marks them; replaces the
-//!            record of a conditional write by the record that a majority holds
+//!   choose   leaves future records at the source, and marks them; replaces the record of a
+//!            conditional write by the record that a majority holds
 //!   store    stores the chosen records on this node; then the next page follows
 //! ```
 //!
@@ -39,14 +39,14 @@ use crate::placement::topology::partition_of;
 use crate::transfer::missed::Mark;
 pub(crate) use hints::Hints;
 #[cfg(test)]
-pub(crate) use idempotency_history::PATIENCE_MICROS;
+pub(crate) use idempotency_history::SOURCE_TIMEOUT_MICROS;
 use idempotency_history::{History, WalkPurpose};
 pub(crate) use inbound::Inbound;
 pub(crate) use marks::Marks;
 #[cfg(test)]
 pub(crate) use pace::{LONGEST_REST_MICROS, UNHINDERED_MICROS};
 #[cfg(test)]
-pub(crate) use rebalance::{LOOK_AGAIN_MICROS, MAX_FAILURES};
+pub(crate) use rebalance::{MAX_FAILURES, MAX_FUTURE_PAUSE_MICROS};
 use rebalance::{Rebalance, may_gain_records, sources};
 use rebuild::Rebuild;
 use record::Record;
@@ -57,40 +57,39 @@ const PAGE_BYTES: u32 = 256 * 1024;
 /// Pause before a source that failed is asked again, in microseconds.
 pub(crate) const RETRY_MICROS: u64 = 500_000;
 
-/// First pause, after a failure, before a node is sent hints or marks again, in microseconds.
+/// First pause in microseconds before hints or marks that a node did not store are sent again.
 const FIRST_WAIT_MICROS: u64 = 250_000;
 
-/// Maximum of that pause, in microseconds; the pause doubles while the node reports that it is
-/// busy.
-const MOST_WAIT_MICROS: u64 = 4_000_000;
+/// Maximum pause in microseconds before hints or marks are sent again; the pause doubles while the
+/// node reports that it is busy.
+const MAX_WAIT_MICROS: u64 = 4_000_000;
 
-/// Number of keys of a page queried at once, and so the number of concurrent reads that a source
-/// does for each node it streams to.
+/// Maximum number of keys of a page that are queried at once, and so of the concurrent reads that a
+/// source does for each node to which it streams.
 const MAX_CONCURRENT_CHOICES: usize = 16;
 
-/// Attempts to read a key that is too contended for its source to tell a majority's record; after
-/// that the whole page is requested again.
-const TRIES: u32 = 5;
+/// Maximum number of queries for the record that a majority holds of one contended key. If all of
+/// them fail, the whole page is requested again.
+const MAX_QUERIES: u32 = 5;
 
-/// The failure to store a page: its source is unreachable, busy or cannot tell what a majority
-/// holds, or this node's store refuses the page.
+/// The failure to store a page: the source is unreachable, busy, or unable to determine the record
+/// that a majority holds, or this node's store refuses the page.
 pub(crate) struct PageFailure;
 
 /// Keys, each with its record.
 pub(crate) type Items = Vec<(Bytes, Record)>;
 
-/// The division of a page.
+/// The records of a page, divided into those to store and those to leave.
 #[derive(Debug, Default)]
 pub(crate) struct PageDivision {
-    /// Records to be stored here.
+    /// Records to be stored on this node.
     items: Items,
-    /// Records from a clock that is ahead, left at their holders.
+    /// Future records, which stay at their holders.
     left: Items,
 }
 
-/// Partitions with a record that was left at its holder because the record is from a clock that is
-/// ahead. This node is marked to lack each of these partitions, so it requests such a record again
-/// later.
+/// Partitions with a future record that was left at its holder. This node is marked to lack records
+/// of each of these partitions, so it requests the future records again later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PartitionsAhead(Rc<RefCell<BTreeSet<u16>>>);
 
@@ -104,7 +103,7 @@ impl PartitionsAhead {
         self.0.borrow_mut().retain(|partition| is_marked(*partition));
     }
 
-    /// Removes and returns the records from a clock that is ahead, and marks their partitions.
+    /// Removes and returns the future records of `items`, and marks their partitions.
     fn split_off_ahead(&self, context: &Context, items: &mut Items) -> Items {
         let shared = context.shared();
         let is_ahead = |(_, record): &mut (Bytes, Record)| context.is_ahead(record.write_time());
@@ -126,8 +125,9 @@ async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<P
     }
 }
 
-/// Divides a page into records to be stored here and records left. A record for which `is_settled`
-/// holds is used as it came; of the key of any other, the record that a majority holds is used.
+/// Divides a page into records to store and records to leave. A record for which `is_settled` is
+/// true is used as it arrived. Any other record is replaced by the record that a majority holds of
+/// its key.
 async fn choose(
     context: &Context,
     source: NodeId,
@@ -152,9 +152,9 @@ async fn choose(
     Ok(PageDivision { items, left })
 }
 
-/// Returns the record that a majority holds of a key, in place of a conditional write's `record`.
-/// `None` = a plain write has superseded that record, or the key is absent. A plain record need not
-/// belong on this node; if it does, some node streams it.
+/// Returns the record that a majority holds of a key; it replaces `record`, which a conditional
+/// write made. `None` = the key is absent, a plain write has superseded `record`, or `has_failed`
+/// is true. A plain record need not belong on this node; if it does, some node streams it.
 ///
 /// The query omits the content, because the page usually has the record already.
 async fn choose_one(
@@ -164,7 +164,7 @@ async fn choose_one(
     has_failed: &Cell<bool>,
 ) -> Option<(Bytes, Record)> {
     let mut most = 0;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_QUERIES {
         if has_failed.get() {
             return None;
         }

@@ -2,9 +2,9 @@
 //!
 //! `--stream-rate` limits the bytes per second: each page delays the next page by the time that its
 //! bytes take at that rate. The node also yields to clients by the load that it observes, as LEDBAT
-//! does (RFC 6817, section 2). If a page takes much longer to be written than the quickest page of
-//! the transition did, the disk or the loop is busy with other work. The next page is then delayed
-//! by a multiple of the excess.
+//! does (RFC 6817, section 2). If a page's write takes much longer than the quickest write of the
+//! transition, the disk or the event loop is busy with other work. The next page is then delayed by
+//! a multiple of the excess.
 
 use std::cell::Cell;
 
@@ -15,18 +15,19 @@ use crate::background::task::Context;
 use crate::clock::Now;
 use record::Record;
 
-/// Factor over the transition's quickest write, up to which a page's write counts as unhindered.
-/// Pages differ in length, and syncs vary by themselves; a longer write met other load on the disk.
+/// A page's write counts as unhindered up to this multiple of the transition's quickest write. Page
+/// lengths and sync times vary even without other load; a longer write indicates other load on the
+/// disk.
 const UNHINDERED: u64 = 4;
 
-/// Write time in microseconds up to which a page always counts as unhindered: no client is delayed
-/// by that.
+/// Write time in microseconds up to which a page always counts as unhindered: so short a write
+/// delays no client.
 pub(crate) const UNHINDERED_MICROS: u64 = 5_000;
 
 /// The pause after a hindered write, as a multiple of the excess write time.
 const REST: u64 = 16;
 
-/// Maximum pause after one page, in microseconds: the transition must come to its end.
+/// Maximum pause after one page, in microseconds, so that the transition ends.
 pub(crate) const LONGEST_REST_MICROS: u64 = 2_000_000;
 
 /// The rate limiter of one transition.

@@ -40,7 +40,8 @@ pub(super) async fn retry<T, E>(
 }
 
 /// Moves all pages from `start` on. `page` moves the page that begins at its argument and returns
-/// the start of the next one, or `None` after the last. Fails when `pause` does.
+/// the start of the next page, or `None` after the last. Returns the error of `pause`, if it gives
+/// up.
 pub(super) async fn move_pages<S: Clone, E>(
     context: &Context,
     start: S,

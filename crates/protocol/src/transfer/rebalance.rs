@@ -11,7 +11,7 @@
 //!     source sends the records that are not among them. This node stores them.
 //!   5 The sources that answered are noted on disk as done. The second pass is repeated until all
 //!     sources are done.
-//!   6 The sources' memory of writes with an idempotency key is pulled (`idempotency_history.rs`).
+//!   6 The sources' history of idempotent writes is pulled (`idempotency_history.rs`).
 //! ```
 //!
 //! A source reads a page under this node's view, so it has entered the transition, and everything
@@ -64,8 +64,8 @@ use record::Record;
 pub(crate) const MAX_FAILURES: u32 = 6;
 
 /// Maximum pause before a source with future records is asked again, in microseconds: the records
-/// may be gone before their time.
-pub(crate) const LOOK_AGAIN_MICROS: u64 = 60_000_000;
+/// may be gone before their time has come.
+pub(crate) const MAX_FUTURE_PAUSE_MICROS: u64 = 60_000_000;
 
 /// The rebalance of this node while partitions move.
 #[derive(Debug, Default)]
@@ -79,21 +79,19 @@ pub(crate) struct Rebalance {
 /// The progress of this node in one transition.
 #[derive(Debug, Default)]
 struct RebalanceProgress {
-    /// True if the first pass is done, which pulls from each source the keys whose first replica
-    /// the source is.
+    /// True if the first pass is done; see [`PassRange::first`].
     first_is_done: Cell<bool>,
     /// Time when a source that failed, or is waited for, is asked again, in microseconds of the
     /// monotonic clock.
     not_before: RefCell<BTreeMap<NodeId, u64>>,
-    /// The greatest version time of a future record, by the source that holds the record but does
-    /// not keep its key.
+    /// By source, the greatest version time among the future records for which this node waits.
     ahead: RefCell<BTreeMap<NodeId, u64>>,
     /// True if progress was made since this field was last read.
     is_new: Cell<bool>,
 }
 
 impl Rebalance {
-    /// Starts pulling what is left, unless that is under way.
+    /// Starts the pull of the remaining records, unless a pull is under way.
     pub(crate) fn start(&mut self, tasks: &mut Tasks, left_ahead: &PartitionsAhead) {
         if self.task.is_some_and(|task| tasks.is_under_way(task)) {
             return;
@@ -116,7 +114,7 @@ impl Rebalance {
     }
 
     /// Returns `true` if progress was, or may have been, made since the last call.
-    pub(crate) fn take_news(&self) -> bool {
+    pub(crate) fn take_progress_flag(&self) -> bool {
         self.progress.is_new.take()
     }
 }
@@ -132,7 +130,7 @@ struct Transfer {
 /// A range of keys within a pass over all keys.
 struct PassRange {
     /// True in the first pass, in which each source sends the keys whose first replica it is; false
-    /// in the second, in which it sends what this node does not have.
+    /// in the second pass, in which each source sends the records that this node lacks.
     first: bool,
     seed: u64,
     start: Bytes,
@@ -235,7 +233,7 @@ impl Transfer {
         self.progress.first_is_done.set(true);
     }
 
-    /// Pulls from each source, range by range, what this node does not hold.
+    /// Pulls from each source, range by range, the records that this node lacks.
     async fn second_pass(&self) {
         let mut sources = self.sources_due().await;
         self.progress.ahead.borrow_mut().retain(|source, _| !sources.contains(source));
@@ -253,7 +251,7 @@ impl Transfer {
         for source in sources {
             let ahead = self.progress.ahead.borrow().get(&source).copied();
             match ahead {
-                Some(time) => self.look_again(source, time),
+                Some(time) => self.delay_next_pass(source, time),
                 None => self.context.shared().membership.layouts.mark_pulled(source),
             }
         }
@@ -262,11 +260,11 @@ impl Transfer {
     }
 
     /// Delays a source's next pass until this version time is no longer ahead, or for
-    /// `LOOK_AGAIN_MICROS` if that is sooner.
-    fn look_again(&self, source: NodeId, time: u64) {
+    /// `MAX_FUTURE_PAUSE_MICROS` if that is sooner.
+    fn delay_next_pass(&self, source: NodeId, time: u64) {
         let ahead = Clock::micros(time)
             .saturating_sub(Clock::micros(self.context.greatest_accepted_time()));
-        let wait = ahead.clamp(RETRY_MICROS, LOOK_AGAIN_MICROS);
+        let wait = ahead.clamp(RETRY_MICROS, MAX_FUTURE_PAUSE_MICROS);
         let until = self.context.now().mono + wait;
         self.progress.not_before.borrow_mut().insert(source, until);
     }
@@ -300,8 +298,8 @@ impl Transfer {
     }
 
     /// Pulls a source's pages of a range. If the source does not answer, is on another view, or
-    /// cannot tell what a majority holds, the same page is requested again. Returns `false` if the
-    /// source has failed too often.
+    /// cannot determine the record that a majority holds, the same page is requested again. Returns
+    /// `false` if the source has failed too often.
     async fn take(&self, source: NodeId, range: &PassRange) -> bool {
         let page = async |start| {
             self.context.wait_until(|now| self.pace.may_ask(now)).await;
@@ -317,7 +315,8 @@ impl Transfer {
         taken.is_ok()
     }
 
-    /// Stores the page that begins at `start`; returns the start of the next one.
+    /// Stores the page that begins at `start`. Returns the start of the next page; `None` = there
+    /// is none.
     async fn page(
         &self,
         source: NodeId,
@@ -374,9 +373,9 @@ impl Transfer {
         Ok(())
     }
 
-    /// True if no majority of the previous replicas is left, because others are declared lost.
-    /// These replicas then choose nothing more, and no node can tell what they chose, so the
-    /// remaining records are pulled as they are.
+    /// True if no majority of the key's previous replicas is left, because the others are declared
+    /// lost. Without a majority no further record is chosen, and no node can determine the chosen
+    /// record, so the remaining records are pulled as they are.
     fn has_no_majority(&self, layout: &Layout, key: &Bytes, record: &Record) -> bool {
         let (view, mut order) = (self.context.view(), Vec::new());
         let before = &view.topology;
@@ -397,7 +396,7 @@ pub(crate) fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
 
 /// True if a node may gain records in a transition. If nodes without zones are added and nothing
 /// else changes, no remaining node moves nearer to the front of a partition's replicas. If the
-/// number of copies falls, the remaining replicas must come to hold what a majority of more
+/// number of copies falls, the remaining replicas may lack records that a majority of the previous
 /// replicas held.
 pub(crate) fn may_gain_records(layout: &Layout, own: NodeId) -> bool {
     let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {

@@ -1,8 +1,8 @@
 //! Rebuild: all other nodes stream the records that this node is marked to lack (`missed.rs`). A
 //! node with a new disk under a known name lacks all records; a node that lost the end of its log
 //! lacks the records written since. A node that lost records is authoritative again once every
-//! other node, except those that a plan declares lost, has streamed its records and has been asked
-//! for its memory of writes with an idempotency key (`idempotency_history.rs`).
+//! other node, except those that a plan declares lost, has streamed its records and was asked for
+//! its history of writes with an idempotency key (`idempotency_history.rs`).
 //!
 //! ```text
 //!   for each source (another node): the marks of this node that the source has not streamed yet
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! For a key whose record a conditional write made, a member stores the record that a majority
-//! holds, which the source determines. A record of a minority, stored where a higher ballot was
-//! promised, would look like a majority's record. But a node that is being rebuilt also stores a
-//! record of a minority, because that node itself may have been the second replica to hold it. This
+//! holds, which the source determines. A minority's record on a node that promised a higher ballot
+//! would look like a majority's record. But a node that is being rebuilt also stores a minority's
+//! record: before its loss, this node may have been the second replica that held the record. This
 //! is safe: a node that is being rebuilt gives no promises and its records do not count in reads,
 //! and before the walk both nodes promise a ballot above all earlier ones (`paxos/promises.rs`).
 //!
@@ -36,7 +36,7 @@ use crate::message::{Filter, NodeId, PageRequest};
 use crate::transfer::missed::NumberedMark;
 use record::Record;
 
-/// Number of ticks after which future records are requested again: they may be gone by then.
+/// Interval in ticks at which future records are requested again: they may be gone by then.
 const AHEAD_TICKS: u64 = 240;
 
 /// The rebuild of this node, and each source's progress.
@@ -84,7 +84,7 @@ impl Rebuild {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let others = context.others();
-        // A node that has left is not asked any more.
+        // A walk over a node that has left the cluster ends.
         self.walks.retain(|source, walk| {
             let is_asked = others.contains(source);
             if !is_asked {
@@ -115,12 +115,12 @@ impl Rebuild {
     }
 
     /// Returns `true` if a walk has ended since the last call.
-    pub(crate) fn take_news(&self) -> bool {
+    pub(crate) fn take_progress_flag(&self) -> bool {
         self.done.is_new.take()
     }
 
-    /// Drops marks that all other nodes have streamed, except those nodes that a plan declares
-    /// lost: their records are lost too, and the plan waits for this node.
+    /// Drops the marks that all other nodes have streamed. Nodes that a plan declares lost need not
+    /// have streamed them: their records are lost too, and the plan waits for this node.
     pub(crate) fn drop_done(&self, context: &Context) {
         let (shared, others) = (context.shared(), context.others());
         let layout = shared.membership.layouts.active_layout();
@@ -185,7 +185,8 @@ impl RebuildWalk {
         done.is_new.set(true);
     }
 
-    /// Stores the page that begins at `start`; returns the start of the next one.
+    /// Stores the page that begins at `start`. Returns the start of the next page; `None` = there
+    /// is none.
     async fn page(
         &self,
         context: &Context,
@@ -197,7 +198,8 @@ impl RebuildWalk {
         let filter = Filter::HeldBy { node, since, promise, partitions: partitions.clone() };
         let request = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
         let page = fetch(context, *source, request).await?;
-        // Records are stored as the source streams them, whichever nodes hold them.
+        // A node that is being rebuilt stores records as the source streams them, even a
+        // minority's.
         let takes_unchosen = promise > 0 && !context.shared().membership.state.is_member();
         let is_settled = |_: &Bytes, record: &Record| record.ballot() == 0 || takes_unchosen;
         let chosen = choose(context, *source, page.items, left_ahead, is_settled).await?;
@@ -206,8 +208,8 @@ impl RebuildWalk {
     }
 }
 
-/// True if a source knows this node's disk, as the other nodes of a member do. A source that does
-/// not may later take the previous disk for the node's again, with the writes that disk
+/// True if a source knows this node's disk, as all sources of a member do. Any other source may
+/// later accept the previous disk of this node again, with the writes that the previous disk
 /// acknowledged.
 fn is_known_by(context: &Context, source: NodeId) -> bool {
     let shared = context.shared();

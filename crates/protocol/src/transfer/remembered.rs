@@ -25,8 +25,8 @@ pub struct Remembered {
     pub key_hash: u64,
     /// The id of the write.
     pub id: u64,
-    /// The version time that gives the write's age. Of two traces of one write the one with the
-    /// greater time counts; of two with the same time, the one with the greater `via`.
+    /// The version time that gives the write's age. Of two traces of one write, the trace with the
+    /// greater time counts; at equal times, the trace with the greater `via`.
     pub time: u64,
     /// The way in which this replica learned of the write.
     pub via: Via,
@@ -43,7 +43,7 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// Returns the name that traces are ordered by.
+    /// Returns the trace's name, by which traces are ordered.
     pub fn name(&self) -> [u8; 16] {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&self.key_hash.to_be_bytes());
@@ -56,9 +56,9 @@ impl Remembered {
         (self.key_hash >> 48) as u16
     }
 
-    /// True if the stored trace has the same outcome and proves as much as this one, which a stored
-    /// record brings: a node then keeps the stored trace. Replicas that accepted one record must go
-    /// on to name its ballot, or they no longer form the majority that proves the write.
+    /// True if the trace `stored` has the same outcome as this trace, which comes with a record,
+    /// and proves as much. A node then keeps `stored`. Replicas that accepted one record must keep
+    /// its ballot in their traces, or they no longer form the majority that proves the write.
     pub fn is_covered_by(&self, stored: &Self) -> bool {
         let outcome = |it: &Self| (it.family, it.step, it.result, it.digest);
         let proves = stored.ballot > 0 || self.via == Via::Replica;
@@ -71,7 +71,7 @@ impl Remembered {
         said(self) == said(other)
     }
 
-    /// Fills in the digest of the client's request from a matching trace, if this one lacks it.
+    /// Fills in the digest of the client's request from a matching trace, if this trace has none.
     fn with_digest(self, mut traces: impl Iterator<Item = Remembered>) -> Self {
         let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.agrees_with(&self);
         match self.digest {
@@ -103,8 +103,7 @@ pub struct Recollections<'a> {
 pub enum OwnTraces {
     /// Writes accepted up to this repair fence count as accepted before the current transition.
     Seal(u64),
-    /// The node lost its earlier traces. The writes that it has accepted since, it accepted as one
-    /// of these replicas.
+    /// The node lost its earlier traces. It accepted all later writes as one of these replicas.
     Lost,
 }
 
@@ -113,14 +112,14 @@ impl Recollections<'_> {
         self.before.len() / 2 + 1
     }
 
-    /// True if a majority of the replicas may remember a write that none of the asked ones
-    /// remembers, because so many could not be asked.
+    /// True if the replicas that could not be asked are a majority, and so may remember a write
+    /// that no other replica remembers.
     pub(crate) fn are_too_few(&self) -> bool {
         self.unasked >= self.majority()
     }
 
-    /// Returns what the node must newly remember of a write, given the traces of the write on this
-    /// and other nodes; `None` = nothing.
+    /// Returns the trace that the node must store for a write, given the traces of the write on
+    /// this and other nodes; `None` = the node needs no new trace.
     pub fn remember(&self, traces: &[(NodeId, Remembered)]) -> Option<Remembered> {
         let own = traces.iter().find(|(node, _)| *node == self.own).map(|(_, own)| *own);
         if own.is_some_and(|own| own.via == Via::Chosen) {
@@ -142,7 +141,8 @@ impl Recollections<'_> {
         }
         match own {
             // A write that this node accepted among the previous replicas, or before the
-            // transition, must not count among the next ones: perhaps only a minority accepted it.
+            // transition, must not count as accepted among the next replicas: perhaps only a
+            // minority accepted it.
             Some(own) if own.via == Via::Accept => {
                 let is_of_before = match self.until {
                     OwnTraces::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_majority_accepted_under_one_ballot_is_chosen() {
+    fn a_write_that_a_majority_accepted_under_one_ballot_is_chosen() {
         let chosen = Some(trace(Via::Chosen, 8));
         assert_eq!(remember(0, &[(1, accepted(8)), (3, accepted(8))]), chosen);
         let twice = [(1, accepted(6)), (2, accepted(8)), (3, accepted(8))];
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_stays_so_whoever_tells_it() {
+    fn a_write_that_one_replica_reports_as_chosen_is_chosen() {
         let chosen = trace(Via::Chosen, 8);
         assert_eq!(remember(0, &[(2, chosen)]), Some(chosen));
         assert_eq!(remember(0, &[(2, chosen), (9, chosen)]), None, "it is known");
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn where_a_majority_was_not_asked_nothing_is_known_of_what_has_no_trace() {
+    fn reports_are_too_few_if_a_majority_was_not_asked() {
         assert!(!recollections(&BEFORE, 1).are_too_few());
         assert!(recollections(&BEFORE, 2).are_too_few());
         assert!(recollections(&BEFORE[..1], 1).are_too_few());
     }
 
     #[test]
-    fn what_is_chosen_holds_against_what_the_node_has_itself() {
+    fn a_chosen_write_replaces_the_nodes_own_trace() {
         let both = [(1, accepted(6)), (2, accepted(6)), (9, trace(Via::Replica, 30))];
         let chosen = Remembered { time: 30, ..trace(Via::Chosen, 6) };
         assert_eq!(remember(0, &both), Some(chosen));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_accepted_at_another_time_or_with_few_others_counts_no_more() {
+    fn an_accepted_trace_from_before_the_transition_is_demoted() {
         let replica = |ballot| Some(trace(Via::Replica, ballot));
         assert_eq!(remember(0, &[(9, accepted(40))]), replica(40));
         assert_eq!(remember(0, &[(9, accepted(60))]), None, "it is of this transition");

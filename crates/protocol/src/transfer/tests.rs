@@ -101,9 +101,9 @@ fn plain_writes_are_left_to_the_nodes_that_stream_them() {
 }
 
 #[test]
-fn a_page_fails_with_a_key_of_which_nothing_is_told() {
+fn a_page_fails_if_a_key_stays_busy() {
     let mut page = Choosing::of(&[3]);
-    for _ in 0..TRIES {
+    for _ in 0..MAX_QUERIES {
         assert_eq!(page.room(), [0]);
         page.answer(0, Ok(Reply::Busy));
     }

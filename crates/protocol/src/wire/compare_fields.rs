@@ -1,4 +1,4 @@
-//! The encoding of requests to compare replicas, and of the reports that answer these requests.
+//! The encoding of requests to compare replicas, and of the replies.
 
 use bytes::Bytes;
 

@@ -8,24 +8,25 @@ use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, 
 use crate::paxos::recent::OpLookup;
 use record::Version;
 
-/// The length of a tag in bytes: time, origin, whether there is a last step, that step, its id.
+/// The length of a tag in bytes: time, origin, whether there is a last step, the step's number, the
+/// id of its write.
 const TAG_LEN: usize = 8 + 4 + 1 + 4 + 8;
 
-/// The first bytes of requested changes. For a value that expires, the expiry follows.
+/// The first bytes of requested changes. If the value expires, the expiry follows.
 const PUT: u8 = 0;
 const DELETE: u8 = 1;
 const ADD: u8 = 2;
 const PUT_EXPIRING: u8 = 3;
 const ADD_EXPIRING: u8 = 4;
 
-/// The first bytes of completed changes.
+/// The first bytes of completed changes. If the value expires, the expiry follows the result.
 const CHANGED: u8 = 0;
 const CHANGED_EXPIRING: u8 = 4;
-/// The first bytes of completed changes with a fence, which follows.
+/// The first bytes of completed changes with a fence. The fence is the last field.
 const CHANGED_FENCED: u8 = 6;
 const CHANGED_EXPIRING_FENCED: u8 = 7;
 
-/// The first byte of the outcome that another request used the idempotency key.
+/// The first byte of the outcome `Reused`: another request used the idempotency key.
 const REUSED: u8 = 5;
 
 impl Field for Conditional {
@@ -108,7 +109,7 @@ impl Field for Condition {
     }
 }
 
-/// Reads an expiry, which is present only for a value that expires.
+/// Reads an expiry. It is present only if the value expires, and is never 0.
 fn take_expiry(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         0 => Err(Malformed("an expiry of never")),
@@ -116,7 +117,7 @@ fn take_expiry(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     }
 }
 
-/// Reads a fence, which is present only if the change has one.
+/// Reads a fence. It is present only if the change has one, and is never 0.
 fn take_fence(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         0 => Err(Malformed("a fence of none")),

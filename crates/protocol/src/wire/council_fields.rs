@@ -1,5 +1,5 @@
-//! The encoding of requests to the metadata quorum (council) about layouts, and of its replies.
-//! Each field is followed by its length in bytes.
+//! The encoding of vote requests to the metadata quorum (council), and of its replies. Each field
+//! is followed by its length in bytes.
 //!
 //! ```text
 //!   request: step 1 │ ballot 8 │ layout            reply: kind 1 │ ballot 8 │ layout

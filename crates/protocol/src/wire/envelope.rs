@@ -1,7 +1,7 @@
-//! Received envelopes and the items in them. The bytes may come from any process, so nothing here
-//! panics, and no received length decides an allocation. The exception is
-//! [`Assembly`](super::Assembly): its caller has read the length of a long message
-//! ([`PieceHeader`](super::PieceHeader)) and reserved memory of that length before.
+//! Received envelopes and their items. Any process may have sent the bytes, so nothing here panics,
+//! and no received length decides an allocation, with one exception: before a caller uses
+//! [`Assembly`](super::Assembly), it reads the length of a long message
+//! ([`PieceHeader`](super::PieceHeader)) and reserves memory of that length.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,8 +16,8 @@ use crate::membership::disk_ids::LogPosition;
 use crate::message::Message;
 use crate::placement::view::ViewId;
 
-/// Returns the length in bytes of the envelope at the start of `input`, head included; `None` =
-/// `input` is too short to tell.
+/// Returns the length in bytes of the envelope at the start of `input`, with its head; `None` =
+/// `input` is too short to tell. A length above [`ENVELOPE_MAX`] is an error.
 pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(length) = input.get(8..12) else { return Ok(None) };
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
@@ -31,14 +31,14 @@ pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
 #[derive(Debug)]
 pub struct Envelope {
     sender: Sender,
-    /// The number of items that were not read yet, and the offset of the next one.
+    /// The number of items that are not read yet.
     left: u32,
     at: usize,
     bytes: Bytes,
 }
 
 impl Envelope {
-    /// Opens a whole envelope, head included.
+    /// Opens a whole envelope, with its head, and verifies its length and checksum.
     pub fn open(bytes: Bytes) -> Result<Self, Malformed> {
         let Some((head, items)) = bytes.split_first_chunk::<ENVELOPE_HEAD>() else {
             return Err(Malformed("it ends too early"));
@@ -114,7 +114,7 @@ fn take_between(head: &Head, from: &mut FieldReader<'_>) -> Result<Item, Malform
     })
 }
 
-/// Returns the message that was reassembled from pieces.
+/// Decodes a message that was reassembled from pieces.
 pub fn message_of(bytes: Bytes) -> Result<Message, Malformed> {
     let (head, mut from) = FieldReader::open(&bytes, 0)?;
     let message = take_message(head, &mut from)?;

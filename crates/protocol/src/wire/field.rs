@@ -13,24 +13,22 @@ use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
 use record::{Kind, Rank, Record, RecordOutline, Version};
 
-/// A field of a body and its encoding. The length follows from the content.
+/// A field of a body, and its encoding. The length of the encoding follows from its content.
 pub(super) trait Field {
     /// The field's type in memory.
     type Value;
 
     fn put(value: &Self::Value, out: &mut impl Out);
 
-    /// Reads exactly the encodings that `put` writes: a value that was read encodes to the same
-    /// bytes.
+    /// Reads only encodings that `put` writes: encoding the value again gives the same bytes.
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed>;
 }
 
-/// The least length of an entry in bytes: a key's length, one byte of the key, and a record's
-/// length.
+/// The least length of an entry in bytes: the key's length, one byte of key, the record's length.
 const MIN_ENTRY_LEN: usize = 2 + 1 + 4;
 
-/// The largest number of entries for which memory is allocated before the entries are read. Most
-/// messages have fewer.
+/// The largest number of entries for which memory is reserved before they are read. Most messages
+/// have fewer.
 const ENTRIES_AT_ONCE: usize = 1024;
 
 /// The length of an outline in bytes: time, origin, ballot, kind, copies, check, length.
@@ -39,7 +37,7 @@ pub(super) const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
 /// The length of a mark in bytes.
 const MARK_LEN: usize = 12;
 
-/// The code for all partitions in a mark.
+/// The code for all partitions.
 const ALL_PARTITIONS: u32 = u32::MAX;
 
 impl Field for u8 {
@@ -129,7 +127,7 @@ impl Field for ReplicaSet {
     }
 }
 
-/// A flag in the head, set if the answering node is authoritative: its "not found" counts.
+/// A flag in the head: true if the answering node is authoritative, so that its "not found" counts.
 pub(super) struct Authoritative;
 
 impl Field for Authoritative {
@@ -146,8 +144,8 @@ impl Field for Authoritative {
     }
 }
 
-/// The last field of a body: the longest record, in bytes, that the asker has memory for. Left out
-/// if the asker accepts a record of any length.
+/// The last field of a body: the longest record, in bytes, that the asker has memory for. Omitted
+/// if the asker accepts records of any length.
 pub(super) struct MostIfAny;
 
 impl Field for MostIfAny {
@@ -170,7 +168,7 @@ impl Field for MostIfAny {
     }
 }
 
-/// The last field of a body: the digest of a client's request. Left out if the digest is unknown.
+/// The last field of a body: the digest of a client's request. Omitted if the digest is unknown.
 pub(super) struct DigestIfAny;
 
 impl Field for DigestIfAny {
@@ -271,7 +269,7 @@ impl Field for Entries {
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
         let count = from.count(MIN_ENTRY_LEN)?;
-        // In memory, an entry is many times as long as the shortest entry in bytes.
+        // In memory, an entry takes many times the bytes of the shortest encoded entry.
         let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
         for _ in 0..count {
             entries.push((Key::take(from)?, Record::take(from)?));

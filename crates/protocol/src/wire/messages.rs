@@ -1,5 +1,5 @@
-//! The bodies of all messages. One line defines a message's type and its fields, in their order;
-//! reading, writing and the length follow from that line.
+//! The bodies of all messages. One line defines a message's type and its fields in order; the
+//! encoder, the decoder and the length follow from the line.
 //!
 //! ```text
 //!   message ─ put ──▶ bytes: head │ fields …
@@ -29,12 +29,12 @@ pub enum LongKind {
     Request,
     /// A record that was read.
     Found,
-    /// A page of a range, a replica's report about one, or a layout.
+    /// A page, a replica's comparison of a range, or a layout.
     Page,
 }
 
-/// Makes functions from the lines below. A field is `name: encoding`; in a variant without named
-/// fields, any name will do.
+/// Makes functions from the lines below. A field is `name: encoding`. In a variant without named
+/// fields, the name is arbitrary.
 macro_rules! bodies {
     ($of:ident of $types:pat, long $otherwise:expr, $(
         $kind:literal $name:ident
@@ -107,7 +107,7 @@ bodies! {
     0x13 KnowsDisk { node: NodeId, incarnation: Incarnation },
 }
 
-// Types of replies have the highest bit set. A reply without `long` is never cut into pieces.
+// The types of replies have the highest bit set. Only replies with `long` are cut into pieces.
 bodies! {
     Reply of 0x80.., long None,
     0x81 Found { record: Record, authoritative: Authoritative } long Found,
@@ -133,8 +133,7 @@ bodies! {
     0x95 ClusterId(id: IdIfAny),
 }
 
-/// Appends a message in the form in which an envelope carries it, or in which it is cut into
-/// pieces.
+/// Appends a message as an item, which an envelope carries whole or in pieces.
 pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
     let id = message.id;
     match &message.body {

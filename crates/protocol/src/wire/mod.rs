@@ -10,8 +10,8 @@
 //! xxh3-64 of all bytes of the envelope after it, and `count` the number of items.
 //!
 //! An envelope carries the items of one turn of a loop on one connection. A message of more than
-//! [`WHOLE_MAX`] bytes is cut into pieces, so that short messages overtake it. Decoding trusts no
-//! length: bytes that an encoder would not have produced are [`Malformed`], and end the connection.
+//! [`WHOLE_MAX`] bytes is cut into pieces, so that short messages overtake it. The decoder trusts
+//! no length. Bytes that no encoder produces are [`Malformed`], and end the connection.
 
 mod compare_fields;
 mod conditional_fields;
@@ -47,28 +47,26 @@ pub const ITEM_HEAD: usize = 20;
 /// The length of the length field before a key, in bytes.
 const KEY_LEN: usize = 2;
 
-/// The longest message that travels whole, head included, in bytes; a longer message travels in
-/// pieces. The limit is low enough that such a message does not noticeably delay those behind it on
-/// the same connection.
+/// The longest message that is sent whole, with its head, in bytes; a longer message is sent in
+/// pieces. Such a message does not noticeably delay the messages behind it on the connection.
 pub const WHOLE_MAX: usize = 32 << 10;
 
 /// The largest number of a message's bytes in one piece.
 pub const PIECE_MAX: usize = 64 << 10;
 
-/// The length in bytes at which an envelope is closed and the next one begins, so that the receiver
-/// works on one envelope while the next one arrives.
+/// The length in bytes at which an envelope is closed and the next one begins: the receiver
+/// processes one envelope while the next arrives.
 pub const ENVELOPE_FULL: usize = 64 << 10;
 
-/// The longest envelope accepted, in bytes. The receiver holds a whole envelope in memory to verify
+/// The longest accepted envelope, in bytes. The receiver needs a whole envelope in memory to verify
 /// its checksum.
 pub const ENVELOPE_MAX: usize = 256 << 10;
 
-/// The longest message accepted, in bytes. A message with a value of the maximum length (8 MiB),
-/// its key and its record fits. A page or a batch of hints of the same size fits too.
+/// The longest accepted message, in bytes: enough for a value of the maximum length (8 MiB) with
+/// its key and record, and for a page or batch of hints with such a value.
 pub const MESSAGE_MAX: usize = 16 << 20;
 
-/// The largest number of bytes of a message's pieces that may be on their way without the
-/// receiver's acknowledgement.
+/// The largest number of bytes of pieces that may be in transit before the receiver returns credit.
 pub const WINDOW: usize = 256 << 10;
 
 /// The longest key, in bytes.
@@ -89,10 +87,10 @@ pub struct Malformed(pub &'static str);
 pub struct Sender {
     /// The sender's view.
     pub view: ViewId,
-    /// The sender's clock: the time of a version.
+    /// The sender's clock, as the time of a version.
     pub clock: u64,
-    /// The position up to which the sender's log holds all writes that the sender acknowledged; 0 =
-    /// not stated. See [`Logs`](crate::Logs).
+    /// The log position up to which the sender has stored all writes that it acknowledged; 0 = not
+    /// reported. See [`Logs`](crate::Logs).
     pub position: LogPosition,
 }
 
@@ -122,7 +120,7 @@ pub enum Item {
         /// The sender's wall clock, in microseconds since 1970.
         wall: u64,
     },
-    /// The sender is about to stop, and asks for no further requests. Its replies still come.
+    /// The sender is about to stop, and accepts no more requests. It still sends its replies.
     Goodbye,
 }
 
@@ -135,8 +133,8 @@ struct Head {
     remaining_ms: u32,
 }
 
-/// Types of items other than messages. The types of requests are below these numbers, and the types
-/// of replies above them (`messages.rs`).
+/// The types of items other than messages. The types of requests are below them, those of replies
+/// above (`messages.rs`).
 mod kind {
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -145,7 +143,7 @@ mod kind {
     pub(super) const GOODBYE: u8 = 0x44;
 }
 
-/// Flags of items. Each flag is allowed only where it has a meaning.
+/// Flags of items. A flag is allowed only in items that define it.
 mod flag {
     /// The answering node is authoritative: its "not found" counts.
     pub(super) const AUTHORITATIVE: u8 = 1;

@@ -1,5 +1,4 @@
-//! The destinations of a message's bytes: the connection's output buffer, or a counter of their
-//! length.
+//! The destinations of a message's bytes: a connection's output buffer, or a counter of bytes.
 
 use super::{Head, ITEM_HEAD, flag};
 
@@ -36,7 +35,7 @@ pub(super) trait Out {
         self.bytes(key);
     }
 
-    /// Writes the optional bound of a range. A flag of the head tells whether the bound follows.
+    /// Writes the optional bound of a range. A flag in the head is set if the bound follows.
     fn bound(&mut self, bound: Option<&[u8]>) {
         if let Some(bound) = bound {
             self.flag(flag::BOUNDED);
@@ -62,7 +61,7 @@ impl<'a> OpenItem<'a> {
         Self { out, begin }
     }
 
-    /// Completes an item whose body is written.
+    /// Completes an item by writing the length of its body.
     pub(super) fn close(self) {
         let length = (self.out.len() - self.begin - ITEM_HEAD) as u32;
         self.out[self.begin + 4..self.begin + 8].copy_from_slice(&length.to_le_bytes());

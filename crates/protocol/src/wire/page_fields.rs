@@ -1,5 +1,5 @@
 //! The encoding of page requests and pages. A number after a field is the field's length in bytes;
-//! `count k, × (…)` is a count of k bytes and then that many elements.
+//! `count k, × element` is a count in k bytes, followed by as many elements.
 //!
 //! ```text
 //!   request: start │ end, if the head has the flag BOUNDED │ max bytes 4 │ filter
@@ -71,7 +71,8 @@ fn put_filter(filter: &Filter, out: &mut impl Out) {
     }
 }
 
-/// Reads a filter. If the head has the flag of a second filter, the end of the item refuses it.
+/// Reads a filter. If the head has the flags of two filters, the second flag stays unread and is an
+/// error at the end of the item.
 fn take_filter(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     if from.flag(flag::HELD_BY) {
         take_held_by(from)

@@ -6,12 +6,11 @@
 //!                   └───────────────────── credit ◀────────────────┘
 //! ```
 //!
-//! `OutgoingPieces` sends at most as many bytes as it has credit. The receiver returns credit for
-//! the bytes of each piece that it takes.
+//! `OutgoingPieces` sends at most as many bytes as it has credit for. The receiver returns credit
+//! for each piece that it has processed.
 //!
-//! On one connection and in one direction, long messages travel one after the other, with whole
-//! messages between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW)
-//! bytes.
+//! On one connection and in one direction, long messages are sent in sequence, with whole messages
+//! between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW) bytes.
 
 use bytes::Bytes;
 
@@ -24,15 +23,15 @@ use record::{MIN_RECORD_LEN, Record, Version};
 /// A long message that is being sent in pieces.
 #[derive(Debug)]
 pub struct OutgoingPieces {
-    /// The encoded message up to the content of its last record, with as much of that content as
-    /// fills the first piece. The rest of the content is `tail`.
+    /// The encoded message without the last part of its last record's content: the first piece is
+    /// filled, and the rest of the content is `tail`.
     head: Vec<u8>,
     tail: Bytes,
     at: usize,
 }
 
 impl OutgoingPieces {
-    /// Makes a cut of `message` of which no piece is sent yet.
+    /// Prepares `message` for sending in pieces.
     pub fn new(message: &Message) -> Self {
         let mut message = message.clone();
         let tail = take_last_record(&mut message);
@@ -51,12 +50,13 @@ impl OutgoingPieces {
         Self { head, tail, at: 0 }
     }
 
-    /// Returns the number of bytes that were not sent yet.
+    /// Returns the number of bytes that are not sent yet.
     pub fn left(&self) -> usize {
         self.head.len() + self.tail.len() - self.at
     }
 
-    /// Adds the next piece, if `credit` (in bytes) allows one; returns the number of its bytes.
+    /// Adds the next piece and returns its length in bytes; 0 = `credit` is less than that length,
+    /// or no piece is left.
     pub fn next(&mut self, credit: usize, writer: &mut Writer) -> usize {
         let left = match self.at.checked_sub(self.head.len()) {
             None => &self.head[self.at..],
@@ -73,8 +73,8 @@ impl OutgoingPieces {
     }
 }
 
-/// Takes the bytes of the record at the end of a message, if the message ends with one, and leaves
-/// a record of [`MIN_RECORD_LEN`] in its place.
+/// Removes and returns the record at the end of a message, and puts a record of [`MIN_RECORD_LEN`]
+/// in its place; `None` = the message ends with no record.
 fn take_last_record(message: &mut Message) -> Option<Bytes> {
     let record = match &mut message.body {
         Body::Request {
@@ -92,7 +92,7 @@ fn take_last_record(message: &mut Message) -> Option<Bytes> {
     record.map(|record| std::mem::replace(record, shortest()).bytes())
 }
 
-/// The description of a long message in its first piece.
+/// The description of a long message, read from its first piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceHeader {
     /// The kind of the message.
@@ -132,8 +132,9 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Adds the next piece. After the last one, returns the message's bytes, for
-    /// [`message_of`](super::message_of).
+    /// Adds the next piece. The last piece returns the message's bytes, which
+    /// [`message_of`](super::message_of) decodes. More bytes than the first piece announces are an
+    /// error.
     pub fn add(&mut self, piece: &[u8], last: bool) -> Result<Option<Bytes>, Malformed> {
         if self.bytes.is_empty() {
             self.total = PieceHeader::parse(piece)?.bytes;
@@ -146,7 +147,7 @@ impl Assembly {
         Ok(last.then(|| Bytes::from(std::mem::take(&mut self.bytes))))
     }
 
-    /// Returns the number of bytes held of an incomplete message.
+    /// Returns the number of bytes of an incomplete message that are in memory.
     pub fn held(&self) -> usize {
         self.bytes.len()
     }

@@ -21,7 +21,7 @@ impl Field for RoundId {
     }
 }
 
-/// The step's code, a ballot, and whether copies are uniform.
+/// The step's code, the floor of the promises, and whether copies are uniform.
 impl Field for RoundStep {
     type Value = Self;
 
@@ -48,8 +48,8 @@ impl Field for RoundStep {
     }
 }
 
-/// The node's boot id, three rounds, the time at which its directory was made, two ballots, and
-/// whether copies are uniform and a round is at work.
+/// The node's boot id, three rounds, the time at which its directory was made, two ballots, whether
+/// copies are uniform, and whether a round is active.
 impl Field for RoundState {
     type Value = Self;
 

@@ -1,5 +1,5 @@
-//! The reader of received items, field by field. The bytes may come from any process, so nothing
-//! here panics, or allocates as much memory as a received length says.
+//! The reader of received items. Any process may have sent the bytes, so nothing here panics, and
+//! no received length decides an allocation.
 
 use bytes::Bytes;
 
@@ -40,7 +40,7 @@ impl<'a> FieldReader<'a> {
         Ok((Head { kind, class, id, remaining_ms }, reader))
     }
 
-    /// Returns the offset of the next item, if all bytes and all flags of this one were read.
+    /// Returns the offset of the next item. An item with unread bytes or flags is an error.
     pub(super) fn close(self) -> Result<usize, Malformed> {
         if self.left() != 0 {
             return Err(Malformed("an item of another length than it says"));
@@ -51,13 +51,13 @@ impl<'a> FieldReader<'a> {
         Ok(self.end)
     }
 
-    /// Returns the number of bytes of the item that were not read yet.
+    /// Returns the number of unread bytes of the item.
     pub(super) fn left(&self) -> usize {
         self.end - self.at
     }
 
-    /// True if the head has this flag. [`FieldReader::close`] refuses a flag that no field has
-    /// read.
+    /// True if the head has this flag. A flag that no field reads is an error at the end of the
+    /// item ([`FieldReader::close`]).
     pub(super) fn flag(&mut self, flag: u8) -> bool {
         let has = self.flags & flag != 0;
         self.flags &= !flag;
@@ -109,7 +109,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Reads the number of entries that follow, each of at least `least` bytes.
+    /// Reads a number of entries, each of at least `least` bytes. A number for which the item is
+    /// too short is an error.
     pub(super) fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let count = self.u32()? as usize;
         if count > self.left() / least {
@@ -126,7 +127,7 @@ impl<'a> FieldReader<'a> {
         self.take(length)
     }
 
-    /// Reads a bound of a range, or a key after which the range continues.
+    /// Reads a bound of a range, or the key at which a range continues.
     pub(super) fn bound(&mut self) -> Result<Bytes, Malformed> {
         let length = usize::from(self.u16()?);
         if length > BOUND_MAX {
@@ -135,7 +136,7 @@ impl<'a> FieldReader<'a> {
         self.take(length)
     }
 
-    /// Reads a bound that follows only if the head has the flag for it.
+    /// Reads an optional bound; `None` = the head has no flag for it.
     pub(super) fn bound_if_any(&mut self) -> Result<Option<Bytes>, Malformed> {
         if self.flag(flag::BOUNDED) { self.bound().map(Some) } else { Ok(None) }
     }

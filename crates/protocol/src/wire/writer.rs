@@ -7,7 +7,7 @@ use super::out::{OpenItem, Out};
 use super::{ENVELOPE_FULL, ENVELOPE_HEAD, Head, PIECE_MAX, Sender, flag, kind};
 use crate::message::Message;
 
-/// The outgoing envelopes of a connection: the closed ones and, at the end, possibly an open one.
+/// The outgoing envelopes of a connection: closed ones, and at most one open one at the end.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -50,7 +50,7 @@ impl Writer {
         self.item(kind::LINK_PONG, token, |item| item.u64(wall));
     }
 
-    /// Asks the other end to send no more requests.
+    /// Asks the other end to send no further requests.
     pub fn goodbye(&mut self) {
         self.item(kind::GOODBYE, 0, |_| ());
     }
@@ -100,7 +100,7 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// Drops the first `bytes`, which were sent.
+    /// Drops the first `bytes` bytes, which were sent.
     pub fn sent(&mut self, bytes: usize) {
         assert!(bytes <= self.open, "sent what is not sealed");
         self.open -= bytes;

@@ -1,14 +1,14 @@
-//! Clients, each with one operation, and the coordinators of these operations.
+//! Clients with one operation each, and the coordinators of the operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 
-/// The number of nodes that hold the key.
+/// The number of replicas of the key.
 pub(crate) const REPLICAS: usize = 3;
 
-/// A majority of the replicas.
+/// The number of replicas in a majority.
 pub(crate) const MAJORITY: usize = 2;
 
 /// A request of a coordinator to a replica.
@@ -20,12 +20,12 @@ pub(crate) enum Message {
     Read,
 }
 
-/// The sender of a conditional record to a replica.
+/// The sender of a conditional write's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Ask {
-    /// The record's coordinator, to which a majority has promised.
+    /// The record's coordinator, after promises of a majority.
     Promised,
-    /// The record's coordinator, continuing from its last record without new promises.
+    /// The record's coordinator, which continues from its last record without new promises.
     GoesOn,
     /// A reader that found the record elsewhere.
     Repair,
@@ -36,10 +36,10 @@ pub(crate) enum Ask {
 pub(crate) enum Op {
     /// Appends this id to the value atomically, and returns the value.
     Append(u8),
-    /// As `Append`, if there is a value that has not expired; otherwise reports that there is none.
+    /// Like `Append`, if there is an unexpired value; otherwise reports that there is none.
     Extend {
         id: u8,
-        /// True if the coordinator's clock is past the expiry of every value.
+        /// True if the coordinator's clock is after every expiry.
         is_past: bool,
     },
     Put(u8),
@@ -55,13 +55,13 @@ pub(crate) enum Phase {
         /// The replicas that have noted this operation.
         noted_by: BTreeSet<u8>,
     },
-    /// A majority is to store the newest record before the operation is appended to it.
+    /// A majority must store the newest record before the operation is appended to it.
     StoringFirst {
         record: Record,
         stored: BTreeSet<u8>,
     },
-    /// `fate`: the accept completes an earlier try of this client, whose base version a plain write
-    /// has ended.
+    /// `fate`: true if the accept completes the client's earlier try, whose base version a plain
+    /// write has ended.
     Accepting {
         record: Record,
         stored: BTreeSet<u8>,
@@ -72,7 +72,7 @@ pub(crate) enum Phase {
         record: Record,
         stored: BTreeSet<u8>,
     },
-    /// The record of each replica, and whether the replica is authoritative.
+    /// The replicas' records, and whether each replica is authoritative.
     Reading {
         got: BTreeMap<u8, (Record, bool)>,
     },
@@ -83,30 +83,30 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and that operation's coordinator.
+/// A client with one operation, and the coordinator of the operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     number: u8,
     pub(crate) op: Op,
     pub(crate) phase: Phase,
-    /// The number of starts.
+    /// The number of times that the operation was started.
     pub(crate) tries: u8,
-    /// True if the operation may start again, because a replica refused.
+    /// True if a replica refused, so that the operation may be started again.
     pub(crate) refused: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
-    /// True if this client's coordinator keeps the record, for another client's append.
+    /// True if the client's coordinator caches the record for another client's append.
     pub(crate) keeps_record: bool,
-    /// The record, stored by a majority, from which the next append continues.
+    /// The cached record, stored by a majority, from which the next append continues.
     pub(crate) kept: Option<Record>,
 }
 
-/// The result of an event.
+/// The effect of a reply on its client.
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// The answer to the client. For an append, `None` = the append is done, and the value is
-    /// unknown.
+    /// The client is answered: the value (`None` = a put is done, or an append whose value is
+    /// unknown).
     Answer(Option<Vec<u8>>),
 }
 
@@ -116,13 +116,13 @@ impl Client {
         Self { number, op, phase, tries: 0, refused: false, tried, keeps_record: false, kept }
     }
 
-    /// Returns the ballot. Two clients may have the same ballot; a replica then promises it to only
-    /// one of them.
+    /// Returns the ballot of the present try. Two clients may use the same ballot; each replica
+    /// promises it to only one of them.
     pub(crate) fn ballot(&self, rules: &Rules) -> u8 {
         (self.number + 2 * self.tries) * if rules.room_to_go_on { 2 } else { 1 }
     }
 
-    /// Starts the operation, or starts it again; returns the message to all replicas.
+    /// Starts or restarts the operation. Returns the message for all replicas.
     pub(crate) fn begin(&mut self, family: u8, rules: &Rules) -> Message {
         self.tries += 1;
         self.refused = false;
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Handles the answer of a replica.
+    /// Handles a replica's reply.
     pub(crate) fn receive(
         &mut self,
         from: u8,
@@ -229,8 +229,8 @@ impl Client {
                     below.family == record.family && below.ids.contains(&id_of(&op))
                 };
                 closed.insert(from, below.as_ref().is_some_and(is_ours));
-                // The base version cannot gain records any more: a record of it that a majority
-                // held was chosen.
+                // No replica accepts further records of the base version. A record of it that a
+                // majority held was chosen.
                 let held = closed.values().filter(|held| **held).count() + stored.len();
                 let all_said = closed.len() + stored.len() == REPLICAS;
                 if closed.len() >= MAJORITY && held >= MAJORITY {
@@ -264,7 +264,7 @@ impl Client {
         let got = match &mut self.phase {
             Phase::Reading { got } => got,
             Phase::Repairing { record: newest, holders } if !rules.newer_is_not_held => {
-                // This is a late answer.
+                // This is a late reply to the read.
                 if record.family <= newest.family {
                     return Step::Wait;
                 }
@@ -284,7 +284,8 @@ impl Client {
         }
         let records = got.values().map(|(record, _)| record);
         let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
-        let counts = |authoritative| authoritative || newest.ballot == 0 || !rules.sent_is_not_held;
+        let counts =
+            |authoritative| authoritative || newest.ballot == 0 || !rules.streamed_is_not_held;
         let holds = |(_, (record, authoritative)): &(&u8, &(Record, bool))| {
             record.rank() == newest.rank() && counts(*authoritative)
         };
@@ -320,15 +321,14 @@ impl Client {
         let records = got.values().map(|(record, _)| record);
         let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
         if newest.ids.contains(&id) {
-            // The record is chosen only once a majority holds it, so it is completed under this
+            // The record is chosen only if a majority holds it, so it is stored again under this
             // ballot.
             let record = Record { ballot: self.ballot(rules), ..newest };
             return self.accept(record, false);
         }
         if rules.short_history && self.tried.is_some() && !noted_by.is_empty() {
-            // A replica may have stored the earlier try. Only a majority shows that it was chosen,
-            // and only a majority that did not store it shows that it was not: the client never
-            // gets an answer.
+            // A replica may have stored the earlier try. Only a majority proves that it was chosen,
+            // and only a majority without it proves that it was not. The client is never answered.
             self.phase = Phase::Done;
             return Step::Wait;
         }
@@ -341,13 +341,13 @@ impl Client {
         }
         let ended = tried.map(|tried| tried.family).filter(|tried| *tried < newest.family);
         if ended.is_some() && rules.ended_is_unknown {
-            // The client never gets an answer.
+            // The client is never answered.
             self.phase = Phase::Done;
             return Step::Wait;
         }
         if let Some(tried) = ended.filter(|_| rules.keep_displaced) {
-            // The record of a base version with the greatest ballot contains everything that was
-            // chosen earlier in that base version.
+            // Of the records with one base version, the one with the greatest ballot contains all
+            // operations that were chosen under smaller ballots.
             let both = got.values().flat_map(|(record, below)| [Some(record), below.as_ref()]);
             let last = both.flatten().filter(|record| record.family == tried);
             let last = last.max_by_key(|record| record.rank()).cloned();
@@ -406,9 +406,9 @@ fn id_of(op: &Op) -> u8 {
     }
 }
 
-/// Returns the answer for an operation once a majority holds a record: the value just after the
-/// operation; `None` = the operation is done, and the value has ended since. The value is empty if
-/// the operation is not done.
+/// Returns an operation's answer once a majority holds a record: the value just after the
+/// operation. `None` = the operation is done, but the record no longer has that value. An empty
+/// value = the operation is not done.
 fn told(record: &Record, op: &Op) -> Option<Vec<u8>> {
     let id = id_of(op);
     if !record.ids.contains(&id) {

@@ -1,5 +1,5 @@
 //! A model of conditional writes: one key on three replicas, and all orders of events that a few
-//! clients and one fault can cause. The model is older than the protocol's code;
+//! clients and one fault permit. The model was written before the code;
 //! `docs/design/conditional-writes.md` lists its findings.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!
 //! `cargo test -p protocol --test conditional` checks the first 15,000 states of each world.
 //! `MODEL_STATES=40000000 cargo test --release -p protocol --test conditional -- --nocapture
-//! --test-threads 1` continues for minutes and prints the number of states that it has checked.
+//! --test-threads 1` runs for minutes and prints the number of checked states.
 
 mod client;
 mod replica;
@@ -28,22 +28,23 @@ use world::{ANSWERED, Fault, First, LINEARIZABLE, World};
 /// The number of states that a test checks, unless `MODEL_STATES` is set.
 const STATES: usize = 15_000;
 
-fn wanted() -> Option<usize> {
+fn states_from_env() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
 
-/// The protocol with short histories.
+/// The rules with short histories.
 const SHORT: Rules = Rules { short_history: true, ..RULES };
 
-/// True if the first `most` states of a world are linearizable.
+/// True if no violation is found in the first `most` states of a world.
 fn is_linearizable(name: &str, world: World, most: usize) -> bool {
     let (is_broken, seen) = look(world, most, LINEARIZABLE);
     println!("{name}: {seen}: {}linearizable", if is_broken { "NOT " } else { "" });
     !is_broken
 }
 
-/// Checks a world's first states until one violates an "always" property, or satisfies a
-/// "sometimes" one. Returns `true` if there is such a state, and a text about the states checked.
+/// Checks the first states of a world until one violates an `always` property or satisfies a
+/// `sometimes` property. Returns whether there was such a state, and a text with the number of
+/// checked states.
 fn look(world: World, most: usize, property: &'static str) -> (bool, String) {
     let until = HasDiscoveries::AnyOf([property].into());
     let checker = world.checker().target_state_count(most).finish_when(until).spawn_bfs().join();
@@ -106,16 +107,16 @@ fn with_all_rules_every_order_is_linearizable() {
         ),
     ];
     for (name, world) in worlds {
-        assert!(is_linearizable(name, world, wanted().unwrap_or(STATES)), "{name}");
+        assert!(is_linearizable(name, world, states_from_env().unwrap_or(STATES)), "{name}");
     }
 }
 
-/// Makes a world in which one coordinator does the first and the last operation.
+/// Makes a world in which one coordinator runs the first and the last operation.
 fn on(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
     World { goes_on: true, ..world(rules, ops, fault) }
 }
 
-/// Returns operations through two coordinators, one of which has a clock past the value's expiry.
+/// Returns a put and two operations that judge its expiry, one of them by a clock that is past it.
 fn expired() -> Vec<(Op, u8)> {
     let extend = |id, is_past| (Op::Extend { id, is_past }, 2);
     vec![(Op::Put(9), 1), extend(1, true), extend(2, false)]
@@ -129,7 +130,7 @@ fn calm(ops: Vec<(Op, u8)>) -> World {
     world(RULES, ops, Fault::Nothing)
 }
 
-/// Returns an append of two tries, another append, and a read that shows what was done twice.
+/// Returns two appends of two tries each, and a read that shows a repeated append.
 fn again() -> Vec<(Op, u8)> {
     vec![(Op::Append(1), 2), (Op::Append(2), 2), (Op::Get, 1)]
 }
@@ -140,7 +141,7 @@ fn all_clients_can_come_to_their_end() {
 }
 
 #[test]
-fn a_rule_that_is_left_out_is_missed() {
+fn each_rule_prevents_a_failure() {
     let with_get = || vec![(Op::Append(1), 1), (Op::Append(2), 1), (Op::Get, 1)];
     let unheeded = Rules { repair_obeys_promise: false, ..RULES };
     let forgotten = Rules { promise_outlives_restart: false, ..RULES };
@@ -157,7 +158,7 @@ fn a_rule_that_is_left_out_is_missed() {
 
 #[test]
 #[ignore = "nightly: it is found after 650,000 states"]
-fn a_rule_of_expiries_that_is_left_out_is_missed() {
+fn each_expiry_rule_prevents_a_failure() {
     let ended = Rules { end_is_stored: false, ..RULES };
     let name = "that a value has expired is not stored";
     let world = world(ended, expired(), Fault::Nothing);
@@ -166,20 +167,19 @@ fn a_rule_of_expiries_that_is_left_out_is_missed() {
 
 #[test]
 #[ignore = "nightly: it is found after 2,400,000 states"]
-fn a_rule_of_histories_that_is_left_out_is_missed() {
+fn each_history_rule_prevents_a_failure() {
     let unnoted = Rules { noted_before_forgotten: false, ..SHORT };
     let name = "an operation leaves a history unnoted";
     assert!(!is_linearizable(name, world(unnoted, again(), Fault::Nothing), 20_000_000), "{name}");
     assert!(is_linearizable("with all rules", world(SHORT, again(), Fault::Nothing), 5_000_000));
 }
 
-/// The first append is held by replica 0 alone; the other two replicas have promised a higher
-/// ballot to the second append. Then replica 0 streams its record to the last replica, and a client
-/// reads.
+/// Only replica 0 holds the first append. The other two replicas have promised a higher ballot to
+/// the second append. Then replica 0 streams its record to the last replica, and a client reads.
 #[test]
 fn a_record_that_is_sent_on_is_no_majority() {
-    let sent = Rules { sent_is_not_held: false, ..RULES };
-    let any = Rules { members_take_what_is_chosen: false, ..RULES };
+    let sent = Rules { streamed_is_not_held: false, ..RULES };
+    let any = Rules { members_accept_only_chosen: false, ..RULES };
     let ops = || vec![(Op::Append(1), 1), (Op::Append(2), 2), (Op::Get, 1)];
     let first = |lost: &[First]| {
         use First::{Begins, Reaches, Sent};
@@ -196,16 +196,16 @@ fn a_record_that_is_sent_on_is_no_majority() {
         let from = |rules| World { first: first.clone(), ..world(rules, ops(), fault) };
         assert!(!is_linearizable(name, from(rules), 20_000_000), "{name}: not found");
         assert!(
-            is_linearizable("with all rules", from(RULES), wanted().unwrap_or(STATES)),
+            is_linearizable("with all rules", from(RULES), states_from_env().unwrap_or(STATES)),
             "{name}"
         );
     }
 }
 
-/// Checks rules whose absence shows only after more states than a test has time for.
+/// Checks rules whose effect shows only after too many states for a normal test.
 #[test]
 fn more_rules_that_are_missed() {
-    let Some(most) = wanted() else { return };
+    let Some(most) = states_from_env() else { return };
     let put = || vec![(Op::Append(1), 2), (Op::Append(2), 1), (Op::Put(9), 1)];
     let with_get = vec![(Op::Append(1), 2), (Op::Put(9), 2), (Op::Get, 2)];
     let no_descendant = Rules { descendant_is_stored: false, ..RULES };
@@ -239,7 +239,7 @@ fn more_rules_that_are_missed() {
             "a newer plain write counts as held",
             world(newer, vec![(Op::Append(1), 2), (Op::Put(9), 1), (Op::Get, 1)], Fault::Nothing),
         ),
-        // The violation is not found within 30,000,000 states.
+        // No violation is found within 30,000,000 states.
         ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
     ];
     for (name, world) in worlds {

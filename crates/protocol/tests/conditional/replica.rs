@@ -1,24 +1,24 @@
-//! One replica of the key: its record, the record of an earlier base version that this record
-//! displaced, and its promise.
+//! One replica of the key: its record, the displaced record of an earlier base version, and its
+//! promise.
 
 use std::collections::BTreeSet;
 
 use crate::client::Ask;
 use crate::rules::Rules;
 
-/// A record. A plain write (ballot 0) sets the base version; a conditional write continues it.
+/// A record. A plain write (ballot 0) begins a base version; conditional writes continue it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) family: u8,
     pub(crate) ballot: u8,
-    /// The value that was put, then the appended ids: the whole history since the put.
+    /// The put value, then the appended ids: the whole history since the put.
     pub(crate) value: Vec<u8>,
-    /// Ids of the conditional operations in the record's history.
+    /// The ids of conditional operations that the record names.
     pub(crate) ids: Vec<u8>,
 }
 
 impl Record {
-    /// Returns the state of a key that was never written.
+    /// Returns the state of a key without any write.
     pub(crate) fn absent() -> Self {
         Self { family: 0, ballot: 0, value: Vec::new(), ids: Vec::new() }
     }
@@ -33,24 +33,26 @@ impl Record {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) record: Record,
-    /// The last conditional record of an earlier base version that was displaced on this replica.
+    /// The last conditional write's record of an earlier base version that this replica has
+    /// displaced.
     pub(crate) below: Option<Record>,
     pub(crate) promise: u8,
-    /// The promise that a previous incarnation may have given; `None` = `promise` covers it.
+    /// A ballot that a previous incarnation may have promised; `None` = `promise` covers all of
+    /// them.
     pub(crate) floor: Option<u8>,
     /// True if the replica holds all records that it has acknowledged.
     pub(crate) authoritative: bool,
-    /// The replicas that have streamed their records to this one, if it lacks records.
+    /// The replicas that have streamed their records to this replica.
     pub(crate) sent_by: BTreeSet<u8>,
-    /// The operations that the replica has noted, if histories are short.
+    /// The operations that the replica has noted; used if histories are short.
     pub(crate) noted: BTreeSet<u8>,
 }
 
-/// The answer of a replica.
+/// A replica's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The replica accepts no record of a lower ballot any more. The answer carries its record, the
-    /// displaced one, and the operations that the replica has noted.
+    /// The replica promises to accept no record of a lower ballot. The reply has the replica's
+    /// record, the displaced record, and the noted operations.
     Promise {
         record: Record,
         below: Option<Record>,
@@ -59,7 +61,7 @@ pub(crate) enum Reply {
     /// The replica has promised a higher ballot.
     Outbid,
     Stored,
-    /// The replica holds a newer base version, which displaced this record.
+    /// The replica holds a newer record; `below` is the record that it displaced.
     Newer {
         below: Option<Record>,
     },
@@ -95,7 +97,7 @@ impl Replica {
         Reply::Promise { record: self.record.clone(), below: self.below.clone(), noted }
     }
 
-    /// Handles a conditional record.
+    /// Handles a conditional write's record.
     pub(crate) fn accept(&mut self, record: &Record, ask: Ask, rules: &Rules) -> Reply {
         if ask == Ask::GoesOn && !self.authoritative && rules.rebuilt_before_going_on {
             return Reply::Unknown;
@@ -114,7 +116,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Handles a plain record.
+    /// Handles a plain write's record.
     pub(crate) fn put(&mut self, record: &Record, rules: &Rules) -> Reply {
         let descends = self.record.family == record.family && self.record.ballot > 0;
         if descends && rules.descendant_is_stored {
@@ -131,7 +133,7 @@ impl Replica {
         Reply::Newer { below: self.below.clone() }
     }
 
-    /// Replaces the held record.
+    /// Replaces the replica's record.
     pub(crate) fn store(&mut self, record: &Record, rules: &Rules) {
         if rules.keep_displaced && self.record.family < record.family && self.record.ballot > 0 {
             self.below = Some(self.record.clone());

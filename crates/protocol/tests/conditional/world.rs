@@ -1,4 +1,4 @@
-//! The state of the model: one key on three replicas, a few clients, and all possible next events.
+//! The state of the model: one key on three replicas, a few clients, and all possible events.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use crate::client::{Client, MAJORITY, Message, Op, Phase, REPLICAS, Step};
 use crate::replica::{Replica, Reply};
 use crate::rules::Rules;
 
-/// A key as its clients observe it.
+/// The key as a register.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register {
     value: Vec<u8>,
-    /// True if a client was told that the value has expired. From then on, no client is told that
-    /// the value is alive.
+    /// True if a client was told that the value has expired. Later, no client may be told that it
+    /// is alive.
     is_over: bool,
 }
 
@@ -52,53 +52,53 @@ impl SequentialSpec for Register {
 pub(crate) struct State {
     replicas: [Replica; REPLICAS],
     clients: Vec<Client>,
-    /// Messages in flight, as (client, replica, message). They are delivered in any order; messages
-    /// that are never delivered are lost.
+    /// Messages in transit: client, replica, message. They are delivered in any order; a message
+    /// that is never delivered is lost.
     sent: BTreeSet<(u8, u8, Message)>,
     history: LinearizabilityTester<u8, Register>,
     /// Number of faults that may still happen.
     faults: u8,
-    /// The number of plain writes begun, which is the base version of the last one.
+    /// The number of plain writes begun so far. It is the base version of the last plain write.
     plain: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client starts, or starts again.
+    /// A client starts or restarts its operation.
     Begin(usize),
-    /// A replica handles a message. `received`: the replica's answer arrives.
+    /// A replica handles a message. `received`: the replica's reply arrives.
     Deliver { client: u8, to: u8, message: Message, received: bool },
     /// A replica restarts with the contents of its disk.
     Restart(usize),
     /// A replica starts with an empty disk, …
     Wipe(usize),
-    /// … learns from the others that it held records before, …
+    /// … learns from other replicas that it held records before, …
     Learn(usize),
-    /// … and is streamed the record of each other replica, once.
+    /// … and receives the record of each other replica, once.
     Stream { from: usize, to: usize },
 }
 
-/// An event at the beginning of a world. The search starts after these events.
+/// An event of a world's prelude, after which the search starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum First {
     /// A client starts.
     Begins(usize),
-    /// A client's message arrives at a replica, and the answer arrives at the client.
+    /// A client's message arrives at a replica, and the reply arrives at the client.
     Reaches(u8, u8),
     /// A replica loses its disk, and learns which ballots it may have promised.
     Wiped(usize),
-    /// A replica is streamed the record of another one.
+    /// A replica receives another replica's record.
     Sent { from: usize, to: usize },
 }
 
-/// A fault that may happen.
+/// The fault of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Nothing,
     Restart,
     Wipe,
-    /// A replica that is authoritative is marked to lack records, and is streamed the others'
-    /// records.
+    /// An authoritative replica is marked to lack records, and receives the records of the other
+    /// replicas.
     Mark,
 }
 
@@ -109,11 +109,12 @@ pub(crate) struct World {
     pub(crate) ops: Vec<(Op, u8)>,
     /// The fault that happens once.
     pub(crate) fault: Fault,
-    /// True if answers to writes may be lost.
+    /// True if replies to writes may be lost.
     pub(crate) lost_replies: bool,
-    /// True if one coordinator does the first and the last operation, and continues from the first.
+    /// True if one coordinator runs the first and the last operation, and continues from the first
+    /// one's record.
     pub(crate) goes_on: bool,
-    /// Events at the beginning. From there, a search finds long violations sooner.
+    /// The prelude. After it, a search finds long violations sooner.
     pub(crate) first: Vec<First>,
 }
 
@@ -123,13 +124,13 @@ impl State {
         self.sent.extend(to_all);
     }
 
-    /// Drops a client's messages that are no longer needed, and could only cause promises.
+    /// Drops a client's messages that are no longer needed and change nothing except promises.
     fn withdraw(&mut self, client: u8) {
         let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
         self.sent.retain(|(from, _, message)| *from != client || !is_idle(message));
     }
 
-    /// Gives the first client's record to the last client's coordinator, to continue from.
+    /// Passes the first client's cached record to the coordinator of the last client.
     fn hand_on(&mut self, client: usize) {
         let kept = self.clients[client].kept.take();
         let heir = self.clients.last_mut().expect("there are clients");
@@ -160,8 +161,7 @@ impl State {
     }
 
     fn wipe(&mut self, number: usize, rules: &Rules) {
-        // The floor is above every ballot that the replica has promised, or of which it held a
-        // record.
+        // The floor is above all ballots that the replica has promised or stored.
         let promised = self.replicas[number].promise;
         let floor = if rules.promise_outlives_disk { promised + 1 } else { 0 };
         let replica = Replica { floor: Some(floor), authoritative: false, ..Replica::new() };
@@ -173,7 +173,7 @@ impl State {
         replica.promise = replica.promise.max(replica.floor.take().expect("it is yet to learn"));
     }
 
-    /// Streams one replica's record to another one that is being rebuilt, or may lack records.
+    /// Streams a replica's record to another replica that is being rebuilt or may lack records.
     fn stream(&mut self, from: usize, to: usize, rules: &Rules) {
         let is_rebuilt = !self.replicas[to].authoritative;
         if is_rebuilt && rules.sources_promise {
@@ -186,7 +186,7 @@ impl State {
         let holds = |replica: &&Replica| replica.authoritative && replica.record == record;
         let is_chosen = self.replicas.iter().filter(holds).count() >= MAJORITY;
         let takes =
-            record.ballot == 0 || is_chosen || is_rebuilt || !rules.members_take_what_is_chosen;
+            record.ballot == 0 || is_chosen || is_rebuilt || !rules.members_accept_only_chosen;
         let replica = &mut self.replicas[to];
         if takes && replica.record.rank() < record.rank() {
             replica.store(&record, rules);
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// Adds the possible streams to a replica. Only one replica is ever marked.
+    /// Adds the possible streams to a replica. At most one replica is marked.
     fn streams(&self, state: &State, to: usize, actions: &mut Vec<Action>) {
         let sent_by = &state.replicas[to].sent_by;
         if self.fault == Fault::Mark && state.faults == 0 && sent_by.is_empty() {
@@ -262,8 +262,8 @@ impl Model for World {
             actions.push(Action::Deliver { client, to, message, received: true });
         }
         for n in 0..REPLICAS {
-            // The model excludes a disk that is lost after it acknowledged a plain write, and
-            // before another replica holds that write: such a loss concerns plain writes.
+            // The model excludes the loss of a disk that has acknowledged a plain write before
+            // another replica holds the write: that loss does not concern conditional writes.
             let puts = state.clients.iter().any(|c| matches!(c.phase, Phase::Putting { .. }));
             let whole = !puts && state.replicas.iter().all(|replica| replica.authoritative);
             match self.fault {
@@ -329,8 +329,8 @@ impl Model for World {
     }
 }
 
-/// The property that each answer is one that a single register could have given.
+/// Property: a single register could have given all answers.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// The property that some run answers all clients.
+/// Property: some path answers all clients.
 pub(crate) const ANSWERED: &str = "all are answered";

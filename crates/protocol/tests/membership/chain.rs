@@ -1,5 +1,5 @@
 //! The chain of layouts: the metadata quorum (`council`) of layout e decides layout e + 1, as the
-//! replicas of a write-once register decide its value.
+//! replicas of a write-once register decide the register's value.
 //!
 //! ```text
 //!   plan on layout e ─▶ prepare ─▶ a majority of e's quorum promises ─▶ accept ─▶ a majority
@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
 
-/// A seat in the metadata quorum: a node, and the number of its disk (`life`).
+/// A seat in the metadata quorum: a node, and the number of the node's disk (`life`).
 pub(crate) type Seat = (u8, u8);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Layout {
     pub(crate) epoch: u8,
-    /// The plan that made the layout, and the plan that made its predecessor.
+    /// The plan that made the layout, and the plan that made the layout before it.
     pub(crate) plan: u8,
     pub(crate) base: u8,
     pub(crate) council: Vec<Seat>,
@@ -25,26 +25,27 @@ pub(crate) struct Layout {
 /// The rules of the chain, each of which can be switched off.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainRules {
-    /// A layout is decided by the metadata quorum of its predecessor. If the rule is off, a layout
-    /// is decided by its own quorum.
+    /// The metadata quorum of the previous layout decides a layout. If the rule is off, the
+    /// layout's own quorum decides.
     pub(crate) council_of_base: bool,
     /// A promise survives a restart.
     pub(crate) promise_is_durable: bool,
     /// An accepted layout survives a restart.
     pub(crate) accept_is_durable: bool,
-    /// A layout accepted under a lower ballot takes precedence over the proposer's own plan.
+    /// A proposer puts a layout accepted under a lower ballot before its own plan.
     pub(crate) accepted_goes_first: bool,
     /// Seats name disks: a quorum member with a new disk has no vote.
     pub(crate) seats_name_lives: bool,
-    /// A node adopts a layout once the layout is known to be decided. If the rule is off, as soon
-    /// as the node accepts it.
+    /// A node adopts a layout once it knows that the layout is decided. If the rule is off, the
+    /// node adopts a layout that it accepts.
     pub(crate) decided_before_known: bool,
-    /// An overtaken plan is made again. If the rule is off, the plan is put on the next layout as
-    /// it is.
+    /// A plan whose base was overtaken is made anew. If the rule is off, the unchanged plan is
+    /// proposed on the next layout.
     pub(crate) plan_has_one_base: bool,
-    /// A quorum member finds out the outcome of a layout that it accepted.
+    /// A quorum member learns whether a layout that it accepted was decided.
     pub(crate) accepted_is_completed: bool,
-    /// A change is done, and nodes that left may go, when a majority of the new quorum knows it.
+    /// A change counts as done, and removed nodes may stop, once a majority of the new quorum knows
+    /// the layout.
     pub(crate) done_is_known: bool,
 }
 
@@ -101,29 +102,29 @@ enum Phase {
     Done,
 }
 
-/// A node with a plan to be decided.
+/// A node that proposes a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Proposer {
     phase: Phase,
     tries: u8,
     refused: bool,
     plan: Option<Layout>,
-    /// The seats that vote on the plan.
+    /// The seats of the quorum that votes on the plan.
     voters: Vec<Seat>,
 }
 
 /// A fault that happens at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// A node restarts, and the plan that it was proposing ends.
+    /// A node restarts, and drops the plan that it proposes.
     Restart,
     /// The disk of a node of the first metadata quorum is replaced by an empty one.
     Wipe,
-    /// Nodes outside the metadata quorum of a done change are switched off for good.
+    /// The nodes that are not in the metadata quorum of the last done change stop for good.
     Retire,
 }
 
-/// The proposing node, the metadata quorum that it wants, and its number of tries.
+/// The proposing node, the metadata quorum that it proposes, and its maximum number of tries.
 pub(crate) type Wish = (u8, Vec<u8>, u8);
 
 #[derive(Debug, Clone)]
@@ -141,7 +142,7 @@ pub(crate) struct State {
     proposers: Vec<Proposer>,
     sent: BTreeSet<(u8, u8, Message)>,
     faults: Vec<Fault>,
-    /// All layouts that any node took for decided.
+    /// All layouts that some node took for decided.
     decided: BTreeSet<Layout>,
     /// The last change reported as done.
     done: Option<Layout>,
@@ -155,14 +156,14 @@ pub(crate) enum Action {
         to: u8,
         message: Message,
     },
-    /// A node that is behind asks another one.
+    /// A node pulls a later layout from another node.
     Pull {
         from: usize,
         to: usize,
     },
-    /// A quorum member finds that a majority has accepted the layout that it accepted.
+    /// A quorum member learns that a majority has accepted the layout that it accepted.
     Complete(usize),
-    /// A proposer finds that its node knows the decision.
+    /// A proposer learns that its node knows a decided layout.
     Notice(usize),
     Restart(usize),
     Wipe(usize),
@@ -313,7 +314,7 @@ impl State {
         }
     }
 
-    /// Handles the acceptance of a layout by a majority of the metadata quorum.
+    /// Handles a layout that a majority of the metadata quorum has accepted.
     fn was_decided(&mut self, number: usize, at: usize, layout: Layout, rules: &ChainRules) {
         self.decide(&layout);
         self.nodes[at].learn(&layout);
@@ -331,8 +332,8 @@ impl State {
         }
     }
 
-    /// Handles the decision that the proposer's node has learned: the proposer's own plan, or
-    /// another one.
+    /// Handles a decided layout that the proposer's node has learned: the proposer's own plan or
+    /// another plan.
     fn notice(&mut self, number: usize, at: usize) {
         let known = self.nodes[at].known.clone().expect("it knows one");
         let proposer = &mut self.proposers[number];
@@ -348,8 +349,8 @@ impl State {
         }
     }
 
-    /// Returns the layout that a node accepted, if a majority of the metadata quorum accepted it
-    /// too.
+    /// Returns the layout that a node has accepted; `None` = no majority of the metadata quorum has
+    /// accepted it.
     fn accepted_by_majority(&self, node: usize) -> Option<Layout> {
         let known = self.nodes[node].known.as_ref()?;
         let vote = |node: &Node| node.votes.get(&(known.epoch + 1))?.accepted.clone();
@@ -364,7 +365,7 @@ impl State {
 
     fn retire(&mut self) {
         let done = self.done.clone().expect("a change is done");
-        // A node that has left is never seated again, so a node that a later layout seats has not
+        // A node that has left gets no seat again, so a node with a seat in a later layout has not
         // left.
         let mut since: Vec<&Layout> = vec![&done];
         since.extend(self.decided.iter().filter(|layout| layout.epoch > done.epoch));
@@ -374,8 +375,8 @@ impl State {
         }
     }
 
-    /// True if nothing can happen any more: every running node knows the last layout, and no
-    /// proposer waits, except for a metadata quorum whose majority is gone.
+    /// True if every running node knows the last layout, and no proposer waits, unless the metadata
+    /// quorum has lost its majority.
     fn has_ended(&self, chain: &Chain) -> bool {
         let last = self.decided.iter().max_by_key(|layout| layout.epoch).expect("the first");
         let is_there = |seat: &&Seat| {
@@ -539,10 +540,10 @@ impl State {
     }
 }
 
-/// Property: each epoch has one layout, made for its predecessor.
+/// Property: each epoch has one layout, whose base is the layout of the epoch before.
 pub(crate) const CHAIN: &str = "a chain";
 
-/// Property: when nothing more can happen, all nodes know the last layout.
+/// Property: in a state without further actions, all nodes know the last layout.
 pub(crate) const CONVERGED: &str = "converged";
 
 /// Property: some path completes every change.

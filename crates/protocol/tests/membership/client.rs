@@ -1,5 +1,5 @@
-//! Clients and their coordinators. Each client does one operation; if the layout changes, its
-//! coordinator tries again under the later layout.
+//! Clients and their coordinators. Each client has one operation. If the layout changes, the
+//! coordinator retries the operation under the later layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::world::Message;
 
-/// The weight of a reply, apart from its record.
+/// The effect of a reply on quorums, apart from its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Worth {
-    /// A promise, or a reply whose absences count.
+pub(crate) enum ReplyWeight {
+    /// A promise, or a reply that also counts if it reports no record.
     Counts,
-    /// A promise of a node that has not pulled all.
+    /// A promise of a node that has not pulled all records.
     Bound,
     Nothing,
 }
 
-/// The records that replicas reported, the weight of each reply, and the watermarks.
-type Reports = BTreeMap<u8, (Option<Record>, Worth, u8)>;
+/// The replicas' reports: the record, the worth of the reply, and the watermark.
+type Reports = BTreeMap<u8, (Option<Record>, ReplyWeight, u8)>;
 
-/// The phase of the operation.
+/// The phase of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Ready,
@@ -33,16 +33,16 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and the coordinator that does it.
+/// A client with one operation, and the coordinator of the operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) op: Op,
     pub(crate) phase: Phase,
     /// Number of tries begun.
     pub(crate) tries: u8,
-    /// True if the client may try again, because a request was refused.
+    /// True if a request was refused, so that the client may retry.
     pub(crate) refused: bool,
-    /// A wrong time that the coordinator's clock gives at first; `None` = the clock is right.
+    /// A wrong time that the coordinator's clock shows at first; `None` = the clock is right.
     pub(crate) skewed: Option<u8>,
     /// The epoch of the client's layout.
     pub(crate) epoch: u8,
@@ -50,7 +50,7 @@ pub(crate) struct Client {
     pub(crate) least: u8,
     /// The thread of the last try in the history.
     pub(crate) thread: u8,
-    /// True if a plain write needs another version.
+    /// True if the next try of a plain write needs another version.
     reissues: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
@@ -58,11 +58,12 @@ pub(crate) struct Client {
     newer_at: BTreeSet<u8>,
 }
 
-/// The effect of an event.
+/// The effect of a reply on its client.
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// The answer to the client (`None` = done), and the record that it is based on.
+    /// The client is answered: the value (`None` = a write is done), and the record on which the
+    /// answer is based.
     Answer(Option<Vec<u8>>, Option<Record>),
 }
 
@@ -90,8 +91,8 @@ impl Client {
         }
     }
 
-    /// Begins, or tries again, under a layout. Returns the message to send to all. `now` is the
-    /// clock of all nodes.
+    /// Begins or retries the operation under a layout. Returns the message for all replicas. `now`
+    /// is the shared clock of all nodes.
     pub(crate) fn begin(&mut self, epoch: u8, now: &mut u8) -> Message {
         let skewed = self.skewed.take();
         (self.tries, self.refused) = (self.tries + 1, false);
@@ -114,7 +115,7 @@ impl Client {
         self.send(Record::plain(*now, &value))
     }
 
-    /// True if the next try counts as another write.
+    /// True if the next try counts as another write in the history.
     pub(crate) fn is_another(&self) -> bool {
         self.tries == 0 || self.reissues && !matches!(self.op, Op::Append(_) | Op::Get)
     }
@@ -142,7 +143,8 @@ impl Client {
         }
     }
 
-    /// Returns the message to send again under the last layout, if a round may change its layout.
+    /// Returns the message to repeat under the last layout; `None` = nothing is repeated, because a
+    /// round keeps its layout or needs no repetition.
     pub(crate) fn sends_again(
         &self,
         asked: &Message,
@@ -155,7 +157,7 @@ impl Client {
         (is_late && is_accept).then(|| asked.clone())
     }
 
-    /// Discards the replies of a replica whose disk was lost.
+    /// Drops the replies of a replica whose disk was lost.
     pub(crate) fn lost(&mut self, replica: u8) {
         match &mut self.phase {
             Phase::Writing { stored, .. } => stored.remove(&replica),
@@ -210,35 +212,36 @@ impl Client {
             return Step::Wait;
         }
         match reply {
-            Reply::Promised(record) => got.insert(from, (record, Worth::Counts, 0)),
-            Reply::Bound(record) => got.insert(from, (record, Worth::Bound, 0)),
-            Reply::Holds(record, _, _) => got.insert(from, (record, Worth::Nothing, 0)),
+            Reply::Promised(record) => got.insert(from, (record, ReplyWeight::Counts, 0)),
+            Reply::Bound(record) => got.insert(from, (record, ReplyWeight::Bound, 0)),
+            Reply::Holds(record, _, _) => got.insert(from, (record, ReplyWeight::Nothing, 0)),
             Reply::Outbid => return self.refused(),
             _ => return Step::Wait,
         };
-        let promised = from_whom(got, |worth| worth == Worth::Counts);
-        let bound = from_whom(got, |worth| worth != Worth::Nothing);
+        let promised = from_whom(got, |worth| worth == ReplyWeight::Counts);
+        let bound = from_whom(got, |worth| worth != ReplyWeight::Nothing);
         let has_told = |node: &u8| got.contains_key(node) || !by.layout.holds(*node);
-        let is_told = self.newer_at.iter().all(has_told) || !by.rules.newer_is_gone_on_from;
+        let is_told = self.newer_at.iter().all(has_told) || !by.rules.refused_write_continues;
         if !by.layout.is_promised(&promised, &bound, by.rules) || !is_told {
             return Step::Wait;
         }
-        let counts = |(_, worth, _): &&(Option<Record>, Worth, u8)| {
-            *worth == Worth::Counts || by.rules.newer_is_gone_on_from
+        let counts = |(_, worth, _): &&(Option<Record>, ReplyWeight, u8)| {
+            *worth == ReplyWeight::Counts || by.rules.refused_write_continues
         };
         let reported = got.values().filter(counts).filter_map(|(record, ..)| record.as_ref());
         let newest = reported.max_by_key(|record| record.rank()).cloned();
         self.promised(asked, newest)
     }
 
-    /// Sends the accept once enough nodes have promised; `newest` is the newest record reported.
+    /// Sends the accept after enough promises. `newest` is the newest reported record.
     fn promised(&mut self, ballot: u8, newest: Option<Record>) -> Step {
         let Op::Append(id) = self.op else { unreachable!("only that asks for promises") };
         let mut record = newest.unwrap_or(Record::plain(0, &[]));
         record.ballot = ballot;
         if !record.value.contains(&id) {
             if self.tried.as_ref().is_some_and(|tried| tried.time != record.time) {
-                // The earlier try cannot be found any more, so the client is never answered.
+                // The outcome of the earlier try can no longer be found, so the client is never
+                // answered.
                 (self.phase, self.refused) = (Phase::Done, false);
                 return Step::Wait;
             }
@@ -250,23 +253,24 @@ impl Client {
     fn read(&mut self, from: u8, reply: Reply, by: &By<'_>) -> Step {
         let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
         let Reply::Holds(record, counts, watermark) = reply else { return Step::Wait };
-        let worth = if counts { Worth::Counts } else { Worth::Nothing };
+        let worth = if counts { ReplyWeight::Counts } else { ReplyWeight::Nothing };
         got.insert(from, (record, worth, watermark));
-        let counts = from_whom(got, |worth| worth == Worth::Counts);
+        let counts = from_whom(got, |worth| worth == ReplyWeight::Counts);
         if !suffice(&counts, by.layout.read_set(), by.acks.read) {
             return Step::Wait;
         }
-        // A record that another replica's watermark proves to be gone counts as absent.
+        // A record counts as absent if another replica's watermark proves that it was purged.
         let proven = got.values().map(|report| report.2).max().unwrap_or(0);
-        let is_there = |(record, _, watermark): &(Option<Record>, Worth, u8)| {
+        let is_there = |(record, _, watermark): &(Option<Record>, ReplyWeight, u8)| {
             record.clone().filter(|record| *watermark == proven || record.when() > proven)
         };
         let records = got.values().filter_map(is_there);
         let Some(newest) = records.max_by_key(|record| record.rank()) else {
             return self.answer(Some(Vec::new()), None);
         };
-        let holds =
-            |(_, report): &(&u8, &(Option<Record>, Worth, u8))| report.0.as_ref() == Some(&newest);
+        let holds = |(_, report): &(&u8, &(Option<Record>, ReplyWeight, u8))| {
+            report.0.as_ref() == Some(&newest)
+        };
         let holders: BTreeSet<u8> = got.iter().filter(holds).map(|(from, _)| *from).collect();
         if by.layout.is_held(&holders, by.acks.read, by.rules) {
             return self.answer(Some(newest.value.clone()), Some(newest));
@@ -292,8 +296,8 @@ impl Client {
     }
 }
 
-/// Returns the replicas whose replies have the wanted weight.
-fn from_whom(reports: &Reports, wanted: impl Fn(Worth) -> bool) -> BTreeSet<u8> {
+/// Returns the replicas whose replies have a wanted worth.
+fn from_whom(reports: &Reports, wanted: impl Fn(ReplyWeight) -> bool) -> BTreeSet<u8> {
     let wanted = reports.iter().filter(|(_, (_, worth, _))| wanted(*worth));
     wanted.map(|(from, _)| *from).collect()
 }

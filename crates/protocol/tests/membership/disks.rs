@@ -1,6 +1,6 @@
-//! Two processes that run as one node, each with a disk of its own: the old process, a member, and
-//! a new process that was started in its place with an empty directory, and is rebuilt. Each of the
-//! two other nodes, P and Q, accepts connections of one of the two processes at a time.
+//! Two processes that run as the same node, each with its own disk: the old process, a member; and
+//! a new process, started in its place with an empty directory, which is being rebuilt. Each of the
+//! two other nodes, P and Q, accepts connections of one of the processes at a time.
 //!
 //! ```text
 //!   old process, with the member's disk ──┬── P: coordinates reads and writes, which need two of
@@ -8,34 +8,34 @@
 //!   new process, with a new disk ─────────┴── Q
 //! ```
 //!
-//! A request and its reply are one step. After a node has seen a later disk, it reads nothing more
-//! from a connection with an earlier disk.
+//! A request and its reply are one step. A node that has seen a later disk reads nothing more from
+//! a connection with an earlier disk.
 
 use stateright::{Model, Property};
 
 use crate::STATES;
-use crate::search::{can_end, look, steps_to, walk, wanted};
+use crate::search::{can_end, search_breadth_first, states_from_env, steps_to, walk_randomly};
 
-/// Number of the other nodes, each of which runs as one process.
+/// The number of other nodes. Each of them runs as one process.
 const OTHERS: usize = 2;
 
-/// The rules for disks, each of which can be switched off. Nothing is lost without the first or the
-/// second: these two keep the processes from alternating, and tell the replaced one that it is
-/// replaced.
+/// The rules for disks, each of which can be switched off. Without the first or the second rule,
+/// nothing is lost: these rules stop two processes from alternating, and tell the old process that
+/// it was replaced.
 #[derive(Debug, Clone)]
 struct DiskRules {
-    /// A node that has a connection with one disk refuses the other one.
+    /// A node with a connection to one disk refuses the other disk.
     connected_disk_counts: bool,
-    /// A member refused for that reason serves no requests any more.
+    /// A member that is refused because of another disk serves no more requests.
     refused_member_is_fenced: bool,
-    /// A process whose node is known with another disk holds nothing that counts.
+    /// A process does not count as holding records if other nodes know its node with another disk.
     other_disk_is_doubted: bool,
-    /// A new disk is a member once all others have streamed to it.
+    /// A new disk becomes a member once all other nodes have streamed to it.
     all_stream: bool,
-    /// A process that is not a member serves no requests before all others have answered it since
-    /// its last connection with them.
+    /// A process that is no member serves no requests until each other node has answered it on its
+    /// latest connection.
     others_answer_first: bool,
-    /// A node answers a process once its knowledge of the disk is durable.
+    /// A node answers a process only after its knowledge of the process's disk is durable.
     known_before_answered: bool,
 }
 
@@ -78,7 +78,7 @@ struct Process {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Other {
     value: u8,
-    /// The disk that the node knows, and the one stored as known on its own disk.
+    /// The disk that the node knows, and the disk that it has stored as known.
     known: usize,
     kept: usize,
     connected: [bool; 2],
@@ -90,11 +90,11 @@ struct State {
     others: [Other; OTHERS],
     acknowledged: u8,
     left: [u8; 3],
-    /// True if a read missed a write that was acknowledged before it began.
+    /// True if a read missed a write that was acknowledged before the read.
     was_missed: bool,
 }
 
-/// The coordinator and the replica of a request: the two other nodes, or one of them and a process.
+/// The coordinator and the replica of a request: both other nodes, or one of them and a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Pair {
     Others(usize),
@@ -115,21 +115,21 @@ enum Action {
     Read(Pair),
 }
 
-/// Property: a read finds every write that was acknowledged before.
+/// Property: a read returns every write that was acknowledged before it.
 const FOUND: &str = "found";
 
 /// Property: some path makes the new disk a member.
 const REPLACED: &str = "replaced";
 
 impl State {
-    /// True if a node and a process answer each other.
+    /// True if a node and a process exchange messages.
     fn is_heard(&self, n: usize, disk: usize) -> bool {
         let is_up =
             !matches!(self.processes[disk].state, MembershipState::Off | MembershipState::Fenced);
         is_up && self.others[n].connected[disk] && self.others[n].known == disk
     }
 
-    /// True if acknowledgements of a process count.
+    /// True if the acknowledgements of a process count.
     fn serves(&self, disk: usize, rules: &DiskRules) -> bool {
         let process = &self.processes[disk];
         process.state == MembershipState::Member
@@ -182,7 +182,7 @@ impl State {
                 self.others[n].value.max(self.processes[disk].value)
             }
         };
-        // A real read would also repair both nodes; the model only compares.
+        // A real read would repair both nodes; the model only compares their values.
         self.was_missed |= value < self.acknowledged;
     }
 
@@ -244,8 +244,8 @@ impl Model for Disks {
         }
         for pair in state.pairs(&self.rules) {
             actions.extend((writes > 0).then_some(Action::Write(pair)));
-            // The absences of a process in a rebuild do not count, and it serves no reads of its
-            // own.
+            // The "not found" of a process in a rebuild does not count, and the process serves no
+            // reads.
             let counts = match pair {
                 Pair::Others(_) => true,
                 Pair::Asks(_, disk) | Pair::IsAsked(_, disk) => {
@@ -299,15 +299,15 @@ fn disks(cuts: u8, restarts: u8) -> Disks {
 }
 
 #[test]
-fn what_one_of_two_processes_acknowledged_is_found() {
+fn writes_acknowledged_by_either_process_are_found() {
     for (name, world) in [
         ("nothing fails", disks(0, 0)),
         ("connections are cut", disks(4, 0)),
         ("others start again", disks(2, 2)),
     ] {
-        let most = wanted().unwrap_or(STATES);
-        let walked = walk(name, &world, most, None);
-        for seen in [&look(name, &world, most), &walked] {
+        let most = states_from_env().unwrap_or(STATES);
+        let walked = walk_randomly(name, &world, most, None);
+        for seen in [&search_breadth_first(name, &world, most), &walked] {
             assert_eq!(seen.broken, None, "{name}");
         }
     }
@@ -321,7 +321,7 @@ macro_rules! without {
 }
 
 #[test]
-fn a_rule_of_disks_that_is_left_out_is_missed() {
+fn each_disk_rule_prevents_a_failure() {
     for (name, world) in [
         without!(other_disk_is_doubted, disks(3, 0)),
         without!(all_stream, disks(2, 0)),

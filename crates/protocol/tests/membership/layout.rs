@@ -1,4 +1,4 @@
-//! A layout, reduced to one partition: its replicas or, while it moves, its old and its new set.
+//! A layout, reduced to one partition: its replicas, or its old and its new set while it moves.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ pub(crate) type Nodes = &'static [u8];
 pub(crate) enum Stage {
     /// The old and the new set are the same.
     Settled,
-    /// Both sets are written, the old one is read.
+    /// Both sets are written; the old set is read.
     ReadOld,
-    /// Both sets are written, the new one is read.
+    /// Both sets are written; the new set is read.
     ReadNew,
 }
 
@@ -25,11 +25,11 @@ pub(crate) struct Layout {
     pub(crate) new: Nodes,
     /// The epoch of the transition's first layout.
     pub(crate) began: u8,
-    /// The node declared lost.
+    /// The node that the transition declares lost.
     pub(crate) lost: Option<u8>,
 }
 
-/// Numbers of acknowledgements required; `None` = a majority.
+/// The numbers of required acknowledgements; `None` = a majority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Acks {
     pub(crate) write: Option<usize>,
@@ -40,7 +40,7 @@ fn count(nodes: Nodes, of: &BTreeSet<u8>) -> usize {
     nodes.iter().filter(|node| of.contains(node)).count()
 }
 
-/// True if enough nodes of a set are in `of`: `ack` nodes, or a majority if `ack` is `None`.
+/// True if `of` has enough nodes of a set: `ack`, or a majority if `ack` is `None`.
 pub(crate) fn suffice(of: &BTreeSet<u8>, nodes: Nodes, ack: Option<usize>) -> bool {
     count(nodes, of) >= ack.unwrap_or(nodes.len() / 2 + 1)
 }
@@ -64,11 +64,11 @@ impl Layout {
         self.new.contains(&node) && !self.old.contains(&node)
     }
 
-    /// Returns the nodes of the new set that must pull the old set's records: the receivers or, if
-    /// the new set is smaller, all of its nodes. The nodes that stay in a smaller set may form a
-    /// quorum that misses a quorum of the old set.
+    /// Returns the nodes of the new set that must pull records from the old set: the receivers or,
+    /// if the new set is smaller, all its nodes. Nodes that stay in a smaller set may form a quorum
+    /// that does not intersect a quorum of the old set.
     pub(crate) fn takers(&self, rules: &Rules) -> impl Iterator<Item = u8> {
-        let all = self.new.len() < self.old.len() && rules.stayers_take_if_fewer;
+        let all = self.new.len() < self.old.len() && rules.stayers_pull_if_fewer;
         self.new.iter().copied().filter(move |node| all || self.is_receiver(*node))
     }
 
@@ -77,7 +77,7 @@ impl Layout {
         if self.stage == Stage::ReadNew { self.new } else { self.old }
     }
 
-    /// True if a write stored by these nodes is acknowledged.
+    /// True if a write that these nodes have stored is acknowledged.
     pub(crate) fn is_stored(&self, by: &BTreeSet<u8>, ack: Option<usize>, rules: &Rules) -> bool {
         let of = |nodes: Nodes| suffice(by, nodes, ack);
         if self.stage != Stage::Settled && !rules.acks_are_counted_in_sets {
@@ -92,7 +92,7 @@ impl Layout {
         }
     }
 
-    /// True if a read may return a record held by these nodes.
+    /// True if a read may return a record that these nodes hold.
     pub(crate) fn is_held(&self, by: &BTreeSet<u8>, ack: Option<usize>, rules: &Rules) -> bool {
         let of = |nodes: Nodes| suffice(by, nodes, ack);
         match self.stage {
@@ -102,7 +102,8 @@ impl Layout {
         }
     }
 
-    /// True if promises from these nodes suffice; `bound` includes nodes that have not pulled all.
+    /// True if the promises of these nodes suffice; `bound` also has the nodes that have promised
+    /// but not pulled all records.
     pub(crate) fn is_promised(
         &self,
         by: &BTreeSet<u8>,

@@ -1,5 +1,5 @@
-//! For each rule, a world in which a property fails if the rule is switched off. Most worlds begin
-//! in the midst of a transition.
+//! For each rule, a world in which a property fails if the rule is off. Most worlds begin during a
+//! transition.
 
 use crate::layout::Nodes;
 use crate::replica::Record;
@@ -25,17 +25,17 @@ fn take(from: u8, to: u8) -> Action {
     Action::Take { from, to }
 }
 
-/// Returns the actions that begin a transition, which the nodes `by` enter.
+/// Returns the actions with which a transition begins and the nodes `by` enter it.
 fn begun(by: &[u8]) -> Vec<Action> {
     [vec![Action::Change], enter(by)].concat()
 }
 
-/// Returns the actions after which the receiver has pulled all.
+/// Returns the actions after which the receiver has pulled all records.
 fn taken() -> Vec<Action> {
     [begun(&[0, 1, 2, 3]), vec![take(0, 3), take(1, 3)]].concat()
 }
 
-/// Returns the actions after which the switch to reading the new set is decided.
+/// Returns the actions after which the cluster has decided to read the new set.
 fn switched() -> Vec<Action> {
     [taken(), vec![Action::Switch]].concat()
 }
@@ -52,17 +52,17 @@ fn message(to: u8, epoch: u8, message: Message) -> Action {
     Action::Deliver { asker: 0, to, epoch, message }
 }
 
-/// Returns the actions after which an append has its promises under the transition's first layout,
-/// and the second layout is in force.
+/// Returns the actions after which an append has its promises under the first layout of the
+/// transition, while the second layout is in force.
 fn promised() -> Vec<Action> {
     let promise = |to| message(to, 1, Message::Prepare(3));
     let asked = vec![Action::Begin(0, 1), promise(0), promise(1), Action::Switch];
     [taken(), asked, enter(&[0, 1, 2, 3]), vec![Action::End], enter(&[2, 3])].concat()
 }
 
-/// Returns the actions of a move from one node to three. An append has its promise from the old
-/// set, of one node. Other nodes already read the new set, and a second append reaches two nodes of
-/// that set under a lower ballot.
+/// Returns the actions of a move from one node to three. The old set, of one node, has promised an
+/// append. Other nodes read the new set already, and two of them have accepted a second append
+/// under a lower ballot.
 fn promised_apart() -> Vec<Action> {
     let to = |asker, to, epoch, message| Action::Deliver { asker, to, epoch, message };
     let record = Record { time: 1, ballot: 2, value: vec![1, 6] };
@@ -78,7 +78,7 @@ fn promised_apart() -> Vec<Action> {
 }
 
 /// Returns the actions after which the receiver has pulled an append that only one node stored,
-/// while another append is under way.
+/// while a second append is unfinished.
 fn took_unchosen() -> Vec<Action> {
     let promise = |to| message(to, 1, Message::Prepare(3));
     let record = Record { time: 1, ballot: 3, value: vec![1, 6] };
@@ -105,16 +105,16 @@ pub(crate) fn without_coordinator_rules() -> Vec<LeftOut> {
         without!(reads_confirm_new, a_put_and_a_get().after(&taken()), KEPT),
         without!(reads_confirm_old, a_put_and_a_get().after(&switched()), KEPT),
         without!(promises_are_of_read_set, append, LINEARIZABLE),
-        without!(newer_is_gone_on_from, newer_at_receiver(2), ENDED),
-        without!(chosen_is_taken, unchosen.open(), LINEARIZABLE),
+        without!(refused_write_continues, newer_at_receiver(2), ENDED),
+        without!(only_chosen_is_pulled, unchosen.open(), LINEARIZABLE),
     ]
 }
 
-/// Returns the rules whose absence shows only after many states.
+/// Returns rules whose effect shows only after many states.
 pub(crate) fn without_promise_rules() -> Vec<LeftOut> {
     let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
     let two = World { skewed: Some(3), ..two }.after(&promised());
-    // If promises come from both sets, no property fails without `rounds_keep_their_layout`.
+    // If both sets must promise, no property fails without `rounds_keep_their_layout`.
     let one_set =
         Rules { rounds_keep_their_layout: false, promises_are_of_both_sets: false, ..RULES };
     let apart = world(put(&[0], 3), &[0], &[0, 1, 2], vec![appends(5), appends(6), gets(), gets()]);
@@ -135,9 +135,9 @@ pub(crate) fn without_move_rules() -> Vec<LeftOut> {
     let lost = still(&[0, 1]).with_fault(Wipe(3)).after(&taken());
     vec![
         without!(sources_have_entered, a_put().after(&begun(&[3])), KEPT),
-        without!(majority_is_taken, losing(still(&[0, 2])), KEPT),
-        without!(leavers_are_taken, one_of_three(still(&[0])), KEPT),
-        without!(stayers_take_if_fewer, fewer, KEPT),
+        without!(majority_is_pulled, losing(still(&[0, 2])), KEPT),
+        without!(leavers_are_pulled, one_of_three(still(&[0])), KEPT),
+        without!(stayers_pull_if_fewer, fewer, KEPT),
         without!(data_before_cursor, still(&[0, 1]).with_fault(Restart(3)), KEPT),
         without!(progress_is_on_receiver, lost, KEPT),
         without!(progress_names_transition, again, KEPT),

@@ -2,9 +2,9 @@
 
 use crate::STATES;
 use crate::chain::{CHAIN, CHAIN_RULES, CONVERGED, Chain, ChainRules, Fault, Wish};
-use crate::search::{look, walk, wanted};
+use crate::search::{search_breadth_first, states_from_env, walk_randomly};
 
-/// Maximum number of states searched for the effect of a rule that is switched off.
+/// The maximum number of states in a search for the failure that a switched-off rule permits.
 const MOST_STATES: usize = 500_000;
 
 fn chain(wishes: Vec<Wish>, faults: &[Fault]) -> Chain {
@@ -12,8 +12,8 @@ fn chain(wishes: Vec<Wish>, faults: &[Fault]) -> Chain {
     Chain { rules: CHAIN_RULES, nodes, first, wishes, faults }
 }
 
-/// Returns two wishes: one proposer wants three other quorum members, another one replaces one
-/// member.
+/// Returns two wishes: one proposer wants a quorum of three other nodes, the other proposer wants
+/// to replace one member.
 fn two_wishes() -> Vec<Wish> {
     vec![(0, vec![3, 4, 5], 2), (1, vec![1, 2, 3], 2)]
 }
@@ -33,9 +33,9 @@ fn worlds() -> Vec<(&'static str, Chain)> {
 #[test]
 fn there_is_one_chain_and_all_come_to_its_end() {
     for (name, world) in worlds() {
-        let most = wanted().unwrap_or(STATES);
-        let walked = walk(name, &world, most, None);
-        for seen in [&look(name, &world, most), &walked] {
+        let most = states_from_env().unwrap_or(STATES);
+        let walked = walk_randomly(name, &world, most, None);
+        for seen in [&search_breadth_first(name, &world, most), &walked] {
             assert_eq!(seen.broken, None, "{name}");
         }
         assert!(walked.has_ended, "{name} does not come to its end");
@@ -53,7 +53,7 @@ macro_rules! without {
 }
 
 #[test]
-fn a_rule_of_the_chain_that_is_left_out_is_missed() {
+fn each_chain_rule_prevents_a_failure() {
     use Fault::{Restart, Retire, Wipe};
     let two = || chain(two_wishes(), &[]);
     let lost = vec![(3, vec![3, 4, 5], 2), (4, vec![3, 4, 5], 2)];
@@ -69,7 +69,7 @@ fn a_rule_of_the_chain_that_is_left_out_is_missed() {
         without!(done_is_known, chain(two_wishes(), &[Retire]), CONVERGED),
     ];
     for (name, world, property) in left_out {
-        let seen = walk(name, &world, MOST_STATES, Some(property));
+        let seen = walk_randomly(name, &world, MOST_STATES, Some(property));
         assert!(seen.broken.is_some(), "{name}: not found");
     }
 }
@@ -79,6 +79,6 @@ fn a_rule_of_the_chain_that_is_left_out_is_missed() {
 fn promises_of_the_chain_that_are_not_durable_are_missed() {
     let (name, world, property) =
         without!(promise_is_durable, chain(two_wishes(), &[Fault::Restart]), CHAIN);
-    let seen = walk(name, &world, MOST_STATES, Some(property));
+    let seen = walk_randomly(name, &world, MOST_STATES, Some(property));
     assert!(seen.broken.is_some(), "{name}: not found");
 }

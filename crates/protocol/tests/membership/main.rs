@@ -1,5 +1,5 @@
 //! Model of membership changes: the chain of layouts, each decided by the metadata quorum of its
-//! predecessor, and one key whose partition moves from an old set of nodes to a new one. The model
+//! predecessor, and one key, whose partition moves from an old set of nodes to a new set. The model
 //! was written before the code; `docs/design/membership.md` has its findings.
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! `cargo test -p protocol --test membership` visits the first 2,000 states in each world, and
-//! 2,000 more on random walks, which continue until nothing more can happen. `MODEL_STATES=1000000
-//! cargo test --release -p protocol --test membership -- --nocapture --test-threads 1` runs for
-//! minutes and reports its progress.
+//! 2,000 more on random walks, each of which ends in a state without further actions.
+//! `MODEL_STATES=1000000 cargo test --release -p protocol --test membership -- --nocapture
+//! --test-threads 1` runs for minutes and reports its progress.
 
 mod chain;
 mod client;
@@ -37,17 +37,17 @@ use left_out::{
     without_stage_rules,
 };
 use scenes::{calm, faulty};
-use search::{can_end, look, steps_to, walk, wanted};
+use search::{can_end, search_breadth_first, states_from_env, steps_to, walk_randomly};
 use worlds::World;
 
-/// Number of states, repeated ones included, that a test visits in each world, unless
-/// `MODEL_STATES` sets another number.
+/// The number of states, with repeated states, that a test visits in each world, unless
+/// `MODEL_STATES` is set.
 pub(crate) const STATES: usize = 2_000;
 
 #[test]
 fn with_all_rules_nothing_is_lost_and_nothing_rises() {
     for (name, world) in calm().into_iter().chain(faulty()) {
-        let seen = look(name, &world, wanted().unwrap_or(STATES));
+        let seen = search_breadth_first(name, &world, states_from_env().unwrap_or(STATES));
         assert_eq!(seen.broken, None, "{name}");
     }
 }
@@ -55,12 +55,12 @@ fn with_all_rules_nothing_is_lost_and_nothing_rises() {
 #[test]
 fn random_walks_find_nothing() {
     for (name, world) in calm().into_iter().chain(faulty()) {
-        let seen = walk(name, &world, wanted().unwrap_or(STATES), None);
+        let seen = walk_randomly(name, &world, states_from_env().unwrap_or(STATES), None);
         assert_eq!(seen.broken, None, "{name}");
     }
 }
 
-fn are_missed(left_out: Vec<LeftOut>) {
+fn assert_failures_are_found(left_out: Vec<LeftOut>) {
     for (name, world, property) in left_out {
         let steps = steps_to(property, &world);
         println!("{name}: not {property} after {steps:?} steps");
@@ -69,28 +69,28 @@ fn are_missed(left_out: Vec<LeftOut>) {
 }
 
 #[test]
-fn a_rule_of_coordinators_that_is_left_out_is_missed() {
-    are_missed(without_coordinator_rules());
+fn each_coordinator_rule_prevents_a_failure() {
+    assert_failures_are_found(without_coordinator_rules());
 }
 
 #[test]
 #[ignore = "nightly: each is found after some 100,000 states"]
-fn a_rule_of_promises_that_is_left_out_is_missed() {
-    are_missed(without_promise_rules());
+fn each_promise_rule_prevents_a_failure() {
+    assert_failures_are_found(without_promise_rules());
 }
 
 #[test]
-fn a_rule_of_moves_that_is_left_out_is_missed() {
-    are_missed(without_move_rules());
+fn each_move_rule_prevents_a_failure() {
+    assert_failures_are_found(without_move_rules());
 }
 
 #[test]
-fn a_rule_of_stages_that_is_left_out_is_missed() {
-    are_missed(without_stage_rules());
+fn each_stage_rule_prevents_a_failure() {
+    assert_failures_are_found(without_stage_rules());
 }
 
 #[test]
-fn all_can_come_to_their_end() {
+fn some_path_reaches_the_end() {
     let (name, world) = calm().swap_remove(0);
     assert!(can_end(name, &World { ops: Vec::new(), ..world }));
 }

@@ -1,16 +1,17 @@
-//! One replica of one key: its record, the layout that it has entered, and its pull progress.
+//! One replica of one key: its record, the layout that it has entered, and the progress of its
+//! pulls.
 
 use std::collections::BTreeSet;
 
 use crate::layout::{Layout, Stage, suffice};
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) begins a base version, and a conditional write continues it.
+/// A record. A plain write (ballot 0) begins a base version; conditional writes continue it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) time: u8,
     pub(crate) ballot: u8,
-    /// The value that was put, then the values appended; empty = a tombstone.
+    /// The put value, then the appended ids; empty = a tombstone.
     pub(crate) value: Vec<u8>,
 }
 
@@ -38,23 +39,24 @@ impl Record {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) record: Option<Record>,
-    /// The record after a restart.
+    /// The record that the replica has after a restart.
     pub(crate) durable: Option<Record>,
     /// The layout that the replica has entered.
     pub(crate) epoch: u8,
-    /// The entered layout after a restart.
+    /// The epoch that the replica has after a restart.
     pub(crate) durable_epoch: u8,
-    /// The highest ballot promised. A promise survives a restart, like the clock's bound.
+    /// The highest promised ballot. A promise survives a restart, because the clock's bound does.
     pub(crate) promise: u8,
-    /// The repair fence: records up to this time are accepted only from the replica's sources.
+    /// The repair fence: up to this time, records are accepted only from the replica's sources.
     pub(crate) seal: u8,
-    /// The time up to which all replicas were proven to hold the same.
+    /// The time up to which all replicas were proven to hold the same records.
     pub(crate) watermark: u8,
-    /// True if the replica holds all records that it should, so that its absences count.
+    /// True if the replica holds all records that it should, so that its "not found" counts.
     pub(crate) is_full: bool,
     /// Number of disks replaced so far.
     pub(crate) life: u8,
-    /// The transition in which the replica receives the partition, and the nodes pulled from.
+    /// The transition in which the replica receives the partition, and the nodes from which it has
+    /// pulled.
     pub(crate) joined: Option<u8>,
     pub(crate) taken: BTreeSet<u8>,
     /// The nodes that have streamed to the replica since its disk was lost; `None` = no rebuild.
@@ -65,16 +67,16 @@ pub(crate) struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Stored,
-    /// The replica holds a newer record, or accepts nothing of the request's time any more.
+    /// The replica holds a newer record, or its repair fence refuses the record's time.
     Newer(u8),
     Outbid,
-    /// A promise, with the held record.
+    /// A promise, and the replica's record.
     Promised(Option<Record>),
-    /// A promise of a node that has not pulled all, with the held record.
+    /// A promise of a node that has not pulled all records, and the replica's record.
     Bound(Option<Record>),
-    /// The held record, whether the replica's absences count, and its watermark.
+    /// The replica's record, whether its "not found" counts, and its watermark.
     Holds(Option<Record>, bool, u8),
-    /// The replica has entered this layout, which is later than that of the request.
+    /// The replica has entered this later layout, and refuses the request.
     Entered(u8),
     Nothing,
 }
@@ -97,8 +99,8 @@ impl Replica {
         if layout.stage == Stage::ReadOld || self.is_full || self.rebuilt_by.is_some() {
             return;
         }
-        // The replica is read but lacks records, because its disk was lost after it reported that
-        // it had all.
+        // The replica is in the read set but lacks records: its disk was lost after it reported the
+        // end of its pulls.
         if rules.progress_is_on_receiver {
             self.rebuilt_by = Some(BTreeSet::new());
         } else {
@@ -114,7 +116,8 @@ impl Replica {
             return;
         }
         self.taken.clear();
-        // The replica begins with nothing of the partition or, if it stays, with its own part.
+        // A receiver begins without records of the partition; a node that stays has its own
+        // records.
         if !layout.is_receiver(own) {
             self.taken.insert(own);
             return;
@@ -133,7 +136,7 @@ impl Replica {
         self.durable = self.record.clone();
     }
 
-    /// True if the held record makes this one superfluous.
+    /// True if the held record is the same or newer.
     pub(crate) fn has<'a>(&self, record: impl Into<Option<&'a Record>>) -> bool {
         let rank = |record: &Record| record.rank();
         self.record.as_ref().map(rank) >= record.into().map(rank)
@@ -152,7 +155,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Stores a record that this replica missed. A conditional record in a hint is chosen.
+    /// Stores a record that this replica missed. A conditional write's record in a hint is chosen.
     pub(crate) fn take_hint(&mut self, record: &Record) {
         if record.when() > self.seal && !self.has(record) {
             self.store(record);
@@ -174,7 +177,7 @@ impl Replica {
         reply(self.record.clone())
     }
 
-    /// Handles a conditional record from its coordinator, or from a reader that found the record
+    /// Handles a conditional write's record, from its coordinator or from a reader that found it
     /// elsewhere.
     pub(crate) fn accept(&mut self, record: &Record) -> Reply {
         if record.ballot < self.promise || record.ballot <= self.seal {
@@ -188,7 +191,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Handles a record that a reader found elsewhere.
+    /// Handles a record that a reader found on another replica.
     pub(crate) fn repair(&mut self, record: &Record) -> Reply {
         if self.has(record) && record.ballot == 0 || self.record.as_ref() == Some(record) {
             return Reply::Stored;
@@ -207,7 +210,8 @@ impl Replica {
         Reply::Holds(self.record.clone(), self.is_full, self.watermark)
     }
 
-    /// Pulls the record of a replica of the old set. Returns true if the replica now has all.
+    /// Pulls the record of a replica in the old set. Returns true if the replica now has all
+    /// records.
     pub(crate) fn take(&mut self, from: u8, source: &Self, layout: &Layout, rules: &Rules) -> bool {
         if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
             self.record = Some(record.clone());
@@ -227,11 +231,11 @@ impl Replica {
         let is_majority = suffice(&self.taken, layout.old, None);
         let leaves = |node: &&u8| !layout.new.contains(node) && layout.lost != Some(**node);
         let has_leavers = layout.old.iter().filter(leaves).all(|node| self.taken.contains(node));
-        let has_majority = is_majority || !rules.majority_is_taken;
-        has_majority && (has_leavers || !rules.leavers_are_taken) && !self.taken.is_empty()
+        let has_majority = is_majority || !rules.majority_is_pulled;
+        has_majority && (has_leavers || !rules.leavers_are_pulled) && !self.taken.is_empty()
     }
 
-    /// Handles the proof that all replicas held a tombstone: purges it.
+    /// Handles the proof that all replicas hold a tombstone, by purging the tombstone.
     pub(crate) fn commit(&mut self, watermark: u8) {
         self.watermark = self.watermark.max(watermark);
         let is_purged = |record: &Record| record.is_tombstone() && record.when() <= watermark;
@@ -245,8 +249,8 @@ impl Replica {
         self.record = self.durable.clone();
     }
 
-    /// Replaces the disk by an empty one. The clock is ahead of all that the replica may have
-    /// acknowledged and promised.
+    /// Replaces the disk by an empty one. The new repair fence and promise cover all that the
+    /// replica may have acknowledged and promised before.
     pub(crate) fn wipe(&mut self, own: u8, layout: &Layout, epoch: u8, now: u8, rules: &Rules) {
         let is_receiver = layout.is_receiver(own) && layout.stage == Stage::ReadOld;
         let rebuilt_by = (layout.holds(own) && !is_receiver).then(BTreeSet::new);
@@ -255,7 +259,7 @@ impl Replica {
         self.enter(own, layout, epoch, now, rules);
     }
 
-    /// Receives the record of another node, after this replica's disk was lost.
+    /// Receives another node's record, after this replica's disk was lost.
     pub(crate) fn stream(&mut self, from: u8, source: &Self, others: &BTreeSet<u8>) {
         if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
             self.store(record);

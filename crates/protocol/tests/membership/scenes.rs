@@ -1,4 +1,4 @@
-//! Worlds in which all properties must hold, without faults and with some.
+//! Worlds in which all properties must hold, without and with faults.
 
 use crate::layout::{Acks, Nodes};
 use crate::register::Op;
@@ -32,7 +32,7 @@ pub(crate) fn one_of_three(world: World) -> World {
     World { acks: Acks { write: Some(1), read: Some(3) }, ..world }
 }
 
-/// Declares node 2 lost, though node 2 is up and may not know that.
+/// Declares node 2 lost. The node is still up, and may not know it.
 pub(crate) fn losing(world: World) -> World {
     let plan = vec![(&[0, 1, 3][..], Some(2))];
     World { plan, ..world }
@@ -43,8 +43,8 @@ pub(crate) fn hinted(mut before: Before, to: u8) -> Before {
     before
 }
 
-/// Returns a world in which a put reached the receiver alone. Another node is away, so that an
-/// append needs the receiver.
+/// Returns a world in which a put has reached only the receiver. Another node is down, so an append
+/// needs the receiver.
 pub(crate) fn newer_at_receiver(tries: u8) -> World {
     let world = moves(at_receiver(), vec![(Op::Append(5), tries)]).without(2).open();
     let begun = [Action::Change, Action::Enter(0), Action::Enter(1), Action::Enter(3)];

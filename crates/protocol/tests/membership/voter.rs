@@ -1,38 +1,38 @@
-//! Votes of a metadata quorum member, and copies of its data directory. If a member's directory is
-//! replaced by an earlier copy, the member no longer knows its later votes. Other nodes' claims
-//! about the end of its log reveal that. The member then becomes a new voter without a seat,
-//! because a seat belongs to a voter that remembers all its votes.
+//! Votes of a metadata quorum member, and copies of its data directory. If an earlier copy replaces
+//! the directory, the member has lost its later votes. Other nodes' claims about the end of the
+//! member's log reveal the loss. The member then becomes a new voter without a seat, because a seat
+//! belongs to a voter that remembers all its votes.
 //!
 //! ```text
 //!   directory copied ─▶ member votes ─▶ directory replaced by the copy
 //!     ─▶ another node claims more of the member's log than exists ─▶ new voter id
 //! ```
 //!
-//! One vote stands for all votes: two nodes ask the same voter, once each.
+//! The model has one vote: two nodes ask the same voter, once each.
 
 use std::collections::BTreeSet;
 
 use stateright::{Model, Property};
 
 use crate::STATES;
-use crate::search::{look, steps_to, walk, wanted};
+use crate::search::{search_breadth_first, states_from_env, steps_to, walk_randomly};
 
-/// Number of nodes that know of the member's log.
+/// The number of other nodes. Each of them knows a position of the member's log.
 const OTHERS: usize = 2;
 
-/// A boot of the directory: its id, and the end of its log at the start.
+/// A boot of the directory: its id, and the end of the log at its start.
 type Life = (u8, u8);
 
 /// The rules for voters, each of which can be switched off.
 #[derive(Debug, Clone)]
 struct VoterRules {
-    /// A quorum member that may have lost votes is a new voter.
+    /// A quorum member that may have lost votes becomes a new voter.
     loss_makes_another_voter: bool,
-    /// A claim by a boot before the one that made the voter says nothing about that voter's votes.
+    /// A claim about a boot before the voter was made proves nothing about the voter's votes.
     earlier_claims_keep_the_voter: bool,
-    /// No vote is given before the consequences of each met claim are durable.
+    /// A member votes only after the consequences of all received claims are durable.
     claims_are_settled_first: bool,
-    /// A quorum member votes once it has met all others that can be reached.
+    /// A member votes only after it has met all reachable nodes.
     others_are_met_first: bool,
 }
 
@@ -52,7 +52,7 @@ struct Voters {
     absences: u8,
 }
 
-/// A data directory: the contents of a copy.
+/// A data directory, or a copy of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Directory {
     lives: Vec<Life>,
@@ -73,7 +73,7 @@ impl Directory {
         self.lives.push((life, self.log));
     }
 
-    /// True if the directory lacks something that a boot reported: `BootHistory::lost`.
+    /// True if the directory lacks a part of the log that a boot reported (`BootHistory::lost`).
     fn lacks(&self, (life, position): Life) -> bool {
         if life == self.life() {
             return false;
@@ -84,15 +84,15 @@ impl Directory {
     }
 }
 
-/// A node that knows of the member's log.
+/// Another node, which knows a position of the member's log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Other {
     is_away: bool,
     claim: Life,
-    /// True if the member's running process has met the node.
+    /// True if the member's present process has met the node.
     is_met: bool,
-    /// True if the consequences of the node's claim are durable: from then on the member reports
-    /// its log position.
+    /// True if the consequences of the node's claim are durable. From then on, the member reports
+    /// its log position to the node.
     is_settled: bool,
 }
 
@@ -103,11 +103,11 @@ struct State {
     others: [Other; OTHERS],
     left: [u8; 4],
     next_life: u8,
-    /// The votes that were given: each voter, and the node that asked it.
+    /// The votes: each voter, and the node that asked it.
     given: BTreeSet<(u8, usize)>,
     /// True if the directory was restored since the voter was made.
     was_put_back: bool,
-    /// True if a voter was replaced although its directory had not been restored.
+    /// True if a voter was replaced although no copy of its directory had been restored.
     was_given_up: bool,
 }
 
@@ -123,13 +123,13 @@ enum Action {
     Vote(usize),
 }
 
-/// Property: a voter votes for one node.
+/// Property: a voter votes for at most one node.
 const ONE_VOTE: &str = "one vote";
 
 /// Property: a directory that was not restored keeps its voter.
 const STAYS: &str = "the voter stays";
 
-/// Property: some path has a second vote, after the directory was restored.
+/// Property: on some path, there is a second vote after the directory was restored.
 const VOTED_AGAIN: &str = "voted after it was put back";
 
 impl State {
@@ -160,8 +160,8 @@ impl State {
             && (self.others.iter().all(is_looked_at) || !rules.claims_are_settled_first)
     }
 
-    /// True if another reachable node knows as much of the log. (A directory restored while all
-    /// nodes that know better are away is not noticed: `docs/design/membership.md`.)
+    /// True if another reachable node knows at least as much of the log. (Nobody notices a restored
+    /// directory while all nodes that know more are away: `docs/design/membership.md`.)
     fn is_known_without(&self, n: usize) -> bool {
         let knows =
             |m: usize| !self.others[m].is_away && self.others[m].claim >= self.others[n].claim;
@@ -228,8 +228,7 @@ impl Model for Voters {
             Action::Copy => {
                 state.left[0] -= 1;
                 state.copy = Some(state.directory.clone());
-                // The log grows after the copy, because restoring a copy that lacks nothing would
-                // lose nothing.
+                // The log grows after the copy: restoring a complete copy would lose nothing.
                 state.directory.log += 1;
                 let (life, log) = (state.directory.life(), state.directory.log);
                 for other in state.others.iter_mut().filter(|other| other.is_settled) {
@@ -292,9 +291,9 @@ fn a_voter_votes_once_and_outlives_a_restart() {
         ("put back twice", voters(2, 0)),
         ("put back twice, others go away", voters(2, 2)),
     ] {
-        let most = wanted().unwrap_or(STATES);
-        let walked = walk(name, &world, most, None);
-        for seen in [&look(name, &world, most), &walked] {
+        let most = states_from_env().unwrap_or(STATES);
+        let walked = walk_randomly(name, &world, most, None);
+        for seen in [&search_breadth_first(name, &world, most), &walked] {
             assert_eq!(seen.broken, None, "{name}");
         }
         assert!(walked.has_ended, "{name}: no vote after the directory was put back");
@@ -312,7 +311,7 @@ macro_rules! without {
 }
 
 #[test]
-fn a_rule_of_voters_that_is_left_out_is_missed() {
+fn each_voter_rule_prevents_a_failure() {
     for (name, world, property) in [
         without!(loss_makes_another_voter, voters(1, 0), ONE_VOTE),
         without!(earlier_claims_keep_the_voter, voters(1, 1), STAYS),

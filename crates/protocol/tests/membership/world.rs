@@ -1,4 +1,4 @@
-//! One key of one partition that moves, its clients, and every action that may happen next.
+//! One key of a partition that moves, its clients, and all possible actions.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::replica::{Record, Replica, Reply};
 use crate::rules::Rules;
 use crate::worlds::{Fault, World};
 
-/// Sender number of a repair round; clients are 0, 1, ….
+/// The sender number of repair rounds. Clients have the numbers from 0.
 const ROUND: u8 = 8;
 
-/// Sender number of hints.
+/// The sender number of hints.
 const HINTS: u8 = 16;
 
 /// A request to a replica.
@@ -27,7 +27,7 @@ pub(crate) enum Message {
     Read,
     Repair(Record),
     Hint(Record),
-    /// A repair round has proven that all replicas hold the same up to this time.
+    /// A repair round has proven that all replicas hold the same records up to this time.
     Commit(u8),
 }
 
@@ -40,36 +40,36 @@ pub(crate) struct State {
     layouts: Vec<Layout>,
     replicas: Vec<Replica>,
     clients: Vec<Client>,
-    /// Messages on their way, in any order; a message that is never delivered is lost.
+    /// Messages in transit, delivered in any order; a message that is never delivered is lost.
     sent: BTreeSet<Sent>,
     history: History,
-    /// Each receiver that reported that it has pulled all, and the transition of the report.
+    /// Receivers that have reported the end of their pulls, each with its transition.
     reported: BTreeSet<(u8, u8)>,
-    /// Number of transitions that began.
+    /// Number of transitions begun so far.
     changes: usize,
     aborts: u8,
     faults: Vec<Fault>,
     /// The highest time issued.
     clock: u8,
-    /// The newest record that a client knows to be stored, or has read.
+    /// The newest record that was acknowledged to a client or returned by a read.
     kept: Option<Record>,
-    /// The time of a tombstone that was purged on some replica.
+    /// The time of the last tombstone that a replica has purged; 0 = none.
     purged: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client begins, or tries again, under the layout of an epoch.
+    /// A client begins or retries its operation under the layout of an epoch.
     Begin(usize, u8),
     /// A node enters the last layout.
     Enter(u8),
     /// The next transition is decided.
     Change,
-    /// The switch to reading the new set is decided.
+    /// The decision to read the new set.
     Switch,
-    /// The end of the transition is decided: the old set is dropped.
+    /// The decision to end the transition, which drops the old set.
     End,
-    /// The abort of the transition is decided.
+    /// The decision to abort the transition.
     Abort,
     Take {
         from: u8,
@@ -81,9 +81,9 @@ pub(crate) enum Action {
         epoch: u8,
         message: Message,
     },
-    /// A repair round under the layout of an epoch finds that all hold the same tombstone.
+    /// A repair round under the layout of an epoch proves that all replicas hold one tombstone.
     Prove(u8),
-    /// A node that has lost the partition drops its record.
+    /// A node outside the replica sets drops its record.
     Drop(u8),
     Fail(Fault),
     Stream {
@@ -116,7 +116,7 @@ impl State {
         self.sent.extend(all.into_iter().map(|to| (client, to, epoch, message.clone())));
     }
 
-    /// Withdraws requests of a client that change nothing but promises and are not needed any more.
+    /// Removes a client's requests that are no longer needed and change nothing except promises.
     fn withdraw(&mut self, client: u8) {
         let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
         self.sent.retain(|(asker, _, _, message)| *asker != client || !is_idle(message));
@@ -124,8 +124,8 @@ impl State {
 
     fn begin(&mut self, number: usize, epoch: u8) {
         let (client, n) = (&mut self.clients[number], number as u8);
-        // A write that is reissued with a new version may be seen twice, so the history has two
-        // writes.
+        // Clients may see a write twice if it is reissued with a new version, so the history has
+        // two writes.
         let is_another = client.is_another();
         let message = client.begin(epoch, &mut self.clock);
         if is_another {
@@ -139,7 +139,7 @@ impl State {
     fn ask(&mut self, to: u8, (asker, epoch): (u8, u8), message: &Message, rules: &Rules) -> Reply {
         let own = self.replica(to).epoch;
         if asker != HINTS {
-            // A proof of a repair round under an earlier layout still holds.
+            // A repair round's proof under an earlier layout is still valid.
             if epoch < own && asker != ROUND && rules.earlier_is_refused {
                 return Reply::Entered(own);
             }
@@ -155,7 +155,7 @@ impl State {
             Message::Read => replica.read(),
             Message::Repair(record) => replica.repair(record),
             Message::Hint(record) => {
-                // A node that does not hold the partition any more stores the hint too.
+                // A node that no longer holds the partition stores the hint too.
                 replica.take_hint(record);
                 Reply::Nothing
             }
@@ -216,7 +216,7 @@ impl State {
         self.replicas[usize::from(to)].stream(from, &source, &others);
     }
 
-    /// Returns the nodes that rebuild a replica whose disk was lost.
+    /// Returns the nodes that stream to a node whose disk was lost.
     fn sources_of(&self, node: u8) -> impl Iterator<Item = u8> {
         let layout = &self.layouts[usize::from(self.replica(node).epoch)];
         let lost = layout.lost;
@@ -252,7 +252,7 @@ impl World {
         self.absent != Some(node)
     }
 
-    /// Adds the decisions that may be made next.
+    /// Adds the decisions that are possible now.
     fn decisions(&self, state: &State, actions: &mut Vec<Action>) {
         let (layout, rules) = (state.last(), &self.rules);
         let names =
@@ -302,7 +302,7 @@ impl World {
         state.layouts.push(layout);
     }
 
-    /// Adds the pulls that may happen next.
+    /// Adds the pulls that are possible now.
     fn takes(&self, state: &State, actions: &mut Vec<Action>) {
         for (to, taker) in (0..).zip(&state.replicas) {
             let layout = &state.layouts[usize::from(taker.epoch)];
@@ -321,7 +321,7 @@ impl World {
                 let counts = is_plain
                     || is_chosen
                     || taker.has(source.record.as_ref())
-                    || !self.rules.chosen_is_taken;
+                    || !self.rules.only_chosen_is_pulled;
                 let is_lost = layout.lost == Some(from);
                 let is_new = !taker.taken.contains(&from);
                 if is_new && has_entered && counts && source.is_full && !is_lost {
@@ -351,8 +351,8 @@ impl World {
         }
     }
 
-    /// True if nothing more has to happen: every client is answered, or was refused on its last
-    /// try, and the transitions are at their end.
+    /// True if every client was answered, or refused on its last try, and all transitions have
+    /// ended.
     fn has_ended(&self, state: &State) -> bool {
         let is_over = |(client, (_, tries)): (&Client, &(Op, u8))| {
             let is_tired = client.refused && client.tries == *tries;
@@ -492,13 +492,13 @@ impl State {
         world.is_there(node) && !has_passed
     }
 
-    /// Returns the nodes of a layout's read set that would answer and whose answers count.
+    /// Returns the nodes of a layout's read set that answer, and whose answers count.
     fn readers(&self, epoch: u8, world: &World) -> Vec<u8> {
         let counts = |node: &u8| self.serves(*node, epoch, world) && self.replica(*node).is_full;
         self.layouts[usize::from(epoch)].read_set().iter().copied().filter(counts).collect()
     }
 
-    /// True if every read quorum holds the newest record that a client was told of, or a newer one.
+    /// True if every read quorum holds the newest record that a client knows, or a newer record.
     fn is_kept(&self, world: &World) -> bool {
         let Some(kept) = &self.kept else { return true };
         (0..=self.last_epoch()).all(|epoch| {
@@ -536,7 +536,7 @@ impl State {
         })
     }
 
-    /// True if a replica whose answers count holds a value that a purged tombstone deleted.
+    /// True if a replica whose answers count holds a value that was deleted by a purged tombstone.
     fn is_risen(&self) -> bool {
         let is_older = |record: &Record| record.time < self.purged;
         let rises = |node: &u8| {
@@ -547,19 +547,20 @@ impl State {
     }
 }
 
-/// Property: each answer is one that a single register could have given.
+/// Property: a single register could have given all answers.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// Property: every read quorum holds all that was acknowledged or returned.
+/// Property: every read quorum holds all acknowledged and all returned records.
 pub(crate) const KEPT: &str = "kept";
 
 /// Property: any two live quorums intersect.
 pub(crate) const MEET: &str = "meeting";
 
-/// Property: no deleted value comes back after its tombstone is purged.
+/// Property: no deleted value returns after its tombstone was purged.
 pub(crate) const PURGED: &str = "purged";
 
-/// Property: when nothing more can happen, all clients are answered and the transitions have ended.
+/// Property: in a state without further actions, all clients are answered and all transitions have
+/// ended.
 pub(crate) const ENDED: &str = "ended";
 
 /// Property: some path answers all clients and ends the transitions.

@@ -1,4 +1,4 @@
-//! Worlds that the tests visit: the initial state, the operations and the faults.
+//! Worlds for the tests: initial states, operations and faults.
 
 use crate::layout::{Acks, Nodes};
 use crate::register::Op;
@@ -12,14 +12,14 @@ pub(crate) struct Before {
     pub(crate) clock: u8,
     /// The record of each node, replica or not.
     pub(crate) records: Vec<Option<Record>>,
-    /// The acknowledged operations, one after the other, and the newest record of them (`kept`).
+    /// The acknowledged operations in sequence, and their newest record (`kept`).
     pub(crate) done: Vec<Op>,
     pub(crate) kept: Option<Record>,
-    /// The operations that began and were never answered.
+    /// The operations that were begun and never answered.
     pub(crate) begun: Vec<Op>,
-    /// The time of a tombstone that was purged.
+    /// The time of a purged tombstone; 0 = none.
     pub(crate) purged: u8,
-    /// The hints on their way, with their recipients.
+    /// The hints in transit, with their recipients.
     pub(crate) hints: Vec<(u8, Record)>,
 }
 
@@ -39,13 +39,14 @@ pub(crate) struct World {
     pub(crate) before: Before,
     /// The first set of replicas.
     pub(crate) first: Nodes,
-    /// The following sets, one after the other, and the node that is declared lost.
+    /// The following sets in sequence, each with the node that is declared lost.
     pub(crate) plan: Vec<(Nodes, Option<u8>)>,
     /// Number of transitions that may be aborted.
     pub(crate) aborts: u8,
     /// The operation of each client, and its maximum number of tries.
     pub(crate) ops: Vec<(Op, u8)>,
-    /// A wrong initial time of the first client's coordinator clock; `None` = the clock is right.
+    /// A wrong time that the first client's coordinator clock shows at first; `None` = the clock is
+    /// right.
     pub(crate) skewed: Option<u8>,
     pub(crate) acks: Acks,
     pub(crate) faults: Vec<Fault>,
@@ -53,18 +54,17 @@ pub(crate) struct World {
     pub(crate) absent: Option<u8>,
     /// True if there are repair rounds.
     pub(crate) proves: bool,
-    /// True if all clients must be answered.
+    /// True if every client must be answered.
     pub(crate) answers_all: bool,
-    /// True if the transitions must come to their end.
+    /// True if all transitions must end.
     pub(crate) ends: bool,
-    /// True if the answers must be those of a single register.
+    /// True if a single register must be able to give the answers.
     pub(crate) is_register: bool,
-    /// Actions taken at the start, from which failures that take many steps are found sooner.
+    /// Actions that are performed first, so that failures after many steps are found sooner.
     pub(crate) prelude: Vec<Action>,
 }
 
-/// The default move: three of four nodes hold the partition, and one of them hands it to the
-/// fourth.
+/// The default move: three of four nodes hold the partition, and node 0 hands it over to node 3.
 pub(crate) const OLD: Nodes = &[0, 1, 2];
 pub(crate) const NEW: Nodes = &[1, 2, 3];
 
@@ -73,25 +73,25 @@ pub(crate) fn value() -> Record {
     Record::plain(1, &[1])
 }
 
-/// Returns a list of `nodes` records, in which the nodes `by` hold `record`.
+/// Returns the records of `nodes` nodes, of which the nodes `by` hold `record`.
 pub(crate) fn held(record: &Record, by: &[u8], nodes: u8) -> Vec<Option<Record>> {
     (0..nodes).map(|node| by.contains(&node).then(|| record.clone())).collect()
 }
 
-/// Returns the state of a key that was never written.
+/// Returns the state of a key without any write.
 pub(crate) fn absent(nodes: u8) -> Before {
     let records = vec![None; usize::from(nodes)];
     let (done, begun, hints) = (Vec::new(), Vec::new(), Vec::new());
     Before { clock: 1, records, done, kept: None, begun, purged: 0, hints }
 }
 
-/// Returns a state in which a value was put, and the nodes `by` hold it.
+/// Returns the state after a put whose record the nodes `by` hold.
 pub(crate) fn put(by: &[u8], nodes: u8) -> Before {
     let records = held(&value(), by, nodes);
     Before { records, done: vec![Op::Put(1)], kept: Some(value()), ..absent(nodes) }
 }
 
-/// Returns a world with all rules and without faults, in which a partition moves.
+/// Returns a world with one move, all rules and no faults.
 pub(crate) fn world(before: Before, first: Nodes, new: Nodes, ops: Vec<(Op, u8)>) -> World {
     World {
         rules: RULES,
@@ -135,7 +135,7 @@ impl World {
         Self { prelude: prelude.to_vec(), ..self }
     }
 
-    /// Allows a transition to wait for a client to complete a conditional write.
+    /// Lets a transition wait until a client completes a conditional write.
     pub(crate) fn open(self) -> Self {
         Self { ends: false, ..self }
     }
@@ -145,21 +145,20 @@ impl World {
     }
 }
 
-/// Returns a state in which a put reached the nodes `by` alone, and was not acknowledged.
+/// Returns the state after an unacknowledged put that only the nodes `by` hold.
 pub(crate) fn unacknowledged(by: &[u8], nodes: u8) -> Before {
     let records = held(&value(), by, nodes);
     Before { records, begun: vec![Op::Put(1)], ..absent(nodes) }
 }
 
-/// Returns a state in which a conditional write of the value reached the first replica alone, and
-/// was not acknowledged.
+/// Returns the state after an unacknowledged conditional write that only the first replica holds.
 pub(crate) fn unchosen(nodes: u8) -> Before {
     let mut before = put(&[0, 1, 2], nodes);
     before.records[0] = Some(Record { ballot: 2, value: vec![1, 5], ..value() });
     Before { clock: 2, begun: vec![Op::Append(5)], ..before }
 }
 
-/// Returns a state in which the value was deleted, and the nodes `by` hold the tombstone.
+/// Returns the state after a deletion whose tombstone the nodes `by` hold.
 pub(crate) fn deleted(by: &[u8], nodes: u8) -> Before {
     let tombstone = Record::plain(2, &[]);
     let records = held(&tombstone, by, nodes);
@@ -167,7 +166,7 @@ pub(crate) fn deleted(by: &[u8], nodes: u8) -> Before {
     Before { clock: 2, records, done, kept, ..absent(nodes) }
 }
 
-/// Returns a state in which the first replica missed the deletion, and a hint of it is on its way.
+/// Returns the state after a deletion that the first replica missed; a hint of it is in transit.
 pub(crate) fn missed_by_leaver() -> Before {
     let mut before = deleted(&[1, 2], 4);
     before.records[0] = Some(value());
@@ -175,7 +174,7 @@ pub(crate) fn missed_by_leaver() -> Before {
     before
 }
 
-/// Returns a state in which the receiver held the partition before, and has a value that was
+/// Returns a state in which the receiver still has a value from an earlier placement that was
 /// deleted since.
 pub(crate) fn with_leftover() -> Before {
     let mut before = deleted(&[], 4);
@@ -183,13 +182,13 @@ pub(crate) fn with_leftover() -> Before {
     Before { kept: None, purged: 2, ..before }
 }
 
-/// Returns a state in which a put that began during the transition reached the receiver alone.
+/// Returns a state in which a put begins during the transition and reaches only the receiver.
 pub(crate) fn at_receiver() -> Before {
     let hints = vec![(3, Record::plain(2, &[2]))];
     Before { clock: 1, begun: vec![Op::Put(2)], hints, ..put(&[0, 1, 2], 4) }
 }
 
-/// Returns a state in which the first two replicas have chosen a conditional write of the value.
+/// Returns the state after a conditional write that the first two replicas have accepted.
 pub(crate) fn chosen() -> Before {
     let mut before = put(&[0, 1, 2], 4);
     let appended = Record { ballot: 2, value: vec![1, 5], ..value() };

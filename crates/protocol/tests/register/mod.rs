@@ -34,8 +34,8 @@ impl SequentialSpec for Register {
     }
 }
 
-/// Makes a history of the operations `done`, in this order, and of the operations `begun`, which
-/// have no answer.
+/// Makes a history of the answered operations `done`, in this order, and the unanswered operations
+/// `begun`.
 pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     let mut register = Register(Vec::new());
     let mut history = History::new(register.clone());
@@ -49,7 +49,7 @@ pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     history
 }
 
-/// Returns the value just after the append of this id.
+/// Returns the value as it was just after the append of this id.
 pub(crate) fn up_to(value: &[u8], id: u8) -> Vec<u8> {
     let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
     value[..end].to_vec()

@@ -1,4 +1,4 @@
-//! Clients and their coordinators, with one operation each, in the model of repair rounds.
+//! Clients with one operation each, and their coordinators, in the model of repair rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::state::Message;
 
-/// A majority of the three replicas.
+/// The number of replicas in a majority of the three replicas.
 pub(crate) const MAJORITY: usize = 2;
 
-/// Special conditions of a client's first try.
+/// Conditions of a client's first try.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct First {
-    /// The time that the coordinator's clock shows, if the clock is behind.
+    /// The time that the coordinator's clock shows; `None` = the clock is right.
     pub(crate) time: Option<u8>,
-    /// The record that the coordinator has cached from its last conditional write of the key, and
-    /// the ballot that all replicas have promised to the coordinator.
+    /// The coordinator's cache from its last conditional write of the key: the record, and the next
+    /// ballot, which all replicas have promised.
     pub(crate) kept: Option<(Record, u8)>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and the operation's coordinator.
+/// A client with one operation, and the coordinator of the operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) op: Op,
@@ -46,20 +46,20 @@ pub(crate) struct Client {
     pub(crate) at: u8,
     first: First,
     pub(crate) phase: Phase,
-    /// Number of starts.
+    /// The number of times that the operation was started.
     pub(crate) tries: u8,
-    /// True if the operation may start again, because something was refused.
+    /// True if a request was refused, so that the operation may be started again.
     pub(crate) refused: bool,
-    /// The record of an earlier try of a conditional write that a replica may hold.
+    /// The record of an earlier try that a replica may hold; used by conditional writes.
     tried: Option<Record>,
 }
 
-/// The result of an event.
+/// The effect of a reply on its client.
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// The answer to the client (`None` = the write is done), and the record on which the answer is
-    /// based.
+    /// The client is answered: the value (`None` = a write is done), and the record on which the
+    /// answer is based.
     Answer(Option<Vec<u8>>, Option<Record>),
 }
 
@@ -69,8 +69,8 @@ impl Client {
         Self { op, at, first, phase: Phase::Ready, tries, refused, tried: None }
     }
 
-    /// Starts the operation, or starts it again; returns the message to all replicas. `now` is the
-    /// clock of all nodes, `watermark` that of the coordinator.
+    /// Starts or restarts the operation. Returns the message for all replicas. `now` is the shared
+    /// clock of all nodes, `watermark` the coordinator's watermark.
     pub(crate) fn begin(&mut self, now: &mut u8, watermark: u8, rules: &Rules) -> Message {
         (self.tries, self.refused) = (self.tries + 1, false);
         let first = std::mem::take(&mut self.first);
@@ -80,8 +80,8 @@ impl Client {
             *now = ballot.max(*now);
             return self.send(record);
         }
-        // If a fence keeps a read from bringing its record to a majority, the read brings the
-        // record as a conditional write that changes nothing.
+        // If a fence refuses the repair of a read, the read stores its record like a conditional
+        // write that changes nothing.
         if self.op == Op::Get && (self.tries == 1 || !rules.refused_read_takes_ballot) {
             self.phase = Phase::Reading { got: BTreeMap::new() };
             return Message::Read;
@@ -107,7 +107,7 @@ impl Client {
         Message::Accept(record)
     }
 
-    /// Handles the answer of a replica; `watermark` is that of the coordinator.
+    /// Handles a replica's reply; `watermark` is the coordinator's watermark.
     pub(crate) fn receive(
         &mut self,
         (from, asked): (u8, &Message),
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Drops the acknowledgement of a replica whose disk was lost while the write was under way.
+    /// Drops the reply of a replica that has lost its disk since.
     pub(crate) fn lost(&mut self, replica: u8) {
         match &mut self.phase {
             Phase::Writing { stored, .. } => stored.remove(&replica),
@@ -193,10 +193,10 @@ impl Client {
     /// Handles the promises of a majority.
     ///
     /// Later ballots must belong to later base versions. Otherwise a record of an earlier base
-    /// version, stored by one replica, outranks a record of a later one, stored by a majority. So
-    /// all promises must be of one watermark. If a base version is at or below the watermark and
-    /// one of the promising replicas lacks it, that version has ended, and its record continues
-    /// under another base version.
+    /// version, stored by one replica, could outrank a record of a later one, stored by a majority.
+    /// So all promises must be given under one watermark. A base version at or below the watermark
+    /// has ended if a promising replica lacks it; its record then continues under another base
+    /// version.
     fn promised(
         &mut self,
         ballot: u8,
@@ -216,7 +216,7 @@ impl Client {
             let has_ended = record.time <= watermark
                 && family(&record) != (watermark, true)
                 && got.values().any(lacks);
-            let goes_on = !has_ended || !rules.what_ended_goes_on_in_another;
+            let goes_on = !has_ended || !rules.ended_record_changes_base;
             if goes_on { record } else { of_absent(record) }
         });
         let Op::Append(id) = self.op else {
@@ -227,8 +227,8 @@ impl Client {
             if is_held {
                 return self.answer(found);
             }
-            // The record is chosen only once a majority holds it, so the record is completed under
-            // this ballot.
+            // The record is chosen only if a majority holds it, so it is stored again under this
+            // ballot.
             return Step::Send(self.send(Record { ballot, ..record.clone() }));
         }
         let absent = Record::plain(0, &[]);
@@ -236,7 +236,8 @@ impl Client {
         let absent = if rules.absent_is_watermark { of_absent(absent) } else { absent };
         let mut record = newest.unwrap_or(absent);
         if self.tried.as_ref().is_some_and(|tried| family(tried) != family(&record)) {
-            // The earlier try cannot be found any more, so the client never gets an answer.
+            // The outcome of the earlier try can no longer be found, so the client is never
+            // answered.
             self.phase = Phase::Done;
             return Step::Wait;
         }
@@ -245,8 +246,7 @@ impl Client {
         Step::Send(self.send(record))
     }
 
-    /// Handles a record read by its coordinator; records that a proof declares gone count as
-    /// absent.
+    /// Handles a reply to a read. Records that a proof has ended count as absent.
     fn read(&mut self, from: u8, reply: Reply, watermark: u8, rules: &Rules) -> Step {
         let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
         let Reply::Holds(record, is_authoritative) = reply else { return Step::Wait };

@@ -1,7 +1,7 @@
-//! A model of repair rounds and of the purge that a round's proof allows: one key on three
-//! replicas, and all orders of events that a few clients, one or two rounds, long-delayed messages
-//! and one or two faults can cause. The protocol is implemented in `src/repair/` and
-//! `src/replica/`; `docs/design/repair.md` lists the model's findings.
+//! A model of repair rounds, and of the purges that a proof permits: one key on three replicas, and
+//! all orders of events that a few clients, one or two rounds, late messages, and one or two faults
+//! permit. The protocol is implemented in `src/repair/` and `src/replica/`; `docs/design/repair.md`
+//! lists the model's findings.
 //!
 //! ```text
 //!  Seal ─────▶ all replicas refuse late messages with times up to T
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! `cargo test -p protocol --test rounds` visits the first 4,000 states in each world (a
-//! configuration of the model), and 4,000 more on random walks, which continue until nothing more
-//! can happen. `MODEL_STATES=1000000 cargo test --release -p protocol --test rounds -- --nocapture
-//! --test-threads 1` runs for minutes and reports its progress.
+//! configuration of the model), and 4,000 more on random walks, each of which ends in a state
+//! without further actions. `MODEL_STATES=1000000 cargo test --release -p protocol --test rounds --
+//! --nocapture --test-threads 1` runs for minutes and reports its progress.
 
 mod client;
 #[path = "../register/mod.rs"]
@@ -29,13 +29,15 @@ mod worlds;
 
 use register::Op;
 use rules::{RULES, Rules};
-use search::{MOST_STATES, can_end, look, steps_to, walk, wanted};
+use search::{
+    MOST_STATES, can_end, search_breadth_first, states_from_env, steps_to, walk_randomly,
+};
 use state::Message;
 use world::{AGREED, LINEARIZABLE, PROVEN, PURGED, SETTLED};
 use worlds::*;
 
-/// Number of states, repeated ones included, that a test visits in each world, unless
-/// `MODEL_STATES` sets another number.
+/// The number of states, with repeated states, that a test visits in each world, unless
+/// `MODEL_STATES` is set.
 const STATES: usize = 4_000;
 
 /// Returns worlds without faults, in which all properties must hold.
@@ -141,14 +143,15 @@ fn faulty() -> Vec<(&'static str, World)> {
 fn with_all_rules_nothing_is_lost_and_nothing_rises() {
     let worlds = calm().into_iter().chain(faulty());
     let broken = worlds.filter_map(|(name, world)| {
-        let (broken, _) = look(name, &world, wanted().unwrap_or(STATES)).broken?;
+        let (broken, _) =
+            search_breadth_first(name, &world, states_from_env().unwrap_or(STATES)).broken?;
         Some((name, broken))
     });
     assert_eq!(broken.collect::<Vec<_>>(), []);
 }
 
-/// A left-out rule, a world in which the absence of the rule shows, and the property violated
-/// there.
+/// A rule that is switched off, the rules without it, a world in which the failure shows, and the
+/// property that fails.
 type LeftOut = (&'static str, Rules, World, &'static str);
 
 macro_rules! without {
@@ -207,14 +210,14 @@ fn without_round_rules() -> Vec<LeftOut> {
             LINEARIZABLE
         ),
         without!(ready_is_durable, missed().with_fault(Restart), AGREED),
-        without!(ready_in_sealed_life, untold, AGREED),
-        without!(equal_needs_lives, again, AGREED),
+        without!(ready_without_restart, untold, AGREED),
+        without!(restart_voids_equality, again, AGREED),
         without!(exchange_brings_newest, rotten, LINEARIZABLE),
-        without!(lagging_takes_over, lags, PURGED),
+        without!(lagging_adopts_proofs, lags, PURGED),
         without!(sums_skip_purgeable, world(partly_purged(), vec![], &one).purging_late(), PURGED),
         without!(damage_is_told, world(proven_put(), get(), &one).with_fault(Rot), PROVEN),
         without!(healing_waits, sick, LINEARIZABLE),
-        without!(risen_is_deleted, risen, PROVEN),
+        without!(resurfaced_is_deleted, risen, PROVEN),
         without!(minority_is_completed, world(unchosen(), unchosen_ops, &one), LINEARIZABLE),
         without!(read_is_not_older, world(unchosen(), vec![], &one), AGREED),
         without!(
@@ -229,7 +232,7 @@ fn without_round_rules() -> Vec<LeftOut> {
         ),
         without!(hints_obey_commit, world(ended(), get(), &[]), LINEARIZABLE),
         without!(promises_of_one_watermark, appends.clone(), LINEARIZABLE),
-        without!(what_ended_goes_on_in_another, appends.clone(), LINEARIZABLE),
+        without!(ended_record_changes_base, appends.clone(), LINEARIZABLE),
         without!(absent_is_watermark, appends, LINEARIZABLE),
     ]
 }
@@ -253,18 +256,18 @@ fn without_directory_rules() -> Vec<LeftOut> {
         without!(outdated_is_set_aside, stays, PROVEN),
         without!(rebuilt_does_not_count, rebuilt, AGREED),
         without!(new_is_sealed, hint, LINEARIZABLE),
-        without!(new_takes_over, again, SETTLED),
+        without!(new_adopts_proofs, again, SETTLED),
         without!(first_forgets_made, first, AGREED),
     ]
 }
 
 #[test]
-fn a_rule_that_is_left_out_is_missed() {
+fn each_rule_prevents_a_failure() {
     let left_out = [without_fence_rules(), without_round_rules(), without_directory_rules()];
     let missed = left_out.into_iter().flatten().filter(|(name, rules, world, property)| {
         let world = World { rules: rules.clone(), ..world.clone() };
-        let found = walk(name, &world, MOST_STATES, Some(*property)).broken;
-        if wanted().is_some() {
+        let found = walk_randomly(name, &world, MOST_STATES, Some(*property)).broken;
+        if states_from_env().is_some() {
             println!("{name}: not {property} after {:?} steps", steps_to(property, &world));
         }
         found.is_none()
@@ -277,33 +280,34 @@ fn a_rule_that_is_left_out_is_missed() {
 fn random_walks_find_nothing() {
     let worlds = calm().into_iter().chain(faulty());
     let broken = worlds.filter_map(|(name, world)| {
-        let (broken, _) = walk(name, &world, wanted().unwrap_or(STATES), None).broken?;
+        let (broken, _) =
+            walk_randomly(name, &world, states_from_env().unwrap_or(STATES), None).broken?;
         Some((name, broken))
     });
     assert_eq!(broken.collect::<Vec<_>>(), []);
 }
 
 #[test]
-fn all_can_come_to_their_end() {
+fn some_path_reaches_the_end() {
     let get = vec![client(Op::Get, 2)];
     let world = world(missed_deletion(), get, &[full(0)]).purging_late();
     assert!(can_end("a missed deletion", &world));
 }
 
-/// No property fails without these rules. The protocol keeps the rules because they cost little and
-/// help (`docs/design/repair.md`).
+/// No property fails without these rules. The protocol keeps them because they cost little and have
+/// other benefits (`docs/design/repair.md`).
 #[test]
-fn without_these_rules_nothing_is_missed() {
+fn no_property_needs_these_rules() {
     let left_out = [
         ("lives are compared", Rules { lives_are_compared: false, ..RULES }),
         ("a seal is durable", Rules { seal_is_durable: false, ..RULES }),
         ("reads heed watermarks", Rules { reads_heed_watermark: false, ..RULES }),
     ];
-    let most = wanted().map_or(STATES, |states| states / 5);
+    let most = states_from_env().map_or(STATES, |states| states / 5);
     for (rule, rules) in left_out {
         let broken = faulty().into_iter().filter_map(|(name, world)| {
             let world = World { rules: rules.clone(), ..world };
-            let (broken, _) = walk(name, &world, most, None).broken?;
+            let (broken, _) = walk_randomly(name, &world, most, None).broken?;
             Some((name, broken))
         });
         assert_eq!(broken.collect::<Vec<_>>(), [], "{rule}");

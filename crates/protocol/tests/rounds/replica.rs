@@ -1,19 +1,19 @@
-//! One node, as a replica of the key: its record, its knowledge of proofs, and the durable part of
+//! One node as a replica of the key: its record, its knowledge of proofs, and the durable part of
 //! both.
 
 use std::collections::BTreeSet;
 
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) sets the base version, and a conditional write continues it.
+/// A record. A plain write (ballot 0) begins a base version; conditional writes continue it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) time: u8,
-    /// True if the version has the greatest origin, because the record continues an absent key or
-    /// replaces a purged tombstone. Such a record is newer than all plain writes of its time.
+    /// True if the version has the greatest origin: the record continues an absent key or replaces
+    /// a purged tombstone. Such a record outranks all plain writes of its time.
     pub(crate) on_absent: bool,
     pub(crate) ballot: u8,
-    /// The value that was put, then the appended ids; empty = a tombstone.
+    /// The put value, then the appended ids; empty = a tombstone.
     pub(crate) value: Vec<u8>,
 }
 
@@ -22,18 +22,17 @@ impl Record {
         Self { time, on_absent: false, ballot: 0, value: value.to_vec() }
     }
 
-    /// Returns a tombstone that outranks all records up to the watermark, and no record written
-    /// later.
+    /// Returns a tombstone that outranks all records up to the watermark, but no later record.
     pub(crate) fn tombstone_of(watermark: u8) -> Self {
         Self { on_absent: true, ..Self::plain(watermark, &[]) }
     }
 
-    /// Returns the rank: the greater one wins.
+    /// Returns the rank. The record with the greater rank wins.
     pub(crate) fn rank(&self) -> (u8, bool, u8) {
         (self.time, self.on_absent, self.ballot)
     }
 
-    /// Returns when the record was written.
+    /// Returns the time at which the record was written.
     pub(crate) fn when(&self) -> u8 {
         if self.ballot > 0 { self.ballot } else { self.time }
     }
@@ -48,24 +47,24 @@ impl Record {
     }
 }
 
-/// A round: the time up to which it compares, and the node that drives it. Time 0 = there was none.
-/// A later round ends an earlier one.
+/// A round: the time up to which it compares, and its driver. Time 0 = no round. A later round ends
+/// an earlier one.
 pub(crate) type RoundId = (u8, u8);
 
 /// A directory's knowledge of proofs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Proof {
-    /// The repair fence: nothing new up to its time is accepted.
+    /// The repair fence: the node accepts no new records up to its time.
     pub(crate) seal: RoundId,
-    /// The last round whose exchanged records are all durable.
+    /// The last round whose exchanged records are all durable on this node.
     pub(crate) ready: RoundId,
     /// The last round for which all nodes were ready: its time is the watermark.
     pub(crate) proven: RoundId,
-    /// The greatest ballot that any node had promised by then.
+    /// The greatest ballot that any node had promised when the round was proven.
     pub(crate) floor: u8,
-    /// When the directory was made, empty; 0 = before the modelled time.
+    /// The time at which the empty directory was made; 0 = before the model's start.
     pub(crate) made: u8,
-    /// The directory is the first of its name, and its fence of the beginning was lowered.
+    /// True if the directory is the first of its node, and has lowered its initial fence.
     pub(crate) is_first: bool,
 }
 
@@ -79,23 +78,23 @@ impl Proof {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Directory {
     pub(crate) record: Option<Record>,
-    /// An older record, which surfaces if `record` is unreadable, or a record that a round has
-    /// brought since then.
+    /// An older record, which surfaces if `record` is unreadable; or a record that a round brought
+    /// while `record` was unreadable.
     pub(crate) beneath: Option<Record>,
     /// True if the record is unreadable.
     pub(crate) is_rotten: bool,
     pub(crate) proof: Proof,
     /// Writes up to this time may have been acknowledged and lost.
     pub(crate) lost_before: u8,
-    /// The end of the directory's log, as a time: everything acknowledged later is newer.
+    /// The time of the end of the directory's log: all later acknowledged writes are newer.
     pub(crate) end: u8,
 }
 
 impl Directory {
-    /// Returns a new directory of this node, made at that time, with a fence from its beginning.
+    /// Returns a new directory of this node, made at the time `now` with a fence at that time.
     pub(crate) fn of_new(node: u8, now: u8, rules: &Rules) -> Self {
         let seal = if rules.new_is_sealed { (now, node) } else { (0, 0) };
-        let made = if rules.new_takes_over { now } else { 0 };
+        let made = if rules.new_adopts_proofs { now } else { 0 };
         Self { proof: Proof { seal, made, ..Proof::default() }, ..Self::default() }
     }
 }
@@ -104,28 +103,28 @@ impl Directory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) held: Directory,
-    /// The contents that a restart finds.
+    /// The contents after a restart.
     pub(crate) durable: Directory,
     /// An older copy of the directory.
     pub(crate) copy: Option<Directory>,
-    /// The greatest ballot promised. A promise outlives a restart, like the clock's bound.
+    /// The greatest promised ballot. A promise survives a restart, because the clock's bound does.
     pub(crate) promise: u8,
     /// Number of process starts.
     pub(crate) life: u8,
     /// The last round that has fenced the current process.
     pub(crate) sealed: RoundId,
-    /// The nodes that have streamed so far to this one; `None` = this one is authoritative.
+    /// The nodes that have streamed to this one; `None` = this node is authoritative.
     pub(crate) rebuilt_by: Option<BTreeSet<u8>>,
-    /// The time up to which all nodes held the same by the last round that this node drove, and the
-    /// nodes' process start ids at that time.
+    /// The time up to which all nodes were equal in the last round that this node drove, and the
+    /// nodes' process starts at that time.
     pub(crate) equal: Option<(u8, Vec<u8>)>,
-    /// True if the node was brought, as a member, a tombstone that it may have purged.
+    /// True if this node was, as a member, given a tombstone that it may have purged.
     pub(crate) is_brought_back: bool,
-    /// Number of times that the node's directory was set aside.
+    /// The number of directories of the node that were set aside.
     pub(crate) set_aside: u8,
 }
 
-/// A node's report of itself in a round.
+/// A node's report of its own state in a round.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RoundState {
     pub(crate) life: u8,
@@ -133,25 +132,25 @@ pub(crate) struct RoundState {
     pub(crate) promise: u8,
 }
 
-/// The answer of a node.
+/// The reply of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Stored,
-    /// The node holds a newer record, or accepts nothing of that time any more.
+    /// The node holds a newer record, or its repair fence refuses the record's time.
     Newer(u8),
     Outbid,
     /// The node's record, and whether the node is authoritative.
     Holds(Option<Record>, bool),
-    /// The answer to a step of a round.
+    /// The reply to a step of a round.
     Round(RoundState),
-    /// The node's record, and whether a newer one is unreadable.
+    /// The node's record, and whether a newer record is unreadable.
     Listed(Option<Record>, bool),
-    /// The request is not of the round that has fenced the node.
+    /// The node is not fenced by the round of the request.
     WrongEpoch,
     Nothing,
 }
 
-/// The treatment of a proof that a node missed.
+/// The way in which a node treats a proof that it missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missed {
     Known,
@@ -168,7 +167,7 @@ impl Replica {
         self.held.proof.watermark()
     }
 
-    /// Makes the contents durable.
+    /// Makes the present contents durable.
     pub(crate) fn sync(&mut self, rules: &Rules) {
         self.durable = self.held.clone();
         if !rules.commit_is_durable {
@@ -181,7 +180,7 @@ impl Replica {
         self.sync(rules);
     }
 
-    /// Stores a record, which is not durable yet; the newest is kept.
+    /// Stores a record, unless a newer one is held. It is not durable yet.
     fn hold(&mut self, record: &Record) {
         let is_again = !record.on_absent && record.is_gone(self.watermark());
         self.is_brought_back |= is_again && !self.has(record) && self.is_authoritative();
@@ -192,7 +191,7 @@ impl Replica {
         }
     }
 
-    /// True if the held record makes this one superfluous.
+    /// True if the held record is the same or newer.
     fn has(&self, record: &Record) -> bool {
         self.held.record.as_ref().is_some_and(|held| held.rank() >= record.rank())
     }
@@ -223,7 +222,8 @@ impl Replica {
         if record.time <= lost { Reply::Newer(lost) } else { Reply::Stored }
     }
 
-    /// Handles a hint from the node that coordinated the write. A conditional record is chosen.
+    /// Handles a hint from the coordinator of the write. A conditional write's record in a hint is
+    /// chosen.
     pub(crate) fn take_hint(&mut self, record: &Record, rules: &Rules) {
         let floor = if rules.hints_obey_commit { self.held.proof.floor } else { 0 };
         let is_sealed = record.when() <= self.seal_if(rules.seal_refuses_hints);
@@ -233,14 +233,14 @@ impl Replica {
         }
     }
 
-    /// Returns the ballot up to which the fence and the last commit forbid any record. The
-    /// replica's own promises are not included.
+    /// Returns the ballot up to which the fence and the last commit refuse records, regardless of
+    /// the replica's own promises.
     fn promised(&self, rules: &Rules) -> u8 {
         let floor = if rules.commit_raises_promises { self.held.proof.floor } else { 0 };
         self.seal_if(rules.seal_refuses_ballots).max(floor)
     }
 
-    /// Handles a request for a promise from a coordinator with this watermark.
+    /// Handles a coordinator's request for a promise; `watermark` is the coordinator's watermark.
     pub(crate) fn prepare(&mut self, ballot: u8, watermark: u8, rules: &Rules) -> Reply {
         let is_other = watermark != self.watermark() && rules.promises_of_one_watermark;
         if self.held.is_rotten || is_other || !self.is_authoritative() {
@@ -253,7 +253,7 @@ impl Replica {
         self.read()
     }
 
-    /// Handles a conditional record from its coordinator, or from a node that found the record
+    /// Handles a conditional write's record, from its coordinator or from a node that found it
     /// elsewhere.
     pub(crate) fn accept(&mut self, record: &Record, rules: &Rules) -> Reply {
         if self.held.is_rotten {
@@ -271,7 +271,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Handles a plain record that a reader found elsewhere.
+    /// Handles a plain write's record that a reader found elsewhere.
     pub(crate) fn repair(&mut self, record: &Record, rules: &Rules) -> Reply {
         if record.ballot > 0 {
             return self.accept(record, rules);
@@ -298,7 +298,7 @@ impl Replica {
         Reply::Round(RoundState { life, proof, promise })
     }
 
-    /// Raises the fence: from now on nothing new up to the round's time is accepted.
+    /// Raises the repair fence: from now on the node accepts no new records up to the round's time.
     pub(crate) fn seal(&mut self, round: RoundId, rules: &Rules) -> Reply {
         if round >= self.held.proof.seal {
             self.sealed = round;
@@ -316,9 +316,10 @@ impl Replica {
         self.held.proof.seal == round || !rules.later_round_ends_earlier
     }
 
-    /// Lists the record for a round.
+    /// Reports the node's record to a round.
     pub(crate) fn list(&self, round: RoundId, watermark: u8, rules: &Rules) -> Reply {
-        if !self.is_of(round, rules) || self.watermark() != watermark && rules.lagging_takes_over {
+        if !self.is_of(round, rules) || self.watermark() != watermark && rules.lagging_adopts_proofs
+        {
             return Reply::WrongEpoch;
         }
         if self.held.is_rotten && rules.damage_is_told {
@@ -327,7 +328,8 @@ impl Replica {
         Reply::Listed(self.held.record.clone().filter(|_| !self.held.is_rotten), false)
     }
 
-    /// Stores a record that a round brings from another node. A conditional record is chosen.
+    /// Stores a record that a round brings from another node. A conditional write's record is
+    /// chosen.
     pub(crate) fn bring(&mut self, round: RoundId, record: &Record, rules: &Rules) -> Reply {
         let is_proven = self.held.proof.proven >= round && rules.later_round_ends_earlier;
         if !self.is_of(round, rules) || is_proven {
@@ -337,7 +339,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Discards the unreadable record, once everything that others hold of the key was brought.
+    /// Discards the unreadable record. Before, the other nodes' records of the key were brought.
     pub(crate) fn discard(&mut self, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             (self.held.record, self.held.is_rotten) = (self.held.beneath.take(), false);
@@ -346,9 +348,9 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Makes everything durable that a round brought.
+    /// Makes all records durable that a round has brought.
     pub(crate) fn ready(&mut self, round: RoundId, rules: &Rules) -> Reply {
-        let is_same_life = self.sealed == round || !rules.ready_in_sealed_life;
+        let is_same_life = self.sealed == round || !rules.ready_without_restart;
         if self.is_of(round, rules) && is_same_life {
             self.held.proof.ready = self.held.proof.ready.max(round);
             if rules.ready_is_durable {
@@ -372,8 +374,8 @@ impl Replica {
         }
     }
 
-    /// Handles a commit: all nodes were ready, and had promised no ballot above the floor. Returns
-    /// how the node treats the proof.
+    /// Handles a commit. All nodes were ready for the round, and no promise was above `floor`.
+    /// Returns the treatment of the proof.
     pub(crate) fn commit(&mut self, proven: RoundId, floor: u8, rules: &Rules) -> (Missed, Reply) {
         let missed = self.missed(proven, rules);
         if missed == Missed::TakesOver {
@@ -408,8 +410,8 @@ impl Replica {
         self.life = self.life.saturating_add(1);
     }
 
-    /// Starts the node with another directory. The clock is ahead of everything that the node may
-    /// have acknowledged and promised.
+    /// Starts the node with another directory. The clock is later than all records and promises
+    /// that the node may have acknowledged.
     pub(crate) fn replace(&mut self, directory: Directory, now: u8, rules: &Rules) {
         self.durable = Directory { lost_before: now, ..directory };
         self.restart();
@@ -418,8 +420,8 @@ impl Replica {
         self.sync(rules);
     }
 
-    /// Handles the stream of one of `all` other nodes to this one, which is not authoritative. An
-    /// older copy accepts only records that are newer than the copy.
+    /// Handles the stream of one of `all` other nodes to this node, which is not authoritative. An
+    /// older copy of a directory accepts only records that are newer than the copy.
     pub(crate) fn stream(&mut self, from: u8, record: Option<&Record>, all: usize, rules: &Rules) {
         let end = self.held.end;
         if let Some(record) = record.filter(|record| end == 0 || record.when() > end) {

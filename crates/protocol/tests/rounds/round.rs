@@ -1,4 +1,4 @@
-//! A repair round, as its driver sees it.
+//! A repair round, from the view of its driver.
 //!
 //! ```text
 //!  1 Seal ─────▶ all nodes are fenced
@@ -20,11 +20,11 @@ use crate::replica::{Record, Reply, RoundId, RoundState};
 use crate::rules::Rules;
 use crate::state::{Message, REPLICAS};
 
-/// Maximum number of times that a round takes a later time because another round was later.
+/// Maximum number of times that a round takes a later time because another round has one.
 const MOST_RAISES: u8 = 2;
 
-/// Maximum number of reads of a conditional write's record: a read is repeated while replicas
-/// refuse it.
+/// Maximum number of reads of a conditional write's record. A read is repeated if replicas refuse
+/// its repair.
 const MOST_READS: u8 = 3;
 
 /// The phase of a round.
@@ -33,9 +33,9 @@ pub(crate) enum Phase {
     #[default]
     Idle,
     Sealing,
-    /// The round has freed the nodes it had fenced, until another round is over.
+    /// The round has backed off, and waits for the end of another round.
     Waiting,
-    /// Lagging nodes adopt the proofs that they missed.
+    /// Lagging nodes adopt proofs that they missed.
     Leveling,
     Comparing,
     /// A conditional write's record is read.
@@ -57,29 +57,29 @@ pub(crate) struct Round {
     nodes: BTreeSet<u8>,
     /// The nodes that have not done the current step.
     open: BTreeSet<u8>,
-    /// True if any node has left the round.
+    /// True if a node that did not answer has been left out.
     is_without: bool,
     reported: BTreeMap<u8, RoundState>,
     lives: BTreeMap<u8, u8>,
     watermark: u8,
-    /// Lower bound, exclusive, of the times of the compared records.
+    /// The exclusive lower bound of the times of compared records.
     since: u8,
     listed: BTreeMap<u8, (Option<Record>, bool)>,
-    /// The newest record while it is read, and the nodes that lack it.
+    /// The newest record while a majority is read for it, and the nodes that lack it.
     newest: Option<Record>,
     lacking: BTreeSet<u8>,
     reads: Option<Client>,
     raises: u8,
     is_failed: bool,
     pub(crate) is_committed: bool,
-    /// True if the round need not prove anything: there was a fault, or another round was later.
+    /// True if the round need not prove anything, because of a fault or a later round.
     pub(crate) is_void: bool,
 }
 
-/// Messages to be sent, each with its recipient.
+/// Messages to send, each with its recipient.
 pub(crate) type Sent = Vec<(u8, Message)>;
 
-/// The clock and the parts of the driver's state that a round sees.
+/// The clock, and the parts of the driver's state that a round uses.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) clock: &'a mut u8,
@@ -99,41 +99,42 @@ impl Round {
         (self.id, self.phase) = (id, Phase::Sealing);
         self.reported.clear();
         self.open = self.nodes.clone();
-        // The driver comes last: the other nodes' clocks show whether the driver's is right.
+        // The driver is fenced last: the replies of the other nodes show whether its clock is
+        // right.
         self.open.iter().filter(|to| **to != id.1).map(|to| (*to, Message::Seal(id))).collect()
     }
 
-    /// True if other rounds wait for the end of this one.
+    /// True if other rounds must wait for the end of this round.
     pub(crate) fn is_active(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Waiting | Phase::Over)
     }
 
-    /// Returns the time up to which the round found all nodes equal, as far as it compared, and the
-    /// nodes' process start ids at the fence.
+    /// Returns the time up to which the round found all nodes equal, and the nodes' process starts
+    /// at the fence; `None` = the round found no equality.
     pub(crate) fn equal(&self) -> Option<(u8, Vec<u8>)> {
         let is_equal = !self.is_failed && !self.is_without && !self.listed.is_empty();
         is_equal.then(|| (self.id.0, self.lives.values().copied().collect()))
     }
 
-    /// Backs off: a node is fenced by another round, which this one waits for.
+    /// Backs off, because another round has fenced a node.
     pub(crate) fn lets_go(&mut self) -> Sent {
         self.phase = Phase::Waiting;
         Vec::new()
     }
 
-    pub(crate) fn goes_on(&mut self, seal: u8) -> Sent {
+    pub(crate) fn continue_round(&mut self, seal: u8) -> Sent {
         self.seal_all((self.id.0.max(seal + 1), self.id.1))
     }
 
-    /// Continues without a node that does not answer; the round then proves nothing.
-    pub(crate) fn goes_on_without(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
+    /// Continues without a node that does not answer. The round then proves nothing.
+    pub(crate) fn continue_without_node(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
         self.is_without = true;
         self.nodes.remove(&node);
         self.reported.remove(&node);
         self.has_done(node, seen)
     }
 
-    /// Returns the nodes whose answers are awaited.
+    /// Returns the nodes that have not answered yet, in phases in which they can be left out.
     pub(crate) fn awaits(&self) -> impl Iterator<Item = u8> {
         let counts = matches!(self.phase, Phase::Sealing | Phase::Leveling | Phase::Comparing);
         self.open.iter().copied().filter(move |node| counts && *node != self.id.1)
@@ -145,7 +146,7 @@ impl Round {
         *self = Self { id, phase, is_committed, is_void, ..Self::default() };
     }
 
-    /// Ends the round because the driver's process has ended.
+    /// Ends the round at the end of its driver's process.
     pub(crate) fn ends_with_its_node(&mut self) {
         if self.is_active() || self.phase == Phase::Waiting {
             (self.phase, self.is_void) = (Phase::Over, true);
@@ -153,7 +154,7 @@ impl Round {
         }
     }
 
-    /// Handles a node's answer.
+    /// Handles a node's reply.
     pub(crate) fn receive(
         &mut self,
         (from, asked): (u8, &Message),
@@ -168,7 +169,7 @@ impl Round {
                 let most = self.reported.values().map(|state| state.proof.proven).max();
                 if Some(state.proof.proven) < most {
                     // The node's directory is an older copy.
-                    return self.goes_on_without(from, seen);
+                    return self.continue_without_node(from, seen);
                 }
                 self.reported.insert(from, state);
                 self.has_done(from, seen)
@@ -208,7 +209,7 @@ impl Round {
         Vec::new()
     }
 
-    /// Notes that a node has done the round's current step.
+    /// Notes that a node has done the present step of the round.
     fn has_done(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
         self.open.remove(&node);
         match self.phase {
@@ -248,7 +249,7 @@ impl Round {
             self.reported.values().map(|state| (state.proof.proven, state.proof.floor)).max();
         let (proven, floor) = greatest.expect("there are some");
         let lags =
-            |state: &RoundState| state.proof.proven < proven && seen.rules.lagging_takes_over;
+            |state: &RoundState| state.proof.proven < proven && seen.rules.lagging_adopts_proofs;
         let lagging = self.reported.iter().filter(|(_, state)| lags(state));
         self.open = lagging.map(|(node, _)| *node).collect();
         (self.phase, self.watermark) = (Phase::Leveling, proven.0);
@@ -261,7 +262,8 @@ impl Round {
     fn compare(&mut self, seen: &mut Seen<'_>) -> Sent {
         self.lives = self.reported.iter().map(|(node, state)| (*node, state.life)).collect();
         let lives: Vec<u8> = self.lives.values().copied().collect();
-        let holds = |(_, then): &(u8, Vec<u8>)| *then == lives || !seen.rules.equal_needs_lives;
+        let holds =
+            |(_, then): &(u8, Vec<u8>)| *then == lives || !seen.rules.restart_voids_equality;
         let equal = seen.equal.take().filter(holds).map_or(0, |(time, _)| time);
         self.since = if self.is_full { 0 } else { self.watermark.max(equal) };
         (self.phase, self.open) = (Phase::Comparing, self.nodes.clone());
@@ -273,8 +275,8 @@ impl Round {
         self.listed.values().any(|(_, is_damaged)| *is_damaged)
     }
 
-    /// Determines the record to bring, and its recipients, once all nodes have listed their
-    /// records.
+    /// After all nodes have listed their records, determines the record to bring and its
+    /// recipients.
     fn look(&mut self, seen: &mut Seen<'_>) -> Sent {
         let rules = seen.rules;
         let since = if self.is_healing() { 0 } else { self.since };
@@ -301,7 +303,7 @@ impl Round {
         let is_risen = newest.when() <= self.watermark
             && listed.values().all(|entry| entry.1 == holds(entry))
             && listed.values().any(|entry| !entry.1);
-        if is_risen && rules.risen_is_deleted {
+        if is_risen && rules.resurfaced_is_deleted {
             let holders = listed.iter().filter(|(_, entry)| holds(entry));
             let holders = holders.map(|(node, _)| *node).collect();
             return self.bring(&Record::tombstone_of(self.watermark), holders, seen);
@@ -314,7 +316,7 @@ impl Round {
         let lacking: BTreeSet<u8> = lacking.map(|(node, _)| *node).collect();
         let is_it = |entry: &(Option<Record>, bool)| !entry.1 && entry.0.as_ref() == Some(&newest);
         let Some((holder, _)) = listed.iter().rev().find(|(_, entry)| is_it(entry)) else {
-            // The record surfaced in place of an unreadable one, and is unreadable itself.
+            // The record surfaced in place of an unreadable record, and is unreadable too.
             self.is_failed = true;
             return self.heal(seen);
         };
@@ -368,7 +370,7 @@ impl Round {
         self.open.iter().map(|to| (*to, bring.clone())).collect()
     }
 
-    /// Discards an unreadable record once all other nodes have reported what they hold of the key.
+    /// Discards unreadable records, once all other nodes have reported their records of the key.
     fn heal(&mut self, seen: &mut Seen<'_>) -> Sent {
         let damaged = self.listed.iter().filter(|(_, entry)| entry.1).map(|(node, _)| *node);
         self.open = damaged.collect();
@@ -406,7 +408,7 @@ impl Round {
         }
         (self.phase, self.is_committed) = (Phase::Over, true);
         let promised = self.reported.values().map(|state| state.promise).max().unwrap_or(0);
-        // In the model one ballot follows each promised one; in the protocol there are 63.
+        // The model has one ballot after each promised one; the protocol has 63.
         let floor = promised + u8::from(seen.rules.commit_outbids_following);
         let commit = Message::Commit { round: self.id, floor };
         self.nodes.iter().map(|to| (*to, commit.clone())).collect()

@@ -1,93 +1,94 @@
-//! The rules of the protocol of repair rounds. A test leaves out each rule, to show the failure
-//! that it prevents.
+//! The rules of repair rounds. For each rule, a test switches it off and finds the failure that the
+//! rule prevents.
 
-/// The behavior of nodes, coordinators and repair rounds.
+/// The rules of nodes, coordinators and repair rounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    /// A repair fence (`seal`) is durable before its node answers the round.
+    /// A repair fence (`seal`) is durable before its node replies to the round.
     pub(crate) seal_is_durable: bool,
-    /// A fenced node refuses a client's plain write up to the fence.
+    /// A fenced node refuses clients' plain writes with times up to the fence.
     pub(crate) seal_refuses_writes: bool,
-    /// A fenced node refuses a hint up to the fence.
+    /// A fenced node refuses hints with times up to the fence.
     pub(crate) seal_refuses_hints: bool,
-    /// A fenced node refuses a record up to the fence that a reader found elsewhere.
+    /// A fenced node refuses records up to the fence that a reader sends.
     pub(crate) seal_refuses_repair: bool,
-    /// A fenced node promises no ballot up to the fence, and stores none.
+    /// A fenced node promises no ballots up to the fence, and stores no records of such ballots.
     pub(crate) seal_refuses_ballots: bool,
-    /// A coordinator whose write is refused for a fence gives the write a new version. Without the
-    /// rule, the refusal counts as "stored", as for a write that is overtaken.
+    /// If a fence refuses a write, its coordinator gives the write a new version. If the rule is
+    /// off, the refusal counts as "stored", as for an older write.
     pub(crate) refused_is_reissued: bool,
-    /// A reader that cannot bring its record to a majority brings it under a ballot.
+    /// If a read cannot repair a majority, it stores its record under a new ballot.
     pub(crate) refused_read_takes_ballot: bool,
-    /// A round proves something only if all nodes take part to its end.
+    /// A round proves something only if all nodes take part until its end.
     pub(crate) all_take_part: bool,
-    /// A node fenced by a later round does no step of an earlier one.
+    /// A node that a later round has fenced carries out no step of an earlier round.
     pub(crate) later_round_ends_earlier: bool,
-    /// If two rounds have fenced some nodes each, the round whose driver has the greater id backs
+    /// If two rounds have each fenced some nodes, the round whose driver has the greater id backs
     /// off.
     pub(crate) greater_id_backs_off: bool,
-    /// A node that missed a commit adopts the proof before the node is compared.
-    pub(crate) lagging_takes_over: bool,
-    /// A record that may be purged is not compared, nor brought to a node without it.
+    /// A node that missed a commit adopts the proof before its records are compared.
+    pub(crate) lagging_adopts_proofs: bool,
+    /// Records that may be purged are not compared, and not brought to nodes without them.
     pub(crate) sums_skip_purgeable: bool,
     /// A round brings the newest record of a key, even if it is newer than the fence.
     pub(crate) exchange_brings_newest: bool,
-    /// A conditional record is read as a client reads it before a round brings it. Without the
-    /// rule, the record is brought as if it were chosen.
+    /// Before a round brings a conditional write's record, it reads the record as a client would.
+    /// If the rule is off, the round brings the record as if it were chosen.
     pub(crate) minority_is_completed: bool,
-    /// The record read in this way is brought only if it is not older than the differing one.
+    /// The record of that read is brought only if it is not older than the differing record.
     pub(crate) read_is_not_older: bool,
-    /// A node reports that it cannot read a record. Without the rule, the node reports absence.
+    /// A node reports that its record is unreadable. If the rule is off, it reports that it has
+    /// none.
     pub(crate) damage_is_told: bool,
-    /// An unreadable record is discarded once all other nodes have reported what they hold.
+    /// An unreadable record is discarded only after all other nodes have reported their records.
     pub(crate) healing_waits: bool,
-    /// A record is deleted if it surfaced because a newer one is unreadable, and other nodes have
-    /// purged it.
-    pub(crate) risen_is_deleted: bool,
-    /// Records brought by a round are durable before their node is ready.
+    /// A record that other nodes have purged is deleted if it has surfaced in place of an
+    /// unreadable newer one.
+    pub(crate) resurfaced_is_deleted: bool,
+    /// Records that a round has brought are durable before their node is ready.
     pub(crate) ready_is_durable: bool,
-    /// A node is ready only in the process in which it was fenced.
-    pub(crate) ready_in_sealed_life: bool,
-    /// The driver of a round checks whether a ready node still runs the process that was fenced.
+    /// A node is ready only in the process in which its fence was raised.
+    pub(crate) ready_without_restart: bool,
+    /// The driver of a round checks that a ready node has not restarted since its fence was raised.
     pub(crate) lives_are_compared: bool,
-    /// Records found equal by the last round are compared again after a restart of any node.
-    pub(crate) equal_needs_lives: bool,
-    /// Nothing is purged before a commit.
+    /// After a restart of any node, records that the last round found equal are compared again.
+    pub(crate) restart_voids_equality: bool,
+    /// No record is purged before a commit.
     pub(crate) purge_waits_for_commit: bool,
-    /// A commit is durable before anything is purged.
+    /// A commit is durable before a record is purged.
     pub(crate) commit_is_durable: bool,
-    /// A commit raises promises to the greatest ballot that a node had promised when it was ready.
+    /// A commit raises promises to the greatest ballot that any ready node had promised.
     pub(crate) commit_raises_promises: bool,
-    /// A commit also covers the ballots after that one, under which the promised coordinator may
-    /// continue.
+    /// A commit also raises promises above the ballots under which the coordinator with that
+    /// promise may continue.
     pub(crate) commit_outbids_following: bool,
-    /// Hints of conditional writes obey the raised promises, though their records are chosen.
+    /// Hints of conditional writes obey the raised promises, although their records are chosen.
     pub(crate) hints_obey_commit: bool,
-    /// A conditional write uses promises of replicas with its coordinator's watermark.
+    /// A conditional write needs promises of replicas whose watermark is that of its coordinator.
     pub(crate) promises_of_one_watermark: bool,
-    /// A record whose base version a watermark has ended continues under one above the watermark.
-    pub(crate) what_ended_goes_on_in_another: bool,
-    /// A record made of an absent key is newer than any that may have been purged.
+    /// If a watermark has ended a record's base version, the record continues under a base version
+    /// above the watermark.
+    pub(crate) ended_record_changes_base: bool,
+    /// A record that continues an absent key outranks all records that may have been purged.
     pub(crate) absent_is_watermark: bool,
-    /// A reader ignores a record up to its watermark that is held by a replica which is not
-    /// authoritative.
+    /// A reader ignores a record up to its watermark if the record's replica is not authoritative.
     pub(crate) reads_heed_watermark: bool,
-    /// An acknowledgement from a disk that is lost while the write is under way does not count.
+    /// The acknowledgement of a disk that is lost during the write does not count.
     pub(crate) lost_votes_are_dropped: bool,
-    /// A node whose directory is an older copy is not authoritative at first.
+    /// A node that starts with an older copy of its directory is not authoritative.
     pub(crate) rollback_is_noticed: bool,
     /// A directory that was not ready for a later proof does not adopt the proof.
     pub(crate) outdated_is_noticed: bool,
-    /// Such a directory is set aside, and its node rebuilt as one with a new disk.
+    /// An outdated directory is set aside, and its node is rebuilt like one with a new disk.
     pub(crate) outdated_is_set_aside: bool,
     /// A node that is not authoritative takes no part in rounds.
     pub(crate) rebuilt_does_not_count: bool,
-    /// A new directory is fenced from its beginning.
+    /// A new directory has a fence at the time at which it was made.
     pub(crate) new_is_sealed: bool,
-    /// A new directory adopts earlier proofs.
-    pub(crate) new_takes_over: bool,
-    /// A directory that lowers its fence of the beginning, because it is the first of its name,
-    /// adopts no proof for having been made late.
+    /// A new directory adopts proofs of rounds before it was made.
+    pub(crate) new_adopts_proofs: bool,
+    /// The first directory of a node lowers its initial fence. It then no longer adopts proofs on
+    /// the ground that it was made later.
     pub(crate) first_forgets_made: bool,
 }
 
@@ -103,25 +104,25 @@ pub(crate) const RULES: Rules = Rules {
     all_take_part: true,
     later_round_ends_earlier: true,
     greater_id_backs_off: true,
-    lagging_takes_over: true,
+    lagging_adopts_proofs: true,
     sums_skip_purgeable: true,
     exchange_brings_newest: true,
     minority_is_completed: true,
     read_is_not_older: true,
     damage_is_told: true,
     healing_waits: true,
-    risen_is_deleted: true,
+    resurfaced_is_deleted: true,
     ready_is_durable: true,
-    ready_in_sealed_life: true,
+    ready_without_restart: true,
     lives_are_compared: true,
-    equal_needs_lives: true,
+    restart_voids_equality: true,
     purge_waits_for_commit: true,
     commit_is_durable: true,
     commit_raises_promises: true,
     commit_outbids_following: true,
     hints_obey_commit: true,
     promises_of_one_watermark: true,
-    what_ended_goes_on_in_another: true,
+    ended_record_changes_base: true,
     absent_is_watermark: true,
     reads_heed_watermark: true,
     lost_votes_are_dropped: true,
@@ -130,6 +131,6 @@ pub(crate) const RULES: Rules = Rules {
     outdated_is_set_aside: true,
     rebuilt_does_not_count: true,
     new_is_sealed: true,
-    new_takes_over: true,
+    new_adopts_proofs: true,
     first_forgets_made: true,
 };

@@ -1,5 +1,5 @@
-//! The state of the model: one key on three replicas, clients and repair rounds, and the effect of
-//! each event.
+//! The state of the model: one key on three replicas, clients and repair rounds; and the effect of
+//! each action.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::round::{self, Round, Seen, Sent};
 use crate::rules::Rules;
 use crate::worlds::Fault;
 
-/// Number of nodes that hold the key: the first ones of all nodes.
+/// The number of replicas of the key, which are the first of all nodes.
 pub(crate) const REPLICAS: usize = 3;
 
-/// Sender number of the first round; clients are 0, 1, ….
+/// The sender number of the first round. Clients have the numbers from 0.
 pub(crate) const ROUNDS: u8 = 8;
 
-/// Sender number of hints.
+/// The sender number of hints.
 pub(crate) const HINTS: u8 = 16;
 
 /// A request to a node.
@@ -48,7 +48,7 @@ pub(crate) enum Message {
         round: RoundId,
         floor: u8,
     },
-    /// A page that a node has streamed to another one, for the process that asked for the page.
+    /// A page that one node has streamed to another, for the process that requested it.
     Page {
         from: u8,
         life: u8,
@@ -57,12 +57,12 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// True if the message has no effect that matters once its round is over or has started again.
+    /// True if the message is without effect once its round has ended or restarted.
     fn is_asked_first(&self) -> bool {
         matches!(self, Self::Seal(_) | Self::List { .. })
     }
 
-    /// True if only a member handles the message.
+    /// True if only members handle the message.
     pub(crate) fn is_for_members(&self) -> bool {
         matches!(self, Self::Seal(_) | Self::List { .. } | Self::Bring { .. } | Self::Ready(_))
     }
@@ -73,23 +73,23 @@ pub(crate) struct State {
     pub(crate) nodes: Vec<Replica>,
     pub(crate) clients: Vec<Client>,
     pub(crate) rounds: Vec<Round>,
-    /// Messages in flight, as (sender, recipient, message). They are delivered in any order, and
-    /// those that stay are lost.
+    /// Messages in transit: sender, recipient, message. They are delivered in any order; a message
+    /// that is never delivered is lost.
     pub(crate) sent: BTreeSet<(u8, u8, Message)>,
     pub(crate) history: History,
     /// The faults that may still happen.
     pub(crate) faults: Vec<Fault>,
-    /// The greatest time issued.
+    /// The greatest issued time.
     pub(crate) clock: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client starts, or starts again.
+    /// A client starts or restarts its operation.
     Begin(usize),
-    /// A round starts, or continues after it has backed off.
+    /// A round starts, or continues after it backed off.
     Round(usize),
-    /// A round continues without a node.
+    /// A round continues without a node that does not answer.
     Leave(usize, u8),
     Deliver {
         asker: u8,
@@ -105,17 +105,17 @@ pub(crate) enum Action {
     Fail(Fault),
     /// The third replica's directory is copied.
     Copy,
-    /// A node streams its record to another one, which is not authoritative.
+    /// A node streams its record to a node that is not authoritative.
     Stream {
         from: u8,
         to: u8,
     },
 }
 
-/// The index of the replica that faults happen to.
+/// The index of the replica that faults affect.
 pub(crate) const THIRD: usize = REPLICAS - 1;
 
-/// Returns the number of the round that is the sender; `None` = the sender is not a round.
+/// Returns the number of the round that is the sender; `None` = the sender is no round.
 pub(crate) fn round_of(asker: u8) -> Option<usize> {
     (ROUNDS..HINTS).contains(&asker).then(|| usize::from(asker - ROUNDS))
 }
@@ -125,8 +125,8 @@ impl State {
         self.sent.extend((0..REPLICAS as u8).map(|to| (asker, to, message.clone())));
     }
 
-    /// Drops messages of a client that can only cause promises and are no longer needed. Turns a
-    /// message of an acknowledged write that a replica missed into a hint.
+    /// Drops a client's messages that are no longer needed and change nothing except promises. If
+    /// the client was answered, its undelivered accepts become hints.
     fn withdraw(&mut self, client: u8, is_answered: bool) {
         for asked in std::mem::take(&mut self.sent) {
             let (asker, to, message) = asked;
@@ -145,7 +145,7 @@ impl State {
     pub(crate) fn begin(&mut self, number: usize, rules: &Rules) {
         let (client, n) = (&mut self.clients[number], number as u8);
         let watermark = self.nodes[usize::from(client.at)].watermark();
-        // A write that is given a new version may be seen twice, as if there were two writes.
+        // Clients may see a write twice if it gets a new version, so the history has two writes.
         let is_another = client.tries == 0 || matches!(client.op, Op::Put(_) | Op::Delete);
         let message = client.begin(&mut self.clock, watermark, rules);
         if is_another {
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// Handles an older copy of a node's directory: the node continues as one with a new disk.
+    /// Handles an outdated directory of a node: the node continues like one with a new disk.
     fn is_outdated(&mut self, node: u8, rules: &Rules) {
         if rules.outdated_is_set_aside {
             let set_aside = &mut self.nodes[usize::from(node)].set_aside;
@@ -208,8 +208,7 @@ impl State {
         clients.for_each(|client| client.lost(node));
     }
 
-    /// Ends a node's process, the operations that the node coordinates, and the round that it
-    /// drives.
+    /// Ends a node's process, with the operations that it coordinates and the round that it drives.
     fn ends(&mut self, node: u8) {
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
@@ -238,8 +237,9 @@ impl State {
         rules: &Rules,
     ) {
         if let Some(number) = round_of(asker) {
-            return self
-                .goes_on(number, rules, |round, seen| round.receive((from, asked), reply, seen));
+            return self.continue_round(number, rules, |round, seen| {
+                round.receive((from, asked), reply, seen)
+            });
         }
         if asker >= ROUNDS {
             return;
@@ -257,8 +257,8 @@ impl State {
         }
     }
 
-    /// Lets a round do its next steps.
-    pub(crate) fn goes_on(
+    /// Executes the next steps of a round.
+    pub(crate) fn continue_round(
         &mut self,
         number: usize,
         rules: &Rules,
@@ -277,7 +277,7 @@ impl State {
             self.nodes[node].equal = round.equal().or(self.nodes[node].equal.take());
             round.end();
         }
-        // The round's earlier requests are late.
+        // The round's earlier requests no longer matter.
         let is_over = !round.is_active();
         if is_over || sent.iter().any(|(_, message)| matches!(message, Message::Seal(_))) {
             self.sent.retain(|(by, _, message)| *by != asker || !message.is_asked_first());
@@ -285,7 +285,8 @@ impl State {
         self.sent.extend(sent.into_iter().map(|(to, message)| (asker, to, message)));
     }
 
-    /// Returns the round by which a node is fenced, if another round must wait for it.
+    /// Returns the active round that has fenced a node; `None` = there is none, or it is round
+    /// `number`.
     pub(crate) fn held_by(&self, node: u8, number: usize) -> Option<&Round> {
         let seal = self.nodes[usize::from(node)].held.proof.seal;
         let rounds = self.rounds.iter().enumerate();
@@ -332,14 +333,14 @@ impl State {
         self.faults.retain(|left| *left != fault);
     }
 
-    /// Lets a node receive a proof.
+    /// Delivers a node's proof to another node.
     pub(crate) fn inform(&mut self, from: u8, to: u8, rules: &Rules) {
         let proof = self.nodes[usize::from(from)].held.proof;
         let commit = Message::Commit { round: proof.proven, floor: proof.floor };
         self.ask(to, &commit, rules);
     }
 
-    /// Lets a node stream its record to another one.
+    /// Streams a node's record to another node.
     pub(crate) fn stream(&mut self, from: u8, to: u8) {
         let Replica { promise, life, .. } = self.nodes[usize::from(to)];
         let source = &mut self.nodes[usize::from(from)];
@@ -348,15 +349,15 @@ impl State {
         self.sent.insert((HINTS, to, Message::Page { from, life, record }));
     }
 
-    /// True if a page of this source is in flight to the node.
+    /// True if a page of this source is in transit to the node.
     pub(crate) fn streams(&self, from: u8, to: u8) -> bool {
         let is_it =
             |message: &Message| matches!(message, Message::Page { from: by, .. } if *by == from);
         self.sent.iter().any(|(_, node, message)| *node == to && is_it(message))
     }
 
-    /// True if two replicas hold the same up to the watermark of the first, apart from records that
-    /// may be purged or are superseded by newer ones.
+    /// True if two replicas hold the same records up to the watermark of the first, apart from
+    /// records that may be purged or that a newer record hides.
     fn agree(one: &Replica, other: &Replica) -> bool {
         let watermark = one.watermark();
         let has = |record: &Record, other: &Replica| {
@@ -370,8 +371,8 @@ impl State {
             && value(other).is_none_or(|value| has(&value, one))
     }
 
-    /// True if all replicas agree. An older copy of a directory need not agree until its node has
-    /// heard of later proofs.
+    /// True if all replicas agree. A restored older copy may disagree until its node knows the
+    /// later proofs.
     pub(crate) fn is_agreed(&self, rules: &Rules) -> bool {
         let counts = |replica: &&Replica| replica.is_authoritative() && !replica.held.is_rotten;
         let replicas = || self.nodes.iter().take(REPLICAS).filter(counts);
@@ -387,7 +388,7 @@ impl State {
         self.clients.iter().all(|client| client.phase == Phase::Done)
     }
 
-    /// True if all nodes know the last round's proof, or the round need not prove anything.
+    /// True if all nodes know the proof of the last round, or that round need not prove anything.
     pub(crate) fn is_proven(&self, rules: &Rules) -> bool {
         let Some(last) = self.rounds.last() else { return true };
         let knows = |node: &Replica| {

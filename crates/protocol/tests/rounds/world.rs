@@ -1,4 +1,4 @@
-//! The possible next events, and the properties that must hold.
+//! The possible actions, and the properties that must hold.
 
 use stateright::semantics::ConsistencyTester;
 use stateright::{Model, Property};
@@ -57,7 +57,7 @@ impl World {
                 Fault::PowerCut | Fault::Wipe | Fault::Restart => true,
                 Fault::Driver => state.rounds[0].id.0 > 0,
                 Fault::Rollback => state.nodes[THIRD].copy.is_some(),
-                // Damage after the last round has begun would be found by no round.
+                // No round would find damage from after the start of the last round.
                 Fault::Rot => {
                     let is_left = state.rounds.iter().any(|round| round.id.0 == 0);
                     is_left && state.nodes[THIRD].held.record.is_some()
@@ -76,11 +76,11 @@ impl World {
         let is_idle = state.rounds[n].phase == round::Phase::Idle;
         let time = (state.clock - behind).max(seal.0 + 1);
         state.rounds[n].id.1 = node;
-        state.goes_on(n, &self.rules, |round, seen| {
+        state.continue_round(n, &self.rules, |round, seen| {
             let sent = if is_idle {
                 round.begin((time, node), is_full, nodes as u8)
             } else {
-                round.goes_on(seal.0)
+                round.continue_round(seal.0)
             };
             *seen.clock = round.id.0.max(*seen.clock);
             sent
@@ -157,13 +157,15 @@ impl Model for World {
                 let asker = ROUNDS + n as u8;
                 state.sent.retain(|(by, to, _)| *by != asker || *to != node);
                 state.rounds[n].is_void = true;
-                state.goes_on(n, rules, |round, seen| round.goes_on_without(node, seen));
+                state.continue_round(n, rules, |round, seen| {
+                    round.continue_without_node(node, seen)
+                });
             }
             Action::Deliver { asker, to, message } => {
                 state.sent.remove(&(asker, to, message.clone()));
                 let is_seal = matches!(message, Message::Seal(_)) && self.takes_turns;
                 match round_of(asker).filter(|n| is_seal && state.held_by(to, *n).is_some()) {
-                    Some(n) => state.goes_on(n, rules, |round, _| round.lets_go()),
+                    Some(n) => state.continue_round(n, rules, |round, _| round.lets_go()),
                     None => {
                         let reply = state.ask(to, &message, rules);
                         state.received(asker, to, &message, reply, rules);
@@ -174,8 +176,8 @@ impl Model for World {
             Action::Purge(n) => state.nodes[n].purge(rules),
             Action::Fail(fault) => state.fail(fault, rules),
             Action::Copy => {
-                // A message in flight at the time of the copy may be older than the copy, but not
-                // older than the world's initial clock.
+                // A message in transit may be older than the copy, but not than the world's initial
+                // clock.
                 let end = self.before.clock;
                 let third = &mut state.nodes[THIRD];
                 third.copy = Some(Directory { end, ..third.durable.clone() });
@@ -211,21 +213,21 @@ impl Model for World {
         ]
     }
 }
-/// Property: each answer is one that a single register could have given.
+/// Property: a single register could have given all answers.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// Property: up to a watermark, all replicas hold the same.
+/// Property: all replicas hold the same records up to a watermark.
 pub(crate) const AGREED: &str = "agreed";
 
-/// Property: no replica is brought a record that it may have purged.
+/// Property: no replica is given a record that it may have purged.
 pub(crate) const PURGED: &str = "purged";
 
-/// Property: when nothing more can happen, the last round has ended, and all clients are answered
-/// where a world requires it.
+/// Property: in a state without further actions, the last round has ended, and all clients are
+/// answered if the world requires it.
 pub(crate) const PROVEN: &str = "proven";
 
-/// Property: no directory is set aside that was made since the last one was.
+/// Property: a node sets aside at most one directory.
 pub(crate) const SETTLED: &str = "settled";
 
-/// Property: some run answers all clients and proves the last round.
+/// Property: some path answers all clients and proves the last round.
 pub(crate) const ANSWERED: &str = "all are answered";

@@ -1,5 +1,5 @@
-//! Initial states of the worlds that the tests check. Most worlds begin in a state in which a round
-//! or a fault could do harm, because such a state is many steps away from an empty key.
+//! Initial states of the worlds. Most of them are states in which a round or a fault could do harm,
+//! because such a state is many steps away from an empty key.
 
 use crate::client::First;
 use crate::register::Op;
@@ -15,28 +15,28 @@ pub(crate) struct Before {
     pub(crate) nodes: Vec<Directory>,
     /// The contents of an older copy of the third replica's directory.
     pub(crate) copy: Option<Directory>,
-    /// A promise that all replicas gave.
+    /// The ballot that all replicas have promised.
     pub(crate) promise: u8,
-    /// The acknowledged operations, in their order.
+    /// The acknowledged operations in sequence.
     pub(crate) done: Vec<Op>,
-    /// The operations that began and were never answered.
+    /// The operations that were begun and never answered.
     pub(crate) begun: Vec<Op>,
-    /// The messages that are in flight since before the start, each with its recipient.
+    /// Messages in transit from before the start, each with its recipient.
     pub(crate) late: Vec<(u8, Message)>,
 }
 
 /// A fault that happens at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// All nodes end, and restart with their durable state.
+    /// All nodes restart with their durable state.
     PowerCut,
-    /// The third replica ends, and restarts with its durable state.
+    /// The third replica restarts with its durable state.
     Restart,
-    /// The driver of the first round ends, and restarts with its durable state.
+    /// The driver of the first round restarts with its durable state.
     Driver,
     /// The third replica's disk is replaced by an empty one.
     Wipe,
-    /// The third replica's disk is replaced by a copy made earlier.
+    /// The third replica's disk is replaced by an earlier copy.
     Rollback,
     /// A record on the third replica's disk becomes unreadable.
     Rot,
@@ -49,7 +49,7 @@ pub(crate) struct Does {
     /// The node that coordinates the operation.
     pub(crate) at: u8,
     pub(crate) first: First,
-    /// Maximum number of starts.
+    /// The maximum number of times that the operation is started.
     pub(crate) tries: u8,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Drive {
     pub(crate) node: u8,
     /// The distance of the round's time from the clock.
     pub(crate) behind: u8,
-    /// True if everything is compared, not only what was written since the last round.
+    /// True if the round compares all records, and not only those since the last round.
     pub(crate) is_full: bool,
 }
 
@@ -74,12 +74,12 @@ pub(crate) fn full(node: u8) -> Drive {
     Drive { node, behind: 0, is_full: true }
 }
 
-/// Returns a full round that leaves out the newest time.
+/// Returns a full round that omits the newest time.
 pub(crate) fn settled(node: u8) -> Drive {
     Drive { behind: 1, ..full(node) }
 }
 
-/// Returns a round that compares what was written since the last one.
+/// Returns a round that compares only records since the last round.
 pub(crate) fn partial(node: u8) -> Drive {
     Drive { is_full: false, ..full(node) }
 }
@@ -92,13 +92,13 @@ pub(crate) struct World {
     pub(crate) ops: Vec<Does>,
     pub(crate) rounds: Vec<Drive>,
     pub(crate) faults: Vec<Fault>,
-    /// True if records that may be purged can stay a while.
+    /// True if a record may stay for a while after it may be purged.
     pub(crate) purges_late: bool,
     /// True if all clients must be answered in the end.
     pub(crate) answers_all: bool,
-    /// True if rounds continue without nodes that do not answer.
+    /// True if rounds may continue without nodes that do not answer.
     pub(crate) leaves: bool,
-    /// True if no round is ever so slow that nodes take it for ended.
+    /// True if no round is so slow that nodes consider it ended.
     pub(crate) takes_turns: bool,
 }
 
@@ -125,18 +125,17 @@ impl World {
     }
 }
 
-/// Returns an operation with its number of tries.
+/// Returns an operation with its maximum number of tries.
 pub(crate) fn client(op: Op, tries: u8) -> Does {
     Does { op, at: 0, first: First::default(), tries }
 }
 
-/// Returns an operation whose coordinator's clock first shows this time.
+/// Returns an operation whose coordinator's clock shows this time at first.
 pub(crate) fn slow(op: Op, time: u8) -> Does {
     Does { first: First { time: Some(time), kept: None }, ..client(op, 2) }
 }
 
-/// Returns an append whose coordinator has cached the value that it wrote last, and a promise for
-/// its next ballot.
+/// Returns an append whose coordinator has cached its last record and a promised next ballot.
 pub(crate) fn append_from_cache(id: u8) -> Does {
     let first = First { time: None, kept: Some((value(), 3)) };
     Does { first, ..client(Op::Append(id), 2) }
@@ -180,45 +179,45 @@ fn holds_value() -> Directory {
     holds(value())
 }
 
-/// Returns the proof of a node that was ready for a round of the first node up to this time, and
+/// Returns the proof state of a node that was ready for the first node's round of this time, but
 /// does not know the commit.
 fn ready(time: u8) -> Proof {
     Proof { seal: (time, 0), ready: (time, 0), ..Proof::default() }
 }
 
-/// Returns the proof of a node that knows the commit of such a round.
+/// Returns the proof state of a node that knows the commit of the first node's round of this time.
 fn proof(time: u8, floor: u8) -> Proof {
     Proof { proven: (time, 0), floor, ..ready(time) }
 }
 
-/// Returns a directory after a proven deletion, whose tombstone is purged.
+/// Returns a directory that has purged the tombstone of a proven deletion.
 fn purged() -> Directory {
     Directory { proof: proof(2, 3), ..Directory::default() }
 }
 
-/// Returns a directory after a proven deletion, to which the commit did not arrive.
+/// Returns a directory with the tombstone of a proven deletion, whose commit has not arrived.
 fn unpurged() -> Directory {
     Directory { proof: ready(2), ..holds(tombstone()) }
 }
 
-/// Returns the state of a key that was never written.
+/// Returns the state of a key without any write.
 pub(crate) fn absent() -> Before {
     Before { clock: 1, nodes: vec![Directory::default(); REPLICAS], ..Before::default() }
 }
 
-/// Returns a state in which a value was put, and all replicas hold it.
+/// Returns the state after a put whose record all replicas hold.
 pub(crate) fn put() -> Before {
     Before { nodes: vec![holds_value(); REPLICAS], done: vec![Op::Put(1)], ..absent() }
 }
 
-/// Returns a state in which one replica missed the put.
+/// Returns the state after a put that one replica missed.
 pub(crate) fn missed_by(replica: usize) -> Before {
     let mut before = put();
     before.nodes[replica] = Directory::default();
     before
 }
 
-/// Returns a state in which a replica missed a put that is younger than what a round settles.
+/// Returns the state after a put that one replica missed, and that is too new for a settled round.
 pub(crate) fn young() -> Before {
     let mut before = Before { clock: 2, ..missed_by(1) };
     let held = before.nodes.iter_mut().filter_map(|held| held.record.as_mut());
@@ -226,62 +225,62 @@ pub(crate) fn young() -> Before {
     before
 }
 
-/// Returns a state in which a put reached this replica alone, and was not acknowledged.
+/// Returns the state after an unacknowledged put that only this replica holds.
 pub(crate) fn unacknowledged(replica: usize) -> Before {
     let mut before = Before { begun: vec![Op::Put(1)], ..absent() };
     before.nodes[replica] = holds_value();
     before
 }
 
-/// Returns a state in which a put reached the first replica alone, and an abandoned round has
-/// fenced all nodes.
+/// Returns the state after an unacknowledged put that only the first replica holds, and after an
+/// abandoned round that has fenced all nodes.
 pub(crate) fn sealed() -> Before {
     let mut before = Before { clock: 2, ..unacknowledged(0) };
     before.nodes.iter_mut().for_each(|held| held.proof.seal = (2, 1));
     before
 }
 
-/// Returns a state in which a put has long been in flight to all replicas.
+/// Returns a state in which a late put is in transit to all replicas.
 pub(crate) fn late_put() -> Before {
     let late = (0..3).map(|to| (to, Message::Write(value()))).collect();
     Before { begun: vec![Op::Put(1)], late, ..absent() }
 }
 
-/// Returns a state in which a put reached no replica, and a hint of it is left.
+/// Returns a state in which a put has reached no replica, and a hint of it is in transit.
 pub(crate) fn only_hint() -> Before {
     hinted(Before { begun: vec![Op::Put(1)], ..absent() })
 }
 
-/// Returns a state in which the value was deleted, and all replicas hold the tombstone.
+/// Returns the state after a deletion whose tombstone all replicas hold.
 pub(crate) fn deleted() -> Before {
     let done = vec![Op::Put(1), Op::Delete];
     Before { clock: 2, nodes: vec![holds(tombstone()); REPLICAS], done, ..Before::default() }
 }
 
-/// Returns a state in which the third replica missed the deletion.
+/// Returns the state after a deletion that the third replica missed.
 pub(crate) fn missed_deletion() -> Before {
     let mut before = deleted();
     before.nodes[2] = holds_value();
     before
 }
 
-/// Returns a state in which the deletion was proven. The replicas `by` have purged the tombstone;
-/// the others missed the commit.
+/// Returns the state after a proven deletion. The replicas `by` have purged the tombstone; the
+/// other replicas missed the commit.
 pub(crate) fn proven(by: &[usize]) -> Before {
     let directory = |n: usize| if by.contains(&n) { purged() } else { unpurged() };
     let nodes = (0..REPLICAS).map(directory).collect();
     Before { clock: 3, promise: 3, nodes, ..deleted() }
 }
 
-/// Adds a node that holds nothing, and that knows of the proof or missed the commit too.
+/// Adds a node without a record, which either knows the proof or missed the commit.
 pub(crate) fn with_another(mut before: Before, knows: bool) -> Before {
     let proof = if knows { proof(2, 3) } else { ready(2) };
     before.nodes.push(Directory { proof, ..Directory::default() });
     before
 }
 
-/// Returns a state in which the deletion was proven, and the third replica has not purged the
-/// tombstone yet, so that the value is still beneath it.
+/// Returns the state after a proven deletion whose tombstone the third replica has not purged yet,
+/// so that the value is still beneath it.
 pub(crate) fn partly_purged() -> Before {
     let mut before = proven(&[0, 1]);
     let beneath = Some(value());
@@ -289,7 +288,7 @@ pub(crate) fn partly_purged() -> Before {
     before
 }
 
-/// Returns a state in which the put was proven, and only the third replica knows of the proof.
+/// Returns the state after a proven put. Only the third replica knows the proof.
 pub(crate) fn proven_put() -> Before {
     let mut before = put();
     before.nodes.iter_mut().for_each(|held| held.proof = ready(1));
@@ -297,17 +296,17 @@ pub(crate) fn proven_put() -> Before {
     Before { promise: 2, ..before }
 }
 
-/// Returns a state in which the put was proven, and all know of the proof. The third replica missed
-/// a later deletion.
+/// Returns the state after a proven put, whose proof all nodes know, and a later deletion that the
+/// third replica missed.
 pub(crate) fn missed_since() -> Before {
     let mut before = missed_deletion();
     before.nodes.iter_mut().for_each(|held| held.proof = proof(1, 2));
     Before { promise: 2, ..before }
 }
 
-/// Returns a state in which all were ready for a round that proves the deletion, and no node knows
-/// of the commit, which is in flight to the first replica. The third replica's directory is now an
-/// older copy, and holds the value.
+/// Returns a state in which all nodes were ready for a round that proves the deletion. No node
+/// knows the commit, which is in transit to the first replica. The third replica has restored an
+/// older copy of its directory, with the value.
 pub(crate) fn untold() -> Before {
     let mut before = proven(&[]);
     before.nodes[2] = holds_value();
@@ -315,59 +314,58 @@ pub(crate) fn untold() -> Before {
     before
 }
 
-/// Sets a clock ahead: the coordinator with this clock has a promise for a ballot later than the
-/// times that other nodes issue.
+/// Sets a clock ahead: its coordinator has the promise of a ballot above the times that other nodes
+/// issue.
 pub(crate) fn ahead(before: Before) -> Before {
     Before { clock: 3, promise: 3, ..before }
 }
 
-/// Sets a clock ahead like [`ahead`], but the promise is for the ballot before, from which the
-/// coordinator may continue.
+/// Sets a clock ahead like [`ahead`], but only the previous ballot is promised; the coordinator may
+/// continue under the next one.
 pub(crate) fn follows(before: Before) -> Before {
     Before { promise: 2, ..ahead(before) }
 }
 
-/// Returns a state in which a conditional write was based on the value, and a hint of the write is
-/// in flight to the third replica.
+/// Returns the state after a conditional write of the value, while a hint of it is in transit to
+/// the third replica.
 pub(crate) fn chosen() -> Before {
     let nodes = vec![holds(appended()), holds(appended()), holds_value()];
     let done = vec![Op::Put(1), Op::Append(5)];
     with(ahead(Before { nodes, done, ..put() }), Message::Hint(appended()))
 }
 
-/// Returns a state in which a conditional write of the value reached the first replica alone, and
-/// was not acknowledged.
+/// Returns the state after an unacknowledged conditional write that only the first replica holds.
 pub(crate) fn unchosen() -> Before {
     let nodes = vec![holds(appended()), holds_value(), holds_value()];
     let begun = vec![Op::Append(5)];
     Before { clock: 3, nodes, begun, ..put() }
 }
 
-/// Returns a state in which the conditional write was deleted and purged everywhere, while a hint
-/// of it is still in flight.
+/// Returns the state after a conditional write that was deleted and purged everywhere, while a hint
+/// of it is in transit.
 pub(crate) fn ended() -> Before {
     let done = vec![Op::Put(1), Op::Append(5), Op::Delete];
     with(Before { done, ..proven(&[0, 1, 2]) }, Message::Hint(appended()))
 }
 
-/// Adds a copy of the third replica's directory, made when it held the value.
+/// Adds a copy of the third replica's directory from a time at which it held the value.
 pub(crate) fn copied(before: Before) -> Before {
     Before { copy: Some(Directory { end: 1, ..holds_value() }), ..before }
 }
 
-/// Adds such a copy of the first directory of the node's name. The directory was made at a time
-/// ahead of the rounds, because its clock allows for the skew of the others.
+/// Adds a copy like [`copied`], of the first directory of its node. That directory was made at a
+/// time ahead of the rounds, because its clock allows for the skew of other clocks.
 pub(crate) fn copied_first(before: Before) -> Before {
     let proof = Proof { made: 3, is_first: true, ..Proof::default() };
     Before { copy: Some(Directory { end: 1, proof, ..holds_value() }), ..before }
 }
 
-/// Adds a hint of the first put, long in flight to the third replica.
+/// Adds a late hint of the first put to the third replica.
 pub(crate) fn hinted(before: Before) -> Before {
     with(before, Message::Hint(value()))
 }
 
-/// Adds a message, long in flight to the third replica.
+/// Adds a late message to the third replica.
 pub(crate) fn with(mut before: Before, message: Message) -> Before {
     before.late.push((2, message));
     before

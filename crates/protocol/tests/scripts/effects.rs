@@ -1,4 +1,4 @@
-//! Printing of an event's effects, one line each.
+//! Prints the effects of an event, one line each.
 
 use protocol::{
     Answer, BackgroundEffect, Body, Done, Effect, FailureKind, Message, Quorum, ReplicaSet,
@@ -59,7 +59,7 @@ impl Words {
         }
     }
 
-    /// Returns one line that describes an effect of the node.
+    /// Returns one line that describes an effect of the background work.
     pub(crate) fn node_effect(&self, effect: &BackgroundEffect) -> String {
         match effect {
             BackgroundEffect::Outdated { proven } => format!("outdated by {proven}"),
@@ -132,7 +132,7 @@ impl Words {
     }
 }
 
-/// Prints the places in the key's replica order, counted from 1.
+/// Prints the positions of replicas in the key's order, counted from 1.
 pub(crate) fn held_by(by: ReplicaSet) -> String {
     let places = (0..usize::from(ReplicaSet::MOST)).filter(|place| by.has(*place));
     let places: Vec<String> = places.map(|place| (place + 1).to_string()).collect();

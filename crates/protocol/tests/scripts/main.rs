@@ -1,5 +1,5 @@
-//! Scripted tests of the protocol, message by message: a script gives the events of one node's
-//! coordinator and the expected effects. The format follows etcd-io/raft's (`testdata/*.txt`).
+//! Scripted tests of the protocol, message by message. A script has the events of one node's
+//! coordinator, and the expected effects. The format follows etcd-io/raft (`testdata/*.txt`).
 //!
 //! ```text
 //! # A comment.
@@ -10,12 +10,12 @@
 //! ```
 //!
 //! The replicas of a key are n0, n1, n2, … in this order, unless the command `key` sets others. A
-//! record is `value@version`, and a version is the milliseconds since the start of the script and
-//! the node: `x@5n1`. After the version, `*2` means two copies, and `!` a damaged record. `w0`
-//! names a slot, and the messages under its id; `w0.1` names the next slot in the same place, and
-//! `s` the slot used last.
+//! record is `value@version`. A version is the milliseconds since the start of the script, and the
+//! node: `x@5n1`. After the version, `*2` means two copies, and `!` a damaged record. `w0` is a
+//! slot and the id of its messages; `w0.1` is the next slot at the same index; `s` is the slot used
+//! last.
 //!
-//! To rewrite all scripts with their current effects, and then read the difference:
+//! To rewrite all scripts with their current effects, for a review of the difference:
 //!
 //!     UPDATE_SCRIPTS=1 cargo test -p protocol --test scripts
 
@@ -38,8 +38,8 @@ use std::path::Path;
 
 use world::World;
 
-/// Returns the script's commands, comments and empty lines, with the current effects of the
-/// commands. An error is an error of the script itself.
+/// Returns the script with the current effects of its commands. An error means that the script
+/// itself is wrong.
 fn rewritten(script: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut world: Option<World> = None;
@@ -67,7 +67,7 @@ fn rewritten(script: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns where two texts begin to differ, with some lines of context.
+/// Returns the first difference of two texts, with some lines of context.
 fn difference(expected: &str, now: &str) -> String {
     let (expected, now): (Vec<_>, Vec<_>) = (expected.lines().collect(), now.lines().collect());
     let same = expected.iter().zip(&now).take_while(|(a, b)| a == b).count();
@@ -81,7 +81,7 @@ fn difference(expected: &str, now: &str) -> String {
 }
 
 #[test]
-fn what_happens_is_what_the_scripts_say() {
+fn effects_match_the_scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let mut scripts: Vec<_> =
@@ -105,9 +105,9 @@ fn what_happens_is_what_the_scripts_say() {
     assert!(wrong.is_empty(), "{wrong}UPDATE_SCRIPTS=1 rewrites them; read the difference then");
 }
 
-/// The test finds a changed line, a missing one, an additional one, and an invalid command.
+/// The test detects a changed line, a missing line, an additional line, and an invalid command.
 #[test]
-fn a_script_that_says_something_else_is_noticed() {
+fn a_changed_script_fails() {
     let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";
     assert_eq!(rewritten(script).as_deref(), Ok(script));
     let last = "c1: absent\n";

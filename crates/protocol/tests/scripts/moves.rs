@@ -1,8 +1,7 @@
 //! Random tests of small worlds in which a key moves from an old set of nodes to a new set, in the
-//! steps of `docs/design/membership.md`. There are several coordinators with a store each; messages
-//! arrive late, in any order, or not at all; and each view comes into force at a different time on
-//! each node. Clients' answers must be linearizable, and every later majority read must find the
-//! acknowledged writes.
+//! stages of `docs/design/membership.md`. Each of several coordinators has a store. Messages arrive
+//! late, in any order, or not at all; each node enters a view at its own time. Clients' answers
+//! must be linearizable, and every later majority read must return the acknowledged writes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,20 +25,20 @@ const KEY: &[u8] = b"k";
 
 const DEADLINE: u64 = 150_000;
 
-/// Number of nodes in any world.
+/// The number of nodes in each world.
 const NODES: u16 = 6;
 
-/// Maximum number of client operations: checking is exponential in the operations without an
-/// answer.
+/// Maximum number of client operations. The check is exponential in the number of unanswered
+/// operations.
 const MOST_OPS: usize = 7;
 
-/// Maximum number of requests for these operations.
+/// Maximum number of client requests, with repetitions.
 const MOST_CLIENTS: usize = 12;
 
-/// Maximum number of messages in a row while stores and clocks stand still.
+/// Maximum number of messages, or of store operations, while time stands still.
 const MOST_MAIL: usize = 2_000;
 
-/// Old nodes, new nodes, and the default number of copies.
+/// The old nodes, the new nodes, and the default number of copies.
 const MOVES: [(&[u16], &[u16], u8); 8] = [
     (&[0], &[0, 1, 2], 3),
     (&[0], &[1, 2, 3], 3),
@@ -83,14 +82,15 @@ impl SequentialSpec for Number {
 #[derive(Debug)]
 struct Asked {
     op: Op,
-    /// True if the client may send the operation again.
+    /// True if the client may repeat the operation.
     has_idempotency_key: bool,
     /// The number of the client's unanswered requests.
     open: u32,
-    /// True if the operation may have been done, although no answer says so.
+    /// True if the operation may have been done without an answer that says so.
     may_be_done: bool,
     told: Option<Option<i64>>,
-    /// Versions under which a plain write was sent; a reader may see the write under each of them.
+    /// The versions under which a plain write was sent. A read may return the write under each of
+    /// them.
     versions: BTreeSet<u64>,
 }
 
@@ -113,11 +113,11 @@ struct Member {
     protocol: Protocol,
     held: Option<Record>,
     seal: u64,
-    /// Requests to the node's store that the store has not done yet.
+    /// The requests that the node's store has not executed yet.
     pending: VecDeque<Effect>,
     taken: BTreeSet<u16>,
     has_all: bool,
-    /// The node's durable history of writes with an idempotency key.
+    /// The node's durable memory of writes with an idempotency key.
     traces: Traces,
 }
 
@@ -131,12 +131,12 @@ struct Moves {
     decided: usize,
     members: BTreeMap<u16, Member>,
     mail: Vec<Mail>,
-    /// The node that is away, and for how many more steps.
+    /// The node that is down, and the number of steps until it is up again.
     away: Option<(u16, u32)>,
     asked: Vec<Asked>,
-    /// The operation of each request. Further requests for one operation are repetitions.
+    /// The operation of each request. Several requests for one operation are repetitions.
     clients: Vec<usize>,
-    /// Calls and answers, in the order in which they happened.
+    /// Calls and answers in order of time: the operation, and its answer (`None` = a call).
     history: Vec<(usize, Option<Option<i64>>)>,
 }
 
@@ -186,7 +186,8 @@ impl Moves {
         Now { mono: self.mono, wall: BASE + self.mono }
     }
 
-    /// Starts a node with this view; a node that is only in the new set starts fenced and empty.
+    /// Starts a node under this view. A node that is only in the new set starts with a repair fence
+    /// and without records.
     fn starts(&mut self, node: u16, view: usize) {
         let copies = self.views[0].topology.default_copies().max(3);
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
@@ -255,7 +256,7 @@ impl Moves {
         }
     }
 
-    /// Notes that a plain write may be sent under another version than at first.
+    /// Records the version under which a plain write is sent.
     fn is_sent(&mut self, record: &Record) {
         let value = number(record);
         let is_it = |asked: &&mut Asked| value.is_some_and(|value| asked.op == Op::Put(value));
@@ -273,7 +274,7 @@ impl Moves {
             Answer::Found(found) => Some(found.as_ref().and_then(number)),
             Answer::Written(..) => Some(None),
             Answer::Done(Done::Changed { result, .. }, _) => Some(*result),
-            // The call of the write is in the history already.
+            // The write was refused; its call is in the history already.
             Answer::Done(..) => None,
             Answer::Failed(failed) => {
                 asked.may_be_done |= asked.op != Op::Get && failed.unknown;
@@ -300,7 +301,7 @@ impl Moves {
         self.sends(node, place);
     }
 
-    /// Sends a client's operation to a node, perhaps again.
+    /// Sends a client's operation to a node; later calls repeat it.
     fn sends(&mut self, node: u16, place: usize) {
         let (client, key) = (ClientId(self.clients.len() as u64), Bytes::from(KEY));
         self.clients.push(place);
@@ -326,7 +327,7 @@ impl Moves {
         self.handle(node, event);
     }
 
-    /// Executes the first pending request of the store.
+    /// Executes the first pending operation of a node's store.
     fn stores(&mut self, node: u16) {
         let Some(member) = self.members.get_mut(&node) else { return };
         let Some(effect) = member.pending.pop_front() else { return };
@@ -338,8 +339,7 @@ impl Moves {
             Effect::Write { op, record, via, look, .. } => {
                 let held = member.held.as_ref().map(|held| held.rank());
                 let result = if held.is_some_and(|held| held >= record.rank()) {
-                    // The store puts the record below the newer one, and notes the record's
-                    // operations.
+                    // The store keeps the record below the newer one, and notes its operations.
                     member.traces.note(&member.shared, &record, via);
                     let is_newer = |held: &protocol::Rank| look && *held > record.rank();
                     Ok(held.filter(is_newer).map(|held| held.version.time))
@@ -361,7 +361,7 @@ impl Moves {
         self.members.get(&node).map_or(0, |member| member.shared.membership.views.current().epoch)
     }
 
-    /// Lets a node enter a later decided view, not always the last one.
+    /// Lets a node enter a later decided view, chosen at random.
     fn enters(&mut self, node: u16) {
         let next = self.epoch(node) as usize;
         if next >= self.decided {
@@ -387,7 +387,7 @@ impl Moves {
         self.members.get(&node).is_some_and(|member| member.has_all)
     }
 
-    /// Decides the next layout once that is permitted.
+    /// Decides the next view, if the rules permit it.
     fn decides(&mut self) {
         let may = match self.decided {
             1 => true,
@@ -401,7 +401,7 @@ impl Moves {
         self.decided += usize::from(may);
     }
 
-    /// Lets a node pull the record of another one that has entered.
+    /// Lets a node pull the record of a source that has entered the view.
     fn takes(&mut self) {
         let takers = self.takers();
         if takers.is_empty() || self.decided < 2 {
@@ -414,7 +414,7 @@ impl Moves {
         if self.epoch(node) < 2 || self.epoch(source) < 2 || self.members[&node].has_all {
             return;
         }
-        // All writes that the source admitted earlier must be visible.
+        // All writes that the source admitted under the earlier view must be visible.
         while !self.members[&source].pending.is_empty() {
             self.stores(source);
         }
@@ -424,7 +424,7 @@ impl Moves {
                 self.members[node].held.as_ref().is_some_and(|held| held.rank() == record.rank())
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
-                // A read first completes the record at a majority.
+                // A read first stores the record on a majority.
                 return self.asks_if_few(source, Op::Get, false);
             }
         }
@@ -434,7 +434,7 @@ impl Moves {
         let member = self.members.get_mut(&node).expect("it has entered");
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
-            // As with all stored records, the writer of an older record learns of this newer one.
+            // As for every stored record, the writer of an older record must learn of this record.
             member.shared.replica.newest.note_and_check(
                 record.version(),
                 u32::from(node) + 7,
@@ -455,8 +455,8 @@ impl Moves {
         }
     }
 
-    /// Gives a node that has pulled everything the history of its sources, once all of them have
-    /// entered.
+    /// If all sources have entered the view, gives a node that has pulled all records their memory
+    /// of writes with an idempotency key.
     fn remembers(&mut self, node: u16) {
         let before = self.old.clone();
         if before.iter().any(|source| self.epoch(*source) < 2) {
@@ -485,7 +485,7 @@ impl Moves {
         }
     }
 
-    /// Lets a client with an idempotency key send its write again.
+    /// Lets a client with an idempotency key repeat its write.
     fn says_again(&mut self) {
         let may = |asked: &Asked| asked.has_idempotency_key && asked.open < 2;
         let places: Vec<usize> =
@@ -577,7 +577,8 @@ impl Moves {
         }
     }
 
-    /// Delivers and answers everything, completes the move, and lets a client read.
+    /// Delivers all messages, executes all store operations, completes the move, and lets a client
+    /// read.
     fn ends(&mut self) {
         self.away = None;
         for _ in 0..60 {
@@ -602,7 +603,7 @@ impl Moves {
 
     fn settles(&mut self) {
         for _ in 0..40 {
-            // Without time passing, no node sends messages without end.
+            // While time stands still, nodes must stop sending messages.
             for n in 0.. {
                 if self.mail.is_empty() {
                     break;
@@ -635,7 +636,8 @@ impl Moves {
                 None => {
                     tester.on_invoke(*place, asked.op).expect("one each");
                     if asked.versions.len() > 1 {
-                        // The write may be seen under its first version before the second is there.
+                        // A read may return the write under its first version before the second
+                        // version exists.
                         tester.on_invoke(1000 + *place, asked.op).expect("one each");
                     }
                 }
@@ -680,35 +682,35 @@ proptest! {
     }
 }
 
-/// The view change gave up this node's read for storing a conditional write, which was answered
-/// meanwhile. The store's reply to that read belongs to no request.
+/// A view change cancels a conditional write's accept while this node reads its store, and the
+/// write is answered meanwhile. The store's result then belongs to no request.
 #[test]
-fn a_reply_to_what_was_given_up_is_nobodys() {
+fn a_store_reply_after_a_view_change_is_ignored() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
 }
 
-/// A pulled record is newer than the next write, by another clock. The writer learns of that
-/// record.
+/// A pulled record has a greater version, from another clock, than the next write. The writer must
+/// learn of the record.
 #[test]
-fn what_is_taken_is_looked_at_by_who_writes() {
+fn a_writer_learns_of_a_newer_pulled_record() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
-/// A node that is alone notes how new its writes are. Once others have joined, this note makes the
-/// node look for newer records.
+/// A node that is alone notes the versions of its writes. The note makes it look up newer records
+/// once other nodes have joined.
 #[test]
-fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
+fn a_writer_learns_of_newer_records_from_before_others_joined() {
     assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
 }
 
-/// A node that has left, and does not know of another node's write, still answers its clients. A
-/// node that is alone by now looks whether it holds something newer.
+/// A node that has left still answers its clients, and does not know another node's newer write.
+/// The remaining node, now alone, must look up such newer records.
 #[test]
-fn a_node_that_is_alone_looks_for_what_others_wrote() {
+fn a_node_that_is_alone_looks_up_records_of_former_members() {
     assert!(run(9_250_833_366_283_705_318, 6, 178).is_linearizable());
 }
 
-/// The worlds must not be too rough: most moves end, and most clients are answered.
+/// The random worlds must be mild enough: most moves end, and most clients are answered.
 #[test]
 fn most_moves_end_and_most_clients_are_served() {
     let (mut ended, mut served, mut all) = (0, 0, 0);

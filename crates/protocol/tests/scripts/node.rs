@@ -1,4 +1,4 @@
-//! Script commands for the node as a whole: peers that it has met, waiting hints, wiped disks.
+//! Script commands for the background work of a node: peers, hints, wiped disks.
 
 use bytes::Bytes;
 use protocol::{
@@ -11,9 +11,10 @@ use crate::world::{Split, World};
 
 impl World {
     /// Executes `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node fenced`, `node
-    /// stood member [not]` (kept), `node marked n1`, `node kept n1 [not]`, `node pinged n1
-    /// [nothing]`, `node hints n1 ITEM…`, `node undropped n1 ITEM…`, `node returned k0 REPLY` (or
-    /// `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger n1`, `node state`.
+    /// stood member [not]` (the state was stored, or not), `node marked n1`, `node kept n1 [not]`
+    /// (the marks were stored, or not), `node pinged n1 [nothing]`, `node hints n1 ITEM…`, `node
+    /// undropped n1 ITEM…`, `node returned k0 REPLY` (or `nothing`), `node tick 1s`, `node keeps n1
+    /// ITEM…`, `node ledger n1` or `node state`.
     pub(crate) fn of_node(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
         if let Some(lines) = self.asked_of_node(what, words)? {
@@ -47,7 +48,7 @@ impl World {
             }
             "returned" => {
                 let number: u64 = numbered(next(words, "a call")?, 'k')?;
-                // A number without a call stands for a call that was never made.
+                // An unknown number stands for a call that was never made.
                 let made = self.calls.get(number as usize).cloned();
                 let (call, key) = made.unwrap_or((CallId(u64::MAX), Bytes::new()));
                 let mut words = words.peekable();
@@ -71,8 +72,7 @@ impl World {
         Ok(self.node_texts(&effects))
     }
 
-    /// Returns the event of a peer having been seen, from `n1 disk 7 [knows 99 [life 5 up 80 [late
-    /// 70]]]`.
+    /// Parses `n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, a connection to a peer.
     fn peer_seen(&self, words: &mut Split<'_>) -> Result<BackgroundEvent, String> {
         let peer = node(next(words, "a node")?)?;
         let mut number = |what| -> Result<u64, String> {
@@ -89,18 +89,24 @@ impl World {
         };
         let knows_us = known.map(|incarnation| Claim { incarnation, reported });
         let cluster = self.shared.membership.cluster.id();
-        Ok(BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another: false, cluster })
+        Ok(BackgroundEvent::PeerSeen {
+            peer,
+            incarnation,
+            knows_us,
+            knew_only_this_disk: false,
+            cluster,
+        })
     }
 
-    /// Returns the event of the store having read a node's hints. Without a read under way, the
-    /// event belongs to a call that was never made.
+    /// Returns the event with a node's hints from the store. If no read of hints is outstanding,
+    /// the event belongs to a call that was never made.
     fn hints_read(&mut self, peer: NodeId, items: Vec<(Bytes, Record)>) -> BackgroundEvent {
         let call = self.hint_reads.remove(&peer).unwrap_or(CallId(u64::MAX));
         let page = Page { items, next: None, authoritative: true };
         BackgroundEvent::CallReturned { call, result: Ok(Reply::Page(page)) }
     }
 
-    /// Executes commands that are not events: passing time, counts, queries.
+    /// Executes a command that is no event, such as a query; returns `None` for other commands.
     fn asked_of_node(
         &mut self,
         what: &str,
@@ -156,8 +162,7 @@ impl World {
         })
     }
 
-    /// Returns a line for each effect. Calls are numbered in the order in which they come, apart
-    /// from pings.
+    /// Returns a line for each effect. Calls other than pings are numbered in order.
     fn node_texts(&mut self, effects: &[BackgroundEffect]) -> Vec<String> {
         let mut lines = Vec::new();
         for effect in effects {
@@ -186,7 +191,7 @@ impl World {
         lines
     }
 
-    /// Lets time pass, with all ticks that are due.
+    /// Advances the time, with all due ticks.
     fn node_ticks(&mut self, by: u64) -> Vec<String> {
         let (end, mut lines) = (self.mono + by, Vec::new());
         while self.mono + NODE_TICK_MICROS <= end {

@@ -1,6 +1,6 @@
-//! Random tests of one coordinator: events in any order, while members come and go. Answers of
-//! peers and of the store come late, twice or never, or belong to another request. The tests check
-//! that nothing panics, that every requester is answered once and in time, and that no answer
+//! Random tests of one coordinator: events in any order, while members join and leave. Replies of
+//! peers and of the store are late, repeated, missing, or belong to another request. The tests
+//! check that nothing panics, that every requester is answered once and in time, and that no answer
 //! claims more than the replicas reported.
 
 use std::collections::{HashMap, HashSet};
@@ -23,16 +23,16 @@ use crate::world::{topology, without};
 
 const DEADLINE: u64 = 1_000_000;
 
-/// The deadline of calls that no client waits for.
+/// The time limit of calls without a waiting client.
 const BACKGROUND: u64 = 10 * DEADLINE;
 
-/// Permitted delay of an answer past the deadline, in microseconds: the interval at which slots are
-/// swept.
+/// The permitted delay of an answer after its deadline, in microseconds: the sweep interval of
+/// slots.
 const SWEEP: u64 = 20_000;
 
 const COPIES: u8 = 3;
 
-/// A request that may be answered any number of times.
+/// A request to a peer or to the store. A peer may answer it any number of times.
 #[derive(Debug, Clone)]
 struct Asked {
     /// The recipient; `None` = this node's store.
@@ -41,14 +41,15 @@ struct Asked {
     key: Bytes,
     /// The record of a write.
     record: Option<Record>,
-    /// True if a connection has been up since the request was made.
+    /// True if a connection has been up since the request was sent.
     arrived: bool,
-    /// True if a long record is to be reported by its outline only.
+    /// True if the requester wants only the outline of a long record.
     brief: bool,
     what: What,
-    /// The answer that was given. A node that answers twice gives the same answer.
+    /// The answer that was given. A node that answers again repeats it.
     said: Option<u16>,
-    /// The epoch of the request. A request made before a change of placement no longer counts.
+    /// The epoch at the time of the request. After a change of placement, the request no longer
+    /// counts.
     epoch: u64,
 }
 
@@ -58,12 +59,12 @@ enum What {
     /// A read or, with a record, a write.
     Usual,
     Prepare,
-    /// A request to a leader; true for an addition.
+    /// A write that is forwarded to a leader; true for an addition.
     Change(bool),
     Recall,
 }
 
-/// Returns a replica's answer about a conditional write.
+/// Returns a replica's answer to a query about a conditional write.
 fn recalled(b: u16) -> OpLookup {
     match b & 24 {
         0 => OpLookup::Forgotten,
@@ -73,11 +74,11 @@ fn recalled(b: u16) -> OpLookup {
     }
 }
 
-/// The lowest id of a conditional write that no other record has.
+/// The ids from this one on belong only to the conditional writes of the test.
 const OWN_IDS: u64 = 100;
 
 impl Asked {
-    /// True if the request is to store a conditional write's record.
+    /// True if the request asks to store the record of a conditional write.
     fn is_conditional(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.ballot() > 0)
     }
@@ -87,30 +88,28 @@ impl Asked {
 #[derive(Debug)]
 struct Client {
     quorum: Quorum,
-    /// The views in force since the request, the oldest first.
+    /// The views in force since the request began, the oldest first.
     views: Vec<Arc<View>>,
     begun: u64,
     answers: usize,
-    /// True if the request failed, and was reported as not done.
+    /// True if the request failed with the report that it was not done.
     done_nowhere: bool,
     is_change: bool,
     /// True if a leader reported the write as done.
     told: bool,
-    /// True if a replica knew of the write.
+    /// True if a replica reported that it stored the write.
     recalled: bool,
-    /// The operations in the records that nodes were asked to store.
+    /// The operations in the records that nodes were asked to store, by rank.
     sent: HashMap<Rank, Vec<u64>>,
-    /// Nodes that are authoritative for their answer to the read.
+    /// Nodes that gave an authoritative answer to the read.
     authoritative: HashSet<NodeId>,
-    /// Nodes that reported, since the last view came into force, a record at least this new.
+    /// Nodes that reported a record under the last view, with its rank.
     holds: Vec<(NodeId, Rank)>,
-    /// True if a node reported such a record earlier.
+    /// True if a node reported such a record under an earlier view.
     was_held: bool,
-    /// Nodes that reported to hold the write, each with the time of the newest record beside the
-    /// write.
+    /// Nodes that reported the write as stored, each with the time of its newest other record.
     beside: Vec<(NodeId, u64)>,
-    /// Nodes whose answers about the write contradict the protocol: they may be counted for any
-    /// outcome.
+    /// Nodes whose replies contradict the protocol. They may count for any outcome.
     confused: HashSet<NodeId>,
 }
 
@@ -119,14 +118,15 @@ impl Client {
         self.views.last().expect("it began under one")
     }
 
-    /// Returns a key's first replicas in the read set and in the other set.
+    /// Returns a key's first replicas in each set: the read set, and the other set if partitions
+    /// move.
     fn sets(&self, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
         sets(self.view(), key, copies)
     }
 
-    /// Checks a failure that was reported because too few nodes have done their part.
+    /// Checks a reported failure.
     fn failed(&mut self, failed: &RequestFailure) {
-        // A read may have found a record that belongs to fewer replicas.
+        // The quorum may be smaller if a read found a record that belongs to fewer replicas.
         let Quorum { ack, from } = failed.quorum;
         let (most_ack, most_from) = (ack.max(self.quorum.ack), from.max(self.quorum.from));
         assert_eq!(Quorum { ack: most_ack, from: most_from }, self.quorum);
@@ -142,7 +142,7 @@ impl Client {
         assert!(!self.done_nowhere || nobody, "somebody holds it");
     }
 
-    /// True if the replicas named by an answer are enough, and each has reported such a record or
+    /// True if an answer names enough replicas, and each of them has reported such a record or has
     /// contradicted the protocol.
     fn is_held_by(&self, key: &[u8], acks: Acks, is: impl Fn(&Rank) -> bool) -> bool {
         assert_eq!(acks.epoch, self.view().epoch);
@@ -165,7 +165,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
 }
 
 struct Random {
-    /// Number of nodes that are ever members.
+    /// The number of nodes that may be members.
     nodes: u16,
     protocol: Protocol,
     shared: Arc<Shared>,
@@ -174,8 +174,8 @@ struct Random {
     up: HashSet<NodeId>,
     clients: HashMap<Bytes, Client>,
     calls: HashMap<CallId, (u64, usize)>,
-    /// Requests of peers to this node: whether each is a conditional write, and how often it was
-    /// answered.
+    /// Requests of peers to this node: whether the request is a conditional write, and the number
+    /// of replies.
     requests: HashMap<u64, (bool, usize)>,
     next: u64,
 }
@@ -231,9 +231,9 @@ impl Random {
         }
     }
 
-    /// Lets some nodes leave or come back. The members are the nodes whose bit is not set, and
-    /// always this one. The change takes effect at once, beside the previous members, or beside
-    /// other ones.
+    /// Lets some nodes leave or return. The members are the nodes whose bit is not set, and always
+    /// this node. The new view is settled, or moves partitions to the new members from the previous
+    /// members, or from other ones.
     fn change_members(&mut self, bits: u16) {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
@@ -253,7 +253,7 @@ impl Random {
         self.handle(Event::Tick);
     }
 
-    /// Lets a node send an unsolicited reply, or a reply to another request.
+    /// Lets a node send a reply that was not requested, or one to another request.
     fn confuse(&mut self, peer: NodeId, a: u16, b: u16) {
         let asked = self.pick(a).map(|place| self.asked[place].clone());
         let (id, key) = match asked {
@@ -333,8 +333,8 @@ impl Random {
         (ClientId(self.next), key)
     }
 
-    /// Begins a conditional write. Only writes forwarded by another node wait for each other,
-    /// because their keys are alike.
+    /// Begins a conditional write. Each of these writes has its own key; only writes forwarded by
+    /// other nodes share a key and wait for each other.
     fn begin_change(&mut self, a: u16, b: u16) {
         let from = COPIES.min(self.nodes as u8);
         let ack = from / 2 + 1 + (a % u16::from(from.div_ceil(2))) as u8;
@@ -346,13 +346,13 @@ impl Random {
         self.handle(Event::Change { client, key, conditional, quorum, id });
     }
 
-    /// Lets another node send a request about conditional writes.
+    /// Lets another node send a request that concerns conditional writes.
     fn requested(&mut self, a: u16, b: u16) {
         self.next += 1;
         let (connection, id, class) = (ConnectionId(1), self.next, Class::Client);
         let (key, ballot) = (Bytes::from("called"), newer_time(b));
         let own = self.shared.view().id();
-        // Sometimes the other node is on another view, later or earlier.
+        // The other node's view is sometimes later or earlier.
         let under = match b >> 12 & 3 {
             0 => ViewId { epoch: own.epoch + 1, placement: 7 },
             1 => ViewId { epoch: own.epoch - 1, placement: 7 },
@@ -405,7 +405,7 @@ impl Random {
         self.handle(Event::Call { call, node, class: Class::Hint, request });
     }
 
-    /// Lets time pass, with a tick whenever one is due.
+    /// Advances the time, with a tick whenever one is due.
     fn tick(&mut self, by: u64) {
         let end = self.mono + by;
         while let Some(wake) = self.protocol.next_wake().filter(|wake| *wake <= end) {
@@ -415,13 +415,13 @@ impl Random {
         self.mono = end;
     }
 
-    /// Notes the meaning of an answer for the clients waiting for it.
+    /// Records the meaning of an answer for the client that waits for it.
     fn note(&mut self, asked: &Asked, found: Option<&Record>, b: u16) {
         let (verb, authoritative) = (b % 8, b & 64 == 0);
         let node = asked.peer.unwrap_or(NodeId(0));
         let is_recall = asked.what == What::Recall;
         let client = self.clients.get(&asked.key);
-        // A node's answer about an earlier view is stale if the client has a later view.
+        // An answer under an earlier view than the client's is stale.
         if client.is_some_and(|client| asked.epoch < client.view().epoch)
             && !matches!(asked.what, What::Change(_) | What::Recall)
         {
@@ -438,7 +438,7 @@ impl Random {
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
                 (None, None) if verb == 3 && authoritative => client.authoritative.extend([node]),
-                // A node that holds a newer record need not hold the conditional write's.
+                // A node that holds a newer record need not hold the conditional write's record.
                 (Some(_), _) if asked.is_conditional() && verb == 3 && asked.peer.is_some() => {}
                 (Some(record), _) if verb < 4 => {
                     client.holds.push((node, record.rank()));
@@ -468,7 +468,7 @@ impl Random {
         let asked = asked.clone();
         let (key, op) = (&asked.key, asked.op);
         let (verb, authoritative) = (b % 8, b & 64 == 0);
-        // The store verifies what it reads.
+        // The store verifies the records that it reads.
         let is_brief = asked.brief && b & 32 != 0;
         let damaged = asked.peer.is_some() && b & 128 != 0 && !is_brief;
         let found = (verb < 3).then(|| match b & 8 {
@@ -521,7 +521,7 @@ impl Random {
         });
     }
 
-    /// Lets the store finish all pending writes.
+    /// Lets the store complete all pending writes.
     fn end_writes(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             if asked.peer.is_none() && asked.record.is_some() && asked.said.is_none() {
@@ -535,7 +535,7 @@ impl Random {
         let mut effects = Vec::new();
         self.protocol.handle(now, event, &mut effects);
         for effect in effects {
-            self.look_at(effect);
+            self.check_effect(effect);
         }
     }
 
@@ -553,7 +553,7 @@ impl Random {
         self.asked.push(Asked { peer, op, key, record, arrived, brief, said: None, epoch, what });
     }
 
-    fn look_at(&mut self, effect: Effect) {
+    fn check_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Read { op, key, most, .. } => {
                 self.ask(None, op, key, None, most == 0, What::Usual);
@@ -616,7 +616,7 @@ impl Random {
         }
     }
 
-    /// Checks that no node gets a copy that was not asked for.
+    /// Checks that a record is sent only to its replicas.
     fn may_hold(&mut self, node: NodeId, key: &Bytes, record: &Record) {
         let Some(client) = self.clients.get_mut(key) else { return assert_eq!(key, "called") };
         if record.ballot() > 0 {
@@ -671,7 +671,8 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && is_held(rank));
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                // This node itself knows which writes were stored under an earlier view.
+                // This node may know from its own store which writes were stored under an earlier
+                // view.
                 let is_said = client.told || client.recalled || client.was_held;
                 assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
                 let is_recalled = client.recalled || client.was_held;
@@ -706,7 +707,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn everybody_is_answered_once_in_time_and_with_reason(
+    fn every_requester_is_answered_once_in_time_and_correctly(
         nodes in 1u16..6,
         steps in vec(any::<(u8, u16, u16)>(), 1..150),
     ) {
@@ -724,7 +725,7 @@ proptest! {
         prop_assert_eq!(random.protocol.next_wake(), None);
     }
 
-    /// Requests of other nodes are answered once, whatever this node's store answers.
+    /// Each request of another node gets one reply, whatever this node's store returns.
     #[test]
     fn a_replica_answers_what_it_is_asked(asked in vec(any::<(u8, u8)>(), 1..50)) {
         let mut random = Random::new(3);

@@ -1,6 +1,6 @@
-//! Random tests of the background work that a node does once for all its event loops: events in any
-//! order, arbitrary replies, members that come and go. The tests check that nothing panics, and
-//! that no step proceeds before the state on which it depends is durable.
+//! Random tests of a node's background work: events in any order, arbitrary replies, members that
+//! join and leave. The tests check that nothing panics, and that no step precedes the durability of
+//! the state on which it depends.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ enum Waits {
     Stand(MembershipState),
     Missed(NodeId),
     Layouts(EncodedLayouts),
-    /// Removal of a node's hints; only a failure is reported.
+    /// A removal of a node's hints; only a failure is reported.
     Drop(NodeId),
 }
 
@@ -83,7 +83,7 @@ impl RandomNode {
                 self.shared.membership.views.install(View::settled(epoch, epoch, topology));
             }
             (5, _) => {
-                // The answer belongs to a call that was never made.
+                // The reply belongs to a call that was never made.
                 let call = CallId(1_000_000 + u64::from(a));
                 self.handle(BackgroundEvent::CallReturned { call, result: result(b) });
             }
@@ -106,10 +106,10 @@ impl RandomNode {
         let reported = Reported { life: BootId::of_number(life), position, late };
         let knows_us = Claim { incarnation: Incarnation(100 + u64::from(b >> 10 & 1)), reported };
         let knows_us = Some(knows_us).filter(|_| b & 2 == 0);
-        let never_another = b & 1 << 11 == 0;
+        let knew_only_this_disk = b & 1 << 11 == 0;
         let cluster = ClusterId::of_number(u64::from(b >> 12 & 3));
         let seen =
-            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, knew_only_this_disk, cluster };
         self.handle(seen);
     }
 
@@ -147,23 +147,23 @@ impl RandomNode {
         let is_member = self.shared.membership.state.state() == MembershipState::Member;
         assert!(!is_member || stood || before == MembershipState::Member, "before that is durable");
         for effect in effects {
-            self.look_at(effect);
+            self.check_effect(effect);
         }
         let (done, of) = self.node.repaired();
         assert!(done <= of);
     }
 
-    /// Looks up the node's name as the executor of an effect does, even if the node has left.
+    /// Looks up a node's name, as the embedder does, even for a node that has left.
     fn named(&self, peer: NodeId) -> NodeId {
         assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
         peer
     }
 
-    fn look_at(&mut self, effect: BackgroundEffect) {
+    fn check_effect(&mut self, effect: BackgroundEffect) {
         let own = self.shared.own;
         self.waits.push(match effect {
             BackgroundEffect::Call { call, node, request, .. } => {
-                // Requests to itself: storing records, and its own history.
+                // A node calls itself only to store records, and to read its own history.
                 let asks_itself = matches!(request, Request::Writes { .. } | Request::Page(_));
                 assert!(node != own || asks_itself);
                 if let Request::Missed { marks, .. } = &request {
@@ -197,7 +197,7 @@ impl RandomNode {
     }
 }
 
-/// Returns a time around the present, sometimes further ahead than clocks may be.
+/// Returns a time near the present, sometimes ahead by more than the allowed skew.
 fn time(b: u16) -> u64 {
     (BASE + u64::from(b) * 64) << 12
 }
@@ -226,17 +226,16 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
     })
 }
 
-/// Two peers know of different losses. This node reports no log position to any peer before all
-/// that the node is marked to lack is durable: a peer that receives the position forgets what it
-/// knows of earlier processes.
+/// Two peers report different losses. A peer that receives this node's log position forgets its
+/// claim about earlier processes. So the node reports no position before all its marks are durable.
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let life = |id, begins| {
         let (id, begins) = (BootId(id), LogPosition(begins));
         Boot { id, begins, newest: BASE << 12 }
     };
-    let lineage = BootHistory::new(vec![life(10, 0)], life(20, 80));
-    let logs = Logs::new(Incarnation(100), lineage, &[]);
+    let boot_history = BootHistory::new(vec![life(10, 0)], life(20, 80));
+    let logs = Logs::new(Incarnation(100), boot_history, &[]);
     let mut random = RandomNode::with(3, MembershipState::Member, logs);
     let (n1, n2) = (NodeId(1), NodeId(2));
     let claim = |incarnation| {
@@ -250,7 +249,7 @@ fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
         peer,
         incarnation,
         knows_us,
-        never_another: false,
+        knew_only_this_disk: false,
         cluster,
     };
     random.handle(seen(n1, claim(Incarnation(100))));

@@ -1,5 +1,4 @@
-//! Answers of other nodes in the random test of a coordinator, each derived from the bits of a
-//! number.
+//! Random replies of other nodes to a coordinator, each derived from the bits of a number.
 
 use bytes::Bytes;
 use protocol::{
@@ -11,7 +10,7 @@ use record::Fields;
 use crate::records;
 use crate::words::BASE;
 
-/// Returns one of several records of a key that others may hold.
+/// Returns one of several records of a key that other nodes may hold.
 pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
     let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
@@ -19,7 +18,7 @@ pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     if damaged { records::damaged(&record) } else { record }
 }
 
-/// Returns a record of a conditional write by another coordinator.
+/// Returns a record of another coordinator's conditional write.
 pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
     let version = Version { time: (BASE - 10 + u64::from(b >> 8 & 3)) << 12, origin: 1 };
     let operations = 0..u64::from(b >> 10 & 15).min(8);
@@ -27,7 +26,7 @@ pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
         operations.map(|id| Operation { id, result: None, digest: 0 }).collect();
     let step = u32::from(b >> 12 & 3);
     let ballot = (BASE - 10 + u64::from(b >> 11)) << 12;
-    // Some of the expiries lie before, and some after, the time of the test.
+    // Some of the expiries are before the time of the test, some after it.
     let expiry_ms = if b & 1 == 0 { 0 } else { BASE / 1000 + u64::from(b >> 8 & 63) };
     let plain = Fields::new(Kind::Value, version);
     let fields = Fields { ballot, step, operations: &operations, expiry_ms, ..plain };
@@ -49,7 +48,7 @@ pub(crate) fn wanted(b: u16) -> Conditional {
     Conditional { condition, change, expiry_ms, digest: 0 }
 }
 
-/// Returns a leader's answer.
+/// Returns the outcome in a leader's reply.
 pub(crate) fn done(b: u16, adds: bool) -> Done {
     let version = Version { time: newer_time(b), origin: 1 };
     match b >> 4 & 3 {
@@ -62,12 +61,12 @@ pub(crate) fn done(b: u16, adds: bool) -> Done {
     }
 }
 
-/// Returns a time around the issued versions, sometimes further ahead than any clock accepts.
+/// Returns a time near the issued versions, sometimes later than any clock accepts.
 pub(crate) fn newer_time(b: u16) -> u64 {
     (BASE + u64::from(b >> 8) * 10_000) << 12
 }
 
-/// Returns a reply that mostly matches the request.
+/// Returns a reply that usually matches the request.
 pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative: bool) -> Reply {
     let (verb, newer) = (b % 8, newer_time(b));
     match (verb, found) {
@@ -83,7 +82,7 @@ pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative
     }
 }
 
-/// Turns the reply with a long record into one without content, which cannot be verified.
+/// Replaces a whole record in a reply by its outline, whose checksum cannot be verified.
 pub(crate) fn brief(reply: Reply) -> Reply {
     match reply {
         Reply::Found { record, authoritative } => {

@@ -1,4 +1,4 @@
-//! Script commands for a range over the cluster: pages that arrive, nodes that fail.
+//! Script commands for a range read of the cluster: pages that arrive, nodes that fail.
 
 use bytes::Bytes;
 use protocol::{Filter, Kind, PartitionFilter, Rank, Scan, ScanStep, Version};
@@ -8,8 +8,8 @@ use crate::world::{Split, World};
 
 impl World {
     /// Executes `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c]
-    /// [non-authoritative]`, `range fails n1`, `range busy n1`, `range anew`; then continues the
-    /// scan as far as possible. `range served` asks whether enough nodes have sent a page.
+    /// [non-authoritative]`, `range fails n1`, `range busy n1` or `range anew`, and then continues
+    /// the scan as far as possible. `range served` prints whether enough nodes have sent a page.
     pub(crate) fn of_range(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
         let begun = "begin with a range".to_owned();
@@ -57,9 +57,9 @@ impl World {
         }
     }
 
-    /// Executes `filter chosen 2/3 n2 n0 n1 : a b c` (the nodes asked, best first) or `filter
-    /// heldby n1 : a b*1` (with copies; `a~` has a tombstone). Returns for each node the keys that
-    /// its page would have.
+    /// Executes `filter chosen 2/3 n2 n0 n1 : a b c` (the nodes that are asked, best first) or
+    /// `filter heldby n1 : a b*1` (with the number of copies; `a~` has a tombstone). Returns, for
+    /// each node, the keys that its page contains.
     pub(crate) fn filter(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let filter = match next(words, "a filter")? {
             "heldby" => {

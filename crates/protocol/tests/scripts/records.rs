@@ -1,4 +1,4 @@
-//! Records as scripts write them: real records, whose contents are words.
+//! Records in scripts: real records whose contents are words.
 //!
 //! ```text
 //!  value~expiry#step:id,id=result,id/digest=result
@@ -13,12 +13,12 @@ use record::Fields;
 
 use crate::words::BASE;
 
-/// Makes a record as a node does where a value enters the cluster.
+/// Makes a record of a plain write.
 pub(crate) fn record(key: &[u8], kind: Kind, value: &str, version: Version, copies: u8) -> Record {
     Record::new(key, &Fields { copies, ..Fields::new(kind, version) }, value.as_bytes())
 }
 
-/// Makes a record of this content, by a conditional write if `ballot` is not 0.
+/// Makes a record with this content; a `ballot` other than 0 makes it that of a conditional write.
 pub(crate) fn parse(
     key: &[u8],
     (kind, content): (Kind, &str),
@@ -58,7 +58,7 @@ fn parse_steps(text: &str) -> Result<OpHistory, String> {
     Ok(OpHistory { step: step.parse().map_err(|_| malformed())?, operations })
 }
 
-/// Prints a record's content in the words that [`parse`] reads.
+/// Prints a record's content in the form that [`parse`] reads.
 pub(crate) fn text(record: &Record) -> String {
     let mut text = String::from_utf8(record.value().into()).expect("a script's values are text");
     if record.expiry_ms() != 0 {
@@ -77,7 +77,7 @@ pub(crate) fn text(record: &Record) -> String {
     text
 }
 
-/// Returns the record as a faulty disk or network would deliver it.
+/// Returns the record with a wrong checksum, as after damage.
 pub(crate) fn damaged(record: &Record) -> Record {
     let mut raw = record.raw().to_vec();
     *raw.last_mut().expect("a record ends with its check") ^= 1;

@@ -1,5 +1,5 @@
 //! Tests of repair rounds with nodes that cannot read all their records, are down, or were
-//! restarted: which damage is healed, and what the round reports and proves.
+//! restarted: the healed damage, and the report and the proof of the round.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ const SICK: NodeId = NodeId(1);
 
 const OTHER: NodeId = NodeId(2);
 
-/// Maximum number of ticks and answers within which a round must end.
+/// Maximum number of ticks and replies until a round must end.
 const PATIENCE: usize = 300;
 
-/// Microseconds between ticks. A node that failed is asked again after some ticks.
+/// Microseconds between ticks. A node that failed is asked again after several ticks.
 const TICK_MICROS: u64 = 500_000;
 
 /// The result of a driver's round.
 struct Driven {
     report: RoundReport,
-    /// The damaged ranges that each node was asked to discard.
+    /// The damaged ranges that each node had to discard.
     given_up: Vec<(NodeId, Vec<Damage>)>,
-    /// The steps that nodes were asked to do.
+    /// The steps that were requested from nodes.
     steps: Vec<(NodeId, RoundStep)>,
 }
 
@@ -54,7 +54,7 @@ impl Driver {
         Self::settling(0)
     }
 
-    /// Makes a driver that does not compare records of the last `settled_micros` microseconds.
+    /// Makes a driver whose rounds omit the records of the last `settled_micros` microseconds.
     fn settling(settled_micros: u64) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.mark_durable(u64::MAX, 0);
@@ -75,7 +75,7 @@ impl Driver {
         Self { shared, node, mono: 0 }
     }
 
-    /// Drives a round in which nodes answer by `reply`, or not at all.
+    /// Drives a round in which `reply` returns the nodes' replies (`None` = no reply).
     fn round(
         &mut self,
         full: bool,
@@ -111,8 +111,8 @@ impl Driver {
     }
 }
 
-/// Returns the answer of a node that does everything it is asked, and holds nothing.
-fn willing(request: &Request) -> Reply {
+/// Returns the reply of a node that carries out every request and holds no record.
+fn willing_reply(request: &Request) -> Reply {
     match request {
         Request::Compare(_) => Reply::Compared(Compared::default()),
         Request::Discard(_) => Reply::Stored,
@@ -121,20 +121,20 @@ fn willing(request: &Request) -> Reply {
     }
 }
 
-/// Drives a round over three nodes, which report their records by `reply`. Returns the report, and
-/// the damaged ranges that each node was asked to discard.
+/// Drives a round over three nodes, in which `reply` returns the nodes' comparisons. Returns the
+/// report, and the damaged ranges that each node had to discard.
 fn round(
     full: bool,
     mut reply: impl FnMut(NodeId, &CompareRequest) -> Compared,
 ) -> (RoundReport, Vec<(NodeId, Vec<Damage>)>) {
     let driven = Driver::new().round(full, |node, request| match request {
         Request::Compare(request) => Some(Reply::Compared(reply(node, request))),
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     (driven.report, driven.given_up)
 }
 
-/// Returns the state of a node that has done all steps of a round.
+/// Returns the state of a node that has carried out all steps of a round.
 fn does(round: RoundId) -> RoundState {
     let proof = Proof { seal: round, ready: round, proven: round, ..Proof::default() };
     RoundState { life: BootId(1), proof, promised: 0, is_active: true }
@@ -144,8 +144,8 @@ fn damage(first: &'static str, last: &'static str) -> Damage {
     Damage { first: first.into(), last: Some(last.into()) }
 }
 
-/// A node reports all keys that a damaged block may hold, even those before the requested range: a
-/// block that spans two ranges is reported twice, and healed once.
+/// A node reports all keys that a damaged block may hold, also keys before the requested range. So
+/// a block that spans two ranges is reported twice, but healed once.
 #[test]
 fn damage_across_parts_of_the_keys_is_counted_once() {
     let rotten = damage("k", "p");
@@ -160,10 +160,10 @@ fn damage_across_parts_of_the_keys_is_counted_once() {
     assert_eq!(given_up, [(SICK, vec![rotten])]);
 }
 
-/// Old records are not read until a range is to be healed. If another node cannot read them either,
-/// nothing is discarded: the two may have been the only holders.
+/// Old records are read only when a range is healed. If a second node then cannot read them either,
+/// nothing is discarded: the two nodes may be the only holders.
 #[test]
-fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
+fn damage_found_on_a_second_node_prevents_the_discard() {
     let (here, there) = (damage("k", "p"), damage("m", "r"));
     let (report, given_up) = round(true, |node, request| {
         let is_list = matches!(request.detail, Detail::Outlines { .. });
@@ -182,48 +182,48 @@ fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
 }
 
 #[test]
-fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
-    let driven = Driver::new().round(true, |_, request| Some(willing(request)));
+fn nodes_ready_without_a_restart_complete_the_proof() {
+    let driven = Driver::new().round(true, |_, request| Some(willing_reply(request)));
     assert!(driven.report.proven && driven.report.is_equal(), "{:?}", driven.report);
     let commits = driven.steps.iter().filter(|(_, s)| matches!(s, RoundStep::Commit { .. }));
     assert_eq!(commits.count(), 3);
 }
 
-/// Records that the node reported may be lost with its disk.
+/// The node may have lost reported records with its memory.
 #[test]
-fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
+fn a_node_restarted_since_its_fence_prevents_the_proof() {
     let driven = Driver::new().round(true, |node, request| match request {
         Request::Round { round, step: RoundStep::Ready } if node == OTHER => {
             Some(Reply::Round(RoundState { life: BootId(2), ..does(*round) }))
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
     assert_eq!(driven.report.unproven, Some("a node was restarted, or nodes are about to join"));
 }
 
-/// A node that joins after the round would find its directory older than the proof.
+/// A node that joins after the round would find that its directory is older than the proof.
 #[test]
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
     let (before, next) = (topology(3, 3), topology(4, 3));
     driver.shared.membership.views.install(View::prepared(2, 1, before, next));
-    let driven = driver.round(true, |_, request| Some(willing(request)));
+    let driven = driver.round(true, |_, request| Some(willing_reply(request)));
     assert!(driven.report.is_equal() && !driven.report.proven, "{:?}", driven.report);
     assert!(!driven.is_asked_to_commit(), "{:?}", driven.steps);
     assert_eq!(driven.report.unproven, Some("nodes are about to join"));
 }
 
-/// A coordinator to which a ballot was promised may continue under 63 more ballots without asking,
-/// from a record that may now be purged.
+/// A coordinator may continue under the 63 ballots after a promised one without new promises, from
+/// a record that may be purged by then.
 #[test]
-fn what_follows_a_promise_is_outbid_with_it() {
+fn a_proof_outbids_the_ballots_that_follow_a_promise() {
     let promised = BASE << 12;
     let driven = Driver::new().round(true, |_, request| match request {
         Request::Round { round, step: RoundStep::Ready } => {
             Some(Reply::Round(RoundState { promised, ..does(*round) }))
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert!(driven.report.proven, "{:?}", driven.report);
     let floor = |(_, step): &(NodeId, RoundStep)| match step {
@@ -234,8 +234,8 @@ fn what_follows_a_promise_is_outbid_with_it() {
     assert_eq!(floors, [promised + 63; 3]);
 }
 
-/// The joining node hears of a proof from a participant of that round, and holds nothing that the
-/// proof could concern.
+/// The joining node learns of a proof from a participant of the round. It holds no record that the
+/// proof concerns.
 #[test]
 fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
     let (before, next, own) = (topology(3, 3), topology(4, 3), NodeId(3));
@@ -258,9 +258,9 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     }
 }
 
-/// The records brought to the node may not be durable, or a later round may have fenced it.
+/// The records brought to the node may not be durable, or a later round may have raised its fence.
 #[test]
-fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
+fn an_unready_or_silent_node_prevents_the_proof() {
     let silent = |_: RoundId| None;
     let unready = |round| {
         let ready = RoundId::default();
@@ -271,13 +271,13 @@ fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     for answer in answers {
         let driven = Driver::new().round(true, |node, request| match request {
             Request::Round { round, step: RoundStep::Ready } if node == OTHER => answer(*round),
-            request => Some(willing(request)),
+            request => Some(willing_reply(request)),
         });
         assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
     }
 }
 
-/// A promise shows which time a clock has shown once, not its present time.
+/// A promise shows that some clock once showed a time, not that a clock shows it now.
 #[test]
 fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     let promised = (BASE + 3_600_000_000) << 12;
@@ -285,22 +285,22 @@ fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
         Request::Round { round, step: RoundStep::Ready } => {
             Some(Reply::Round(RoundState { promised, ..does(*round) }))
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
     let why = driven.report.unproven.unwrap();
     assert!(why.starts_with("a node has promised timestamps ahead of this node's clock"), "{why}");
 }
 
-/// While a clock is ahead, no other node accepts the ballots promised by it. So the driver must not
-/// commit them either.
+/// While a clock is ahead, other nodes refuse the ballots that it promised. So the driver must not
+/// commit such ballots either.
 #[test]
 fn a_driver_whose_clock_is_ahead_commits_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
         Request::Round { step: RoundStep::Commit { .. }, .. } if node != NodeId(0) => {
             Some(Reply::Ahead)
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert!(!driven.report.proven, "{:?}", driven.report);
     let is_own = |(node, step): &(NodeId, RoundStep)| {
@@ -309,8 +309,8 @@ fn a_driver_whose_clock_is_ahead_commits_nothing() {
     assert!(!driven.steps.iter().any(is_own), "{:?}", driven.steps);
 }
 
-/// The absent node may hold records that all others have deleted. The next round compares again the
-/// records that it may lack.
+/// The absent node may hold records that all other nodes have deleted. The next round compares
+/// these records again.
 #[test]
 fn a_node_that_is_away_keeps_the_others_from_a_proof() {
     for is_away_from_the_start in [true, false] {
@@ -318,17 +318,18 @@ fn a_node_that_is_away_keeps_the_others_from_a_proof() {
             node == OTHER && (is_away_from_the_start || matches!(request, Request::Compare(_)))
         };
         let mut driver = Driver::new();
-        let driven = driver
-            .round(true, |node, request| (!is_missed(node, request)).then(|| willing(request)));
+        let driven = driver.round(true, |node, request| {
+            (!is_missed(node, request)).then(|| willing_reply(request))
+        });
         assert_eq!(driven.report.absent, [OTHER]);
         assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
-        let next = driver.round(false, |_, request| Some(willing(request)));
+        let next = driver.round(false, |_, request| Some(willing_reply(request)));
         assert!(next.report.proven, "{:?}", next.report);
         assert_eq!(next.report.since, 0, "{:?}", next.report);
     }
 }
 
-/// The absent node may be the only holder of the unreadable records.
+/// The absent node may be the only other holder of the unreadable records.
 #[test]
 fn nothing_is_given_up_while_a_node_is_away() {
     let rotten = damage("k", "p");
@@ -338,16 +339,16 @@ fn nothing_is_given_up_while_a_node_is_away() {
             let damaged = vec![rotten.clone()];
             Some(Reply::Compared(Compared { damaged, ..Compared::default() }))
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert_eq!(driven.given_up, []);
     assert_eq!(driven.report.unhealed, [(SICK, rotten, Unhealed::Absent)]);
 }
 
-/// A node with an older record is brought the newest one, even if the newest one has fewer copies
-/// than when it was listed.
+/// A node with an older record gets the newest record, even if the newest record has fewer copies
+/// by now than when the nodes listed it.
 #[test]
-fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
+fn a_former_replica_gets_the_newest_record() {
     let key = Bytes::from("k");
     let mut order = Vec::new();
     topology(3, 3).replicas(partition_of(&key), 3, &mut order);
@@ -364,21 +365,21 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
             let outlines = vec![(key.clone(), held.outline())];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
-        // The record was rewritten meanwhile.
+        // The record was rewritten after the list.
         Request::Read { .. } => Some(Reply::Found { record: record(3, 1), authoritative: true }),
         Request::Bring { record, .. } => {
             brought.push((node, record.copies()));
             Some(Reply::Stored)
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
 }
 
-/// Between the list and the read, one holder has stored a newer record of one copy, which hides the
-/// listed record there and belongs on no other node. The other holder still has the listed record.
+/// After the list, one holder has stored a newer record with one copy. It hides the listed record
+/// there, and belongs on no other node. The other holder still has the listed record.
 #[test]
-fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
+fn a_record_hidden_on_one_holder_is_read_from_the_next() {
     let key = Bytes::from("k");
     let mut order = Vec::new();
     topology(3, 3).replicas(partition_of(&key), 3, &mut order);
@@ -403,23 +404,23 @@ fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
             brought.push((node, record.clone()));
             Some(Reply::Stored)
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert_eq!(asked.len(), 2, "each holder once: {asked:?}");
     assert_eq!(brought, [(lacking, written(1, 3))]);
     assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
-/// Returns a node's list with a single record.
+/// Returns the entry of a list of outlines.
 fn listed(time: u64, ballot: u64) -> (Bytes, RecordOutline) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
     (Bytes::from("k"), RecordOutline { rank, copies: 0, bytes: 9 })
 }
 
-/// All other nodes have purged the record that hid this one.
+/// All other nodes have purged the tombstone that hid this record.
 #[test]
-fn what_damage_has_hidden_is_deleted_again() {
+fn a_record_that_damage_had_hidden_is_deleted_again() {
     let mut brought = Vec::new();
     after_a_full_one().round(true, |node, request| match request {
         Request::Compare(request) if node == SICK => {
@@ -437,11 +438,11 @@ fn what_damage_has_hidden_is_deleted_again() {
     assert_eq!(brought, [(SICK, Kind::Tombstone)]);
 }
 
-/// A record hidden by damage may be newer than the compared ones, and acknowledged by this node and
-/// one other. If the damage were discarded before the record is brought, only that other node would
-/// hold the record.
+/// A record hidden by damage may be newer than the compared records, and acknowledged by this node
+/// and one other node. If the damage were discarded before the record is brought, only the other
+/// node would hold it.
 #[test]
-fn what_was_written_since_is_brought_before_anything_is_given_up() {
+fn new_records_are_brought_before_damage_is_discarded() {
     let rotten = damage("k", "k");
     let mut young = None;
     let mut brought = Vec::new();
@@ -467,13 +468,13 @@ fn what_was_written_since_is_brought_before_anything_is_given_up() {
             brought.push((node, Some(record.clone())));
             Some(Reply::Stored)
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert_eq!(brought, [(NodeId(0), young.clone()), (SICK, young)]);
     assert_eq!(driven.given_up, [(SICK, vec![rotten])]);
 }
 
-/// The record may not have been chosen, and must not come to look as if it were.
+/// The record may not be chosen, and must not be copied as if it were.
 #[test]
 fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
     let mut reads = 0;
@@ -491,14 +492,14 @@ fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
             reads += 1;
             None
         }
-        request => Some(willing(request)),
+        request => Some(willing_reply(request)),
     });
     assert_eq!(reads, 1);
 }
 
-/// Returns a node's answer after a proof that is durable on all nodes.
+/// Returns a node's reply after a proof that is durable on all nodes.
 fn since_proof(is_uniform: bool, request: &Request) -> Reply {
-    let Request::Round { round, .. } = request else { return willing(request) };
+    let Request::Round { round, .. } = request else { return willing_reply(request) };
     let state = does(*round);
     let proof = Proof { proven: PROVEN, is_uniform, ..state.proof };
     Reply::Round(RoundState { proof, ..state })
@@ -507,10 +508,10 @@ fn since_proof(is_uniform: bool, request: &Request) -> Reply {
 /// An earlier proof.
 const PROVEN: RoundId = RoundId { time: 1, node: OTHER };
 
-/// Makes a driver whose first round, a full one, is done.
+/// Makes a driver that has completed a full round.
 fn after_a_full_one() -> Driver {
     let mut driver = Driver::new();
-    assert!(driver.round(true, |_, request| Some(willing(request))).report.proven);
+    assert!(driver.round(true, |_, request| Some(willing_reply(request))).report.proven);
     driver
 }
 
@@ -519,13 +520,13 @@ fn written(micros: u64, copies: u8) -> Record {
     records::record(b"k", Kind::Value, "x", version, copies)
 }
 
-/// Drives a round until this many calls have returned, then changes the placement. Returns `true`
-/// if the round was still under way.
+/// Drives a round, and changes the placement after this many replies. Returns `true` if the change
+/// stopped the round.
 fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
     let (rotten, record) = (damage("a", "z"), written(1, 0));
     let outlines = vec![(Bytes::from("k"), record.outline())];
-    // One node holds a record that the others lack, and another node cannot read some of its own.
+    // One node holds a record that the others lack, and another node has damaged records.
     let reply = |node: NodeId, request: &Request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
             let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
@@ -537,7 +538,7 @@ fn is_dropped_after(answers: usize) -> bool {
         }
         Request::Read { .. } => Reply::Found { record: record.clone(), authoritative: true },
         Request::Bring { .. } => Reply::Stored,
-        request => willing(request),
+        request => willing_reply(request),
     };
     let mut given = 0;
     let placed = View::settled(2, 2, topology(4, 3));
@@ -556,13 +557,13 @@ fn is_dropped_after(answers: usize) -> bool {
         assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
         assert!(!driven.report.proven && driver.shared.repair.rounds.status().current.is_none());
     }
-    // Answers to the dropped round's requests are late, and belong to no call.
-    let next = driver.round(true, |_, request| Some(willing(request))).report;
+    // Late replies to requests of the dropped round belong to no call.
+    let next = driver.round(true, |_, request| Some(willing_reply(request))).report;
     assert!(next.proven && next.is_equal() && next.number == 2, "after {answers}: {next:?}");
     is_dropped
 }
 
-/// A round can be dropped at each point where it waits.
+/// A round can be dropped wherever it waits.
 #[test]
 fn a_round_that_is_dropped_leaves_nothing() {
     let dropped: Vec<bool> = (0..40).map(is_dropped_after).collect();
@@ -571,8 +572,8 @@ fn a_round_that_is_dropped_leaves_nothing() {
     assert!(dropped[waits..].iter().all(|is_dropped| !is_dropped), "{dropped:?}");
 }
 
-/// A comparison under one placement says nothing about the replicas of another placement. And while
-/// partitions move, a receiver may lack records that all others hold.
+/// A comparison under one placement proves nothing about the replicas of another placement. While
+/// partitions move, a receiver may also lack records that all others hold.
 #[test]
 fn a_round_keeps_the_placement_that_it_began_with() {
     let mut driver = after_a_full_one();
@@ -599,19 +600,19 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         };
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
-    // Only the metadata quorum differs: the placement is the same.
+    // The next view changes only the metadata quorum, not the placement.
     shared.membership.views.install(View::settled(3, 3, four.clone()));
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
             shared.membership.views.install(View::settled(4, 3, four.clone()));
         }
-        Some(willing(request))
+        Some(willing_reply(request))
     });
     assert!(driven.report.full && driven.report.proven, "{:?}", driven.report);
 }
 
-/// Older records on nodes that are not replicas of their key are detected only by reading
-/// everything. Such records may exist if a key was written with another number of copies before.
+/// Only a full round finds older records on nodes that are not replicas of their key. Such records
+/// exist if a key was written with several numbers of copies.
 #[test]
 fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies() {
     let one = Sum { bucket: 0, place: 0, copies: 1, sum: 5 };
@@ -629,18 +630,18 @@ fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies()
         let driven = driver.round(false, |node, request| told(node, request, since));
         assert!(!driven.report.full);
         assert_eq!(driven.report.proven, proves, "{before} {since}: {:?}", driven.report);
-        // Records found equal earlier are not compared again, but their number of copies is not
-        // forgotten.
+        // Records found equal before are not compared again, but the round remembers their numbers
+        // of copies.
         let next = driver.round(false, |node, request| told(node, request, false));
         assert_eq!(next.report.since, driven.report.until);
         assert_eq!(next.report.proven, proves, "{before} {since}: {:?}", next.report);
     }
 }
 
-/// Records brought to a node may be lost with the process that received them. A proof makes them
-/// durable; without a proof, the result that all nodes are equal is useless after a restart.
+/// A node that restarts may lose records that were brought to it. A proof makes them durable.
+/// Without a proof, the comparison is worthless after a restart.
 #[test]
-fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
+fn records_are_compared_again_after_a_restart() {
     let mut driver = after_a_full_one();
     let mut round = |life: u64| {
         driver.round(false, |node, request| match since_proof(true, request) {
@@ -656,10 +657,10 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     assert_eq!(next.report.since, PROVEN.time, "{:?}", next.report);
 }
 
-/// Records hidden by the future record are compared again once that record is gone. Until then, all
-/// nodes only appear to be equal.
+/// The records that a future record hides are compared again once the future record is gone. Until
+/// then, the nodes only seem equal.
 #[test]
-fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
+fn records_that_a_future_record_may_hide_are_compared_again() {
     let version = |micros: u64| Version { time: (BASE + micros) << 12, origin: 1 };
     let outline = |micros| {
         let (version, check) = (version(micros), 7);
@@ -669,7 +670,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let mut driver = after_a_full_one();
     let driven = driver.round(false, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
-            // Only the other nodes have sums of the hidden records.
+            // Only the other nodes have sums of the hidden record.
             let place = node.0 as u8;
             let sum = Sum { bucket: 0, place, copies: 3, sum: u128::from(node != OTHER) };
             Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
@@ -685,10 +686,10 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     assert_eq!(next.report.since, driven.report.since, "{:?}", next.report);
 }
 
-/// If one node alone holds a conditional write's record, the round's read of a majority may miss
-/// that node and return an older record. The round must not store the older record as the key's.
+/// If only one node holds a conditional write's record, the round's majority read may miss that
+/// node and return an older record. The round must not bring the older record to nodes.
 #[test]
-fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
+fn an_older_record_read_by_quorum_is_not_brought() {
     let key = Bytes::from("k");
     let version = Version { time: 3, origin: 7 };
     let put = records::record(&key, Kind::Value, "put", version, 0);
@@ -728,11 +729,11 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     assert!(!report.proven);
 }
 
-/// A node that is the only replica of other keys may also have been the only replica of some
-/// unreadable ones. The unreadable ranges are discarded, so that the others' records are readable
-/// again, but do not count as healed.
+/// If a node is the only replica of some readable keys, it may also be the only replica of
+/// unreadable ones. Its unreadable ranges are discarded, so that records of other nodes become
+/// readable, but do not count as healed.
 #[test]
-fn what_a_node_may_have_held_alone_is_named() {
+fn damage_of_a_possibly_sole_replica_is_reported() {
     let rotten = damage("k", "p");
     let sum = |copies| Sum { bucket: 0, place: 0, copies, sum: 7 };
     for (sick_copies, healed) in [(1, 0), (2, 1), (3, 1)] {
@@ -740,7 +741,7 @@ fn what_a_node_may_have_held_alone_is_named() {
             let is_sick = node == SICK && request.detail == Detail::Sums;
             let (damaged, sums) = match is_sick {
                 true => (vec![rotten.clone()], vec![sum(sick_copies)]),
-                // Other nodes that are the only replica of some keys have no effect.
+                // It does not matter that other nodes are the only replicas of some keys.
                 false if request.detail == Detail::Sums => (Vec::new(), vec![sum(1)]),
                 false => (Vec::new(), Vec::new()),
             };
@@ -754,14 +755,15 @@ fn what_a_node_may_have_held_alone_is_named() {
     }
 }
 
-/// A client that requests a round need not know how long a write takes to reach all replicas.
+/// A client that requests a round need not know how long a write takes to reach all replicas: the
+/// round starts late enough to include it.
 #[test]
-fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
+fn a_requested_round_includes_all_earlier_writes() {
     const SETTLED: u64 = 1_000_000;
     let begins = |age: u64, waited: i64| {
         let mut driver = Driver::settling(SETTLED);
-        // A first round was driven, so the driver is known to be authoritative.
-        driver.round(false, |_, request| Some(willing(request)));
+        // The first round makes the driver authoritative.
+        driver.round(false, |_, request| Some(willing_reply(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;
         shared.repair.rounds.request_round(false, Clock::limit(asked - age, 0));

@@ -1,5 +1,5 @@
-//! History of writes with an idempotency key, for a node of a small world. The rules are those of
-//! a real node's history on disk (`crates/server/src/idempotency.rs`).
+//! A node's memory of writes with an idempotency key, in a small world. The rules are those of the
+//! history on a real node's disk (`crates/server/src/idempotency.rs`).
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Traces {
         }
     }
 
-    /// Inserts a trace; of two traces of one write, the later one counts.
+    /// Inserts a trace. Of two traces of one write, the later trace is kept.
     pub(crate) fn keep(&mut self, trace: Remembered) {
         let order = |trace: &Remembered| (trace.time, trace.via as u32);
         let held = self.0.entry(trace.id).or_insert(trace);
@@ -52,7 +52,7 @@ impl Traces {
         Some(asked.stored(digest, ballot, done))
     }
 
-    /// Returns what a node must remember once these nodes have reported everything.
+    /// Returns the traces that a node must keep once the given nodes have reported theirs.
     pub(crate) fn recollections(
         own: NodeId,
         seal: u64,

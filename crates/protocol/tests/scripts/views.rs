@@ -1,6 +1,5 @@
-//! Tests of membership changes while requests are under way. An unanswered request restarts under
-//! the view in force, and a node's hints, its marks and its claims about its log are never
-//! attributed to another node.
+//! Tests of membership changes while requests are unfinished. An unanswered request restarts under
+//! the view in force. A node's hints, marks and log claims are never attributed to another node.
 
 use std::sync::Arc;
 
@@ -19,12 +18,12 @@ use crate::world::{topology, without};
 
 const NOW: Now = Now { mono: 1, wall: BASE + 1 };
 
-/// The node that joins. Its name precedes all others, so the positions of all others change.
+/// The joining node. Its name precedes all others, so the positions of all other nodes change.
 const JOINED: NodeId = NodeId(9);
 
 const QUORUM: Quorum = Quorum { ack: 2, from: 2 };
 
-/// Returns the topology of nodes n0, n1 and n2, and m.
+/// Returns the topology of the nodes n0, n1 and n2, and the joining node m.
 fn grown(before: &Topology) -> Topology {
     let joined = Member { name: "m".to_owned(), zone: String::new(), weight: 1 };
     let nodes = before.ids().map(|id| (id, before.member(id).clone()));
@@ -36,8 +35,8 @@ struct Cluster {
     shared: Arc<Shared>,
     protocol: Protocol,
     later: Topology,
-    /// A key whose first replicas are n1 and n2 before the join; then they include the joining
-    /// node.
+    /// A key whose first two replicas are n1 and n2 before the join, and include the joining node
+    /// afterwards.
     key: Bytes,
 }
 
@@ -76,7 +75,7 @@ impl Cluster {
         self.shared.membership.views.install(View::settled(epoch, epoch, topology));
     }
 
-    /// Lets the node n2 leave the cluster.
+    /// Removes the node n2 from the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
         self.shared.membership.views.install(View::settled(epoch, epoch, topology));
@@ -88,7 +87,7 @@ impl Cluster {
         effects
     }
 
-    /// Starts a write; returns the nodes it asks, and the ids.
+    /// Starts a write. Returns the nodes that are asked, and the ids of the messages.
     fn put(&mut self, client: u64) -> Vec<(NodeId, u64)> {
         self.put_with(client, QUORUM)
     }
@@ -113,7 +112,7 @@ fn is_written(effects: &[Effect], to: u64) -> bool {
 }
 
 #[test]
-fn what_began_before_begins_anew() {
+fn an_unanswered_write_restarts_under_the_new_view() {
     let mut cluster = Cluster::new();
     let early = cluster.put(1);
     assert!(early.iter().all(|(node, _)| [1, 2].contains(&node.0)), "{early:?}");
@@ -131,8 +130,8 @@ fn what_began_before_begins_anew() {
     assert!(cluster.protocol.is_empty());
 }
 
-/// A source's report of moving records, or of its history, is complete only once no write can reach
-/// the source under an earlier view.
+/// A source's report of its moving records, or of its memory of writes with an idempotency key, is
+/// complete only once no write can reach it under an earlier view.
 #[test]
 fn a_source_tells_what_moves_once_it_has_entered() {
     let moved = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
@@ -152,10 +151,10 @@ fn a_source_tells_what_moves_once_it_has_entered() {
     }
 }
 
-/// A node that is still to pull a partition, or did not receive its history, cannot answer "never"
-/// for any write.
+/// A node that has not pulled a partition, or did not receive the memory of its previous replicas,
+/// must not answer "never" for any write.
 #[test]
-fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done() {
+fn a_node_without_the_memory_of_others_never_reports_never() {
     let mut cluster = Cluster::new();
     let day = 24 * 3600 * 1_000_000;
     let partition = cluster.later.partition_of(&cluster.key);
@@ -183,7 +182,7 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
     assert_eq!(recall(&mut cluster, wall + day - 1), OpLookup::Forgotten);
     assert_eq!(recall(&mut cluster, wall + day), OpLookup::Never, "it would not be remembered");
 
-    // This node is to pull the partition.
+    // The partition moves to this node, which has not pulled it yet.
     let mut cluster = Cluster::new();
     let before = without(3, 1, 2);
     let after = topology(3, 3);
@@ -199,11 +198,11 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
     assert_eq!(recall(&mut cluster, wall + day), OpLookup::Never);
 }
 
-/// A round brings a key's newest record to holders of an older one. This node is no replica of the
-/// newest record. If this node replaced the older record while it drops orphaned records, it would
-/// keep no record of the key.
+/// A round brings a key's newest record to holders of older records. This node is no replica of the
+/// newest record. If it replaced its older record while it drops orphaned records, it would keep no
+/// record of the key.
 #[test]
-fn a_round_replaces_nothing_by_what_is_dropped() {
+fn a_round_brings_no_record_that_would_be_dropped() {
     let mut cluster = Cluster::new();
     let round = RoundId { time: 3, node: NodeId(1) };
     cluster.shared.repair.proofs.kept(Proof { seal: round, ..Proof::default() });
@@ -226,10 +225,10 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     assert!(stores(&brought(3)), "that is placed here");
 }
 
-/// A majority of the previous replicas must accept the record too, and nobody asks those replicas
-/// afterwards.
+/// While a key moves, a majority of its previous replicas must accept the record too; afterwards,
+/// nobody asks those replicas.
 #[test]
-fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
+fn acceptance_while_a_key_moves_is_no_later_proof() {
     let mut cluster = Cluster::new();
     let (before, later) = (topology(3, 3), cluster.later.clone());
     let stays = |key: &String| {
@@ -260,9 +259,9 @@ fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
     assert_eq!(both, [Via::Replica, Via::Accept]);
 }
 
-/// Only the metadata quorum changes, so no request is repeated.
+/// The change affects only the metadata quorum, so no request is repeated.
 #[test]
-fn what_keeps_its_placement_goes_on() {
+fn a_view_of_the_same_placement_restarts_nothing() {
     let mut cluster = Cluster::new();
     let early = cluster.put(1);
     assert!(cluster.stored(early[0]).is_empty());
@@ -275,7 +274,7 @@ fn what_keeps_its_placement_goes_on() {
     assert_eq!(acks.epoch, FIRST_EPOCH + 1);
 }
 
-/// A restarted read repairs the node that joined, and not a node that is no longer a replica.
+/// A restarted read repairs the node that joined, not a node that is no longer a replica.
 #[test]
 fn a_read_repairs_whom_it_asked_last() {
     let mut cluster = Cluster::new();
@@ -334,7 +333,7 @@ fn a_range_asks_the_nodes_of_the_view_in_force() {
 }
 
 #[test]
-fn what_is_known_of_a_node_stays_its_own() {
+fn a_join_moves_no_hints_marks_or_claims_to_another_node() {
     let mut cluster = Cluster::new();
     let (n2, mark) = (NodeId(2), Mark { partition: Some(7), since: 3 });
     let shared = Arc::clone(&cluster.shared);
@@ -390,7 +389,7 @@ fn node_of(cluster: &Cluster) -> Background {
     Background::new(Arc::clone(&cluster.shared), config)
 }
 
-/// Returns the node's effects about hints that an event causes.
+/// Returns the effects on hints that an event causes.
 fn about_hints(node: &mut Background, event: BackgroundEvent) -> Vec<BackgroundEffect> {
     let mut effects = Vec::new();
     node.handle(NOW, event, &mut effects);
@@ -404,7 +403,7 @@ fn about_hints(node: &mut Background, event: BackgroundEvent) -> Vec<BackgroundE
     effects
 }
 
-/// Returns the store's answer to a node that reads hints.
+/// Returns the event with the store's answer to the last read of hints.
 fn hints_are(read: &[BackgroundEffect], items: Vec<(Bytes, Record)>) -> BackgroundEvent {
     let Some(BackgroundEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
     let page = Page { items, next: None, authoritative: true };
@@ -435,9 +434,9 @@ fn hints_for_who_has_left_are_dropped() {
     assert!(about_hints(&mut node, BackgroundEvent::Tick).is_empty());
 }
 
-/// While partitions move, a record is sent to a node if it is placed there in either topology.
+/// While partitions move, a node gets the hints for records that either topology places on it.
 #[test]
-fn hints_for_who_comes_or_goes_are_sent() {
+fn hints_for_joining_and_leaving_nodes_are_sent() {
     let cluster = Cluster::new();
     let (mut node, before) = (node_of(&cluster), cluster.shared.view().topology.clone());
     let (peer, copies) = (NodeId(2), 2);
@@ -456,7 +455,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
     assert!(matches!(sent[..], [BackgroundEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
 }
 
-/// Requests and replies identify nodes by id, which is not a position in a list.
+/// Requests and replies identify nodes by id, not by position in a list.
 #[test]
 fn replies_count_for_the_node_that_gives_them() {
     let mut cluster = Cluster::new();
@@ -480,10 +479,10 @@ fn replies_count_for_the_node_that_gives_them() {
     ));
 }
 
-/// An answered request ends with its own view, and its hints go to the replicas of the view in
-/// force. The name of a node that has left is still known.
+/// The hints of an answered request go to the replicas of the view in force. The name of a node
+/// that has left is still known.
 #[test]
-fn who_has_left_is_kept_no_hints_for() {
+fn no_hints_are_stored_for_a_node_that_has_left() {
     let mut cluster = Cluster::new();
     let quorum = Quorum { ack: 1, from: 2 };
     let sent = cluster.put_with(1, quorum);

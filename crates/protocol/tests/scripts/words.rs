@@ -1,5 +1,4 @@
-//! Parsing and printing of everything that a script names: nodes, slots, keys, records, requests,
-//! replies.
+//! Parses and prints the words of scripts: nodes, slots, keys, records, requests, replies.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,15 +18,15 @@ use crate::records;
 /// The wall clock at the start of a script, in microseconds since 1970.
 pub(crate) const BASE: u64 = 1_700_000_000_000_000;
 
-/// Bytes of a plain record besides its value (header and check): scripts count the bytes of values
-/// only.
+/// The length in bytes of a plain record without its value: head and checksum. Scripts give the
+/// lengths of values only.
 pub(crate) const OVERHEAD: u32 = MIN_RECORD_LEN as u32;
 
-/// Length in bytes above which records are first reported by their outlines. Records of short
-/// conditional writes are shorter.
+/// The length in bytes above which replicas first report outlines. Records of conditional writes in
+/// scripts are shorter.
 pub(crate) const BRIEF_BYTES: u32 = 32 + OVERHEAD;
 
-/// Names of keys and nodes, for one topology.
+/// The names of keys and nodes under one topology.
 #[derive(Debug)]
 pub(crate) struct Words {
     topology: Topology,
@@ -70,25 +69,25 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok((count * f64::from(unit)).round() as u64)
 }
 
-/// Returns the version time of a newer record, given as an offset from the start of the script.
-/// Without an offset, returns a time long before the start.
+/// Returns the version time of a newer record from an offset to the start of the script. Without an
+/// offset, returns a time long before the start.
 pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
     text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
 }
 
-/// Prints `300`, or `300.050` if necessary, in milliseconds.
+/// Prints milliseconds: `300`, or `300.050` if there is a fraction.
 pub(crate) fn time(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
     let (ms, rest) = (micros.abs() / 1000, micros.abs() % 1000);
     if rest == 0 { format!("{sign}{ms}") } else { format!("{sign}{ms}.{rest:03}") }
 }
 
-/// Prints a version's time in milliseconds after the start of the script, without its counter.
+/// Prints a version's time as milliseconds since the start of the script, without its counter.
 pub(crate) fn after_base(version_time: u64) -> String {
     time((version_time >> 12) as i64 - BASE as i64)
 }
 
-/// Prints a ballot like [`after_base`], with its counter.
+/// Prints a ballot like [`after_base`], but with its counter.
 fn ballot_text(ballot: u64) -> String {
     let counter = ballot & 0xfff;
     let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
@@ -110,11 +109,10 @@ pub(crate) fn state(text: &str) -> Result<MembershipState, String> {
     found.ok_or_else(|| format!("{text:?} is no membership state"))
 }
 
-/// The kinds of slots, by an id's two lowest bits: a read, a write, a conditional write ("x"), a
-/// call.
+/// The letters of slots, by the two lowest bits of the id: read, write, conditional write, call.
 const KINDS: [&str; 4] = ["r", "w", "x", "q"];
 
-/// Prints a slot: `r4`, or `r4.2` if its place is used for the third time.
+/// Prints a slot: `r4`, or `r4.2` at the third use of its index.
 pub(crate) fn slot(id: u64) -> String {
     let (kind, place, generation) = (KINDS[(id & 3) as usize], id as u32 >> 2, id >> 32);
     if generation == 0 { format!("{kind}{place}") } else { format!("{kind}{place}.{generation}") }
@@ -157,7 +155,7 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
-/// Prints an expiry: ` until 30`, in milliseconds after the start of the script.
+/// Prints an expiry in milliseconds since the start of the script: ` until 30`.
 pub(crate) fn until(expiry_ms: u64) -> String {
     match expiry_ms {
         0 => String::new(),
@@ -168,8 +166,8 @@ pub(crate) fn until(expiry_ms: u64) -> String {
 /// The base version of a key without any plain write.
 const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
 
-/// Parses `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the start of the
-/// script.
+/// Parses `never` or milliseconds since the start of the script: `5`, `5+1` (with a counter), `5n2`
+/// (with an origin).
 fn version(text: &str) -> Result<Version, String> {
     if text == "never" {
         return Ok(NEVER_WRITTEN);
@@ -185,7 +183,7 @@ fn version(text: &str) -> Result<Version, String> {
     Ok(Version { time: micros << 12 | counter, origin })
 }
 
-/// Parses `5n1`: a round up to 5 ms after the start of the script, driven by n1.
+/// Parses `5n1`: the round of n1 with the time 5 ms.
 fn round(text: &str) -> Result<RoundId, String> {
     let (_, by) = text.split_once('n').ok_or_else(|| format!("{text:?} is no round"))?;
     Ok(RoundId { time: version(text)?.time, node: node(&format!("n{by}"))? })
@@ -211,8 +209,7 @@ impl Words {
         Self { topology, keys: HashMap::new() }
     }
 
-    /// Places the key of this name on these nodes in this order; its further replicas are
-    /// arbitrary.
+    /// Finds a key for this name whose first replicas are these nodes, in this order.
     pub(crate) fn place(&mut self, name: &str, on: &[NodeId]) -> Result<(), String> {
         let mut replicas = Vec::new();
         let lies = |n: &u32| {
@@ -225,7 +222,8 @@ impl Words {
         Ok(())
     }
 
-    /// Returns the key of this name; a key that was not placed lies on n0, n1, n2, … in this order.
+    /// Returns the key for this name. By default, its first replicas are n0, n1, n2, … in this
+    /// order.
     pub(crate) fn key(&mut self, name: &str) -> Result<Bytes, String> {
         if !self.keys.contains_key(name) {
             let first: Vec<_> = (0..self.topology.nodes().min(4) as u16).map(NodeId).collect();
@@ -254,8 +252,8 @@ impl Words {
         )
     }
 
-    /// Parses `x@5n1`: value x, written by n1 after 5 ms; `del@5n1`: a tombstone; `x@5n1*2`: for
-    /// two copies; `x@5n1!`: damaged.
+    /// Parses `x@5n1` (value x, written by n1 at 5 ms), `del@5n1` (a tombstone), `x@5n1*2` (two
+    /// copies), `x@5n1!` (damaged).
     pub(crate) fn record(&self, key: &[u8], text: &str) -> Result<Record, String> {
         let (text, bad) = text.strip_suffix('!').map_or((text, false), |text| (text, true));
         let (text, ballot) = text.split_once('^').map_or((text, None), |(t, b)| (t, Some(b)));
@@ -380,7 +378,7 @@ impl Words {
         }
     }
 
-    /// Parses a request of a round's driver.
+    /// Parses a request that the driver of a repair round sends.
     fn request_of_round<'a>(
         &mut self,
         name: &str,
@@ -417,7 +415,7 @@ impl Words {
         }
     }
 
-    /// Parses `a@5`: the partition of key a, lacking since then; `all@5`, `all@ever`.
+    /// Parses `a@5` (the partition of key a, which lacks writes since 5 ms), `all@5` or `all@ever`.
     pub(crate) fn mark(&mut self, word: &str) -> Result<Mark, String> {
         let (what, since) = word.split_once('@').ok_or("a mark is like a@5")?;
         let since = if since == "ever" { 0 } else { version(since)?.time };
@@ -518,8 +516,8 @@ impl Words {
         format!("page {}..{end} {filter} {} bytes", text(&page.start), page.max_bytes)
     }
 
-    /// Parses `found x@5n1 [non-authoritative]` (of `key`), `absent [non-authoritative]`, `stored`,
-    /// `page ITEM…`, …
+    /// Parses `found x@5n1 [non-authoritative]` (a record of `key`), `absent [non-authoritative]`,
+    /// `stored`, `page ITEM…` and other replies.
     pub(crate) fn reply<'a>(
         &mut self,
         key: &[u8],
@@ -547,7 +545,7 @@ impl Words {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
                 let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-                // Held by the first and the third replica.
+                // The first and the third replica hold the record.
                 let by = ReplicaSet::of([0, 2].into_iter());
                 Ok(Reply::Done { by, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
             }
@@ -570,8 +568,8 @@ impl Words {
         }
     }
 
-    /// Parses `^1 never 5`: stored under that ballot, on that base version, as its first step; the
-    /// sum was 5.
+    /// Parses `^1 never 5`: a ballot, a base version, and optionally the sum of an addition, which
+    /// was the first step.
     pub(crate) fn kept<'a>(
         &self,
         words: &mut impl Iterator<Item = &'a str>,
@@ -644,7 +642,7 @@ impl Words {
     }
 }
 
-/// Prints a limit, unless it is the usual one.
+/// Prints a length limit, unless it is the default.
 pub(crate) fn up_to(most: u32) -> String {
     match most {
         BRIEF_BYTES => String::new(),
@@ -652,7 +650,7 @@ pub(crate) fn up_to(most: u32) -> String {
     }
 }
 
-/// Returns the kind and content of a record given as `x` or `del`.
+/// Returns the kind and the content of a record from `x` (a value) or `del` (a tombstone).
 pub(crate) fn content(text: &str) -> (Kind, &str) {
     if text == "del" { (Kind::Tombstone, "") } else { (Kind::Value, text) }
 }

@@ -1,4 +1,4 @@
-//! A coordinator under test and its environment, driven by a script.
+//! A coordinator under test and its environment, which a script drives.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
 /// The incarnation of this node's disk.
 const OWN_DISK: Incarnation = Incarnation(100);
 
-/// A request to the store, with its key.
+/// A request to the store.
 #[derive(Debug, Clone)]
 enum Asked {
     Read(Vec<u8>),
@@ -34,8 +34,8 @@ enum Asked {
 pub(crate) struct World {
     protocol: Protocol,
     pub(crate) node: Background,
-    /// The node's calls, each with its key, in the order in which a script numbers them; and the
-    /// last ping of each node.
+    /// The node's calls and their keys, in the order of their numbers in scripts; and the last ping
+    /// to each node.
     pub(crate) calls: Vec<(CallId, bytes::Bytes)>,
     pub(crate) pings: BTreeMap<NodeId, CallId>,
     /// The calls that read nodes' hints.
@@ -46,23 +46,23 @@ pub(crate) struct World {
     pub(crate) mono: u64,
     /// The offset of the wall clock, in microseconds.
     off: i64,
-    /// True if the clock's bound cannot be persisted.
+    /// True if the clock's bound can no longer be persisted.
     stuck: bool,
     asked: HashMap<String, (OpId, Asked)>,
     /// The keys of the slots that sent messages.
     keys: HashMap<u64, Vec<u8>>,
-    /// The slot that `s` stands for: the one used last.
+    /// The slot that `s` stands for: the slot used last.
     latest: Option<u64>,
 }
 
-/// Returns the value of `name=value` among the words of a command, or the default.
+/// Returns the value of the word `name=value` of a command; without the word, the default.
 fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
     let value = |word: &&'a str| word.strip_prefix(name)?.strip_prefix('=');
     words.iter().find_map(value).unwrap_or(default)
 }
 
-/// Parses `ID:BEGINS,…`, the oldest process first; each process began with records of its own time.
-fn lineage(text: &str) -> Result<BootHistory, String> {
+/// Parses `ID:BEGINS,…`, the oldest boot first. Each boot begins with records up to its own time.
+fn boot_history(text: &str) -> Result<BootHistory, String> {
     let mut lives = text.split(',').map(|life| {
         let (id, begins) = life.split_once(':').ok_or_else(|| format!("{life:?} is no life"))?;
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -75,7 +75,7 @@ fn lineage(text: &str) -> Result<BootHistory, String> {
     Ok(BootHistory::new(lives, now))
 }
 
-/// Returns the topology of nodes n0, n1, …, which is made once.
+/// Returns the topology of nodes n0, n1, …, which is made once for all tests.
 pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     static MADE: Mutex<BTreeMap<(u16, u8), Topology>> = Mutex::new(BTreeMap::new());
     assert!(nodes <= 10, "the names' order is the ids', but n10 comes before n2");
@@ -86,8 +86,8 @@ pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     made.entry((nodes, replicas)).or_insert_with(make).clone()
 }
 
-/// Returns the topology of those of `nodes` nodes whose bit is not set in `away`, with the ids of
-/// the full list.
+/// Returns the topology of `nodes` nodes, without the nodes whose bit is set in `away`. The other
+/// nodes keep their ids.
 pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
     static MADE: Mutex<BTreeMap<(u16, u16, u8), Topology>> = Mutex::new(BTreeMap::new());
     let all = topology(nodes, replicas);
@@ -101,8 +101,8 @@ pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
 
 impl World {
     /// Parses `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [membership=member]
-    /// [lost_before=0ms] [confirmed=yes] [lives=1:0] [counted=0ms]`; `counted` is how long other
-    /// nodes count what this one stored before it started.
+    /// [lost_before=0ms] [confirmed=yes] [lives=1:0] [counted=0ms]`. `counted` is the time for
+    /// which other nodes count records that this node stored before its start.
     pub(crate) fn new(words: &str) -> Result<Self, String> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -118,8 +118,8 @@ impl World {
         let confirmed = option(&words, "confirmed", "yes") == "yes";
         let membership = Membership::new(state, lost_before, confirmed);
         let membership = membership.with_promised_before(if lost_a_disk { lost_before } else { 0 });
-        let lineage = lineage(option(&words, "lives", "1:0"))?;
-        let logs = Arc::new(Logs::new(OWN_DISK, lineage, &[]));
+        let boot_history = boot_history(option(&words, "lives", "1:0"))?;
+        let logs = Arc::new(Logs::new(OWN_DISK, boot_history, &[]));
         let shared = Shared::new(topology.clone(), own, clock, membership, 0, logs);
         let shared = Arc::new(shared);
         let max_skew_micros = micros(option(&words, "skew", "500ms"))?;
@@ -140,7 +140,7 @@ impl World {
             },
         );
         // All other nodes know this node's disk.
-        topology.ids().for_each(|node| shared.membership.known_disk.answered(node, 0));
+        topology.ids().for_each(|node| shared.membership.known_disk.mark_known(node, 0));
         shared.membership.known_disk.set_waiting(false);
         Ok(Self {
             protocol: Protocol::new(shared.clone(), config),
@@ -151,8 +151,8 @@ impl World {
             range: None,
             shared,
             words: Words::new(topology),
-            // The monotonic clock does not begin at 0, so that the first version is that of a full
-            // microsecond, without a counter.
+            // With a start above 0, the first version is that of a whole microsecond, without a
+            // counter.
             mono: 1000,
             off: 0,
             stuck: false,
@@ -162,7 +162,7 @@ impl World {
         })
     }
 
-    /// Executes a command; returns a line for each effect.
+    /// Executes a command, and returns a line for each effect.
     pub(crate) fn command(&mut self, line: &str) -> Result<Vec<String>, String> {
         if let Some((times, commands)) =
             line.strip_prefix("repeat ").and_then(|l| l.split_once(':'))
@@ -211,7 +211,7 @@ impl World {
         Now { mono: self.mono, wall: (BASE + self.mono).saturating_add_signed(self.off) }
     }
 
-    /// Handles an event, and notes requests to the store so that their answers can be parsed.
+    /// Handles an event. Remembers requests to the store, so that scripts can answer them.
     fn handle(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.protocol.handle(self.now(), event, &mut effects);
@@ -252,8 +252,8 @@ impl World {
         }
     }
 
-    /// Returns a line for each effect. For work that the store does on behalf of other nodes, the
-    /// line states how long the requester waits, unless that is one second.
+    /// Returns a line for each effect. For store operations of other nodes, the line has the time
+    /// until the requester's deadline, unless that is one second.
     fn texts(&self, effects: &[Effect]) -> Vec<String> {
         let text = |effect: &Effect| {
             let (Effect::Read { op, demand, .. }
@@ -271,7 +271,7 @@ impl World {
         effects.iter().map(text).collect()
     }
 
-    /// Lets time pass, with a tick whenever one is due.
+    /// Advances the time, with a tick whenever one is due.
     fn tick(&mut self, by: u64) -> Vec<String> {
         let (end, mut lines) = (self.mono + by, Vec::new());
         while let Some(wake) = self.protocol.next_wake().filter(|wake| *wake <= end) {
@@ -313,7 +313,7 @@ impl World {
         }
     }
 
-    /// Executes commands many times; returns only counts of their effects.
+    /// Executes commands many times, and returns the counts of their effects.
     fn repeat(&mut self, times: u32, commands: &str) -> Result<Vec<String>, String> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for _ in 0..times {
@@ -328,7 +328,7 @@ impl World {
         Ok(counts.into_iter().map(|(what, count)| format!("{count} times: {what}")).collect())
     }
 
-    /// Handles the event that a command names.
+    /// Handles the event of a command.
     fn event(&mut self, name: &str, words: &mut Split<'_>) -> Result<Vec<Effect>, String> {
         let event = match name {
             "get" => self.get(words)?,
@@ -379,8 +379,8 @@ impl World {
         }
     }
 
-    /// Returns the requested quorum, or the default, and the number of copies that records then
-    /// have.
+    /// Returns the requested quorum, or the default; and the number of copies of records that are
+    /// written with it (0 = the default).
     pub(crate) fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
         let asked = asked.map(words::quorum).transpose()?;
         let (ack, from) = (asked.map(|(ack, _)| ack), asked.map(|(_, from)| from));
@@ -438,7 +438,7 @@ impl World {
         Ok(Event::Change { client, key, conditional, quorum: quorum.into(), id })
     }
 
-    /// Persists the clock's bound, if the clock asks for it.
+    /// Persists the clock's bound, if the clock requests it.
     fn keep_bound(&self) {
         if !self.stuck
             && let Some(bound) = self.shared.clock.bound_to_persist(self.now())
@@ -460,9 +460,9 @@ impl World {
         Ok(Event::Write { client, key, record, quorum: quorum.into() })
     }
 
-    /// Parses `store r0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write up to
-    /// that repair fence), `busy`, `nospace`, `failed` (the write may have been done), `refused`
-    /// (the write was not done), `page ITEM…`.
+    /// Parses `store r0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (the repair
+    /// fence that refused a write), `busy`, `nospace`, `failed` (the write may have been done),
+    /// `refused` (the write was not done), `page ITEM…`.
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let name = next(words, "a slot or a connection's request")?;
         let op = match name {
@@ -526,8 +526,8 @@ impl World {
         })
     }
 
-    /// Parses `l7.1 client write a=x@5n1`; the requester waits for a second, or as long as `l7.1
-    /// 200ms client …` says.
+    /// Parses `l7.1 client write a=x@5n1`. The requester waits for one second, or with `l7.1 200ms
+    /// client …` for the given time.
     fn request(
         &mut self,
         connection: ConnectionId,

@@ -1,4 +1,4 @@
-//! An event loop of the node: runs its `Protocol` and carries out the protocol's effects.
+//! An event loop of the node: runs its `Protocol`, and executes the protocol's effects.
 //!
 //! ```text
 //!  from the driver: events, results of effects ─▶ protocol::Protocol ─▶ effects, each of which
@@ -35,13 +35,14 @@ use crate::identity::{Identity, OwnRecords};
 /// requests.
 const MAX_EVENTS: usize = 1 << 27;
 
-/// Events handled per clock reading. An effect that completes at once has the time of its cause.
-const EVENTS_PER_LOOK: usize = 16;
+/// Number of events handled per reading of the clock. Events in between have the time of the last
+/// reading.
+const EVENTS_PER_CLOCK_READING: usize = 16;
 
 /// Reason for refusing records of keys that move here: see [`Shared::must_drop_orphan_of`].
 const BUSY_EMPTYING: &str = "the node drops what it held of these keys long ago";
 
-/// The error of a check that needs a read which waits for the disk.
+/// The result of a check that needs a record from the disk.
 struct MustWait;
 
 /// The state of one event loop; see the module.
@@ -87,7 +88,7 @@ impl Loop {
         self.protocol.unanswered_changes()
     }
 
-    /// Dispatches an event to the coordinator and carries out its effects.
+    /// Dispatches an event to the protocol, and executes all effects that follow from the event.
     pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
         let now = driver.now();
         self.dispatch(driver, now, event);
@@ -114,7 +115,8 @@ impl Loop {
         self.protocol.answer_alone(driver.now(), held)
     }
 
-    /// Writes a client's record, which has this node's version; ends in an answer.
+    /// Writes a client's record, which has a version of this node. An answer to `client` reports
+    /// the result.
     pub fn write<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -129,7 +131,7 @@ impl Loop {
         let id = self.protocol.write_alone(now, client, (key, record), quorum);
         let Some((key, record)) = self.protocol.alone(id) else { return };
         let (record, purpose) =
-            ((key, record, Via::Replica), |passing| WritePurpose::Alone(id, passing));
+            ((key, record, Via::Replica), |permit| WritePurpose::Alone(id, permit));
         if let Err(error) = self.add(driver, record, None, false, purpose) {
             // The protocol writes the record again as an ordinary write, which reports the error.
             self.end_alone(driver, now, id, Err(write_error(&error)));
@@ -176,16 +178,16 @@ impl Loop {
     /// Handles the result of a write.
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: WritePurpose, outcome: &Outcome) {
         match purpose {
-            WritePurpose::Op(op, newer, passing) => {
-                self.shared.repair.proofs.release(passing);
+            WritePurpose::Op(op, newer, permit) => {
+                self.shared.repair.proofs.release(permit);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
             }
-            WritePurpose::Alone(id, passing) => {
-                self.shared.repair.proofs.release(passing);
+            WritePurpose::Alone(id, permit) => {
+                self.shared.repair.proofs.release(permit);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
@@ -245,7 +247,7 @@ impl Loop {
     /// Returns when [`Loop::wake`] is due at the latest, by the monotonic clock, in microseconds;
     /// `None` = no timer is set.
     pub fn next_wake(&mut self) -> Option<u64> {
-        let (tick, look) = (self.protocol.next_wake(), self.backlog.next_look());
+        let (tick, look) = (self.protocol.next_wake(), self.backlog.next_attempt());
         tick.into_iter().chain(look).min()
     }
 
@@ -254,7 +256,7 @@ impl Loop {
         self.protocol.len()
     }
 
-    /// True if no request is under way.
+    /// Returns true if no request is under way.
     pub fn is_empty(&self) -> bool {
         self.protocol.is_empty()
     }
@@ -272,7 +274,7 @@ impl Loop {
             }
             self.effects = effects;
             let Some(event) = self.events.pop_front() else { return };
-            if number % EVENTS_PER_LOOK == 0 {
+            if number % EVENTS_PER_CLOCK_READING == 0 {
                 now = driver.now();
             }
             self.dispatch(driver, now, event);
@@ -295,8 +297,8 @@ impl Loop {
             }
             // A busy store refuses these items at once. Unlike a client's write they need not wait,
             // because their sender retries.
-            Effect::WriteAll { op, items, is_brought, demand: _ } => {
-                self.store_all(driver, op, &items, is_brought);
+            Effect::WriteAll { op, items, ignores_fences, demand: _ } => {
+                self.store_all(driver, op, &items, ignores_fences);
             }
             Effect::Page { op, request, demand } => driver.page(op, request, demand),
             Effect::Compare { op, request, demand } => driver.compare(op, request, demand),
@@ -367,7 +369,7 @@ impl Loop {
                 }
             },
         };
-        let purpose = |passing| WritePurpose::Op(*op, newer, passing);
+        let purpose = |permit| WritePurpose::Op(*op, newer, permit);
         self.add(driver, (key, record, *via), newer, *durable, purpose)
     }
 
@@ -389,7 +391,7 @@ impl Loop {
             .map_err(WriteError::Store)?;
         let proofs = &self.shared.repair.proofs;
         // Records of conditional writes are fenced by promises instead.
-        let passing = match record.ballot() {
+        let permit = match record.ballot() {
             0 => {
                 // The version that the write gets next must exceed the repair fence and all records
                 // here.
@@ -398,7 +400,7 @@ impl Loop {
             }
             _ => proofs.admit_any(),
         };
-        let purpose = purpose(passing);
+        let purpose = purpose(permit);
         let added = driver.write(bytes, purpose, |batch| {
             batch.record(Space::Data, key, record)?;
             entries.iter().try_for_each(|entry| idempotency::put_entry(batch, entry))?;
@@ -408,12 +410,12 @@ impl Loop {
             Ok(())
         });
         if added.is_err() {
-            proofs.release(passing);
+            proofs.release(permit);
         }
         added
     }
 
-    /// Does the checks before a write that only few nodes need: refuses records of keys that the
+    /// Does the checks that only few nodes need before a write: refuses records of keys that the
     /// node is about to drop, and counts the record.
     #[cold]
     fn check_before_write<D: Driver>(
@@ -431,7 +433,8 @@ impl Loop {
         Ok(())
     }
 
-    /// Returns the version time of a newer record of the key, or an upper bound of it.
+    /// Returns the version time of a newer record of the key, or an upper bound of this time;
+    /// `None` = the key has no newer record.
     fn newer_version_time<D: Driver>(
         &self,
         driver: &D,
@@ -461,7 +464,7 @@ impl Loop {
         driver: &mut D,
         op: OpId,
         items: &[(Bytes, Record)],
-        is_brought: bool,
+        ignores_fences: bool,
     ) {
         let shared = &self.shared;
         let must_drop_orphans =
@@ -470,23 +473,23 @@ impl Loop {
             let result = Err(StoreError::Busy(BUSY_EMPTYING));
             return self.events.push_back(Event::Written { op, result });
         }
-        // The permit is taken before the repair fence (seal) is read: a fence that is raised after
-        // the reading waits for this write.
-        let passing = shared.repair.proofs.admit_any();
+        // The permit is taken before the repair fence (seal) is read, so that a fence raised later
+        // waits for this write.
+        let permit = shared.repair.proofs.admit_any();
         let is_taken = |(_, record): &&(Bytes, Record)| {
-            is_brought || !shared.repair.proofs.refuses(record.rank())
+            ignores_fences || !shared.repair.proofs.refuses(record.rank())
         };
         let all = items.len();
         let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
-        // A joining node does not know yet whether its directory is the first of its name, and so
-        // needs no repair fence: the sender retries.
+        // Only the first directory of a name needs no repair fence. A joining node does not know
+        // yet whether its directory is the first, so it refuses the write, and the sender retries.
         if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
-            shared.repair.proofs.release(passing);
+            shared.repair.proofs.release(permit);
             let result = Err(write_error(&WriteError::Busy));
             return self.events.push_back(Event::Written { op, result });
         }
         if items.is_empty() {
-            shared.repair.proofs.release(passing);
+            shared.repair.proofs.release(permit);
             return self.events.push_back(Event::Written { op, result: Ok(None) });
         }
         if shared.replica.write_checks.counts_bytes() {
@@ -498,7 +501,7 @@ impl Loop {
             .iter()
             .map(|(key, record)| idempotency::entries(shared, engine, (key, record), Via::Replica));
         let added = match entries.collect::<Result<Vec<_>, _>>() {
-            Ok(entries) => driver.write(bytes, WritePurpose::Op(op, None, passing), |batch| {
+            Ok(entries) => driver.write(bytes, WritePurpose::Op(op, None, permit), |batch| {
                 items
                     .iter()
                     .try_for_each(|(key, record)| batch.record(Space::Data, key, record))?;
@@ -508,12 +511,12 @@ impl Loop {
             Err(error) => Err(WriteError::Store(error)),
         };
         if let Err(error) = added {
-            shared.repair.proofs.release(passing);
+            shared.repair.proofs.release(permit);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
         }
     }
 
-    /// Stores waiting writes, oldest first, until the store refuses one.
+    /// Stores waiting writes, oldest first, until the store refuses a write.
     fn store_backlog<D: Driver>(&mut self, driver: &mut D) {
         let now = driver.now().mono;
         if !self.backlog.is_due(now) {
@@ -533,7 +536,7 @@ impl Loop {
         }
     }
 
-    /// Stores a hint; ends in an event.
+    /// Stores a hint. An event reports the result.
     fn keep_hint<D: Driver>(&mut self, driver: &mut D, hint: Hint, record: &Record) {
         let shared = &self.shared;
         let bytes = hint_bytes(&hint.key, record) as usize;
@@ -564,7 +567,7 @@ fn read_event(op: OpId, wanted: &StoreRead, result: Result<Option<Record>, Store
     }
 }
 
-/// Returns about how many bytes a record adds to the log.
+/// Returns the approximate number of bytes that a record adds to the log.
 fn bytes_of(key: &[u8], record: &Record) -> usize {
     let operations = if record.ballot() > 0 { MAX_OPERATIONS * OPERATION_BYTES } else { 0 };
     key.len() + record.byte_len() + WRITE_OVERHEAD + operations

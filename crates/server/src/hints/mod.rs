@@ -1,11 +1,11 @@
-//! Hints in the store: writes that other nodes missed, kept until those nodes have taken them.
+//! Hints in the store: writes that other nodes missed, kept until those nodes have received them.
 //!
 //! ```text
 //!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
 //! ```
 //!
-//! A hint has the version and the ballot of its record: of two hints for one key the newer wins,
-//! and removing a hint leaves a newer one alone.
+//! A hint has the version and the ballot of its record. So the newer of two hints for one key wins,
+//! and the removal of a hint does not remove a newer hint.
 
 use bytes::Bytes;
 use lsm::{Batch, Engine, Fields, Kind, RecordRef, Space};
@@ -19,9 +19,9 @@ use crate::store::Store;
 /// converts the mark.
 const REPAIR_CLOCK_MARKS: &[u8] = b"missed/";
 
-/// Bytes of a batch that removes hints of departed nodes; writing one delays the start for a
-/// moment.
-const REMOVED_AT_ONCE: usize = 1 << 20;
+/// Length in bytes at which a batch that removes hints of departed nodes is committed. A longer
+/// batch would delay the start's other writes for longer.
+const REMOVAL_BATCH_BYTES: usize = 1 << 20;
 
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ pub fn read(
         None => prefix.clone(),
     };
     let (mut items, mut bytes) = (Vec::new(), 0);
-    walk(engine, &start, &prefix, |key, record| {
+    for_each_hint(engine, &start, &prefix, |key, record| {
         bytes += key.len() + record.byte_len();
         items.push((Bytes::copy_from_slice(key), record));
         bytes < max_bytes
@@ -112,7 +112,7 @@ pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> 
     for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
         let prefix = prefix(shared, peer);
         let (mut hints, mut bytes) = (0, 0);
-        walk(engine, &prefix, &prefix, |key, record| {
+        for_each_hint(engine, &prefix, &prefix, |key, record| {
             hints += 1;
             bytes += hint_bytes(key, &record);
             true
@@ -123,8 +123,8 @@ pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> 
     Ok(())
 }
 
-/// Passes hints from `start` on to `more`, while their keys have `prefix` and `more` returns true.
-fn walk(
+/// Calls `more` with each hint from `start` on, until a key lacks `prefix` or `more` returns false.
+fn for_each_hint(
     engine: &Engine,
     start: &[u8],
     prefix: &[u8],
@@ -178,7 +178,7 @@ fn try_remove_hints_of_leavers<S: Store>(store: &S, shared: &Shared) -> Result<(
             if held.kind() == Kind::Value {
                 gone.write(Space::Hints, hint, &removal(held), &[])?;
             }
-            if gone.byte_len() >= REMOVED_AT_ONCE {
+            if gone.byte_len() >= REMOVAL_BATCH_BYTES {
                 store.commit(std::mem::take(&mut gone))?;
             }
         }
@@ -193,7 +193,7 @@ fn removal(held: RecordRef<'_>) -> Fields<'static> {
     Fields { ballot, ..Fields::new(Kind::Tombstone, held.version()) }
 }
 
-/// Splits a hint's key into its node prefix and the user's key.
+/// Splits a hint's key into its node prefix and the user's key; `None` = the key is malformed.
 fn split(hint: &[u8]) -> Option<(&[u8], &[u8])> {
     let name_len = usize::from(*hint.first()?);
     hint.split_at_checked(1 + name_len)
@@ -214,7 +214,7 @@ pub(crate) fn convert_old_marks<S: Store>(
     let failed = |source| StartError::Store { what: "marks", source };
     for peer in shared.view().ids().filter(|peer| *peer != shared.own) {
         let prefix = [REPAIR_CLOCK_MARKS, &prefix(shared, peer)].concat();
-        let mut taken_over = Batch::new();
+        let mut old_marks = Batch::new();
         let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);
         while let Some((key, record)) = scan.next().map_err(failed)? {
             let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
@@ -224,13 +224,13 @@ pub(crate) fn convert_old_marks<S: Store>(
                 let partition = Some(u16::from_be_bytes(partition));
                 shared.transfer.missed.mark(peer, Mark { partition, since: 0 });
             }
-            taken_over.delete(Space::Node, key, record.version()).map_err(failed)?;
+            old_marks.delete(Space::Node, key, record.version()).map_err(failed)?;
         }
-        if !taken_over.is_empty() {
+        if !old_marks.is_empty() {
             let (batch, kept) = identity.keep_missed(shared, peer);
             store.commit(batch).map_err(failed)?;
             identity.kept(shared, &kept);
-            store.commit(taken_over).map_err(failed)?;
+            store.commit(old_marks).map_err(failed)?;
         }
     }
     Ok(())

@@ -3,12 +3,12 @@ use protocol::{HintId, NodeId, Topology, View};
 use super::*;
 use crate::test_node::{TestNode, conditional, value};
 
-/// Stores a hint, bypassing the ledger.
+/// Stores a hint without counting it.
 fn keep(stage: &TestNode, peer: NodeId, key: &'static [u8]) {
-    keep_of(stage, peer, key, &value(key, 10, 100));
+    store_hint(stage, peer, key, &value(key, 10, 100));
 }
 
-fn keep_of(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &Record) {
+fn store_hint(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &Record) {
     let key = Bytes::from_static(key);
     let hint = Hint::of(HintId(0), peer, key, record);
     let mut batch = Batch::new();
@@ -43,11 +43,11 @@ fn hints_are_read_by_node_in_the_order_of_their_keys() {
 }
 
 #[test]
-fn of_one_version_the_hint_with_the_greatest_ballot_stays() {
+fn of_hints_with_one_version_the_greatest_ballot_stays() {
     let made = [value(b"k", 10, 1), conditional(b"k", 10, 1 << 60), conditional(b"k", 10, 1 << 61)];
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let (stage, b) = (TestNode::of(&["a", "b"]), NodeId(1));
-        order.iter().for_each(|i: &usize| keep_of(&stage, b, b"k", &made[*i]));
+        order.iter().for_each(|i: &usize| store_hint(&stage, b, b"k", &made[*i]));
         let kept = || read(&stage.engine, &stage.shared, b, None, 1000).unwrap();
         let drop = |record: &Record| {
             let mut batch = Batch::new();
@@ -70,7 +70,7 @@ fn hints_for_nodes_that_left_are_removed_at_the_next_start() {
     let nodes = [1, 2, 3].map(NodeId);
     for (n, key) in [b"k", b"l", b"m", b"n"].into_iter().enumerate() {
         nodes.iter().for_each(|node| keep(&stage, *node, key));
-        keep_of(&stage, nodes[n % 3], key, &conditional(key, 10, 1 << 60));
+        store_hint(&stage, nodes[n % 3], key, &conditional(key, 10, 1 << 60));
     }
     let kept = |shared: &Shared| {
         nodes.map(|peer| read(&stage.engine, shared, peer, None, 10_000).unwrap().len())
@@ -94,7 +94,7 @@ fn hints_for_nodes_that_left_are_removed_at_the_next_start() {
 }
 
 #[test]
-fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
+fn old_marks_are_converted_once() {
     let stage = TestNode::new();
     let c = NodeId(2);
     let mark = mark_of(&key_of(&stage.shared, c, b"k")).unwrap();

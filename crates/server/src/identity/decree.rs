@@ -28,7 +28,8 @@ pub struct SurvivingDirectory {
 }
 
 impl SurvivingDirectory {
-    /// Reads the node's identity and layouts from its directory.
+    /// Reads the node's identity and layouts from its directory. Fails if the directory belongs to
+    /// no node, or is a copy whose node has not started since.
     pub fn read<D: Directory>(engine: &Engine, directory: &D) -> Result<Self, StartError> {
         let another = |what: &str| StartError::Another(what.to_owned());
         let Some((kept, _)) = read(engine)? else {
@@ -80,18 +81,18 @@ impl SurvivingDirectory {
         self.record.known()
     }
 
-    /// Returns the epoch of a layout that the node accepted and that may have been decided.
+    /// Returns the epoch of an accepted layout that may have been decided; `None` = there is none.
     pub fn accepted(&self) -> Option<u64> {
         self.record.accepted()
     }
 
-    /// True if the node has a vote.
+    /// Returns true if the node has a vote.
     pub fn has_vote(&self) -> bool {
         self.record.has_vote()
     }
 
-    /// Returns the layout that the node would force, with `voter` as its new voter id. `lost` are
-    /// the nodes whose disks are gone.
+    /// Returns the layout that the node would force, with `voter` as the node's new voter id.
+    /// `lost`: the nodes whose disks are lost.
     pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.record.decreed(voter, lost)
     }

@@ -6,7 +6,7 @@ use protocol::layout::Layout;
 use super::NodeSettings;
 use super::format::StoredIdentity;
 
-/// Returns why the node can't use this directory; `None` = it can.
+/// Returns the reason why the node can't use this directory; `None` = the node can use it.
 pub(super) fn identity_difference(
     kept: &StoredIdentity,
     named: NodeSettings<'_>,
@@ -26,8 +26,8 @@ pub(super) fn identity_difference(
     })
 }
 
-/// Returns why the node can't use a directory whose stored layout is in force: the settings name
-/// another node. `None` = it can.
+/// Returns the reason why the node can't use a directory whose stored layout is in force: the
+/// settings name another node. `None` = the node can use it.
 pub(super) fn other_node_difference(
     kept: &StoredIdentity,
     named: NodeSettings<'_>,

@@ -29,13 +29,14 @@ const VERSION_TIME_FORMAT: u8 = 1;
 const NAMED: u8 = 1;
 
 /// Bytes of an identity before the name.
-const FIXED: usize = 38;
+const FIXED_LEN: usize = 38;
 
 /// A decoded identity record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredIdentity {
     pub(super) state: MembershipState,
-    /// True if settings ever gave the name; otherwise it is only the address the node listened on.
+    /// True if settings have ever named the node; false if the name is only the address on which
+    /// the node listened.
     pub(super) named: bool,
     /// `None` = the cluster has no id yet.
     pub(super) cluster: Option<ClusterId>,
@@ -48,7 +49,7 @@ pub(super) struct StoredIdentity {
 
 impl StoredIdentity {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(FIXED + self.name.len() + self.description.len());
+        let mut bytes = Vec::with_capacity(FIXED_LEN + self.name.len() + self.description.len());
         let named = if self.named { NAMED } else { 0 };
         bytes.extend_from_slice(&[FORMAT, self.state as u8, named, 0]);
         let cluster = ClusterId::number(self.cluster);
@@ -66,7 +67,7 @@ impl StoredIdentity {
         let damaged = || {
             Unreadable::Damaged(format!("damaged: {} bytes, too short or malformed", bytes.len()))
         };
-        let (fixed, rest) = bytes.split_first_chunk::<FIXED>().ok_or_else(damaged)?;
+        let (fixed, rest) = bytes.split_first_chunk::<FIXED_LEN>().ok_or_else(damaged)?;
         let number =
             |at: usize| fixed[at..at + 8].iter().rfold(0, |n, byte| n << 8 | u64::from(*byte));
         let name_len = usize::from(u16::from_le_bytes([fixed[36], fixed[37]]));
@@ -113,10 +114,10 @@ pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, Unreadable> {
     Ok(Claim { incarnation: Incarnation(number(incarnation)), reported })
 }
 
-pub(super) fn encode_lives(marker: &Marker, lineage: &BootHistory) -> Vec<u8> {
+pub(super) fn encode_lives(marker: &Marker, boot_history: &BootHistory) -> Vec<u8> {
     let mut bytes = vec![LIVES_FORMAT];
     bytes.extend_from_slice(&marker.encode());
-    bytes.extend_from_slice(&lineage.encode());
+    bytes.extend_from_slice(&boot_history.encode());
     bytes
 }
 

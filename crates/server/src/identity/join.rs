@@ -1,13 +1,13 @@
-//! A directory that waits to join a cluster: the random incarnation and voter id it presents to the
-//! cluster, and the node id and layout it accepts.
+//! A directory that waits to join a cluster: the random incarnation and voter id that it sends to
+//! the cluster, and the node id and layout that it accepts.
 //!
 //! ```text
 //!   empty directory ─▶ candidate: its random numbers are made durable, then sent to the cluster
 //!     ─▶ a layout contains the node ─▶ identity and layout are made durable
 //! ```
 //!
-//! The numbers must be durable before the cluster learns them, because the metadata quorum may give
-//! the voter a seat while this process restarts.
+//! The numbers must be durable before the cluster learns them, because the metadata quorum may
+//! admit the voter while this process restarts.
 
 use lsm::{Batch, Engine, Space, Version};
 use protocol::layout::{Layout, Voter, VoterId};
@@ -43,13 +43,14 @@ pub struct GrantedMembership {
     pub cluster: Option<ClusterId>,
     /// The id assigned to the node.
     pub own: NodeId,
-    /// A decided layout that contains the node, possibly as a leaving one.
+    /// A decided layout that contains the node, possibly as a leaving node.
     pub layout: Layout,
 }
 
 impl Candidate {
     /// Returns the candidate stored in the directory, or stores `new` as the candidate. `None` =
-    /// the directory is already that of a member.
+    /// the directory already belongs to a member. Fails if the directory belongs to a node of
+    /// another cluster, or has data.
     pub fn of<S: Store>(store: &S, new: Self) -> Result<Option<Self>, StartError> {
         let engine = store.engine();
         if layouts::layout_in_force(engine)?.is_some() {
@@ -92,12 +93,12 @@ impl Candidate {
         let node = layout.node(own).expect("who gave it the place looked");
         let name = node.member.name.clone();
         let topology = layout.topology().expect("a layout is checked when it arrives");
-        // A previous incarnation of this name may have acknowledged versions this far ahead of its
-        // clock.
+        // A previous incarnation of this name may have acknowledged versions that were ahead of its
+        // clock by the allowed skew.
         let sealed_up_to = Clock::limit(wall, max_skew);
-        // With its first disk, a node has acknowledged nothing that is not here, so no other node
-        // needs to confirm that. The repair fence stays up, because writes from before the join may
-        // have been deleted and purged.
+        // A node with its first disk has every write that it ever acknowledged, so it needs no
+        // confirmation from other nodes. The repair fence stays up, because writes from before the
+        // join may have been deleted and purged.
         let is_first = node.first_disk == Some(self.incarnation);
         let kept = StoredIdentity {
             state: if is_first { MembershipState::Member } else { MembershipState::Joining },

@@ -1,4 +1,4 @@
-//! The layout in force and the node's vote on the next one, as stored in its directory.
+//! The layout in force and the node's vote on the next layout, as stored in the node's directory.
 
 use lsm::{Batch, Engine, PurgeRule, Space};
 use protocol::layout::{Layout, Voter};
@@ -56,8 +56,8 @@ impl Identity {
     }
 }
 
-/// Returns the layouts record for a copied directory, without its votes: votes cast after the copy
-/// was made are missing from it.
+/// Returns the layouts record for a copied directory, without votes, because the copy lacks the
+/// votes that were cast after it was made. `None` = the directory has no such record.
 pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
@@ -68,12 +68,12 @@ pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartErr
 pub(super) fn layout_in_force(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let Some(record) = stored else { return Ok(None) };
-    let rules = Layouts::overriding_layout(&record.value());
-    rules.map_err(|why| unreadable("the cluster's layout", why))
+    let stored_layout = Layouts::overriding_layout(&record.value());
+    stored_layout.map_err(|why| unreadable("the cluster's layout", why))
 }
 
-/// Returns the layouts record of a single node that the settings do not name, updated with what the
-/// settings say of the node, and its layout. `None` = nothing changes, or a change of the layout is
+/// Returns the layouts record of a single node that the settings do not name, updated with the
+/// node's settings, and the updated layout. `None` = nothing changes, or a change of the layout is
 /// under way.
 pub(super) fn of_single_node(
     engine: &Engine,
@@ -86,7 +86,7 @@ pub(super) fn of_single_node(
     Ok(changed.filter(|(changed, _)| *changed != record.value()))
 }
 
-/// Enters a later layout now that its record is durable.
+/// Puts a later layout into force. The layout's record must be durable.
 pub(super) fn enter(shared: &Shared, kept: &EncodedLayouts, purge: &PurgeRule) {
     // Purging by age ends before any node can write to the new members. A node that is alone again
     // purges by age only from its next start on.
@@ -114,7 +114,7 @@ pub(crate) fn log_if_removed(shared: &Shared) {
 }
 
 impl NodeSettings<'_> {
-    /// Returns the layout of a list of nodes that never changed.
+    /// Returns the first layout, which follows from the settings' list of nodes.
     pub(crate) fn first_layout(&self) -> Layout {
         let url = |id: NodeId| self.urls.get(usize::from(id.0)).cloned();
         Layout::first(self.topology, |id| url(id).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! Detection of a copied data directory: every start creates a marker file anew, and the store
-//! keeps its inode and creation time, which differ in a copy of the directory.
+//! Detection of a copied data directory: every start creates a new marker file, and the store
+//! records the file's inode and creation time, which differ in a copy of the directory.
 //!
 //! ```text
 //!  1 LIFE.next is created                after a crash here, the store knows the file LIFE
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A file system restored as a whole (a snapshot of a disk or of a virtual machine) keeps the inode
-//! and the creation time, so the marker does not show the restore. The other nodes' records of this
-//! node show it (`protocol::Logs`).
+//! and the creation time, so the marker does not reveal the restore. The other nodes' records of
+//! this node reveal it (`protocol::Logs`).
 
 use std::io;
 
@@ -31,11 +31,11 @@ pub struct Marker {
 
 /// The marker files of a data directory.
 pub trait Directory {
-    /// Returns true if the directory has this very file, as `LIFE` or as `LIFE.next`. An error
-    /// means that the file could not be read, and does not show a copy.
+    /// Returns true if the directory has the file of this marker, as `LIFE` or as `LIFE.next`. An
+    /// error means that the file could not be read, and is no evidence of a copy.
     fn holds(&self, marker: &Marker) -> io::Result<bool>;
 
-    /// Durably creates `LIFE.next` with this number in it.
+    /// Durably creates `LIFE.next` with `number` as its content.
     fn make_next(&self, number: u64) -> io::Result<Marker>;
 
     /// Durably renames `LIFE.next` to `LIFE`, once the store has recorded its marker.

@@ -74,9 +74,10 @@ const MISSED_MARKS: &[u8] = b"lacks/";
 const PROOF: &[u8] = b"proof";
 
 /// Key of the time up to which this node has recovered idempotency-key records from its peers.
-const RECOVERED_WORDS: &[u8] = b"recovered-words";
+const IDEMPOTENCY_RECOVERED: &[u8] = b"recovered-words";
 
-/// Key of the former disks of this node, and whether a rebuild has made up for each.
+/// Key of the former disks of this node; the record also states for each disk whether a rebuild has
+/// restored its records.
 const FORMER_DISKS: &[u8] = b"former-disks";
 
 /// Key prefix of the record of a peer; the peer's name follows.
@@ -113,7 +114,7 @@ impl NodeSettings<'_> {
     }
 }
 
-/// Contents of the identity of a directory that has none yet.
+/// Content of a new identity, for a directory without an identity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewIdentity {
     /// Random, not 0.
@@ -130,13 +131,13 @@ pub struct Identity {
     incarnation: Incarnation,
     own: NodeId,
     name: String,
-    /// The layout in force at the start, if it was not the first one.
-    rules: Option<Layout>,
+    /// The layout in force at the start; `None` = the first layout, from the settings.
+    stored_layout: Option<Layout>,
     /// The value of [`Identity::idempotency_recovered_until`] at the start.
     idempotency_recovered_until: u64,
     /// The former disks at the start.
     former_disks: FormerDisks,
-    /// The store's rule for dropping tombstones: by age only while the node is alone.
+    /// The store's purge rule. It purges by age only while the node is alone.
     purge: Arc<PurgeRule>,
     state: Mutex<IdentityState>,
 }
@@ -203,7 +204,7 @@ pub enum OwnRecords {
     Missed(NodeId, u64),
     /// The node's repair proofs.
     Proof(Proof),
-    /// The layout that the node goes by, and its vote.
+    /// The node's layout in force, and the node's vote.
     Layouts(EncodedLayouts),
 }
 
@@ -221,7 +222,7 @@ impl RecoveredStore {
     }
 }
 
-/// Returns the node name stored in the data directory.
+/// Returns the node name stored in the data directory; `None` = it has no identity.
 pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
     Ok(read(engine)?.map(|(kept, _)| kept.name))
 }
@@ -234,17 +235,18 @@ pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
 
 /// Returns true if a directory belongs to a single-node cluster, or to no node.
 pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
-    let rules = layouts::layout_in_force(engine)?;
+    let stored_layout = layouts::layout_in_force(engine)?;
     let kept = read(engine)?.map(|(kept, _)| kept);
-    Ok(kept.is_none_or(|kept| is_single_node(&kept, rules.as_ref().map(|(_, layout)| layout))))
+    Ok(kept
+        .is_none_or(|kept| is_single_node(&kept, stored_layout.as_ref().map(|(_, layout)| layout))))
 }
 
 /// Returns, from a stopped node's directory, the version time up to which all replicas were proven
-/// to hold the same records, provided that the other nodes still hold them. 0 = nothing is proven,
+/// to have the same records, provided that the other nodes have lost none. 0 = nothing is proven,
 /// or keys have a single replica.
 pub(crate) fn proven_until(engine: &Engine) -> Result<u64, StartError> {
-    let rules = layouts::layout_in_force(engine)?;
-    let has_one_copy = match (rules, read(engine)?) {
+    let stored_layout = layouts::layout_in_force(engine)?;
+    let has_one_copy = match (stored_layout, read(engine)?) {
         (Some((_, layout)), _) => layout.replicas == 1,
         (None, Some((kept, _))) => kept.has_one_copy(),
         (None, None) => true,
@@ -254,8 +256,8 @@ pub(crate) fn proven_until(engine: &Engine) -> Result<u64, StartError> {
 }
 
 /// Marks a stopped node's directory as having lost records with timestamps up to `lost_before`.
-/// From the next start on, the node is treated like one with a replaced disk, until the other nodes
-/// have streamed back the records that belong to its replicas.
+/// From the next start on, the node is treated like a node with a replaced disk, until the other
+/// nodes have streamed back the records of which it is a replica.
 pub(crate) fn mark_records_lost<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
     let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
     let kept = StoredIdentity {
@@ -270,7 +272,7 @@ pub(crate) fn mark_records_lost<S: Store>(store: &S, lost_before: u64) -> Result
     written.map_err(identity_error)
 }
 
-/// Stores what the opening of an identity has changed, durably.
+/// Durably stores the records that the open of an identity has created or changed.
 fn store_opened<S: Store>(
     store: &S,
     state: &mut IdentityState,
@@ -295,7 +297,7 @@ fn store_opened<S: Store>(
 }
 
 impl Identity {
-    /// Opens the identity of the directory that `store` is in, and creates it if there is none. An
+    /// Opens the identity of the store's directory, or creates an identity if there is none. An
     /// error is one line and leaves the directory unchanged.
     pub(crate) fn open<S: Store>(
         store: &S,
@@ -308,14 +310,14 @@ impl Identity {
             Some((kept, version)) => (Some(kept), version),
             None => (None, Version { time: 0, origin }),
         };
-        let mut rules = match &stored {
+        let mut stored_layout = match &stored {
             Some(_) => layouts::layout_in_force(engine)?,
             None => None,
         };
-        // While the settings do not name a single node, they also describe it, even if a change of
-        // tokens or quotas has stored its layout.
+        // If the settings do not name the node of a single-node cluster, they override its stored
+        // layout, which a change of tokens or quotas may have created.
         let mut single = None;
-        if let (Some(kept), Some((_, layout))) = (&stored, &mut rules)
+        if let (Some(kept), Some((_, layout))) = (&stored, &mut stored_layout)
             && !kept.named
             && layout.is_alone()
             && named.topology.nodes() == 1
@@ -324,18 +326,18 @@ impl Identity {
             single = Some(record);
             *layout = changed;
         }
-        let differs = match (&stored, &rules) {
+        let differs = match (&stored, &stored_layout) {
             (Some(_), Some(_)) if single.is_some() => None,
             (Some(kept), Some(_)) => other_node_difference(kept, named),
             (Some(kept), None) => identity_difference(kept, named),
-            (None, _) => has_no_identity(engine)?,
+            (None, _) => missing_identity_error(engine)?,
         };
         if let Some(differs) = differs {
             return Err(StartError::Another(differs));
         }
         let peers = peers(engine)?;
         version.time = version.time.max(newest(engine)?);
-        let kept = match (&stored, &rules) {
+        let kept = match (&stored, &stored_layout) {
             (Some(kept), Some((_, layout))) if single.is_none() => {
                 log_difference(named, layout);
                 kept.clone()
@@ -351,7 +353,8 @@ impl Identity {
         };
         let mut state = IdentityState { made: kept.clone(), kept, version, peers, proof };
         store_opened(store, &mut state, stored.as_ref(), single.as_deref())?;
-        let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
+        let (own, stored_layout) =
+            stored_layout.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
         let idempotency_recovered_until = idempotency_recovered_until(engine)?;
@@ -360,7 +363,7 @@ impl Identity {
             incarnation,
             own,
             name,
-            rules,
+            stored_layout,
             idempotency_recovered_until,
             former_disks,
             purge,
@@ -380,11 +383,11 @@ impl Identity {
 
     /// Returns the layout in force at the start; `None` = the settings' list was in force.
     pub fn layout_in_force(&self) -> Option<&Layout> {
-        self.rules.as_ref()
+        self.stored_layout.as_ref()
     }
 
-    /// Tells the store's purge rule, once known, whether the node is alone.
-    pub(crate) fn purges_by_age(&self, is_alone: bool) {
+    /// Sets in the store's purge rule whether the node is alone.
+    pub(crate) fn set_purge_by_age(&self, is_alone: bool) {
         self.purge.set_only_replica(is_alone);
     }
 
@@ -441,8 +444,8 @@ impl Identity {
         self.lock().peers.get(peer)?.claim
     }
 
-    /// Returns true if the claim is durable and no newer one is being written: it need not be
-    /// stored again.
+    /// Returns true if the claim is durable and no newer claim is being written, so that the claim
+    /// need not be stored again.
     pub(crate) fn is_kept(&self, peer: &str, claim: &Claim) -> bool {
         let state = self.lock();
         let known = state.peers.get(peer);
@@ -479,14 +482,14 @@ impl Identity {
         let is_member = state == MembershipState::Member;
         let logs = &shared.membership.logs;
         if !is_member {
-            logs.begin_former();
+            logs.begin_former_rebuild();
         }
         let former = format::encode_former(&logs.former_disks(is_member));
         let items: [(&[u8], &[u8]); 6] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
             (PROOF, &proof),
-            (RECOVERED_WORDS, &idempotency_recovered_until),
+            (IDEMPOTENCY_RECOVERED, &idempotency_recovered_until),
             (FORMER_DISKS, &former),
             (layouts::KEY, &layouts),
         ];
@@ -569,7 +572,7 @@ impl Identity {
                 let mut state = self.lock();
                 let known = state.peers.entry(name).or_default();
                 // Two batches in flight may complete in any order; a restart would find the newer
-                // one.
+                // batch.
                 if *time < known.newest {
                     return;
                 }
@@ -615,10 +618,10 @@ impl Identity {
     }
 
     /// Begins a new process start (life) of the directory. Must be called once, before any message
-    /// to another node. If the directory is a copy instead of the one of the last start, and there
+    /// to another node. If the directory is a copy of the directory of the last start, and there
     /// are other nodes to ask, a member becomes *verifying*, and a node in any state loses its
-    /// votes. The start's id comes from the wall clock, because the node's own clock may begin
-    /// ahead of it, at its bound.
+    /// votes. The start's id comes from the wall clock, because the node's own clock may be ahead
+    /// of the wall clock, at its bound.
     pub(crate) fn record_boot<S: Store, D: Directory>(
         &self,
         store: &S,
@@ -635,7 +638,7 @@ impl Identity {
         let mut state = self.lock();
         if let Some((marker, _)) = &stored
             && !directory.holds(marker).map_err(StartError::Unreadable)?
-            && !is_single_node(&state.kept, self.rules.as_ref())
+            && !is_single_node(&state.kept, self.stored_layout.as_ref())
         {
             let kept = identity_of_copy(&state.kept);
             let identity = kept.encode();
@@ -653,12 +656,12 @@ impl Identity {
         let id = BootId::begun(Clock::time_of(wall), last);
         let RecoveredStore { sequence, newest } = recovered;
         let begins = LogPosition(sequence);
-        let lineage = BootHistory::new(earlier, Boot { id, begins, newest });
+        let boot_history = BootHistory::new(earlier, Boot { id, begins, newest });
         let marker = directory.make_next(number).map_err(StartError::Directory)?;
-        let lives = format::encode_lives(&marker, &lineage);
+        let lives = format::encode_lives(&marker, &boot_history);
         store.commit(state.batch(&[(LIVES, &lives)])).map_err(failed)?;
         directory.settle().map_err(StartError::Directory)?;
-        Ok(lineage)
+        Ok(boot_history)
     }
 
     fn lock(&self) -> MutexGuard<'_, IdentityState> {
@@ -673,8 +676,8 @@ fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
 }
 
 /// Returns true if a directory belongs to a single-node cluster.
-fn is_single_node(kept: &StoredIdentity, rules: Option<&Layout>) -> bool {
-    rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
+fn is_single_node(kept: &StoredIdentity, stored_layout: Option<&Layout>) -> bool {
+    stored_layout.map_or_else(|| kept.is_alone(), Layout::is_alone)
 }
 
 /// Returns the identity to store: the directory's, updated with the current settings of a single
@@ -723,9 +726,10 @@ fn new_identity(named: NodeSettings<'_>, new: NewIdentity) -> StoredIdentity {
     }
 }
 
-/// Returns why the node can't use a directory without an identity: it waits to join a cluster, or
-/// has data, which only a node with an identity writes. `None` = it can.
-fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
+/// Returns the reason why the node can't use a directory without an identity: the directory waits
+/// to join a cluster, or has data, which only a node with an identity writes. `None` = the node can
+/// use the directory.
+fn missing_identity_error(engine: &Engine) -> Result<Option<String>, StartError> {
     if join::is_candidate(engine)? {
         return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Reads what earlier boots stored of the identity, at a start.
+//! Reads, at a start, the identity records that earlier process starts stored.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use protocol::{FormerDisks, Incarnation, Proof};
 
 use super::format::{self, StoredIdentity};
 use super::{
-    FIRST, FORMER_DISKS, KEY, PEER, PEERS_END, PROOF, PeerRecord, RECOVERED_WORDS, identity_error,
-    unreadable,
+    FIRST, FORMER_DISKS, IDEMPOTENCY_RECOVERED, KEY, PEER, PEERS_END, PROOF, PeerRecord,
+    identity_error, unreadable,
 };
 use crate::start_error::StartError;
 
-/// Reads the directory's identity and the version of its record.
+/// Reads the directory's identity and the version of its record; `None` = there is no identity.
 pub(super) fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError> {
     let record = engine.read(Space::Node, KEY).map_err(identity_error)?;
     let Some(record) = record else { return Ok(None) };
@@ -23,7 +23,7 @@ pub(super) fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>,
 
 /// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
 pub(super) fn idempotency_recovered_until(engine: &Engine) -> Result<u64, StartError> {
-    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(identity_error)?;
+    let stored = engine.read(Space::Node, IDEMPOTENCY_RECOVERED).map_err(identity_error)?;
     let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
     let what = "what the node has learned anew of idempotency keys (recovered-words)";
     stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))

@@ -59,7 +59,8 @@ fn open(
     Identity::open(engine, list.named(), new)
 }
 
-/// Returns the error with which the directory of a node in `before` is refused in `now`.
+/// Returns the error of an open with the settings `now`, of a directory created with the settings
+/// `before`.
 fn refused(before: &List, now: &List) -> String {
     let engine = engine(&MemDisk::new());
     open(&engine, before, 5, 5).unwrap();
@@ -132,7 +133,7 @@ fn an_identity_is_created_once_and_kept() {
 }
 
 #[test]
-fn the_last_batch_made_wins_whichever_is_committed_last() {
+fn the_newest_batch_takes_effect_whatever_the_order_of_commits() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
@@ -160,7 +161,7 @@ fn a_record_that_could_not_be_stored_takes_no_effect() {
 }
 
 #[test]
-fn clusters_are_told_apart_and_an_incarnation_is_never_0() {
+fn cluster_ids_differ_and_an_incarnation_is_never_0() {
     let open = |list: &List, disk| open(&engine(&MemDisk::new()), list, disk, 0).unwrap();
     let alone = List::new(&THREE[..1], 3, "a");
     assert_eq!(open(&alone, 0).incarnation(), Incarnation(1));
@@ -169,7 +170,7 @@ fn clusters_are_told_apart_and_an_incarnation_is_never_0() {
 }
 
 #[test]
-fn a_cluster_id_is_kept_with_whatever_else_is_stored_meanwhile() {
+fn a_cluster_id_is_stored_despite_concurrent_batches() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let identity = open(&engine, &list, 9, 77).unwrap();
@@ -192,7 +193,7 @@ fn a_cluster_id_is_kept_with_whatever_else_is_stored_meanwhile() {
 }
 
 #[test]
-fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
+fn the_first_disk_of_a_peer_is_distinguished_from_later_disks() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
@@ -211,7 +212,7 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
 }
 
 #[test]
-fn another_topology_or_name_is_refused_with_what_differs() {
+fn another_topology_or_name_is_refused_with_the_difference() {
     let three = three();
     let but = |place: usize, member| {
         let mut members = THREE;
@@ -268,7 +269,8 @@ fn data_without_an_identity_is_refused() {
     }
 }
 
-/// A directory in which each file is created anew, with its state when it was copied.
+/// The marker files of a directory. The default value, without files, stands for a copy of another
+/// directory, whose files have other inodes.
 #[derive(Default)]
 struct Files {
     settled: Cell<Option<Marker>>,
@@ -306,12 +308,12 @@ impl Directory for Files {
 fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, BootHistory) {
     let identity = open(engine, &three(), 9, 0).unwrap();
     let recovered = RecoveredStore::of(engine);
-    let lineage = identity.record_boot(engine, files, recovered, wall, wall).unwrap();
-    (identity, lineage)
+    let boot_history = identity.record_boot(engine, files, recovered, wall, wall).unwrap();
+    (identity, boot_history)
 }
 
 #[test]
-fn a_member_whose_directory_was_copied_says_so() {
+fn a_member_with_a_copied_directory_becomes_verifying() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, first) = begin(&engine, &files, 100);
     assert_eq!(first.current().id, BootId(Clock::time_of(100)));
@@ -333,13 +335,13 @@ fn a_member_whose_directory_was_copied_says_so() {
 }
 
 /// Loads the layouts as the directory's next process start finds them.
-fn layouts(engine: &Engine, identity: &Identity, lineage: BootHistory) -> protocol::Layouts {
-    let logs = Logs::new(identity.incarnation(), lineage, &[]);
+fn layouts(engine: &Engine, identity: &Identity, boot_history: BootHistory) -> protocol::Layouts {
+    let logs = Logs::new(identity.incarnation(), boot_history, &[]);
     identity.open_layouts(engine, three().named(), &logs, identity.state()).unwrap()
 }
 
 /// A copy lacks the votes cast after it was made, whatever its membership state: a layout may have
-/// seated the node while it was rebuilding.
+/// made the node a voter while it was rebuilding.
 #[test]
 fn a_copy_is_another_voter() {
     use MembershipState::{Joining, Member, Rebuilding};
@@ -389,8 +391,8 @@ fn a_member_that_knows_no_layout_votes_about_the_second() {
 #[test]
 fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let (engine, files, list) = (engine(&MemDisk::new()), Files::default(), three());
-    let (identity, lineage) = begin(&engine, &files, 100);
-    let logs = Logs::new(identity.incarnation(), lineage, &[]);
+    let (identity, boot_history) = begin(&engine, &files, 100);
+    let logs = Logs::new(identity.incarnation(), boot_history, &[]);
     let open = |urls: &[String]| {
         let named = NodeSettings { urls, ..list.named() };
         identity.open_layouts(&engine, named, &logs, MembershipState::Member).unwrap()
@@ -434,7 +436,7 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
 }
 
 #[test]
-fn a_start_that_broke_off_is_no_copy() {
+fn an_interrupted_start_does_not_make_the_directory_a_copy() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
@@ -450,7 +452,7 @@ fn a_start_that_broke_off_is_no_copy() {
 }
 
 #[test]
-fn a_file_that_can_not_be_read_makes_no_copy() {
+fn an_unreadable_marker_file_does_not_make_the_directory_a_copy() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
@@ -507,7 +509,7 @@ fn the_encoded_bytes_are_fixed() {
 }
 
 #[test]
-fn what_is_no_identity_is_told_from_a_newer_one() {
+fn a_malformed_identity_is_distinguished_from_a_later_format() {
     let good = format::StoredIdentity::decode(&[&[1, 1, 0, 0][..], &[0; 34]].concat());
     assert!(good.is_ok(), "{good:?}");
     for damaged in [&[][..], &[1], &[1; 37], &[&[1, 4, 0, 0][..], &[0; 34]].concat(), &[1; 38]] {
@@ -525,7 +527,7 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
 /// The record is durable whatever the settings' sync mode: a node reports a round as ready only
 /// when the round's records are durable.
 #[test]
-fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
+fn a_stored_proof_and_all_earlier_writes_are_durable() {
     for seed in 0..8 {
         let (disk, sync) = (MemDisk::new(), SyncMode::Interval(Duration::from_secs(1)));
         let options = Options { sync, ..Options::default() };
@@ -544,9 +546,10 @@ fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
     }
 }
 
-/// The fence keeps an earlier round, or another node, from giving the directory anything older.
+/// The fence prevents an earlier round, or another node, from bringing older records to the
+/// directory.
 #[test]
-fn a_new_directory_is_sealed_from_its_beginning_on() {
+fn a_new_directory_has_a_repair_fence_from_its_creation_on() {
     let identity = open(&engine(&MemDisk::new()), &three(), 5, 7).unwrap();
     let Proof { seal, made, .. } = identity.proof();
     assert_eq!((seal.time, made), (7, 7));

@@ -5,8 +5,8 @@
 //! coordinator has reserved memory before it requested the record; a record without a reservation
 //! is discarded.
 //!
-//! The driver calls [`Connection::receive`] with received bytes until it returns nothing more, then
-//! writes the bytes of [`Connection::to_send`], as far as the peer takes them.
+//! The driver calls [`Connection::receive`] with received bytes until the call returns `None`, then
+//! writes the bytes of [`Connection::to_send`], as far as the socket accepts them.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use super::{ConnectionInput, Direction, Host, MessageReservation, PeerTable};
 /// Unanswered pings in a row after which a dialed connection is closed.
 const MISSED_PINGS: u32 = 2;
 
-/// Ping intervals without input after which an accepted connection is closed. The dialer has closed
-/// the connection long before, unless the network cut it without a notice.
+/// Ping intervals without input after which an accepted connection is closed. The dialer closes the
+/// connection long before, unless the network between both is down.
 const SILENT_PINGS: u32 = 8;
 
 /// While the encoded bytes that the requester has not taken exceed 1/`PAUSE_SHARE` of a
@@ -188,7 +188,7 @@ impl<R: MessageReservation> Connection<R> {
         }
     }
 
-    /// Returns the bytes to write next: whole envelopes, or the rest of one.
+    /// Returns the bytes to write next: whole envelopes, or the rest of a partly written envelope.
     pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
         if self.outgoing.writer.sealed().is_empty() && self.outgoing.waiting() > 0 {
             self.outgoing.encode_short(self.table.encoded_bytes(), &now);
@@ -213,7 +213,7 @@ impl<R: MessageReservation> Connection<R> {
     }
 
     /// Pings on a dialed connection, and closes a connection after too many ping intervals without
-    /// input. An idle connection pings only in its own round (`turn`), one of `skips`: see
+    /// input. An idle connection pings only if `turn` is true, in one of `skips` rounds: see
     /// [`Pings`](super::Pings).
     pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
         let in_use = std::mem::take(&mut self.pushed) || !self.received_any;
@@ -259,8 +259,8 @@ impl<R: MessageReservation> Connection<R> {
         self.received_any |= !input.is_empty();
         while self.closed.is_none() {
             if let Some(item) = self.incoming.item()? {
-                if let Some(came) = self.item(item, host)? {
-                    return Ok(Some(came));
+                if let Some(connection_input) = self.item(item, host)? {
+                    return Ok(Some(connection_input));
                 }
             } else if let Some(sender) = self.incoming.open(input)? {
                 self.traffic.envelopes_received += 1;
@@ -270,7 +270,7 @@ impl<R: MessageReservation> Connection<R> {
                     return Ok(Some(ConnectionInput::Later));
                 }
             } else {
-                return self.gather(host);
+                return self.process_pieces(host);
             }
         }
         Ok(None)
@@ -303,23 +303,24 @@ impl<R: MessageReservation> Connection<R> {
         Ok(None)
     }
 
-    /// Takes pieces as long as their message has a reservation or is discarded.
-    fn gather(
+    /// Processes pieces as long as their message has a reservation or is discarded. Then gives the
+    /// peer credit for these pieces.
+    fn process_pieces(
         &mut self,
         host: &mut impl Host<Reservation = R>,
     ) -> Result<Option<ConnectionInput>, Malformed> {
         while let Some((piece, _)) = self.incoming.pieces.front() {
             if matches!(self.incoming.long, LongMessage::No) {
-                self.incoming.long = self.begin(PieceHeader::parse(piece)?, host);
+                self.incoming.long = self.initial_state(PieceHeader::parse(piece)?, host);
             }
             if let LongMessage::Waits(what) = self.incoming.long {
                 let Some(room) = host.reserve_for_request(what.bytes) else { break };
                 self.incoming.long = LongMessage::Assembling(Some(room));
             }
             if let Some((long, whole)) = self.incoming.take_piece()?
-                && let Some(came) = self.finish_long_message(long, whole, host)?
+                && let Some(connection_input) = self.finish_long_message(long, whole, host)?
             {
-                return Ok(Some(came));
+                return Ok(Some(connection_input));
             }
         }
         let credit = self.incoming.take_credit();
@@ -330,7 +331,11 @@ impl<R: MessageReservation> Connection<R> {
     }
 
     /// Returns the initial state of a long message.
-    fn begin(&self, what: PieceHeader, host: &mut impl Host<Reservation = R>) -> LongMessage<R> {
+    fn initial_state(
+        &self,
+        what: PieceHeader,
+        host: &mut impl Host<Reservation = R>,
+    ) -> LongMessage<R> {
         match what.kind {
             LongKind::Request => LongMessage::Waits(what),
             LongKind::Found => reply_state(what, host.take_reply_reservation(self.peer, what.id)),
@@ -375,8 +380,8 @@ impl<R: MessageReservation> Connection<R> {
         self.traffic.messages_received += 1;
         let event = match (self.way, body) {
             (Direction::Dialed, Body::Reply(mut reply)) => {
-                // A long message got its reservation with its announcement; a record just above the
-                // bound gets its own here.
+                // A long message received its reservation with its first piece. A record that is
+                // just long enough for a reservation, in a short message, receives it here.
                 if let Reply::Found { record, .. } = &mut reply
                     && let Some(room) = host.take_reply_reservation(peer, id)
                 {

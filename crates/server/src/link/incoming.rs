@@ -22,8 +22,8 @@ const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
 /// Memory that an idle connection keeps in each direction, in bytes.
 pub(super) const KEPT_BYTES: usize = 64 << 10;
 
-/// Bytes of an envelope from which its length can be read.
-const LENGTH_KNOWN: usize = 12;
+/// Number of bytes at the start of an envelope from which its length can be read.
+const LENGTH_PREFIX: usize = 12;
 
 /// State of the incoming long message.
 pub(super) enum LongMessage<R> {
@@ -31,8 +31,8 @@ pub(super) enum LongMessage<R> {
     No,
     /// The message waits for a reservation.
     Waits(PieceHeader),
-    /// The message is being assembled in this reservation; `None` = the requester has one of its
-    /// own.
+    /// The message is being assembled in this reservation; `None` = the requester has a reservation
+    /// of its own.
     Assembling(Option<R>),
     /// The message is discarded.
     Skipped(PieceHeader),
@@ -46,7 +46,7 @@ pub(super) struct Incoming<R> {
     /// Pieces not taken yet, each with its `last` flag, and their size in bytes.
     pub(super) pieces: VecDeque<(Bytes, bool)>,
     piece_bytes: usize,
-    /// Bytes of pieces taken since credit was last given.
+    /// Bytes of pieces removed since credit was last given.
     taken: usize,
     pub(super) long: LongMessage<R>,
     assembly: Assembly,
@@ -70,7 +70,8 @@ impl<R: MessageReservation> Incoming<R> {
         }
     }
 
-    /// Opens the next complete envelope, taking it off `input`; keeps an incomplete one.
+    /// Removes the next envelope from `input` and opens it; `None` = the envelope is incomplete, so
+    /// its bytes are kept until the rest arrives.
     pub(super) fn open(&mut self, input: &mut &[u8]) -> Result<Option<Sender>, Malformed> {
         let Some(bytes) = self.whole(input)? else { return Ok(None) };
         let envelope = Envelope::open(bytes)?;
@@ -90,7 +91,7 @@ impl<R: MessageReservation> Incoming<R> {
         }
         loop {
             let known = envelope_len(&self.rest)?;
-            let missing = known.unwrap_or(LENGTH_KNOWN) - self.rest.len();
+            let missing = known.unwrap_or(LENGTH_PREFIX) - self.rest.len();
             let (more, behind) = input.split_at(missing.min(input.len()));
             self.rest.extend_from_slice(more);
             *input = behind;
@@ -127,8 +128,8 @@ impl<R: MessageReservation> Incoming<R> {
         Ok(())
     }
 
-    /// Takes the front piece, which has a reservation or is discarded. After the last piece,
-    /// returns the message's state and, unless discarded, its bytes.
+    /// Removes the first piece, whose message has a reservation or is discarded. After the last
+    /// piece, returns the message's state and, unless the message is discarded, its bytes.
     pub(super) fn take_piece(
         &mut self,
     ) -> Result<Option<(LongMessage<R>, Option<Bytes>)>, Malformed> {
@@ -143,14 +144,14 @@ impl<R: MessageReservation> Incoming<R> {
         Ok(last.then(|| (std::mem::replace(&mut self.long, LongMessage::No), whole)))
     }
 
-    /// Takes the number of bytes of pieces taken since the last call, to be given as credit.
+    /// Returns the bytes of the pieces removed since the last call, to be given as credit.
     pub(super) fn take_credit(&mut self) -> u32 {
         std::mem::take(&mut self.taken) as u32
     }
 }
 
-/// Returns the state of a reply with a record: assembled in its reservation if that is large
-/// enough, discarded otherwise.
+/// Returns the state of a reply with a record: assembled in the reservation `room` if the
+/// reservation is large enough, discarded otherwise.
 pub(super) fn reply_state<R: MessageReservation>(
     what: PieceHeader,
     room: Option<R>,

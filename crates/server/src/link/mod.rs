@@ -16,7 +16,7 @@
 //! [`Connection`].
 //!
 //! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
-//! loses and splits bytes. They supply bytes, time, and memory for long messages ([`Host`]).
+//! loses and splits bytes. A driver supplies bytes, time, and memory for long messages ([`Host`]).
 
 mod connection;
 mod incoming;
@@ -37,8 +37,8 @@ pub use table::{LinkBounds, PeerTable, Seen};
 pub use to_peer::{Attempt, DialStage, FallenLink, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
 
-/// Microseconds between two pings on every dialed connection. A connection that receives nothing in
-/// two such intervals is closed.
+/// Microseconds between two ping rounds of dialed connections. A connection that receives nothing
+/// in two rounds in which it pings is closed.
 pub const PING_MICROS: u64 = 500_000;
 
 /// Longest duration of a handshake, on either side, in microseconds: three round trips, on a busy
@@ -46,7 +46,7 @@ pub const PING_MICROS: u64 = 500_000;
 pub const HANDSHAKE_MICROS: u64 = 1_000_000;
 
 /// Limit on the connections that one loop accepts: two from each loop of each peer, plus unclosed
-/// ones of a peer's previous process.
+/// connections of the peers' previous processes.
 pub const MAX_ACCEPTED: usize = 4096;
 
 /// The side that opened a connection.
@@ -63,7 +63,7 @@ pub enum Direction {
 pub enum ConnectionInput {
     /// An event for the coordinator.
     Event(Event),
-    /// The peer goes by a later layout than this node; the node task must learn that layout.
+    /// The peer uses a later layout than this node; the node task must request this layout.
     Later,
     /// The peer wants no more requests: see [`Link::note_peer_leaving`].
     Goodbye,
@@ -74,7 +74,8 @@ pub trait MessageReservation: Send + Sized + 'static {
     /// Returns the size of the reservation, in bytes.
     fn bytes(&self) -> usize;
 
-    /// Ties the reservation to `bytes`: it is released when the last slice of them is dropped.
+    /// Attaches the reservation to `bytes`: dropping the last slice of them releases the
+    /// reservation.
     fn keep(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(PendingRequest { bytes, _room: self })
     }

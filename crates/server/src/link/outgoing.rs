@@ -95,8 +95,8 @@ impl Outgoing {
         }
     }
 
-    /// Adds pieces of long messages, only about `PIECE_MAX` bytes, so that short messages need not
-    /// wait behind them.
+    /// Adds pieces of long messages until about `PIECE_MAX` bytes are encoded. A greater number of
+    /// bytes would delay short messages.
     pub(super) fn add_pieces(&mut self, now: &impl Fn() -> Now) {
         while self.writer.len() < PIECE_MAX {
             if self.cut.is_none() {

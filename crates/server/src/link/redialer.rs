@@ -18,14 +18,14 @@ use protocol::NodeId;
 
 use super::{PING_MICROS, PeerTable};
 
-/// Longest time between two attempts to reach a peer, in microseconds. A peer that comes back dials
-/// this node; the attempts are for a peer that can't, for example because the network between both
-/// is cut in one direction.
-const MOST_BETWEEN: u64 = 8_000_000;
+/// Longest time between two attempts to dial a peer, in microseconds. A restarted peer dials this
+/// node itself. The attempts are for a peer that cannot, for example because the network between
+/// the two nodes fails in one direction.
+const MAX_BACKOFF: u64 = 8_000_000;
 
 /// Limit on the peers dialed in one round, so that the first round of a large cluster does not
 /// delay its requests: a handshake takes some 0.1 ms.
-const DIALED_AT_ONCE: usize = 64;
+const MAX_DIALS_PER_ROUND: usize = 64;
 
 /// Number of peers for each round of pings that an idle connection skips. In a large cluster most
 /// connections are idle, and two pings a second on each would be most of a node's work. Up to this
@@ -50,12 +50,13 @@ pub struct Redialer {
 }
 
 impl Redialer {
-    /// Makes this loop the one that keeps the process's connections.
+    /// Makes this loop keep the process's connections. Call it in exactly one loop.
     pub fn begin(&mut self) {
         self.keeps = true;
     }
 
-    /// Returns the peers to dial now: those that no loop is connected to and whose time has come.
+    /// Returns the peers to dial now: peers to which no loop has a link, and whose next attempt is
+    /// due or that have dialed this node.
     pub fn due(&mut self, table: &PeerTable, mono: u64) -> Vec<NodeId> {
         let mut due = Vec::new();
         if !self.keeps {
@@ -70,11 +71,11 @@ impl Redialer {
                 *attempts = Attempts::default();
                 continue;
             }
-            let late = attempts.next.is_none_or(|next| mono >= next);
-            if due.len() == DIALED_AT_ONCE || !(late || seen.take_dialed()) {
+            let is_due = attempts.next.is_none_or(|next| mono >= next);
+            if due.len() == MAX_DIALS_PER_ROUND || !(is_due || seen.take_dialed()) {
                 continue;
             }
-            attempts.next = Some(mono + pause(attempts.failed));
+            attempts.next = Some(mono + backoff(attempts.failed));
             attempts.failed = attempts.failed.saturating_add(1);
             due.push(peer);
         }
@@ -82,9 +83,9 @@ impl Redialer {
     }
 }
 
-/// Returns the microseconds from an attempt to the next one, after `failed` failures before it.
-fn pause(failed: u32) -> u64 {
-    PING_MICROS.saturating_mul(1 << failed.min(16)).min(MOST_BETWEEN)
+/// Returns the microseconds from an attempt to the next one, if `failed` attempts failed before.
+fn backoff(failed: u32) -> u64 {
+    PING_MICROS.saturating_mul(1 << failed.min(16)).min(MAX_BACKOFF)
 }
 
 /// The ping rounds of a loop.
@@ -97,7 +98,7 @@ pub struct Pings {
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     number: u64,
-    /// An idle connection pings in one of this many rounds.
+    /// An idle connection pings in one of `skips` rounds.
     pub skips: u32,
 }
 
@@ -122,10 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_peer_is_tried_ever_more_rarely_but_always_again() {
-        let pauses: Vec<_> = (0..7).map(|failed| pause(failed) / 1000).collect();
+    fn an_unreachable_peer_is_dialed_with_growing_but_bounded_backoff() {
+        let pauses: Vec<_> = (0..7).map(|failed| backoff(failed) / 1000).collect();
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 8000, 8000]);
-        assert_eq!(pause(u32::MAX), MOST_BETWEEN);
+        assert_eq!(backoff(u32::MAX), MAX_BACKOFF);
     }
 
     #[test]

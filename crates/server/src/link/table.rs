@@ -39,7 +39,7 @@ pub struct PeerTable {
     encoded_bytes: AtomicUsize,
     /// Observations of each node.
     seen: ByNode<Seen>,
-    /// Held while clocks are compared.
+    /// Serializes the comparisons of clocks.
     comparing: Mutex<()>,
 }
 
@@ -59,7 +59,8 @@ impl PeerTable {
         new
     }
 
-    /// Divides the memory by the current number of connections. Called periodically.
+    /// Divides [`LinkBounds::encoded_bytes`] by the current number of connections. Call it
+    /// periodically, because the number changes with the members.
     pub fn share_bytes(&self) {
         let others = (self.nodes() - 1).max(1);
         let connections = CONNECTIONS * others * self.bounds.loops;
@@ -141,7 +142,8 @@ impl PeerTable {
         self.shared.membership.cluster.is_foreign(node)
     }
 
-    /// True if a node with that view belongs to this cluster: views of one epoch must be equal.
+    /// Returns true if a node with the view `theirs` may belong to this cluster: views of one epoch
+    /// must be equal.
     pub(super) fn may_serve(&self, theirs: ViewId) -> bool {
         self.shared
             .membership
@@ -150,7 +152,7 @@ impl PeerTable {
     }
 
     /// Processes the header of an envelope from a process with this incarnation and start id.
-    /// Returns false if a later process was seen meanwhile: the envelope is void.
+    /// Returns false if a later process of the node is known: the envelope must be ignored.
     pub(super) fn received(
         &self,
         peer: NodeId,
@@ -190,14 +192,14 @@ impl PeerTable {
     /// any node. Returns true if the refusal newly fences this node.
     pub fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let membership = &self.shared.membership.state;
-        // A node that refuses this one is not away: it may hold writes that this node has no part
-        // in, and takes none of this node's.
+        // A node that refuses this node is up: it may have writes that this node lacks, and accepts
+        // no writes of this node.
         if let (Some(peer), Reason::Replaced | Reason::Removed) = (peer, refused.reason) {
             self.shared.membership.known_disk.refused(peer);
         }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
-            // A node that waits to replace one with a lost disk waits on.
+            // A node that waits to replace a node with a lost disk continues to wait.
             Reason::Replaced => membership.state() == MembershipState::Member,
             _ => false,
         };
@@ -233,7 +235,7 @@ impl PeerTable {
     /// above which more than half of them refuse versions, and the time that more than half of them
     /// have reached.
     fn compare(&self) {
-        // Of two loops that compare one after the other, the second sees the observations of both.
+        // Of two loops that compare one after the other, the second uses the observations of both.
         let _alone = self.comparing.lock();
         let own = self.own();
         let (mut limits, mut earliest): (Vec<i64>, Vec<i64>) =
@@ -266,12 +268,12 @@ impl PeerTable {
     }
 }
 
-/// Clocks are compared again when one has moved by more than 1/`COMPARED_TO` of the tolerated skew.
-/// Comparing at each pong would cost the square of the number of nodes.
+/// All clocks are compared again when a clock has moved by more than 1/`COMPARED_TO` of the
+/// tolerated skew. The cost of a comparison at each pong would be quadratic in the number of nodes.
 const COMPARED_TO: u64 = 64;
 
-/// Observations of another node, over all loops. Operators see them, and with them a node detects
-/// that its clock is ahead of all others.
+/// Observations of another node, over all loops. They are shown to operators, and a node compares
+/// its clock with the observed clocks.
 #[derive(Debug, Default)]
 pub struct Seen {
     links: AtomicU32,
@@ -281,17 +283,17 @@ pub struct Seen {
     voter: AtomicU64,
     rtt_micros: AtomicU64,
     /// Upper bound of the peer's wall clock when this node's monotonic clock was at zero, provided
-    /// that both monotonic clocks run alike. The bound does not depend on this node's wall clock,
-    /// which may jump.
+    /// that both nodes' clocks advance at the same rate. The bound does not depend on this node's
+    /// wall clock, which may jump.
     latest_at_zero: AtomicI64,
-    /// The value of `latest_at_zero` that this node's clock was last compared with.
+    /// The value of `latest_at_zero` at the last comparison with this node's clock.
     compared_at_zero: AtomicI64,
     /// True if the peer has dialed this node since the last call of `take_dialed`.
-    knocked: AtomicBool,
+    has_dialed: AtomicBool,
 }
 
 impl Seen {
-    /// Returns the number of loops with a link to the node that is up.
+    /// Returns the number of loops whose link to the node is up.
     pub fn links(&self) -> u32 {
         self.links.load(Ordering::Relaxed)
     }
@@ -327,12 +329,12 @@ impl Seen {
 
     /// Records that the peer has dialed this node: the peer is up, and may be dialed.
     pub fn note_dialed(&self) {
-        self.knocked.store(true, Ordering::Relaxed);
+        self.has_dialed.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the peer has dialed this node since the last call.
     pub(super) fn take_dialed(&self) -> bool {
-        self.knocked.swap(false, Ordering::Relaxed)
+        self.has_dialed.swap(false, Ordering::Relaxed)
     }
 
     /// Counts a loop's link as up; returns true if it is the first.
@@ -350,7 +352,7 @@ impl Seen {
     /// Records a pong; returns true if the peer's clock has moved by more than `tolerance`
     /// microseconds since the last comparison.
     fn note_pong(&self, rtt: u64, wall: u64, mono: u64, tolerance: u64) -> bool {
-        // The peer read its clock after the ping was sent, at the earliest.
+        // The peer read its clock after the ping was sent, so `latest` is an upper bound.
         let sent = mono.saturating_sub(rtt);
         let latest = wall.wrapping_sub(sent) as i64;
         self.latest_at_zero.store(latest, Ordering::Relaxed);

@@ -24,15 +24,16 @@ use super::outgoing::deduct_queueing_time;
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
 const DIAL_SPACING_MICROS: u64 = 2_000;
 
-/// Minimum time between a refused handshake and the next dial, in microseconds. A refusal comes
-/// from settings and so lasts, and it costs both nodes more than a refused connection.
+/// Minimum time between a refused handshake and the next dial, in microseconds. A refusal usually
+/// lasts, because it follows from settings, and a handshake costs both nodes more than a refused
+/// connection.
 const REFUSED_SPACING_MICROS: u64 = 50_000;
 
 /// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.
 #[derive(Debug)]
 pub struct Link<D, C> {
-    small: Slot<D, C>,
-    bulk: Slot<D, C>,
+    small: LinkConnection<D, C>,
+    bulk: LinkConnection<D, C>,
     /// Number of times the link fell. The number identifies dials begun before the last fall.
     falls: u64,
     /// Earliest time of the next dial, after a failed dial or a fall.
@@ -42,7 +43,7 @@ pub struct Link<D, C> {
 }
 
 #[derive(Debug)]
-struct Slot<D, C> {
+struct LinkConnection<D, C> {
     stage: DialStage<D, C>,
     /// Messages that wait for a connection, each with its queueing time.
     waiting: VecDeque<(Message, u64)>,
@@ -76,7 +77,7 @@ pub struct Attempt {
 pub struct FallenLink<D, C> {
     /// States of the connections, small and bulk. The driver must close them.
     pub stages: [DialStage<D, C>; 2],
-    /// True if the peer had said goodbye.
+    /// True if the peer had announced that it wants no more requests.
     pub left: bool,
     /// Event for the coordinator.
     pub event: Event,
@@ -88,7 +89,7 @@ impl<D, C> Default for Link<D, C> {
     }
 }
 
-impl<D, C> Default for Slot<D, C> {
+impl<D, C> Default for LinkConnection<D, C> {
     fn default() -> Self {
         Self { stage: DialStage::Down, waiting: VecDeque::new(), bytes: 0 }
     }
@@ -103,10 +104,16 @@ impl<D, C> FallenLink<D, C> {
 
 impl<D, C> Link<D, C> {
     fn new(falls: u64, not_before: Option<u64>) -> Self {
-        Self { small: Slot::default(), bulk: Slot::default(), falls, not_before, leaving: false }
+        Self {
+            small: LinkConnection::default(),
+            bulk: LinkConnection::default(),
+            falls,
+            not_before,
+            leaving: false,
+        }
     }
 
-    fn slot(&mut self, kind: ConnectionKind) -> &mut Slot<D, C> {
+    fn slot(&mut self, kind: ConnectionKind) -> &mut LinkConnection<D, C> {
         match kind {
             ConnectionKind::Small => &mut self.small,
             ConnectionKind::Bulk => &mut self.bulk,
@@ -159,7 +166,8 @@ impl<D, C> Link<D, C> {
         }
         slot.bytes += length;
         slot.waiting.push_back((message, mono()));
-        // The small connection is dialed too, because the link counts as up once that one is open.
+        // The small connection is always dialed, because it must be open for the link to count as
+        // up.
         for kind in [ConnectionKind::Small, kind] {
             self.dial(kind, &mut dial);
         }
@@ -167,7 +175,7 @@ impl<D, C> Link<D, C> {
     }
 
     /// Records that a connection dialed after `falls` falls is open. Returns the waiting messages
-    /// that have not expired; `None` = the link has fallen meanwhile.
+    /// that have not expired; `None` = the link has fallen since the dial began.
     pub fn up(
         &mut self,
         kind: ConnectionKind,
@@ -188,7 +196,7 @@ impl<D, C> Link<D, C> {
         Some(waiting.collect())
     }
 
-    /// Notes that the peer is leaving and wants no more requests.
+    /// Records that the peer is leaving and wants no more requests.
     pub fn note_peer_leaving(&mut self) {
         self.leaving = true;
     }
@@ -217,8 +225,8 @@ impl<D, C> Link<D, C> {
     }
 }
 
-/// Returns the connection that a request takes. Long requests, pages, hints, and their replies take
-/// the bulk connection: they must not delay messages that a client waits for.
+/// Returns the kind of connection for a message. Long requests, page requests and hints use the
+/// bulk connection, so that neither they nor their replies delay messages for which a client waits.
 fn kind_of(message: &Message, length: usize) -> ConnectionKind {
     let bulk = match &message.body {
         Body::Request { request, .. } => {
@@ -266,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_sent_once_there_is_a_connection_if_somebody_still_waits() {
+    fn queued_messages_are_sent_on_the_open_connection_unless_expired() {
         let (mut link, small, bulk) =
             (Tested::default(), ConnectionKind::Small, ConnectionKind::Bulk);
         assert_eq!(send(&mut link, hints(1)), (vec![small, bulk], None, true));
@@ -291,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_falls_with_all_its_connections_and_once() {
+    fn a_link_falls_once_with_all_its_connections() {
         let mut link = Tested::default();
         send(&mut link, hints(1));
         let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
@@ -312,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaving_peer_gets_no_requests_until_it_is_back() {
+    fn a_leaving_peer_gets_no_requests_until_its_link_has_fallen() {
         let mut link = Tested::default();
         link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
         link.note_peer_leaving();

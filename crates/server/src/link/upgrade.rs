@@ -13,7 +13,7 @@ const ANSWER_MAX: usize = 4096;
 /// Characters quoted from an unexpected status line.
 const QUOTED: usize = 80;
 
-/// The other side is not a kvorum node; holds the beginning of its answer.
+/// The other side is not a kvorum node. Contains the beginning of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected response {0:?} instead of HTTP/1.1 101: is this a kvorum node?")]
 pub struct NotPeer(pub String);
@@ -33,7 +33,8 @@ impl Upgrade {
         )
     }
 
-    /// Adds received bytes; returns the bytes behind the answer once it is complete.
+    /// Adds received bytes. Once the answer is complete, returns the bytes that follow it; `None` =
+    /// the answer is incomplete.
     pub fn receive(&mut self, input: &[u8]) -> Result<Option<Vec<u8>>, NotPeer> {
         self.answer.extend_from_slice(input);
         let Some(end) = self.answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_taken_however_it_is_split() {
+    fn an_answer_is_accepted_however_it_is_split() {
         let answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\nhello";
         for at in 0..answer.len() {
             let mut upgrade = Upgrade::default();
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_no_node_is_recognized_by_its_first_bytes() {
+    fn a_server_that_is_not_a_node_is_detected_by_its_first_bytes() {
         let refused = |answer: &[u8]| Upgrade::default().receive(answer).unwrap_err().0;
         assert_eq!(refused(b"HTTP/1.1 404 Not Found\r\n\r\n"), "HTTP/1.1 404 Not Found");
         assert_eq!(refused(&[b'x'; 5000]), "a response header without end");

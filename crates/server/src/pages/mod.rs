@@ -1,5 +1,5 @@
-//! Pages of a key range from this node's store, for range reads of this node and of others. A page
-//! is a fresh short scan, so that no snapshot is held while a client is slow.
+//! Pages of a key range from this node's store, for range reads of this node and of other nodes.
+//! Each page is read by a new, short scan, so that a slow client pins no snapshot.
 //!
 //! A page ends after a bounded amount of work, not only when it is full. A page over many
 //! tombstones, or over many keys that other nodes send, may therefore have no items, and only
@@ -16,7 +16,8 @@ use protocol::{Filter, OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Sha
 /// Largest page that may be requested, in bytes.
 const MAX_PAGE_BYTES: usize = 256 * 1024;
 
-/// Error while other range reads hold all the memory for pages. Some of it will be freed.
+/// Error if other range reads have reserved all memory for pages. A retry succeeds once enough of
+/// it is released.
 const NO_ROOM: StoreError = StoreError::Busy("too many concurrent range reads");
 
 /// Limit on the work for one page; one record is always visited.
@@ -49,12 +50,12 @@ impl PageWork {
 pub struct Pages {
     work: PageWork,
     ranges: Arc<Part>,
-    lent: Arc<Part>,
+    for_other_nodes: Arc<Part>,
     large: Arc<Part>,
 }
 
-/// A part of the memory, in bytes. A reservation larger than the whole part is granted once no
-/// other is held.
+/// A part of the memory, in bytes. A reservation larger than the part gets the whole part, once the
+/// part has no other reservation.
 #[derive(Debug)]
 struct Part {
     free: AtomicUsize,
@@ -93,7 +94,7 @@ impl Drop for PageReservation {
     }
 }
 
-/// The bytes of a page with their reservation, which is held until the last item is sent.
+/// The bytes of a page with their reservation, which is released when the last item is dropped.
 struct Items {
     bytes: BytesMut,
     _room: Option<PageReservation>,
@@ -106,21 +107,21 @@ impl AsRef<[u8]> for Items {
 }
 
 impl Pages {
-    /// Creates the parts out of `total` bytes of memory.
+    /// Divides `total` bytes of memory into the parts.
     pub fn new(total: usize, work: PageWork) -> Self {
         let part = total / 4;
-        let [ranges, lent, large] = [total - 2 * part, part, part].map(Part::new);
-        Self { work, ranges, lent, large }
+        let [ranges, for_other_nodes, large] = [total - 2 * part, part, part].map(Part::new);
+        Self { work, ranges, for_other_nodes, large }
     }
 
     /// Reserves memory for a range that reads from `nodes` nodes; `None` = too little is free.
-    pub(crate) fn for_range(&self, nodes: usize) -> Option<PageReservation> {
+    pub(crate) fn reserve_for_range(&self, nodes: usize) -> Option<PageReservation> {
         self.ranges.take(nodes * PAGE_BYTES as usize)
     }
 
     /// Returns the bytes reserved now.
     pub fn held(&self) -> usize {
-        self.ranges.held() + self.lent.held() + self.large.held()
+        self.ranges.held() + self.for_other_nodes.held() + self.large.held()
     }
 
     /// Reads a page for `op`. May wait for the disk.
@@ -135,7 +136,7 @@ impl Pages {
         let mut room = match op {
             // A range of this node already has a reservation.
             OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
-            _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
+            _ => Some(self.for_other_nodes.take(max_bytes).ok_or(NO_ROOM)?),
         };
         let (placement_time, view) = (shared.placement_time(), shared.view());
         let mut filter = PartitionFilter::new(&view, shared.own, placement_time, &request.filter);
@@ -147,7 +148,7 @@ impl Pages {
         let mut bytes = BytesMut::new();
         let mut lens: Vec<(usize, usize)> = Vec::new();
         let mut next = None;
-        let mut looked_at = 0;
+        let mut processed_bytes = 0;
         let (start, end) = (&request.start, request.end.as_deref());
         let mut scan = engine.snapshot().scan_since(space, start, end, request.filter.since());
         for seen in 0.. {
@@ -155,7 +156,7 @@ impl Pages {
             let Some((key, record)) = read else { break };
             let len = key.len() + record.raw().len();
             let PageWork { records: most, bytes: most_bytes } = self.work;
-            let worked = seen == most || seen > 0 && looked_at + len > most_bytes;
+            let worked = seen == most || seen > 0 && processed_bytes + len > most_bytes;
             let (rank, copies) = (record.rank(), record.copies());
             let wanted = !worked && filter.wants(key, copies, rank);
             let item = if wanted { len } else { 0 };
@@ -164,7 +165,7 @@ impl Pages {
                 next = Some(Bytes::copy_from_slice(key));
                 break;
             }
-            looked_at += len;
+            processed_bytes += len;
             if over {
                 // A single item that is too large makes a page of its own.
                 room = Some(self.large.take(item).ok_or(NO_ROOM)?);

@@ -70,7 +70,7 @@ fn read_all(engine: &Engine) -> Vec<Vec<(Bytes, protocol::Record)>> {
 #[test]
 fn a_page_ends_before_the_item_that_does_not_fit() {
     let engine = engine();
-    // The key's one byte and the record's 24 bytes come on top.
+    // An item also has a key of one byte and a record header of 24 bytes.
     let value = vec![b'v'; PAGE_BYTES / 4 - 25];
     for key in b'a'..=b'k' {
         put(&engine, &[key], &value);
@@ -84,7 +84,7 @@ fn a_page_ends_before_the_item_that_does_not_fit() {
 }
 
 #[test]
-fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
+fn tombstones_are_sent_to_nodes_that_may_have_hidden_records() {
     let engine = engine();
     let mut batch = Batch::new();
     let version = Version { time: 2, origin: 0 };
@@ -108,9 +108,10 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");
 }
 
-/// A node is sent the writes that it missed since some time, also those with an older base version.
+/// A node receives the writes that it has missed since a time, including conditional writes with an
+/// older base version.
 #[test]
-fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
+fn a_record_of_a_conditional_write_is_as_new_as_its_ballot() {
     for flushed in [false, true] {
         let engine = engine();
         put(&engine, b"plain", b"v");
@@ -138,7 +139,7 @@ fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
 
 /// Only partitions that move to a node are sent, and only once all earlier writes are known.
 #[test]
-fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
+fn idempotency_entries_are_sent_to_the_nodes_to_which_their_partitions_move() {
     let topology = |count: u16| {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let ids = (0..count).map(|id| (protocol::NodeId(id), member(id)));
@@ -185,8 +186,7 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     assert_eq!(told(), (expected, false), "its disk was replaced: it may have forgotten some");
 }
 
-/// Returns the number of pages over `tombstones` tombstones, the last page with the one value
-/// behind them.
+/// Returns the number of pages of a store with `tombstones` tombstones, followed by a single value.
 fn pages_over(tombstones: u32, key_len: usize) -> usize {
     let engine = engine();
     let key = |number: u32| [&number.to_be_bytes()[..], &vec![0; key_len - 4]].concat();
@@ -205,7 +205,7 @@ fn pages_over(tombstones: u32, key_len: usize) -> usize {
 }
 
 #[test]
-fn a_page_ends_by_what_was_looked_at_though_nothing_was_found() {
+fn a_page_without_items_ends_after_bounded_work() {
     assert_eq!(pages_over(PageWork::SERVING.records as u32 - 1, 4), 1);
     assert_eq!(pages_over(2 * PageWork::SERVING.records as u32, 4), 3, "so many records");
     let record = 1024 + 24;
@@ -232,7 +232,7 @@ fn without_memory_there_is_no_page() {
     assert!(matches!(read(b"a"), Err(StoreError::Busy(_))));
     let short: Vec<_> = std::iter::from_fn(|| read(b"b").ok()).collect();
     assert_eq!(short.len(), 2);
-    assert!(memory.for_range(4).is_some(), "what ranges reserve is apart");
+    assert!(memory.reserve_for_range(4).is_some(), "what ranges reserve is apart");
     assert!(read_for(OWN, b"b").is_ok(), "and all that a range of this node needs");
     drop(page);
     assert_eq!(memory.held(), 2 * PAGE_BYTES);

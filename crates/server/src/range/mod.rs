@@ -20,10 +20,9 @@ use crate::pages::{PageReservation, Pages};
 /// Pause before a busy node is asked for its page again, in microseconds.
 pub const RETRY_MICROS: u64 = 50_000;
 
-/// Retries of a busy node without a page from it in between: 15 s in all. Within that time any
-/// range whose reader takes no items is aborted, and its memory is free again. A page of another
-/// node does not reset the count, because the other nodes resend their pages while this one is
-/// busy.
+/// Retries of a busy node without a page from it in between: 15 s in all. Within 15 s, every range
+/// whose reader takes no items is aborted and releases its memory. A page of another node does not
+/// reset the count, because the other nodes resend their pages while the busy node is retried.
 const RETRIES: u32 = 300;
 
 /// Retries after which the pages of all nodes are released and requested again. Otherwise two
@@ -41,16 +40,16 @@ pub enum RangeStep {
     Wait,
     /// The range has no more keys.
     End,
-    /// Too few replicas of some partition are left to read from.
+    /// Too few replicas of some partition can still be read.
     OutOfReach,
 }
 
-/// Result of asking a node for a page.
+/// Result of a page request to a node.
 #[derive(Debug)]
 pub enum PageResult {
-    /// The page that was asked for.
+    /// The requested page.
     Page(Page),
-    /// The node is busy: pass this in after [`RETRY_MICROS`].
+    /// The node is busy: pass this result to [`Range::take`] after [`RETRY_MICROS`].
     Busy,
     /// The node failed or sent no valid page.
     Failed,
@@ -63,11 +62,11 @@ pub struct Range {
     scan: Scan,
     /// Retries of each busy node since its last page.
     retries: BTreeMap<NodeId, u32>,
-    /// True if the last node that failed was this one: its store failed.
+    /// True if the last failed node is this node: its store failed.
     store_failed: bool,
     /// Memory reserved for a page of each node.
     _room: PageReservation,
-    /// Memory reserved for one more page of items, which the reader gathers.
+    /// Memory reserved for one more page of items, which the reader collects.
     gathered: Option<PageReservation>,
 }
 
@@ -80,19 +79,20 @@ impl Range {
         start: Bytes,
         end: Option<Bytes>,
     ) -> Option<Self> {
-        let room = pages.for_range(shared.nodes())?;
+        let room = pages.reserve_for_range(shared.nodes())?;
         let scan = Scan::new(&shared, quorum, start, end);
         Some(Self::of(shared, scan, room))
     }
 
-    /// Returns a range read over this node's records, whichever other nodes hold them too.
+    /// Returns a range read over all records of this node's store, wherever they are placed; `None`
+    /// = no memory is free for its pages.
     pub fn local(
         shared: Arc<Shared>,
         pages: &Pages,
         start: Bytes,
         end: Option<Bytes>,
     ) -> Option<Self> {
-        let room = pages.for_range(1)?;
+        let room = pages.reserve_for_range(1)?;
         let scan = Scan::local(&shared, start, end);
         Some(Self::of(shared, scan, room))
     }
@@ -102,11 +102,11 @@ impl Range {
         Self { shared, scan, retries, store_failed, _room: room, gathered: None }
     }
 
-    /// Reserves memory for [`PAGE_BYTES`](protocol::PAGE_BYTES) of items that the reader gathers
-    /// before it sends the first; `false` = no memory is free.
+    /// Reserves memory for [`PAGE_BYTES`](protocol::PAGE_BYTES) of items that the reader collects
+    /// before it sends the first item; `false` = no memory is free.
     #[must_use]
     pub fn reserve_gathering(&mut self, pages: &Pages) -> bool {
-        self.gathered = pages.for_range(1);
+        self.gathered = pages.reserve_for_range(1);
         self.gathered.is_some()
     }
 
@@ -158,8 +158,8 @@ impl Range {
         }
     }
 
-    /// Takes the result of asking a node. `true` = all other outstanding requests are void, and
-    /// their results must not be passed in.
+    /// Processes the result of a page request to `node`. `true` = all other outstanding requests
+    /// are void, and their results must not be passed to this function.
     #[must_use]
     pub fn take(&mut self, node: NodeId, asked: PageResult) -> bool {
         match asked {

@@ -31,7 +31,7 @@ fn page(items: Vec<(Bytes, protocol::Record)>) -> Page {
 }
 
 #[test]
-fn a_busy_node_is_asked_again_and_every_fourth_time_all_pages_are_given_back() {
+fn a_busy_node_is_asked_again_and_every_fourth_retry_releases_all_pages() {
     let stage = TestNode::new();
     let mut range = range(&stage);
     let asked = asks(&mut range);
@@ -48,7 +48,7 @@ fn a_busy_node_is_asked_again_and_every_fourth_time_all_pages_are_given_back() {
 }
 
 #[test]
-fn one_that_stays_busy_is_replaced_in_the_end() {
+fn a_node_that_stays_busy_is_replaced() {
     let stage = TestNode::new();
     let mut range = range(&stage);
     let busy = NodeId(asks(&mut range)[0]);
@@ -62,7 +62,7 @@ fn one_that_stays_busy_is_replaced_in_the_end() {
 
 /// With every fourth retry, the other nodes send their pages again.
 #[test]
-fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
+fn pages_of_other_nodes_do_not_reset_the_retries_of_a_busy_node() {
     let stage = TestNode::new();
     let mut range = range(&stage);
     let asked = asks(&mut range);
@@ -97,7 +97,7 @@ fn a_damaged_page_counts_as_failed() {
 }
 
 #[test]
-fn what_has_expired_is_passed_over() {
+fn expired_values_are_skipped() {
     let stage = TestNode::of(&["a"]);
     let mut range = Range::local(Arc::clone(&stage.shared), &pages(), Bytes::new(), None).unwrap();
     assert_eq!(asks(&mut range), [0]);
@@ -157,7 +157,7 @@ fn a_failed_store_is_the_cause_if_no_other_node_may_serve_the_range() {
 }
 
 #[test]
-fn a_range_knows_where_it_goes_on() {
+fn a_range_reports_the_position_at_which_it_continues() {
     let stage = TestNode::of(&["a"]);
     let pages = pages();
     let start = Bytes::from_static(b"b");

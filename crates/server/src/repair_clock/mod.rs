@@ -5,9 +5,9 @@
 //!    ─▶ lower the clock's bound (`clock.rs`)
 //! ```
 //!
-//! **Other nodes.** Nodes whose clocks were right refused those records, so they do not have them.
-//! Nodes whose clocks were ahead as well may have them. Once all nodes with such records are
-//! repaired, the records are lost for good; the command says so before it removes any.
+//! **Other nodes.** Nodes with correct clocks refused the records ahead, so they do not have them.
+//! Nodes whose clocks were ahead as well may have them. Once all nodes with these records are
+//! repaired, the records are lost for good; the command states this before it removes any record.
 //!
 //! **Hidden records.** Each removed record hid an older record of its key, which this node may have
 //! acknowledged, and which a compaction may have dropped since. If a dropped record was a
@@ -38,7 +38,7 @@ pub struct Ahead {
     pub records: u64,
     /// Number of hints.
     pub hints: u64,
-    /// Version time of the youngest of the records and hints; 0 = there are none.
+    /// Latest write time of the records and hints; 0 = there are none.
     pub furthest: u64,
     /// The bound at which the node's clock would begin.
     pub bound: u64,
@@ -48,8 +48,8 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Looks for records with a timestamp above `limit`. `None` = the node is alone: no peer
-    /// refuses its writes, and no peer could restore lost records.
+    /// Finds the records and hints with a timestamp above `limit`. `None` = the node is alone: no
+    /// peer refuses its writes, and no peer could restore lost records.
     pub fn find(engine: &Engine, limit: u64) -> Result<Option<Self>, StartError> {
         if identity::is_alone(engine)? {
             return Ok(None);
@@ -58,7 +58,7 @@ impl Ahead {
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
         let above = RemovalFilter { time: limit, spaces: VERSIONED, proven: 0 };
-        let looked = engine.records_above(above, |space, key, when| {
+        let outcome = engine.records_above(above, |space, key, when| {
             found.furthest = found.furthest.max(when);
             if space == Space::Hints {
                 found.hints += 1;
@@ -67,11 +67,11 @@ impl Ahead {
                 found.records += 1;
             }
         });
-        looked.map_err(failed)?;
+        outcome.map_err(failed)?;
         Ok(Some(found))
     }
 
-    /// True if there is anything to repair.
+    /// Returns true if there are records or hints to remove, or the bound is above the limit.
     pub fn is_any(&self) -> bool {
         self.furthest > 0 || self.bound > self.limit
     }

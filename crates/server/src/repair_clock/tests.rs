@@ -25,7 +25,7 @@ fn put_hint(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &protoco
 }
 
 #[test]
-fn future_records_are_removed_and_what_they_hid_is_streamed_back() {
+fn future_records_are_removed_and_the_node_is_rebuilding() {
     let (stage, limit) = (TestNode::new(), Clock::time_of(WALL));
     put(&stage, b"old", &value(b"old", 10, 1));
     let found = Ahead::find(&stage.engine, limit).unwrap().unwrap();
@@ -56,9 +56,9 @@ fn future_records_are_removed_and_what_they_hid_is_streamed_back() {
     assert_eq!(hints.len(), 1, "one of the present stays");
 }
 
-/// A record with an old version is ahead of the clock if its ballot is.
+/// A record with an old version is ahead of the clock if its ballot is ahead.
 #[test]
-fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
+fn a_record_of_a_conditional_write_is_ahead_by_its_ballot() {
     let (stage, limit) = (TestNode::new(), Clock::time_of(WALL));
     put(&stage, b"old", &conditional(b"old", 10, limit));
     put(&stage, b"new", &conditional(b"new", 10, limit + 5));
@@ -75,7 +75,7 @@ fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
 }
 
 #[test]
-fn a_node_alone_is_left_as_it_is() {
+fn a_single_node_is_not_repaired() {
     let stage = TestNode::of(&["a"]);
     assert!(Ahead::find(&stage.engine, 0).unwrap().is_none());
 }

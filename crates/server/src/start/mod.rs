@@ -3,7 +3,7 @@
 //! ```text
 //!  store recovered ─▶ StartingNode::open: opens the identity, a clock above all issued versions
 //!                  ─▶ the driver waits until peers accept the clock's lead over the wall clock
-//!                  ─▶ StartingNode::begin: notes a new process start (boot)
+//!                  ─▶ StartingNode::begin: records a new process start (boot)
 //! ```
 
 use std::sync::Arc;
@@ -42,9 +42,9 @@ pub struct StartedNode {
 }
 
 impl StartingNode {
-    /// Opens the node of the directory that `store` is in; the store must not have been written to
-    /// since it was opened. A directory without an identity gets this `incarnation` and membership
-    /// `state`. `wall` and `max_skew` are in microseconds, here and below.
+    /// Opens the node of the store's directory. Nothing may have been written to the store since it
+    /// was opened. A directory without an identity gets this `incarnation` and membership `state`.
+    /// `wall` and `max_skew` are in microseconds, here and below.
     pub fn open<S: Store>(
         store: &S,
         named: NodeSettings<'_>,
@@ -54,8 +54,8 @@ impl StartingNode {
         max_skew: u64,
     ) -> Result<Self, StartError> {
         let recovered = RecoveredStore::of(store.engine());
-        // A previous incarnation of this node may have acknowledged versions this far ahead of its
-        // clock.
+        // A previous incarnation of this node may have acknowledged versions that were ahead of its
+        // clock by the allowed skew.
         let new = NewIdentity { incarnation, state, lost_before: Clock::limit(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
         let nodes = identity
@@ -81,8 +81,8 @@ impl StartingNode {
         &self.identity
     }
 
-    /// Begins a new process start (life) of the directory and loads the state that earlier ones
-    /// left. `number` is random.
+    /// Begins a new process start (life) of the directory, and loads the state that earlier starts
+    /// stored. `number` is random.
     pub fn begin<S: Store, D: Directory>(
         self,
         store: &S,
@@ -92,15 +92,15 @@ impl StartingNode {
         number: u64,
     ) -> Result<StartedNode, StartError> {
         let Self { identity, clock, recovered, max_skew, .. } = self;
-        let lineage = identity.record_boot(store, directory, recovered, wall, number)?;
+        let boot_history = identity.record_boot(store, directory, recovered, wall, number)?;
         let members = match identity.layout_in_force() {
             Some(layout) => layout.all().map(|node| (node.id, node.member.name.clone())).collect(),
             None => named.members(),
         };
         let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
         let claims: Vec<_> = members.iter().filter_map(claim).collect();
-        let logs = Logs::new(identity.incarnation(), lineage, &claims);
-        let logs = Arc::new(logs.with_former(identity.former_disks().clone()));
+        let logs = Logs::new(identity.incarnation(), boot_history, &claims);
+        let logs = Arc::new(logs.with_former_disks(identity.former_disks().clone()));
         for (node, _) in members.iter().filter(|(_, name)| identity.has_only_incarnation(name)) {
             logs.mark_only_disk(*node);
         }
@@ -128,7 +128,7 @@ impl StartingNode {
         shared.repair.proofs = Arc::new(Proofs::new(identity.proof()));
         shared.membership.cluster = Arc::new(identity.own_cluster());
         store.engine().purge_rule().raise_watermark(identity.proof().proven.time);
-        identity.purges_by_age(alone);
+        identity.set_purge_by_age(alone);
         identity.load_missed(store.engine(), &shared)?;
         hints::convert_old_marks(store, &identity, &shared)?;
         hints::remove_hints_of_leavers(store, &shared);

@@ -49,12 +49,12 @@ fn list(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(|name| member(name)).collect(), 3).unwrap()
 }
 
-/// Returns node `own` of a list.
+/// Returns the settings of node `own` of a list.
 fn named<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
     NodeSettings { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
 }
 
-/// Returns a single node that no setting names.
+/// Returns the settings of a single node that the settings do not name.
 fn alone(topology: &Topology) -> NodeSettings<'_> {
     NodeSettings { topology, own: NodeId(0), named: false, urls: &[] }
 }
@@ -67,7 +67,7 @@ fn start(store: &Engine, files: &Files, named: NodeSettings<'_>, number: u64) ->
     open(store, named).unwrap().begin(store, files, named, WALL, number).unwrap()
 }
 
-/// Has the node store a decided layout.
+/// Makes the node learn a decided layout, and stores the layout.
 fn learn(store: &Engine, started: &StartedNode, layout: Layout) {
     assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
     let (batch, keeps) = started.identity.keep_layouts(&started.shared);
@@ -75,7 +75,7 @@ fn learn(store: &Engine, started: &StartedNode, layout: Layout) {
     started.identity.kept(&started.shared, &keeps);
 }
 
-fn changed(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
+fn layout_with_changes(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
     let joins = |name: &&str| Joiner {
         member: member(name),
         url: format!("http://{name}"),
@@ -90,7 +90,7 @@ fn changed(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
     layout.planned(&change, |_| Some(VoterId(5))).unwrap()
 }
 
-fn settled(mut layout: Layout) -> Layout {
+fn final_layout(mut layout: Layout) -> Layout {
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -98,45 +98,46 @@ fn settled(mut layout: Layout) -> Layout {
 }
 
 /// Returns true if a day-old tombstone may be purged.
-fn forgets(store: &Engine) -> bool {
+fn may_purge_old_tombstone(store: &Engine) -> bool {
     let version = Version { time: Clock::time_of(WALL - 86_400_000_000), origin: 1 };
     let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
     store.purge_rule().may_purge(Space::Data, record.view())
 }
 
 #[test]
-fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
+fn no_tombstone_is_purged_by_age_once_another_node_joins() {
     let (disk, files, one) = (MemDisk::new(), Files::default(), list(&["n1"]));
     let engine = store(&disk);
-    assert!(!forgets(&engine), "who else there is is not known before the start");
+    assert!(!may_purge_old_tombstone(&engine), "who else there is is not known before the start");
     let started = start(&engine, &files, alone(&one), 1);
-    assert!(forgets(&engine) && started.shared.is_alone());
-    let joins = changed(&started.shared.membership.layouts.known(), &["n2"], &[]);
+    assert!(may_purge_old_tombstone(&engine) && started.shared.is_alone());
+    let joins = layout_with_changes(&started.shared.membership.layouts.known(), &["n2"], &[]);
     learn(&engine, &started, joins.clone());
-    assert!(!forgets(&engine) && started.shared.nodes() == 2);
+    assert!(!may_purge_old_tombstone(&engine) && started.shared.nodes() == 2);
     engine.close().unwrap();
 
     let engine = store(&disk);
-    assert!(!forgets(&engine));
+    assert!(!may_purge_old_tombstone(&engine));
     let starting = open(&engine, alone(&one)).unwrap();
     assert_eq!(starting.nodes(), 2, "its settings say nothing of the other one");
     let started = starting.begin(&engine, &files, alone(&one), WALL, 2).unwrap();
-    assert!(!forgets(&engine) && !started.shared.is_alone());
+    assert!(!may_purge_old_tombstone(&engine) && !started.shared.is_alone());
     assert_eq!(started.shared.membership.layouts.active_layout().id(), joins.id());
     assert!(!started.shared.membership.state.is_confirmed(), "there is somebody to ask");
 
     learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());
     assert!(started.shared.is_alone());
     start(&engine, &files, alone(&one), 3);
-    assert!(forgets(&engine), "it is alone again from a start on");
+    assert!(may_purge_old_tombstone(&engine), "it is alone again from a start on");
 }
 
 /// A copy lacks the records that other nodes acknowledged since it was made.
 #[test]
-fn a_copy_of_a_directory_that_was_of_a_node_alone_is_noticed() {
+fn a_copy_of_the_directory_of_a_former_single_node_is_detected() {
     let (engine, files, one) = (store(&MemDisk::new()), Files::default(), list(&["n1"]));
     let started = start(&engine, &files, alone(&one), 1);
-    let joins = settled(changed(&started.shared.membership.layouts.known(), &["n2"], &[]));
+    let joins =
+        final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["n2"], &[]));
     learn(&engine, &started, joins);
     let state =
         |files, number| start(&engine, files, alone(&one), number).shared.membership.state.state();
@@ -146,10 +147,11 @@ fn a_copy_of_a_directory_that_was_of_a_node_alone_is_noticed() {
 }
 
 #[test]
-fn a_node_starts_as_who_it_is_by_its_layout() {
+fn a_node_takes_its_identity_from_the_stored_layout() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "c"]));
     let started = start(&engine, &files, named(&two, "c"), 1);
-    let layout = settled(changed(&started.shared.membership.layouts.known(), &["b"], &[]));
+    let layout =
+        final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["b"], &[]));
     learn(&engine, &started, layout);
     for list in [list(&["c"]), list(&["a", "c"]), list(&["a", "b", "c", "d"])] {
         let starting = open(&engine, named(&list, "c")).unwrap();
@@ -163,19 +165,20 @@ fn a_node_starts_as_who_it_is_by_its_layout() {
 }
 
 #[test]
-fn a_node_that_was_removed_starts_as_one_that_was() {
+fn a_removed_node_stays_removed_after_a_restart() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "b"]));
     let started = start(&engine, &files, named(&two, "a"), 1);
-    let leaves = changed(&started.shared.membership.layouts.known(), &[], &["a"]);
+    let leaves = layout_with_changes(&started.shared.membership.layouts.known(), &[], &["a"]);
     learn(&engine, &started, leaves.clone());
     assert!(!started.shared.is_removed(), "it hands over what it holds");
-    learn(&engine, &started, settled(leaves));
+    learn(&engine, &started, final_layout(leaves));
     assert!(started.shared.is_removed());
     let started = start(&engine, &files, named(&two, "a"), 2);
-    assert!(started.shared.is_removed() && !forgets(&engine));
+    assert!(started.shared.is_removed() && !may_purge_old_tombstone(&engine));
     assert_eq!(started.shared.name_of(NodeId(0)), "a");
-    // A node that was given the name since is not this node.
-    let again = settled(changed(&started.shared.membership.layouts.known(), &["a"], &[]));
+    // A node that joins later with the same name is another node.
+    let again =
+        final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["a"], &[]));
     assert_eq!(again.named("a").unwrap().id, NodeId(2));
     learn(&engine, &started, again);
     assert!(start(&engine, &files, named(&two, "a"), 3).shared.is_removed());

@@ -1,5 +1,5 @@
-//! The node task: runs [`protocol::Background`], a node's background work, and carries out its
-//! effects.
+//! The node task: runs [`protocol::Background`], a node's background work, and executes the effects
+//! that it requests.
 //!
 //! ```text
 //!  peers seen, fenced ──▶ ┌──────┐ ─▶ calls to nodes, through some event loop's Protocol
@@ -24,20 +24,20 @@ use crate::identity::{Identity, OwnRecords};
 
 /// Delay before a failed hint read or a failed write of the membership state is retried, in
 /// microseconds.
-const AGAIN_MICROS: u64 = 1_000_000;
+const RETRY_DELAY_MICROS: u64 = 1_000_000;
 
 /// An event for the node task.
 #[derive(Debug)]
 pub enum TaskEvent {
-    /// An event for the protocol's part.
+    /// An event for [`protocol::Background`].
     Node(BackgroundEvent),
     /// A hint read is to be retried.
     ReadHints(HintQuery),
     /// A hint read completed or failed.
     HintsRead(HintQuery, Result<Vec<(Bytes, Record)>, lsm::Error>),
-    /// A full compaction, which drops orphaned records (leftovers), may have ended.
+    /// The compaction with this number, which drops orphaned records, may have ended.
     Compacted(u64),
-    /// One of the node's own records was stored, or failed.
+    /// Storing the node's own records has succeeded or failed.
     Kept(OwnRecords, Result<(), lsm::Error>),
 }
 
@@ -75,7 +75,7 @@ impl Task {
         self.node.drop_task(pick)
     }
 
-    /// Handles one event and carries out its effects.
+    /// Handles an event and executes its effects.
     pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
         match event {
             TaskEvent::Node(event) => {
@@ -95,15 +95,15 @@ impl Task {
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
                 // An empty answer would mean that there are no hints, and they would be forgotten.
-                driver.after(AGAIN_MICROS, TaskEvent::ReadHints(wanted));
+                driver.after(RETRY_DELAY_MICROS, TaskEvent::ReadHints(wanted));
             }
-            TaskEvent::Compacted(number) => self.look_at_leftovers(driver, number),
+            TaskEvent::Compacted(number) => self.check_orphan_compaction(driver, number),
             TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
         }
     }
 
-    /// Returns the time by which idempotency keys age, in microseconds since 1970; `None` = unknown
-    /// yet.
+    /// Returns the time, in microseconds since 1970, from which the age of idempotency keys is
+    /// computed; `None` = unknown yet.
     fn idempotency_time(&mut self, now: Now) -> Option<u64> {
         let began = *self.began.get_or_insert(now.mono);
         let clock = &self.shared.clock;
@@ -123,7 +123,7 @@ impl Task {
         self.effects = effects;
     }
 
-    /// Carries out an effect; returns its result if that is known at once.
+    /// Executes an effect; returns its result if the result is known when this function returns.
     fn perform<D: TaskDriver>(
         &self,
         driver: &mut D,
@@ -147,7 +147,7 @@ impl Task {
                 return None;
             }
             BackgroundEffect::DropOrphans => {
-                self.drop_leftovers(driver);
+                self.start_orphan_compaction(driver);
                 return None;
             }
             BackgroundEffect::Outdated { proven } => {
@@ -181,7 +181,7 @@ impl Task {
 
     /// Starts a compaction that drops orphaned records. When the compaction reaches a record, the
     /// view then in force decides whether the record is orphaned.
-    fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
+    fn start_orphan_compaction<D: TaskDriver>(&self, driver: &mut D) {
         tracing::info!("compacting the store to drop records that now belong on other nodes only");
         let shared = Arc::clone(&self.shared);
         driver.purge_rule().drop_orphans(move |key, copies| shared.holds(key, copies));
@@ -189,9 +189,9 @@ impl Task {
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
     }
 
-    /// Checks the compaction of the whole store that drops orphaned records. Until it is done all
-    /// compactions drop such records, and afterwards none does.
-    fn look_at_leftovers<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
+    /// Checks whether the compaction of the whole store that drops orphaned records has ended. All
+    /// compactions drop orphaned records until that compaction has succeeded; later ones do not.
+    fn check_orphan_compaction<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
         let ended = driver.compacted(number);
         if ended == Some(false) {
             tracing::warn!(
@@ -214,8 +214,8 @@ impl Task {
         self.identity.is_kept(&self.name(peer), claim)
     }
 
-    /// Removes delivered hints. If the store is busy, the hints stay and are delivered again; if
-    /// the store has failed for good, the next start counts them.
+    /// Removes delivered hints. If the store is busy, the hints remain and are delivered again; if
+    /// the store has failed for good, the next start counts the hints.
     fn drop_hints<D: TaskDriver>(
         &self,
         driver: &mut D,
@@ -256,7 +256,7 @@ impl Task {
                     log_state(state);
                     self.dispatch(driver, event);
                 } else {
-                    driver.after(AGAIN_MICROS, event.into());
+                    driver.after(RETRY_DELAY_MICROS, event.into());
                 }
             }
             OwnRecords::ClusterId(id) => {
@@ -265,7 +265,7 @@ impl Task {
                     tracing::info!(cluster = %id, "this node belongs to the cluster of this id");
                     self.dispatch(driver, event);
                 } else {
-                    driver.after(AGAIN_MICROS, event.into());
+                    driver.after(RETRY_DELAY_MICROS, event.into());
                 }
             }
             OwnRecords::Missed(node, _) => {

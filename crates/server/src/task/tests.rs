@@ -24,8 +24,9 @@ fn failed() -> lsm::Error {
     lsm::Error::NoSpace { what: "log" }
 }
 
-/// Returns the batch that an effect has the driver store.
-fn kept_by(
+/// Executes an effect; returns the batch that it passes to the driver to store, or `None` if it
+/// stores nothing.
+fn batch_of_effect(
     stage: &mut TestNode,
     task: &Task,
     effect: BackgroundEffect,
@@ -38,37 +39,37 @@ fn kept_by(
 }
 
 #[test]
-fn hints_that_could_not_be_read_are_read_again() {
+fn a_failed_hint_read_is_retried() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let (call, after) = (CallId(4), Some(Bytes::from_static(b"k")));
     let wanted = HintQuery { call, peer: B, after, max_bytes: 9 };
     task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(failed())));
-    let Some(Done::After(AGAIN_MICROS, again)) = stage.take().pop() else { panic!() };
+    let Some(Done::After(RETRY_DELAY_MICROS, again)) = stage.take().pop() else { panic!() };
     task.handle(&mut stage, again);
     let Some(Done::ReadHints(wanted)) = stage.take().pop() else { panic!() };
     assert_eq!((wanted.peer, &wanted.after.unwrap()[..]), (B, &b"k"[..]));
 }
 
 #[test]
-fn a_membership_state_holds_once_it_is_durable_and_is_retried() {
+fn a_membership_state_takes_effect_once_it_is_durable_and_is_retried() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let stand = || BackgroundEffect::StoreState(MembershipState::Rebuilding);
-    let (_, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
+    let store_rebuilding = || BackgroundEffect::StoreState(MembershipState::Rebuilding);
+    let (_, keeps) = batch_of_effect(&mut stage, &task, store_rebuilding()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
     assert_eq!(stage.identity.state(), MembershipState::Member);
     let done = stage.take();
     let [
         Done::After(
-            AGAIN_MICROS,
+            RETRY_DELAY_MICROS,
             TaskEvent::Node(BackgroundEvent::StateStored { kept: false, .. }),
         ),
     ] = done[..]
     else {
         panic!("{done:?}")
     };
-    let (batch, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
+    let (batch, keeps) = batch_of_effect(&mut stage, &task, store_rebuilding()).unwrap();
     assert_eq!(stage.identity.state(), MembershipState::Member, "not before it is durable");
     let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
@@ -88,19 +89,19 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let mut task = task(&stage);
     let claim = claim(5, 2);
     let remember = || BackgroundEffect::StoreClaim { peer: B, claim };
-    let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
+    let (_, keeps) = batch_of_effect(&mut stage, &task, remember()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
     assert_eq!(stage.shared.membership.logs.incarnation(B), None);
-    let (batch, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
+    let (batch, keeps) = batch_of_effect(&mut stage, &task, remember()).unwrap();
     let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
     assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(5)));
-    assert!(kept_by(&mut stage, &task, remember()).is_none());
+    assert!(batch_of_effect(&mut stage, &task, remember()).is_none());
 }
 
-/// A peer whose disk was replaced comes back while the old disk's claim is being stored.
+/// A peer returns with a new disk while the claim of its old disk is being stored.
 #[test]
-fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
+fn the_newer_of_two_concurrent_claims_takes_effect_in_any_order_of_storing() {
     for order in [[0, 1], [1, 0]] {
         let mut stage = TestNode::new();
         let mut task = task(&stage);
@@ -108,7 +109,11 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
         let kept: Vec<_> = claims
             .iter()
             .filter_map(|claim| {
-                kept_by(&mut stage, &task, BackgroundEffect::StoreClaim { peer: B, claim: *claim })
+                batch_of_effect(
+                    &mut stage,
+                    &task,
+                    BackgroundEffect::StoreClaim { peer: B, claim: *claim },
+                )
             })
             .collect();
         for at in order {
@@ -118,8 +123,11 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
         }
         assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
         assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
-        let again =
-            kept_by(&mut stage, &task, BackgroundEffect::StoreClaim { peer: B, claim: claims[1] });
+        let again = batch_of_effect(
+            &mut stage,
+            &task,
+            BackgroundEffect::StoreClaim { peer: B, claim: claims[1] },
+        );
         assert!(again.is_none(), "{order:?}");
     }
 }
@@ -140,7 +148,7 @@ fn hints_of(stage: &TestNode) -> Vec<(Bytes, Record)> {
 }
 
 #[test]
-fn hints_that_were_delivered_go_but_newer_ones_stay() {
+fn delivered_hints_are_removed_but_newer_hints_remain() {
     let mut stage = TestNode::new();
     let task = task(&stage);
     keep(&mut stage, b"k", 20);
@@ -153,7 +161,8 @@ fn hints_that_were_delivered_go_but_newer_ones_stay() {
     assert_eq!(hints_of(&stage), [(Bytes::from_static(b"l"), value(b"l", 10, 1))]);
 }
 
-/// Runs one delivery pass of the hints for B, which takes them; returns whether there was a pass.
+/// Runs a delivery pass of the hints for B, if one is due; B stores all hints. Returns whether
+/// there was a pass.
 fn deliver(stage: &mut TestNode, task: &mut Task) -> bool {
     task.handle(stage, BackgroundEvent::Tick.into());
     let wanted = |done| match done {
@@ -180,7 +189,7 @@ fn deliver(stage: &mut TestNode, task: &mut Task) -> bool {
 }
 
 #[test]
-fn a_hint_that_could_not_be_removed_is_delivered_again_and_hides_no_other() {
+fn a_hint_with_a_failed_removal_is_delivered_again_and_other_hints_too() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let waiting = |stage: &TestNode| stage.shared.transfer.hints.waiting(B).0;
@@ -198,7 +207,7 @@ fn a_hint_that_could_not_be_removed_is_delivered_again_and_hides_no_other() {
 }
 
 #[test]
-fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_good() {
+fn a_hint_with_a_failed_removal_waits_again_unless_the_store_has_failed() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
@@ -211,7 +220,7 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
 }
 
 #[test]
-fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later() {
+fn idempotency_entries_are_reported_as_stored_once_durable_and_as_refused_after_a_delay() {
     let mut stage = TestNode::new();
     let task = task(&stage);
     let family = protocol::Version { time: 1, origin: 1 };
@@ -246,9 +255,9 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     assert_eq!(crate::idempotency::remembered(&entry.name(), &read), Some(entry));
 }
 
-/// Returns a node that holds records of all these keys, whether they are placed on it or not, as
-/// after a membership change.
-fn leftovers_stage() -> (TestNode, Vec<[u8; 2]>) {
+/// Returns a node and the keys of its records. The layout places only some of the keys on that
+/// node, as after a membership change.
+fn node_with_orphans() -> (TestNode, Vec<[u8; 2]>) {
     let mut stage = TestNode::of(&["a", "b", "c", "d", "e", "f"]);
     let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();
     for (n, key) in keys.iter().enumerate() {
@@ -265,8 +274,8 @@ fn leftovers_stage() -> (TestNode, Vec<[u8; 2]>) {
 }
 
 #[test]
-fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
-    let (mut stage, keys) = leftovers_stage();
+fn orphans_are_dropped_until_a_compaction_of_the_whole_store_is_done() {
+    let (mut stage, keys) = node_with_orphans();
     let mut task = task(&stage);
     let shared = Arc::clone(&stage.shared);
     let compaction = |stage: &mut TestNode| {
@@ -283,10 +292,10 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     let first = compaction(&mut stage).unwrap();
     assert!(stage.engine.purge_rule().is_dropping());
     task.handle(&mut stage, first);
-    let looks_again = compaction(&mut stage).expect("it has not ended");
+    let next_check = compaction(&mut stage).expect("it has not ended");
 
     stage.compaction.1 = Some(false);
-    task.handle(&mut stage, looks_again);
+    task.handle(&mut stage, next_check);
     assert!(compaction(&mut stage).is_none());
     assert!(shared.transfer.orphan_drops.is_pending() && stage.engine.purge_rule().is_dropping());
     task.handle(&mut stage, BackgroundEvent::Tick.into());
@@ -315,9 +324,9 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     assert!((20..180).contains(&gone), "{gone} of 200");
 }
 
-/// The test's wall clock shows a time years after the latest that is known from before the start.
+/// The wall clock is years ahead of the latest time that the node knows from before its start.
 #[test]
-fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
+fn idempotency_keys_of_a_node_alone_age_no_faster_than_its_uptime() {
     const HOUR: u64 = 3_600_000_000;
     let mut stage = TestNode::of(&["a"]);
     let mut task = task(&stage);
@@ -335,7 +344,7 @@ fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
 }
 
 #[test]
-fn idempotency_keys_age_by_what_most_other_clocks_show() {
+fn idempotency_keys_age_by_the_time_of_most_other_clocks() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let time = Clock::time_of(WALL - protocol::IDEMPOTENCY_RETENTION_MICROS - 2_000_000);

@@ -259,9 +259,9 @@ fn node_line(event: &TaskEvent) -> String {
         TaskEvent::Kept(keeps, result) => return format!("keeps {keeps:x?}: {result:?}"),
     };
     match event {
-        BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+        BackgroundEvent::PeerSeen { peer, incarnation, knows_us, knew_only_this_disk, cluster } => {
             let disk = incarnation.0;
-            let another = if *never_another { " and no other" } else { "" };
+            let another = if *knew_only_this_disk { " and no other" } else { "" };
             let id = ClusterId::number(*cluster);
             format!("met n{} {disk:x} of {id:x}, who knows it as {knows_us:x?}{another}", peer.0)
         }

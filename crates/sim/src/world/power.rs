@@ -26,7 +26,7 @@ use crate::store::{BatchOwner, Store};
 const KEEP_MICROS: u64 = 80_000;
 
 /// Microseconds between two attempts to start a process.
-const AGAIN_MICROS: u64 = 500_000;
+const RETRY_DELAY_MICROS: u64 = 500_000;
 
 /// Work per page: little, so that a few keys take several pages.
 const PAGE_WORK: PageWork = PageWork { records: 128, bytes: 16 << 10 };
@@ -106,7 +106,7 @@ impl World {
             let what = format!("node {node} does not start on a good disk: {error}");
             self.ledger.report_error(self.now, what);
         }
-        self.agenda.put(self.now + AGAIN_MICROS, DueEvent::Start(node));
+        self.agenda.put(self.now + RETRY_DELAY_MICROS, DueEvent::Start(node));
     }
 
     /// Lets a recovered process serve requests.

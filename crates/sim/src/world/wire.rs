@@ -13,7 +13,7 @@ use super::{DueEvent, LoopId, World};
 use crate::network::LoopEnd;
 
 /// Microseconds until a connection whose message finds no memory tries again.
-const AGAIN_MICROS: u64 = 1_000;
+const RETRY_DELAY_MICROS: u64 = 1_000;
 
 impl World {
     fn nonce(&mut self) -> [u8; 32] {
@@ -161,9 +161,10 @@ impl World {
         for event in overflown {
             self.input(place, Input::Event(event));
         }
-        let PeerSeen { node: peer, incarnation, knows_us, never_another, cluster, .. } = *seen;
+        let PeerSeen { node: peer, incarnation, knows_us, knew_only_this_disk, cluster, .. } =
+            *seen;
         let event =
-            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, knew_only_this_disk, cluster };
         let event = event.into();
         self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
         if dialed.is_some() && seen.connection == ConnectionKind::Small {
@@ -215,7 +216,7 @@ impl World {
                     let closed = connection.closed().is_some();
                     if lent.waits {
                         let due = DueEvent::Deliver { connection: id, end };
-                        self.agenda.put(self.now + AGAIN_MICROS, due);
+                        self.agenda.put(self.now + RETRY_DELAY_MICROS, due);
                     }
                     if closed {
                         self.lose(place, id, false, out);

@@ -1,5 +1,5 @@
-//! `kvorum cluster finalize`: has a node raise the store format of all members; and the store
-//! formats in `kvorum cluster status`.
+//! `kvorum cluster finalize`: asks a node to raise the store format of all members. Also formats
+//! the store formats for `kvorum cluster status`.
 
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ fn done_text(done: &Finalized) -> String {
     )
 }
 
-/// Adds a node's store formats to its part of the JSON, if the node told them.
+/// Adds the store formats of the node `name` to its JSON object, if the node has reported them.
 pub(super) fn add_formats(node: &mut Value, cluster: &Cluster, name: &str) {
     let row = cluster.nodes.iter().find(|row| row.name == name);
     let Some(status) = row.and_then(|row| row.status.as_ref()) else { return };
@@ -52,8 +52,9 @@ pub(super) fn add_formats(node: &mut Value, cluster: &Cluster, name: &str) {
     node.as_object_mut().into_iter().for_each(|node| node.extend(formats.clone()));
 }
 
-/// Describes the store formats of the nodes that told them, and what ends an upgrade; `None` = no
-/// node told one. `flags` are the connection's flags for printed commands.
+/// Describes the store formats that the nodes have reported, and the next step of an upgrade;
+/// `None` if no node has reported its formats. `flags` are the connection's flags for printed
+/// commands.
 pub(super) fn formats_text(cluster: &Cluster, flags: &str) -> Option<String> {
     let told = |row: &Row| Some((row.name.clone(), row.status.as_ref()?.formats));
     let told: Vec<(String, StoreFormats)> = cluster.nodes.iter().filter_map(told).collect();

@@ -5,7 +5,7 @@
 //!   plan      POST /admin/layout/plan: the partitions that would move, and the plan's id
 //!   apply ID  POST /admin/layout/apply: the council decides the change, or refuses with a reason
 //!   abort     POST /admin/layout/abort: the council reverts the change, or refuses with a reason
-//!   finalize  POST /admin/finalize: the members' stores are raised, or refused with a reason
+//!   finalize  POST /admin/finalize: all members raise their store format, or refuse with a reason
 //!   recover   changes a stopped node's directory (`cli/recover.rs`)
 //! ```
 
@@ -21,7 +21,9 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{AdminClient, show};
 use super::args::ConnectionArgs;
 use super::bytes::percent;
-use super::status::{NOT_ASKED, OTHER_CLUSTER, has_lost_majority, lost_votes, problems, silent};
+use super::status::{
+    NOT_ASKED, OTHER_CLUSTER, has_lost_majority, lost_votes, problems, unreported_state,
+};
 use super::{CommandFailure, fail, print, print_done};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::cli::shell::word;
@@ -29,10 +31,10 @@ use crate::layout::status::{
     ChangeProgress, ChangeStatus, LayoutPlan, LayoutStage, LayoutStatus, PlannedNode,
 };
 use crate::operations::status::Cluster;
-use progress::{PATIENCE, holdups_text};
+use progress::{TIMEOUT, holdups_text};
 pub(super) use progress::{wait_for_plan, wait_until_settled};
 
-/// Everything after `cluster`.
+/// Arguments of `kvorum cluster`.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// The command to run.
@@ -185,17 +187,17 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
         let formats = finalize::formats_text(&cluster, &args.ask.flags());
         let notes = formats.into_iter().chain(held_up).chain(problems).chain(votes);
         let notes: String = notes.map(|line| line + "\n").collect();
-        let goes_by = |name: &str| {
+        let epoch_text = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name);
             match (row, epoch_of(name)) {
                 (Some(row), _) if row.not_asked => NOT_ASKED.to_owned(),
                 (Some(row), _) if row.other_cluster_id.is_some() => OTHER_CLUSTER.to_owned(),
-                (Some(row), None) => silent(row).to_owned(),
+                (Some(row), None) => unreported_state(row).to_owned(),
                 (None, None) => "down".to_owned(),
                 (_, Some(epoch)) => format!("epoch {epoch}"),
             }
         };
-        print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
+        print(&(status_text(&layout, epoch_text, &args.ask.flags()) + &notes))?;
     }
     let differs = differing_members(&layout, epoch_of);
     if differs.is_empty() {
@@ -205,7 +207,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
     Err(CommandFailure::No)
 }
 
-/// Lists the members that are down or in another epoch than the asked node.
+/// Lists the members whose epoch is not known or differs from that of the asked node.
 fn differing_members(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
     let differs = |name: &str| match epoch_of(name) {
         Some(epoch) if epoch == layout.epoch => None,
@@ -216,8 +218,9 @@ fn differing_members(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u6
     differs.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats the status. `flags` are the connection's flags for printed commands.
-fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &str) -> String {
+/// Formats the layout's status. `epoch_text` returns the text about a member's epoch.
+/// `flags` are the connection's flags for printed commands.
+fn status_text(layout: &LayoutStatus, epoch_text: impl Fn(&str) -> String, flags: &str) -> String {
     let LayoutStatus { epoch, stage, replicas, council, .. } = layout;
     let id = layout.cluster_id.as_ref().map_or("without an id yet", String::as_str);
     let mut text =
@@ -228,10 +231,10 @@ fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &
     let (names, urls) = (width(|node| node.name.len()), width(|node| node.url.len()));
     for node in &layout.nodes {
         let role = if council.contains(&node.name) { "council" } else { "" };
-        let goes_by = goes_by(&node.name);
+        let epoch_text = epoch_text(&node.name);
         let zone = if node.zone.is_empty() { "-" } else { &node.zone };
         let line = format!(
-            "{:names$}  {:urls$}  zone {zone}  weight {}  {goes_by:8}  {role}",
+            "{:names$}  {:urls$}  zone {zone}  weight {}  {epoch_text:8}  {role}",
             node.name, node.url, node.weight
         );
         text += line.trim_end();
@@ -280,7 +283,7 @@ fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
     ))
 }
 
-/// Has the node plan a change. `lists` are query parameters, each with its node names.
+/// Requests the plan of a change. Each entry of `lists` is a query parameter and its values.
 pub(super) fn request_plan(
     client: &mut AdminClient<'_>,
     lists: &[(&str, &Vec<String>)],
@@ -329,8 +332,8 @@ pub(super) fn plan_text(plan: &LayoutPlan) -> String {
     text
 }
 
-/// Has the node propose a plan to the council. The returned layout is the one before the decision;
-/// later layouts show the outcome.
+/// Asks the node to propose a plan to the council. Returns the layout before the council's
+/// decision; later layouts show the outcome.
 pub(super) fn request_apply(
     client: &mut AdminClient<'_>,
     plan: &str,
@@ -343,7 +346,7 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
     let mut client = AdminClient::new(&args.ask)?;
     let asked = request_apply(&mut client, &args.plan)?;
     if !args.wait && args.ask.json {
-        return print_done(&layout_json(&asked), ASKED);
+        return print_done(&layout_json(&asked), REQUESTED);
     }
     if !args.wait {
         return print_done(
@@ -352,7 +355,7 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
                 args.plan,
                 args.ask.flags()
             ),
-            ASKED,
+            REQUESTED,
         );
     }
     let epoch = wait_for_plan(&mut client, &args.plan)?;
@@ -366,11 +369,11 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
 
 fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
     let mut client = AdminClient::new(&args.ask)?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let ended = loop {
         let asked: LayoutStatus = client.request_change("/admin/layout/abort", 202)?;
         if !args.wait && args.ask.json {
-            return print_done(&layout_json(&asked), ASKED);
+            return print_done(&layout_json(&asked), REQUESTED);
         }
         if !args.wait {
             return print_done(
@@ -378,7 +381,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                     "the council is asked to go back; kvorum cluster status{} shows its end\n",
                     args.ask.flags()
                 ),
-                ASKED,
+                REQUESTED,
             );
         }
         let ended = client.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
@@ -387,7 +390,8 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                 LayoutStage::Settled if layout.epoch == asked.epoch + 1 => {
                     Some(Ok(Some(layout.epoch)))
                 }
-                // Keys have begun to move, or tokens have changed, since the request: abort again.
+                // The layout has changed since the request, because keys have begun to move or
+                // tokens have changed: request the abort again.
                 LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
                     Some(Ok(None))
                 }
@@ -417,7 +421,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
 }
 
 /// Outcome to report if the result of a request to the council can't be printed.
-const ASKED: &str = "the council was asked (kvorum cluster status shows its answer)";
+const REQUESTED: &str = "the council was asked (kvorum cluster status shows its answer)";
 
 fn layout_json(layout: &LayoutStatus) -> String {
     serde_json::to_string(layout).expect("strings and numbers always serialize") + "\n"
@@ -445,7 +449,7 @@ enum ChangeFailure {
 }
 
 impl ChangeFailure {
-    /// Returns the reason, with the command to continue with. `flags` are the connection's flags.
+    /// Returns the reason and the command to run next. `flags` are the connection's flags.
     fn text_with_command(&self, flags: &str) -> String {
         match self {
             Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),
@@ -455,9 +459,9 @@ impl ChangeFailure {
         }
     }
 
-    /// Returns the reason why the council can never decide the requested change: so many of its
-    /// nodes have reported to have no vote that no majority is left. `None` = a majority may have
-    /// votes.
+    /// Returns the reason why the council can never decide the requested change: too many of its
+    /// nodes have reported that they have no vote. `None` if a majority may have votes, or if no
+    /// change is waiting for the council.
     fn from_missing_votes(layout: &LayoutStatus) -> Option<Self> {
         let asks = |change: &&ChangeStatus| change.progress == ChangeProgress::Asking;
         let without_vote = &layout.change.as_ref().filter(asks)?.without_vote;
@@ -487,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_no_vote_is_named_if_no_majority_decides() {
+    fn a_lost_majority_names_the_nodes_without_vote() {
         let council = ["a", "b", "c"].map(str::to_owned);
         let why = no_majority(&council, &[]);
         assert!(why.starts_with("no majority of the council (a, b, c) answered; the"), "{why}");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   GET /admin/layout ─┬─▶ on a terminal: a bar
-//!                      └─▶ to a file or a pipe: a line for each stage, and each ten seconds a line
+//!                      └─▶ to a file or a pipe: one line per stage, and one line every ten seconds
 //!   GET /v0/cluster ─────▶     with the nodes that the change waits for
 //! ```
 
@@ -21,29 +21,31 @@ use crate::layout::status::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatu
 use crate::operations::status::{Cluster, Row};
 use crate::operations::stderr;
 
-/// Time for which `apply --wait` waits for the council: as long as a node keeps asking the council.
-pub(super) const PATIENCE: Duration = Duration::from_secs(70);
+/// Timeout of `apply --wait` for the council's decision, equal to the time for which a node keeps
+/// asking the council.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(70);
 
-/// Time for which `apply --wait` waits until all members use the final layout: many times as long
-/// as the members need.
-const HEARD_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout of `apply --wait` until all members use the final layout: many times as long as the
+/// members need.
+const ADOPTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval between two queries of the members' epochs.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const EPOCH_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Number of layouts that follow a plan's own layout until keys have moved.
+/// Number of layouts that follow the plan's own layout in a change that moves keys.
 const LAYOUTS: u64 = 3;
 
-/// Interval of the lines that tell what a stage waits for.
-const SAID_EVERY: Duration = Duration::from_secs(10);
+/// Interval of the progress lines that name the nodes for which a stage waits.
+const WAIT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Waits until a plan is carried out; returns the epoch of the final layout.
 pub(in crate::cli::client) fn wait_for_plan(
     client: &mut AdminClient<'_>,
     plan: &str,
 ) -> Result<u64, CommandFailure> {
-    let until = Instant::now() + PATIENCE;
-    // The node reports only the last requested change: an abort replaces the plan.
+    let until = Instant::now() + TIMEOUT;
+    // The node reports only the last requested change, and an abort replaces the plan there. So the
+    // closure remembers the plan's epoch.
     let planned = Cell::new(None);
     let ended = wait(client, |layout| {
         let change = layout.change.as_ref().filter(|change| change.plan == plan);
@@ -65,15 +67,16 @@ pub(in crate::cli::client) fn wait_for_plan(
 }
 
 /// Waits until every member that answers is in epoch `epoch`, so that the next command finds the
-/// members in agreement. The change is already done, so a failure to see the members is ignored.
+/// members in agreement. The change is already complete, so a failed query ends the wait without an
+/// error.
 fn wait_for_epoch(client: &mut AdminClient<'_>, epoch: u64) {
-    let until = Instant::now() + HEARD_WITHIN;
+    let until = Instant::now() + ADOPTION_TIMEOUT;
     let is_behind = |row: &Row| row.status.as_ref().is_some_and(|status| status.epoch < epoch);
     while Instant::now() < until
         && let Some(cluster) = client.try_get::<Cluster>("/v0/cluster")
         && cluster.nodes.iter().any(is_behind)
     {
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(EPOCH_POLL_INTERVAL);
     }
 }
 
@@ -84,7 +87,7 @@ pub(in crate::cli::client) fn wait_until_settled(
     wait(client, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
 }
 
-/// Polls the layout until `ended` returns an end, and reports the progress meanwhile.
+/// Polls the layout until `ended` returns a result, and shows the progress meanwhile.
 fn wait<End>(
     client: &mut AdminClient<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
@@ -102,7 +105,9 @@ fn wait<End>(
     })?
 }
 
-/// Returns the end of a plan: the epoch of the final layout, or the reason why there is none.
+/// Returns the outcome of a plan: the epoch of the final layout, or the reason of the failure.
+/// `None` while the outcome is open. `is_late` is true after the timeout for the council's
+/// decision.
 fn plan_outcome(
     layout: &LayoutStatus,
     plan: &str,
@@ -118,7 +123,7 @@ fn plan_outcome(
     match progress {
         Some((_, ChangeProgress::Overtaken)) => Some(Err(ChangeFailure::Overtaken)),
         Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority())),
-        // A change that moves keys takes four layouts, the first of which is the plan's.
+        // A change that moves keys takes four layouts; the first one is the plan's layout.
         Some((planned, _)) if epoch >= planned && !is_settled => None,
         Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
             // A layout that only changes the tokens does not count as one of the four.
@@ -131,15 +136,15 @@ fn plan_outcome(
     }
 }
 
-/// The progress that was last reported to a log.
+/// The stage and the time of the last progress line.
 struct Log {
     stage: LayoutStage,
     said: Instant,
 }
 
 impl Log {
-    /// Reports a new stage at once, and at intervals the nodes that the stage waits for. Nodes that
-    /// join are down at first, so the report of problems also has to wait for the interval.
+    /// Prints a new stage at once, and the awaited nodes and problems at intervals. Problems wait
+    /// for the interval because joining nodes are down at first.
     fn report(
         &mut self,
         client: &mut AdminClient<'_>,
@@ -150,7 +155,7 @@ impl Log {
             stderr::say(format_args!("epoch {epoch}, {stage}: {}", stage_text(stage)));
             *self = Self { stage: stage.clone(), said: Instant::now() };
         }
-        if self.said.elapsed() < SAID_EVERY {
+        if self.said.elapsed() < WAIT_REPORT_INTERVAL {
             return Ok(());
         }
         let cluster: Cluster = client.request("GET", "/v0/cluster", 200)?;
@@ -166,16 +171,16 @@ impl Log {
     }
 }
 
-/// Describes the nodes that hold up a change: nodes that are down, leaving ones included, and nodes
-/// that have not done their part yet. `None` = no change is under way. `flags` are the connection's
-/// flags for printed commands.
+/// Describes the nodes that delay a change: nodes that are down, including leaving nodes, and nodes
+/// whose transfer is not complete. `None` if no change is under way, or if the asked node was
+/// removed. `flags` are the connection's flags for printed commands.
 pub(super) fn holdups_text(
     layout: &LayoutStatus,
     cluster: &Cluster,
     flags: &str,
 ) -> Option<String> {
     let stage = &layout.stage;
-    // A removed node has no current information about the others.
+    // A removed node has no current information about the other nodes.
     if *stage == LayoutStage::Settled || cluster.nodes.iter().any(|row| row.not_asked) {
         return None;
     }
@@ -209,7 +214,8 @@ pub(super) fn holdups_text(
     Some(text)
 }
 
-/// Describes which nodes wait for future records of another node, and the remedies.
+/// Describes each node that waits because the records of another node have timestamps ahead of its
+/// clock, and the remedies.
 fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
     let mut text = String::new();
     for MoveStatus { node, waits, has_all, .. } in &layout.moves {
@@ -230,7 +236,8 @@ fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
     text
 }
 
-/// Describes the progress of a node that does not hold all its new records yet.
+/// Describes the progress of a node that does not have all its new records yet; empty in stages
+/// other than `ReadOld`.
 fn transfer_progress(layout: &LayoutStatus, name: &str) -> String {
     let of = |status: &&MoveStatus| status.node == name && layout.stage == LayoutStage::ReadOld;
     layout.moves.iter().find(of).map_or(String::new(), |status| {
@@ -317,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stage_waits_for_is_named() {
+    fn a_waiting_stage_names_the_awaited_nodes() {
         let layout = |stage: &str| -> LayoutStatus {
             let member = |name| {
                 let url = format!("http://{name}:1");

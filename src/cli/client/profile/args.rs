@@ -8,11 +8,11 @@ use profile::{Event, Format};
 use crate::cli::client::args::node_url;
 use crate::transport::Certificates;
 
-/// Everything after `profile`.
+/// Arguments of `kvorum profile`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProfileArgs {
-    /// A subcommand other than recording.
+    /// A subcommand on existing recordings; without one, the command makes a recording.
     #[command(subcommand)]
     pub(super) action: Option<ProfileAction>,
 
@@ -70,7 +70,7 @@ pub(super) struct RecordArgs {
     pub(super) token_file: Option<PathBuf>,
 }
 
-/// Everything after `profile diff`.
+/// Arguments of `kvorum profile diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffArgs {
     /// The earlier recording: collapsed stacks (folded) or pprof
@@ -84,7 +84,7 @@ pub(super) struct DiffArgs {
     pub(super) output: PathBuf,
 }
 
-/// Everything after `profile shares`.
+/// Arguments of `kvorum profile shares`.
 #[derive(Debug, Args)]
 pub(super) struct SharesArgs {
     /// Collapsed stacks (folded) or pprof
@@ -92,7 +92,7 @@ pub(super) struct SharesArgs {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Formats of files.
+/// File formats of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ProfileOutput {
     Html,

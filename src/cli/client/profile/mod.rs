@@ -1,8 +1,8 @@
-//! `kvorum profile`: records nodes, compares recordings, and breaks a recording down by the parts
-//! of a node.
+//! `kvorum profile`: records nodes, compares recordings, and divides a recording into shares of the
+//! parts of a node.
 //!
 //! ```text
-//!  URL… ─▶ /admin/profile of each, all at once ─▶ HOST-PORT-EVENT.EXT, one for each event
+//!  URL… ─▶ /admin/profile of all nodes at once ─▶ HOST-PORT-EVENT.EXT, one file per event
 //!  diff A B ─▶ one graph of the differences         shares FILE… ─▶ a table
 //! ```
 
@@ -24,7 +24,7 @@ use super::{CommandFailure, fail, print};
 /// First bytes of gzip files.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// First characters of HTML pages.
+/// First characters of an HTML page that `kvorum profile` wrote.
 const PAGE: &str = "<!doctype html>";
 
 /// Runs the command.
@@ -36,7 +36,8 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<(), CommandFailure> {
     }
 }
 
-/// Reads collapsed stacks, or a pprof profile.
+/// Reads a recording in the format of collapsed stacks or pprof; a recording without samples is an
+/// error.
 fn read(path: &Path) -> Result<Folded, CommandFailure> {
     let shown = path.display();
     let bytes = fs::read(path).map_err(|error| fail(format!("{shown}: {error}")))?;
@@ -66,7 +67,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
     print(&format!("{}\n", path.display()))
 }
 
-/// Returns the event of a recording, from the file name that `kvorum profile` gave it.
+/// Returns the event of a recording, from a file name that `kvorum profile` chose; `None` for
+/// another name.
 fn event_of(path: &Path) -> Option<Event> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     name.rsplit('-').next().and_then(|event| event.parse().ok())

@@ -1,4 +1,5 @@
-//! `kvorum profile URL…`: has each node record all requested events at once, and writes the files.
+//! `kvorum profile URL…`: requests a recording of all events from all nodes at once, and writes the
+//! files.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -16,8 +17,9 @@ use crate::cli::client::{CommandFailure, fail, token_of, unreachable_text};
 use crate::operations::stderr;
 use crate::settings::members::authority_of;
 
-/// Time limit of an answer beyond the length of the recording: a busy node resolves symbols slowly.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of an answer in addition to the length of the recording: a busy node resolves symbols
+/// slowly.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval of updates of the progress bar.
 const STEP: Duration = Duration::from_millis(100);
@@ -40,14 +42,15 @@ pub(super) fn record(args: &RecordArgs) -> Result<(), CommandFailure> {
     for (url, profile) in outcomes {
         match profile {
             Ok(profile) => save(url, &profile, args)?,
-            // The error was printed; the other nodes' files are written nevertheless.
+            // The error has already been printed. The files of the other nodes are written
+            // nevertheless.
             Err(unable) => outcome = Err(unable),
         }
     }
     outcome
 }
 
-/// Shows the progress on a terminal until `done`.
+/// Shows the progress on a terminal until `done` returns true.
 fn wait(seconds: u64, done: impl Fn() -> bool) {
     if !io::stderr().is_terminal() {
         return;
@@ -62,7 +65,7 @@ fn wait(seconds: u64, done: impl Fn() -> bool) {
 }
 
 fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, CommandFailure> {
-    let patience = Duration::from_secs(args.duration) + PATIENCE;
+    let patience = Duration::from_secs(args.duration) + TIMEOUT;
     let lost = |error: &io::Error| fail(unreachable_text(url, error, ""));
     let connection = ClientConnection::open(url, &args.certificates, patience, token);
     let mut connection = connection.map_err(|error| lost(&error))?;

@@ -1,8 +1,8 @@
 //! Breakdown of a recording by parts of a node.
 //!
-//! A stack belongs to the part of its innermost known function, so the parts don't overlap, and add
-//! up to the whole. Functions that several parts call (allocation, copying, files) count for their
-//! callers. Flushes and compactions include everything that they call.
+//! A stack belongs to the part of its innermost known function, so the parts do not overlap, and
+//! their shares add up to 1. Functions that several parts call (allocation, copying, files) belong
+//! to the part of their callers. Waits, flushes and compactions include everything that they call.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use super::{CommandFailure, print, read};
 type ShareGroup = (&'static str, &'static [&'static str]);
 
 /// Parts that include everything called below their functions: waits, and work that calls functions
-/// of other parts. The first match wins: a flush that waits for a file counts as waiting.
+/// of other parts. The first match decides, so a flush that waits for a file belongs to the waits.
 const WHOLE: [ShareGroup; 5] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
@@ -25,7 +25,7 @@ const WHOLE: [ShareGroup; 5] = [
     ("compaction", &["lsm::compaction::", "lsm::engine::compactor::"]),
 ];
 
-/// Parts that only include their own functions' time. The first match wins.
+/// Parts that include only the time of their own functions. The first match decides.
 const INNERMOST: [ShareGroup; 13] = [
     (
         "this recording",
@@ -81,7 +81,7 @@ const INNERMOST: [ShareGroup; 13] = [
     ("event loop, tasks", &["tokio::", "kvorum::"]),
 ];
 
-/// Functions that several parts of the engine call: they count for their callers.
+/// Functions that several parts of the engine call: they belong to the part of their callers.
 const SHARED: &str = "lsm::disk::";
 
 const REST: &str = "other";
@@ -151,7 +151,7 @@ mod tests {
                 "waiting for files",
             ),
             ("profiler;profile::record::look", "this recording"),
-            ("loop-0;hyper::a;profile::alloc::sample;profile::stack::here", "this recording"),
+            ("loop-0;hyper::a;profile::alloc::sample;profile::stack::capture", "this recording"),
             ("loop-0;hyper::a;<profile::alloc::Sampled<A> as X>::alloc;[libc.so.6]", "HTTP"),
             ("send;what", REST),
             ("alone", REST),

@@ -1,5 +1,5 @@
-//! Encoders of items, one for each form. Chunks are bounded: a long value that must be encoded is
-//! sent in pieces; a long value that is sent as it is stored is not copied.
+//! Encodes the items of a range in each form. Encoded chunks are bounded: a long value is encoded
+//! piece by piece. Forms that send the stored bytes do not copy the value.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,8 +10,9 @@ use crate::http::body::{Content, Item};
 use crate::http::entities::form::Form;
 use crate::http::{etags, frames};
 
-/// Bytes of a value that are encoded at once, a multiple of three: three bytes make four of Base64.
-const PIECE: usize = 15 << 10;
+/// Bytes of a value that are encoded at once. A multiple of three, because Base64 encodes three
+/// bytes as four characters.
+const PIECE_BYTES: usize = 15 << 10;
 
 /// An item of a range.
 #[derive(Debug)]
@@ -52,7 +53,8 @@ impl Encoder {
         self.values
     }
 
-    /// Encodes an item, or its first piece; [`Self::more`] returns the others.
+    /// Encodes an item, or the first piece of a long item. [`Self::more`] returns the further
+    /// pieces.
     pub(super) fn item(&mut self, found: RangeItem) -> Item {
         let RangeItem { key, value, tag, expiry_ms } = found;
         match self.form {
@@ -74,7 +76,7 @@ impl Encoder {
         }
     }
 
-    /// Returns the next piece of the last item.
+    /// Returns the next piece of the last item; `None` if no piece is left.
     pub(super) fn more(&mut self) -> Option<Item> {
         let rest = self.rest.take()?;
         let mut piece = BytesMut::new();
@@ -82,7 +84,8 @@ impl Encoder {
         Some(whole(piece))
     }
 
-    /// Returns the end of a body; `next` is the cursor of the next page, if there is one.
+    /// Encodes the end of a body; `None` if the form has no end marker. `next` is the cursor of the
+    /// next page, if there is a next page.
     pub(super) fn end(&mut self, next: Option<&str>) -> Option<Item> {
         match self.form {
             Form::Chunks => None,
@@ -101,7 +104,7 @@ impl Encoder {
         }
     }
 
-    /// Returns a buffer for a frame, with the magic if it is the first.
+    /// Returns a buffer for a frame. The buffer of the first frame begins with the magic.
     fn begin(&mut self) -> BytesMut {
         let mut out = BytesMut::with_capacity(128);
         if !std::mem::replace(&mut self.has_begun, true) {
@@ -111,7 +114,7 @@ impl Encoder {
     }
 
     fn line(&mut self, key: &[u8], value: Bytes, tag: Tag, expiry_ms: u64) -> Item {
-        let mut line = BytesMut::with_capacity(128 + key.len() + value.len().min(PIECE));
+        let mut line = BytesMut::with_capacity(128 + key.len() + value.len().min(PIECE_BYTES));
         match str::from_utf8(key) {
             Ok(text) => {
                 line.put_slice(b"{\"key\":\"");
@@ -142,11 +145,13 @@ impl Encoder {
         whole(line)
     }
 
-    /// Writes the next piece of a value, and the tail after the last; keeps the rest.
+    /// Writes the next piece of a value, and the tail after the last piece. Stores the unsent rest
+    /// in `self.rest`.
     fn put_value(&mut self, out: &mut BytesMut, mut rest: UnsentLine) {
-        let mut len = rest.value.len().min(PIECE);
+        let mut len = rest.value.len().min(PIECE_BYTES);
         if rest.is_text {
-            // A character is not cut; it has four bytes at most.
+            // Moves the end of the piece back to the boundary of a character, by three bytes at
+            // most.
             while rest.value.get(len).is_some_and(|byte| byte & 0xc0 == 0x80) {
                 len -= 1;
             }
@@ -164,11 +169,11 @@ impl Encoder {
     }
 }
 
-/// Characters besides line feeds at which some languages' line readers end a line (Python's
-/// `splitlines`): raw in a value they would cut its line of JSON in two.
+/// Characters besides line feeds at which the line readers of some languages end a line (Python's
+/// `splitlines`). Unescaped, they would split an item's line of JSON.
 const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Writes text in the escaped form that a JSON string has between its quotes.
+/// Writes text with the escapes of a JSON string, without the quotes.
 fn put_text(out: &mut BytesMut, text: &str) {
     let quoted = serde_json::to_string(text).expect("text always serializes");
     let mut rest = &quoted[1..quoted.len() - 1];
@@ -204,7 +209,7 @@ mod tests {
             let mut piece =
                 Some(encoder.item(RangeItem { key, value, tag, expiry_ms: *expiry_ms }));
             while let Some(mut bytes) = piece {
-                let most = 6 * PIECE + 8 * 1024;
+                let most = 6 * PIECE_BYTES + 8 * 1024;
                 assert!(form == Form::Frames || bytes.remaining() < most, "a piece is bounded");
                 body.extend(bytes.copy_to_bytes(bytes.remaining()));
                 piece = encoder.more();
@@ -227,7 +232,7 @@ mod tests {
         prop_oneof![vec(any::<u8>(), 0..20), "\\PC{0,20}".prop_map(String::into_bytes)]
     }
 
-    /// Python's `splitlines` takes each of these characters for the end of a line.
+    /// Python's `splitlines` ends a line at each of these characters.
     #[test]
     fn nothing_but_a_line_feed_ends_a_line() {
         let key =
@@ -245,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_items_come_back_from_lines(
+        fn any_items_survive_a_round_trip_as_lines(
             items in vec((text_or_bytes(), text_or_bytes(), 0..3u64), 0..5),
             values in any::<bool>(),
             times in prop_oneof![3 => Just(1), 1 => 1..9_000usize],
@@ -273,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn any_items_come_back_from_frames(
+        fn any_items_survive_a_round_trip_as_frames(
             items in vec((text_or_bytes(), text_or_bytes(), 0..3u64), 0..5),
             values in any::<bool>(),
         ) {

@@ -1,5 +1,5 @@
-//! The items of a range, as a response body: pages of other nodes and of this one are requested as
-//! needed, and merged.
+//! The items of a range, as a response body. The body requests pages from this node and from others
+//! as needed, and merges them.
 //!
 //! ```text
 //!  this node's read pool ─▶ pages ─┐
@@ -30,8 +30,8 @@ use crate::node::requests::Requests;
 use crate::tokens::lookup::CachedToken;
 use encode::{Encoder, RangeItem};
 
-/// An interrupted range read. The connection is reset, because a chunked body that ends in the
-/// middle is the only way left to report it.
+/// An interrupted range read. The head of the answer is already sent, so only an incomplete body
+/// can report the interruption. The connection is reset.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the range was interrupted")]
 pub(crate) struct RangeInterrupted;
@@ -41,17 +41,17 @@ struct PendingPage {
     answer: Pin<Box<dyn Future<Output = PageResult>>>,
 }
 
-/// Bytes of a gathered item besides its key and value.
+/// Bytes counted for a gathered item in addition to its key and value.
 const ITEM_OVERHEAD: usize = 64;
 
-/// Items gathered before the head is sent: up to a limit, or [`PAGE_BYTES`]. A single item may be
-/// larger.
+/// Items gathered before the head is sent: at most `limit` items and [`PAGE_BYTES`] bytes. A page
+/// of one item may be larger.
 #[derive(Debug)]
 pub(in crate::http) struct Page {
     items: VecDeque<RangeItem>,
     bytes: usize,
     limit: usize,
-    /// True if the range continues after the last item.
+    /// True if the range has an item after the last item of the page.
     has_next: bool,
 }
 
@@ -64,13 +64,13 @@ impl Page {
         self.items.is_empty()
     }
 
-    /// Returns the first key that the next page may have, if there is a next page.
+    /// Returns the smallest possible key of the next page; `None` if there is no next page.
     pub(in crate::http) fn next(&self) -> Option<Bytes> {
         let last = self.items.back().filter(|_| self.has_next)?;
         Some([&last.key[..], &[0]].concat().into())
     }
 
-    /// Adds an item; false if the page is full.
+    /// Adds an item. Returns false, and drops the item, if the page is full.
     fn take(&mut self, found: RangeItem, with_value: bool) -> bool {
         let RangeItem { key, mut value, tag, expiry_ms } = found;
         if !with_value {
@@ -83,8 +83,8 @@ impl Page {
             return false;
         }
         self.bytes += bytes;
-        // Copied, because a few bytes would keep everything alive that arrived with them. A value
-        // larger than a page arrived alone, in memory that is accounted for as long as it is held.
+        // A copy, because a slice of a few bytes would keep the whole message in memory. A value
+        // larger than a page arrived in its own message, whose memory is accounted for.
         if value.len() < PAGE_BYTES as usize {
             value = Bytes::copy_from_slice(&value);
         }
@@ -99,14 +99,14 @@ pub(crate) struct Items {
     requests: Rc<Requests>,
     watch: Rc<ConnectionState>,
     range: Range,
-    asking: Vec<PendingPage>,
-    /// Items read before the head was sent: the first one, or a page.
+    pending_pages: Vec<PendingPage>,
+    /// Items read before the head was sent: the first item, or a page.
     ready: VecDeque<RangeItem>,
     encoder: Encoder,
     /// Cursor that the body ends with.
     next: Option<String>,
     has_ended: bool,
-    /// Token by which the range is read, checked before each item; `None` = admitted without a
+    /// Token by which the range is read, checked before each item; `None` if the request needed no
     /// token of the layout.
     token: Option<Rc<CachedToken>>,
     _open: Open,
@@ -138,7 +138,7 @@ impl Items {
             requests: Rc::clone(requests),
             watch: Rc::clone(watch),
             range,
-            asking: Vec::new(),
+            pending_pages: Vec::new(),
             ready: VecDeque::new(),
             encoder: Encoder::new(form, values),
             next: None,
@@ -148,7 +148,7 @@ impl Items {
         }
     }
 
-    /// Waits for the first item, which is then sent first, or for the end of a range without items.
+    /// Waits for the first item, or for the end of an empty range. The body sends this item first.
     pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), RangeInterrupted> {
         let first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
         self.ready.extend(first);
@@ -156,8 +156,8 @@ impl Items {
         Ok(())
     }
 
-    /// Reads items into a page until the page is full or the range ends. The page's contents stay
-    /// valid if the future is dropped.
+    /// Reads items into a page until the page is full or the range ends. If the future is dropped,
+    /// the items read so far stay in the page.
     pub(in crate::http) async fn gather(
         &mut self,
         page: &mut Page,
@@ -171,9 +171,9 @@ impl Items {
         Ok(())
     }
 
-    /// Sends this page, and nothing more of the range.
+    /// Makes the body send this page, and end after it.
     pub(in crate::http) fn send_page(&mut self, page: Page) {
-        self.asking.clear();
+        self.pending_pages.clear();
         self.range.stop();
         self.ready = page.items;
     }
@@ -188,7 +188,8 @@ impl Items {
         &self.range
     }
 
-    /// Binds the body to a token, whose validity is checked and whose bytes are counted.
+    /// Binds the body to a token. The body stops once the token is invalid, and counts its bytes
+    /// against the token's rate.
     pub(in crate::http) fn bind_token(&mut self, token: Rc<CachedToken>) {
         self.token = Some(token);
     }
@@ -197,7 +198,7 @@ impl Items {
         self.token.as_ref().is_none_or(|token| self.requests.is_token_valid(token))
     }
 
-    /// Polls for the next item, as a chunk of its own, or for a piece of one.
+    /// Polls for the next chunk: an item, or a piece of a long item.
     pub(super) fn poll_item(
         &mut self,
         cx: &mut Context<'_>,
@@ -254,12 +255,12 @@ impl Items {
                 }
                 RangeStep::Ask(node, request) => {
                     let answer = Box::pin(ask(Rc::clone(&self.requests), node, request));
-                    self.asking.push(PendingPage { node, answer });
+                    self.pending_pages.push(PendingPage { node, answer });
                 }
                 RangeStep::End => return Poll::Ready(None),
                 RangeStep::OutOfReach => return Poll::Ready(Some(Err(RangeInterrupted))),
                 RangeStep::Wait => {
-                    if !self.poll_asking(cx) {
+                    if !self.poll_pending_pages(cx) {
                         return Poll::Pending;
                     }
                 }
@@ -267,13 +268,15 @@ impl Items {
         }
     }
 
-    /// Passes arrived pages to the range; returns true if any arrived.
-    fn poll_asking(&mut self, cx: &mut Context<'_>) -> bool {
-        for place in 0..self.asking.len() {
-            let Poll::Ready(asked) = self.asking[place].answer.as_mut().poll(cx) else { continue };
-            let node = self.asking.swap_remove(place).node;
+    /// Passes an arrived page to the range. Returns false if no page has arrived.
+    fn poll_pending_pages(&mut self, cx: &mut Context<'_>) -> bool {
+        for place in 0..self.pending_pages.len() {
+            let Poll::Ready(asked) = self.pending_pages[place].answer.as_mut().poll(cx) else {
+                continue;
+            };
+            let node = self.pending_pages.swap_remove(place).node;
             if self.range.take(node, asked) {
-                self.asking.clear();
+                self.pending_pages.clear();
             }
             return true;
         }

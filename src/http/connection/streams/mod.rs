@@ -1,4 +1,4 @@
-//! HTTP/2: many requests on one connection, each in a stream of its own.
+//! HTTP/2 streams: many requests on one connection.
 //!
 //! ```text
 //!  connection's watch: its slot, idle or busy, whether the socket takes more, bytes moved
@@ -6,15 +6,14 @@
 //!     └── stream's watch …     the first stream has the connection's slot, the others their own
 //! ```
 //!
-//! A stream holds its memory until its answer is in the connection's write buffer, or the stream is
-//! reset. A stream that is answered before its request's body has arrived lingers: the node
-//! discards further input for a while instead of a reset, because a reset right after an answer
-//! makes clients drop the answer.
+//! A stream keeps its memory until its answer is in the connection's write buffer, or the stream is
+//! reset. If a stream is answered before its request's body has arrived, it lingers: the node
+//! discards further input for a while. An immediate reset would make clients drop the answer.
 //!
-//! The streams of a connection share its bandwidth, so no stream is judged by its own pace alone. A
-//! stream is too slow if hardly any bytes move on its whole connection while the stream waits for
-//! the client, or if no bytes at all move on the stream for far longer. While the socket accepts no
-//! output, the limits of the connection apply, and those of its streams do not.
+//! The streams of a connection share its bandwidth, so a stream's own rate is not sufficient to
+//! judge it. A stream that waits for its client is too slow if hardly any bytes move on the whole
+//! connection, or if no bytes move on the stream for far longer. While the socket accepts no
+//! output, the limits of the connection apply instead of those of its streams.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
@@ -25,25 +24,24 @@ use std::task::{Context, Poll, Waker};
 use hyper::body::{Body as _, Incoming};
 
 use super::{
-    BODY_TICKS, BODY_WINDOW_BYTES, ConnectionState, FAREWELL_TICKS, IDLE_TICKS, LINGER_BYTES,
+    BODY_TICKS, BODY_WINDOW_BYTES, ConnectionState, GOAWAY_TICKS, IDLE_TICKS, LINGER_BYTES,
     LINGER_TICKS, Phase, UNREAD_TICKS, WRITE_TICKS, WRITE_WINDOW_BYTES,
 };
 use crate::http::Service;
 use crate::node::connection_slots::ConnectionSlot;
 
-/// Maximum number of a loop's concurrent streams without a slot: these wait for one, are refused by
-/// an answer, or are probes. Further streams are reset, which needs no memory.
+/// Maximum number of a loop's concurrent streams without a slot. A stream without a slot waits for
+/// one, is about to be refused, or is a probe. Further streams are reset, which needs no memory.
 pub(crate) const MAX_WITHOUT_SLOT: usize = 64;
 
-/// Time after which a stream is reset if the client moves nothing on it, whatever moves on other
-/// streams.
-const STILL_TICKS: u32 = IDLE_TICKS;
+/// Time after which a stream is reset if no bytes move on it, even if bytes move on other streams.
+const NO_PROGRESS_TICKS: u32 = IDLE_TICKS;
 
-/// Bytes of answers for which the client may send one byte besides requests and bodies: the
-/// acknowledgment of an answer costs at most some 26 bytes for each KiB.
-const TALK_SHARE: u64 = 16;
+/// Number of answer bytes for which the client may send one byte that is not of a request or a
+/// body. The acknowledgment of an answer costs at most some 26 bytes per KiB.
+const OVERHEAD_SHARE: u64 = 16;
 
-/// Watches of one loop, in no order.
+/// The states of one loop's connections or streams, in no order.
 #[derive(Debug, Default)]
 pub(crate) struct Watches(RefCell<Vec<Rc<ConnectionState>>>);
 
@@ -68,48 +66,49 @@ impl Watches {
     }
 }
 
-/// A connection's state of its streams.
+/// A connection's record of its streams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Streams {
     /// Number of open streams.
     open: usize,
-    /// True if one of them has the connection's slot.
+    /// True if one of the streams has the connection's slot.
     is_slot_taken: bool,
-    /// Bytes read and written on the connection when a request or a part of a body came last.
+    /// Bytes read and written on the connection when the last request or part of a body arrived.
     read: u64,
     written: u64,
 }
 
-/// The kind of a stream's slot.
+/// The kind of slot that a stream has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamSlot {
-    /// The slot of its connection, which may be a reserve slot.
+    /// The slot of the connection, which may be a reserve slot.
     Connections,
-    /// A client slot, as a connection of its own would have.
+    /// A separate client slot, like that of a connection.
     Own,
-    /// No slot: the stream is one of [`MAX_WITHOUT_SLOT`].
+    /// Without a slot. At most [`MAX_WITHOUT_SLOT`] streams are.
     Spare,
 }
 
-/// State of a stream in addition to its watch.
+/// The part of a stream's state that a connection does not have.
 #[derive(Debug)]
 pub(super) struct Parent {
     pub(super) connection: Rc<ConnectionState>,
     seat: Cell<StreamSlot>,
-    /// True once the stream's task has ended: the rest of its answer can't be withdrawn alone any
-    /// more.
+    /// True once the stream's task has ended. From then on the rest of its answer can't be
+    /// withdrawn without the whole connection.
     pub(super) is_over: Cell<bool>,
     /// Number of the answer's pieces that are not completely in the connection's write buffer.
     owed: Cell<usize>,
-    /// Tick at which the current window began. The client must move something in each.
+    /// Tick at which the current window began. Bytes must move in each window.
     began: Cell<u32>,
     /// Bytes moved on the connection when the window began.
     moved: Cell<u64>,
-    /// Tick at which anything last moved on the stream.
+    /// Tick at which bytes last moved on the stream.
     stirred: Cell<u32>,
-    /// Waker of a task that waits until all pieces of the answer are in that write buffer.
+    /// Waker of a task that waits until all pieces of the answer are in the connection's write
+    /// buffer.
     waiting: RefCell<Option<Waker>>,
-    /// The rest of a body that the answer did not wait for.
+    /// The unread rest of a request body, if the answer is sent before the body has arrived.
     unread: RefCell<Option<Incoming>>,
 }
 
@@ -128,8 +127,8 @@ impl Parent {
         }
     }
 
-    /// True if data under way can't be withdrawn without closing the connection, whose socket takes
-    /// no more.
+    /// True if the connection's socket has accepted no output for so long that the stream's data
+    /// can be withdrawn only together with the connection.
     pub(super) fn is_stuck(&self) -> bool {
         let connection = &self.connection;
         let blocked = connection.write_blocked.get();
@@ -145,13 +144,14 @@ impl Parent {
         self.stirred.set(self.connection.now.get());
     }
 
-    /// Notes that the stream waits for the client from now on.
-    pub(super) fn waiting_begins(&self) {
+    /// Records that the stream waits for the client from now on.
+    pub(super) fn begin_wait(&self) {
         self.begin_window();
         self.note_activity();
     }
 
-    /// True if the answer waits for the client.
+    /// True if the answer has waited too long for the client, so it may be aborted in favor of
+    /// others.
     pub(super) fn is_unread(&self) -> bool {
         let now = self.connection.now.get();
         let began = self.connection.write_blocked.get().unwrap_or(self.began.get());
@@ -160,14 +160,14 @@ impl Parent {
                 || now.wrapping_sub(self.stirred.get()) >= WRITE_TICKS)
     }
 
-    /// True if the stream has waited for the client for too long. `receives`: it waits for more of
-    /// a body.
+    /// True if the stream has waited too long for the client. `receives` is true if the stream
+    /// waits for more of a body.
     pub(super) fn is_too_slow(&self, receives: bool) -> bool {
         if !receives && self.owed.get() == 0 {
             return false;
         }
         if self.connection.write_blocked.get().is_some() {
-            self.waiting_begins();
+            self.begin_wait();
             return false;
         }
         let (ticks, bytes) = if receives {
@@ -180,19 +180,19 @@ impl Parent {
         }
         let now = self.connection.now.get();
         now.wrapping_sub(self.began.get()) >= ticks
-            || now.wrapping_sub(self.stirred.get()) >= STILL_TICKS
+            || now.wrapping_sub(self.stirred.get()) >= NO_PROGRESS_TICKS
     }
 }
 
-/// The state of a stream, kept for as long as anything of the stream is left.
+/// The state of a stream, which lives until the stream's tasks and unsent pieces are gone.
 pub(crate) struct StreamState {
     watch: Rc<ConnectionState>,
     service: Rc<Service>,
 }
 
 impl StreamState {
-    /// Creates the state of a stream that the client has opened; `None` = too many are without a
-    /// slot.
+    /// Creates the state of a stream that the client has opened; `None` if too many streams are
+    /// without a slot.
     pub(crate) fn begin(
         service: &Rc<Service>,
         connection: &Rc<ConnectionState>,
@@ -214,8 +214,11 @@ impl StreamState {
         connection.note_request_data();
         connection.phase.set(Phase::Busy);
         let parent = Parent::new(connection, seat);
-        let watch =
-            ConnectionState::made(Rc::clone(&connection.now), ConnectionSlot::Client, Some(parent));
+        let watch = ConnectionState::with_parent(
+            Rc::clone(&connection.now),
+            ConnectionSlot::Client,
+            Some(parent),
+        );
         watch.security.set(connection.security.get());
         watch.client.set(connection.client.get());
         service.streams.add(&watch);
@@ -251,7 +254,7 @@ impl Drop for StreamState {
     }
 }
 
-/// A piece of a stream's answer on its way into the connection's write buffer.
+/// A piece of a stream's answer that is not completely in the connection's write buffer.
 pub(crate) struct UnsentPiece(Rc<StreamState>);
 
 impl UnsentPiece {
@@ -259,12 +262,12 @@ impl UnsentPiece {
         if let Some(parent) = &stream.watch.parent
             && parent.owed.replace(parent.owed.get() + 1) == 0
         {
-            parent.waiting_begins();
+            parent.begin_wait();
         }
         Self(Rc::clone(stream))
     }
 
-    /// Notes that a part of the piece is in the write buffer.
+    /// Records that a part of the piece is in the write buffer.
     pub(crate) fn note_buffered(&self) {
         if let Some(parent) = &self.0.watch.parent {
             parent.note_activity();
@@ -285,22 +288,22 @@ impl Drop for UnsentPiece {
 }
 
 impl ConnectionState {
-    /// Notes that the connection speaks HTTP/2.
+    /// Records that the connection uses HTTP/2.
     pub(crate) fn mark_http2(&self) {
         self.streams.set(Some(Streams::default()));
     }
 
-    /// Notes that the HTTP/2 connection is over, which ends all of its streams.
+    /// Records that the HTTP/2 connection has ended, which ends all of its streams.
     pub(crate) fn end_streams(&self) {
         self.is_given_up.set(true);
     }
 
-    /// Returns the connection's watch: this one, or that of this stream's connection.
+    /// Returns the state of the connection: of this connection, or of this stream's connection.
     pub(crate) fn connection(&self) -> &Self {
         self.parent.as_ref().map_or(self, |parent| &parent.connection)
     }
 
-    /// True if this is the watch of a stream.
+    /// True if this is the state of a stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.parent.is_some()
     }
@@ -314,9 +317,9 @@ impl ConnectionState {
         }
     }
 
-    /// Takes a client slot if one is free. `waited`: the request has registered its wait, and takes
-    /// precedence.
-    pub(crate) fn takes_slot(&self, service: &Service, waited: bool) -> bool {
+    /// Takes a client slot if one is free, and returns true if it did. `waited` is true if the
+    /// request is registered as waiting, so it takes precedence.
+    pub(crate) fn try_take_slot(&self, service: &Service, waited: bool) -> bool {
         let slots = &service.limits().connection_slots;
         let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == StreamSlot::Spare);
         let Some(parent) = parent else {
@@ -334,70 +337,72 @@ impl ConnectionState {
         takes
     }
 
-    /// Returns the bytes moved between node and client, of bodies and answers.
+    /// Returns the number of bytes of answers sent and of bodies received.
     fn moved(&self) -> u64 {
-        self.written.get() + self.brought.get()
+        self.written.get() + self.body_bytes.get()
     }
 
-    /// Notes that a request or a part of a body came.
+    /// Records that a request or a part of a body arrived.
     fn note_request_data(&self) {
         let Some(streams) = self.streams.get() else { return };
         let (read, written) = (self.read.get(), self.written.get());
         self.streams.set(Some(Streams { read, written, ..streams }));
     }
 
-    /// True if the client sent more than `most` bytes that neither request anything nor belong to a
-    /// body.
+    /// True if the client sent too many bytes that belong neither to requests nor to bodies: more
+    /// than `most`, plus an allowance for acknowledgments.
     pub(crate) fn is_flooding(&self, most: u64) -> bool {
         let Some(streams) = self.streams.get() else { return false };
-        let taken = (self.written.get() - streams.written) / TALK_SHARE;
+        let taken = (self.written.get() - streams.written) / OVERHEAD_SHARE;
         self.read.get() - streams.read > most + taken
     }
 
-    /// Notes a piece of a stream's body. (On an HTTP/1 connection, the socket reports it.)
-    pub(crate) fn saw_piece(&self, bytes: usize) {
+    /// Records that a piece of a stream's body arrived. (On an HTTP/1 connection, the socket
+    /// records it.)
+    pub(crate) fn record_body_piece(&self, bytes: usize) {
         if let Some(parent) = &self.parent {
-            self.saw_body(bytes);
+            self.record_body(bytes);
             parent.note_activity();
             let connection = &parent.connection;
-            connection.brought.set(connection.brought.get() + bytes as u64);
+            connection.body_bytes.set(connection.body_bytes.get() + bytes as u64);
             connection.note_request_data();
         }
     }
 
-    /// Notes that the stream's task has ended.
+    /// Records that the stream's task has ended.
     pub(crate) fn is_over(&self) {
         if let Some(parent) = &self.parent {
             parent.is_over.set(true);
         }
     }
 
-    /// Keeps the rest of a body that the stream's answer does not wait for.
+    /// Stores the unread rest of a body, if the stream's answer is sent before the body has
+    /// arrived.
     pub(crate) fn keep_unread_body(&self, rest: Option<Incoming>) {
         if let Some(parent) = &self.parent {
             parent.unread.replace(rest);
         }
     }
 
-    /// Discards the rest of the body of an answered stream, up to [`LINGER_BYTES`] and for
-    /// [`LINGER_TICKS`].
+    /// Discards the rest of the body of an answered stream, at most [`LINGER_BYTES`] and for at
+    /// most [`LINGER_TICKS`].
     pub(crate) async fn linger(&self) {
         let rest = self.parent.as_ref().and_then(|parent| parent.unread.take());
         let Some(mut rest) = rest else { return };
         self.enter(Phase::Linger);
-        let mut thrown = 0;
+        let mut discarded = 0;
         poll_fn(|cx| {
             self.set_waker(cx.waker());
             while self.phase.get() == Phase::Linger
                 && !self.is_given_up()
                 && !self.connection().is_given_up()
-                && thrown < LINGER_BYTES
+                && discarded < LINGER_BYTES
             {
                 match Pin::new(&mut rest).poll_frame(cx) {
                     Poll::Ready(Some(Ok(frame))) => {
                         let bytes = frame.data_ref().map_or(0, |data| data.len());
-                        thrown += bytes;
-                        self.saw_piece(bytes);
+                        discarded += bytes;
+                        self.record_body_piece(bytes);
                     }
                     Poll::Ready(Some(Err(_)) | None) => break,
                     Poll::Pending => return Poll::Pending,
@@ -408,10 +413,11 @@ impl ConnectionState {
         .await;
     }
 
-    /// Ends a stream's lingering after its time limit, which is short if its connection is to end.
+    /// Ends a stream's lingering after its time limit. The limit is short if the connection is to
+    /// end.
     pub(super) fn end_overdue_linger(&self, parent: &Parent) {
         let leaving = parent.connection.leaving.get();
-        let most = if leaving { FAREWELL_TICKS } else { LINGER_TICKS };
+        let most = if leaving { GOAWAY_TICKS } else { LINGER_TICKS };
         let lasted = self.now.get().wrapping_sub(self.since.get());
         if self.phase.get() == Phase::Linger && lasted >= most {
             self.enter(Phase::Idle);
@@ -419,8 +425,8 @@ impl ConnectionState {
         }
     }
 
-    /// True if pieces of the stream's answer are on their way; the caller is then woken once none
-    /// are.
+    /// True if a piece of the stream's answer is not completely in the connection's write buffer.
+    /// Then the task of `cx` is woken once all pieces are in the buffer.
     pub(crate) fn has_unsent_pieces(&self, cx: &Context<'_>) -> bool {
         let Some(parent) = &self.parent else { return false };
         if parent.owed.get() > 0 {
@@ -429,8 +435,7 @@ impl ConnectionState {
         parent.owed.get() > 0
     }
 
-    /// Starts the end of the HTTP/2 connection: the client is sent GOAWAY, and open requests are
-    /// answered.
+    /// Starts the end of the HTTP/2 connection: the node sends GOAWAY, and answers open requests.
     pub(crate) fn leave(&self) {
         let connection = self.connection();
         if !connection.leaving.replace(true) {
@@ -441,7 +446,7 @@ impl ConnectionState {
         }
     }
 
-    /// True if the end of the connection has started.
+    /// True if GOAWAY was sent, or is about to be sent.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.get()
     }

@@ -10,10 +10,10 @@ use hyper::header::{
 use crate::http::caching::{Headers, NOSNIFF};
 use crate::http::{Answer, Body};
 
-/// A cached page is revalidated at each use: a new release may have another.
+/// A cached file is revalidated at each use, because a new release may have another version.
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// The page may load and run only what this node serves, and nobody may frame it.
+/// The page may load and run only files of this node, and no other page may frame it.
 static PAGE: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -28,8 +28,8 @@ static PAGE: [(HeaderName, HeaderValue); 4] = [
     (X_CONTENT_TYPE_OPTIONS, NOSNIFF),
 ];
 
-/// Headers of the frame that shows a recorded profile, whose scripts are inline: a document without
-/// an origin, which can neither load anything nor reach the page or the node.
+/// Headers of the frame that shows a recorded profile with inline scripts. The frame is a document
+/// without an origin, which can neither load anything nor reach the page or the node.
 static SANDBOX: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -98,7 +98,7 @@ static ASSETS: &[Asset] = &[
 ];
 
 impl Asset {
-    /// Returns the file at `path`.
+    /// Returns the file at `path`; `None` if there is none.
     pub(in crate::http) fn at(path: &str) -> Option<&'static Self> {
         ASSETS.iter().find(|asset| asset.path == path)
     }
@@ -114,7 +114,7 @@ impl Asset {
             receipt: None,
             expiry_ms: 0,
             content_type: Some(self.content_type),
-            rare: None,
+            extra_header: None,
             headers: self.headers,
             body: Body::Whole(Bytes::from_static(self.text.as_bytes()).into()),
         }

@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong, or step, by libfaketime. The monotonic clock is unaffected.
+//! Wall clocks that are wrong or step, by means of libfaketime. The monotonic clock is unaffected.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,9 @@ const LIBRARIES: [&str; 2] = [
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
 ];
 
-/// Starts a node whose clock is right. If the start is refused because the clock was far ahead
-/// before, runs `kvorum repair-clock` first. Returns the output of the repair, if one was needed.
+/// Starts a node whose clock is right. If the node refuses to start because its clock was far ahead
+/// before, runs `kvorum repair-clock` first. Returns the output of the repair; `None` if none was
+/// needed.
 pub fn start_repaired(
     binary: &Path,
     cluster: &mut Cluster,
@@ -35,23 +36,23 @@ pub fn start_repaired(
     Ok(Some(said))
 }
 
-/// Starts a cluster whose nodes' wall clocks [`set`] controls, and waits until it is ready. Returns
-/// the file that controls each node's clock too.
-pub fn start_faked(
+/// Starts a cluster whose wall clocks [`set`] controls, and waits until it is ready. Also returns,
+/// for each node, the file that controls its clock.
+pub fn start_with_fake_clocks(
     binary: &Path,
     nodes: usize,
     args: &[&str],
 ) -> Result<(Cluster, Vec<PathBuf>), Failure> {
     let mut cluster = Cluster::plan(binary, nodes, None, args)?;
-    let offsets = faked(&mut cluster)?;
+    let offsets = fake_clocks(&mut cluster)?;
     (0..nodes).try_for_each(|node| cluster.start_node(node))?;
     cluster.wait_until_ready()?;
     Ok((cluster, offsets))
 }
 
-/// Makes every node of a planned cluster run with a wall clock that [`set`] controls. Returns the
-/// file that controls each node's clock.
-pub fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
+/// Configures every node of a planned cluster to run with a wall clock that [`set`] controls.
+/// Returns, for each node, the file that controls its clock.
+pub fn fake_clocks(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     let nodes = 0..cluster.launches.len();
     let offsets: Vec<PathBuf> =
         nodes.map(|node| cluster.dir().join(format!("offset-{node}"))).collect();
@@ -62,8 +63,8 @@ pub fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     Ok(offsets)
 }
 
-/// Returns the path of libfaketime. The environment variable `LIBFAKETIME` gives the path, if it is
-/// not the usual one.
+/// Returns the path of libfaketime: the environment variable `LIBFAKETIME`, or else the path in
+/// Debian's or Ubuntu's package. Fails with [`Failure::Skipped`] if neither exists.
 pub fn library() -> Result<String, Failure> {
     let named = std::env::var("LIBFAKETIME").ok();
     let library =
@@ -72,7 +73,7 @@ pub fn library() -> Result<String, Failure> {
     Ok(library.to_owned())
 }
 
-/// Returns the wrapper that runs a node with a wall clock that the file at `offset` controls.
+/// Returns the wrapper that runs a node with a wall clock controlled by the file at `offset`.
 pub fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     let library = library()?;
     Ok(vec![
@@ -85,13 +86,13 @@ pub fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     ])
 }
 
-/// Sets a node's wall clock off by `seconds` from now on. Replaces the file atomically, so that the
-/// library never reads half of it.
+/// Offsets a node's wall clock by `seconds` from now on. Replaces the file `path` atomically, so
+/// that the library never reads a partial file.
 pub fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
     set_millis(path, seconds * 1000)
 }
 
-/// Sets a node's wall clock off by `millis` from now on.
+/// Offsets a node's wall clock by `millis` milliseconds from now on.
 pub fn set_millis(path: &Path, millis: i64) -> Result<(), Failure> {
     let new = path.with_extension("new");
     let (sign, off) = (if millis < 0 { '-' } else { '+' }, millis.unsigned_abs());

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use crate::Failure;
 
-/// Runs a command to its end. An error contains the command's stderr.
+/// Runs a command until it exits. Every failure is [`Failure::Skipped`], with the command's stderr.
 pub fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| Failure::Skipped(format!("{program}: {error}")))?;

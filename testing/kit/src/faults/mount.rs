@@ -1,4 +1,4 @@
-//! File systems for faults: small ones, and one that loses unsynced writes on demand.
+//! File systems for faults: small file systems, and one that loses unsynced writes on demand.
 #![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::faults::run;
 /// The ioctl `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
 const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
 
-/// Argument of the ioctl for an immediate stop: from then on neither data nor journal reach the
+/// Argument of the ioctl for an immediate shutdown: afterwards neither data nor journal reach the
 /// disk.
 const NO_LOG_FLUSH: u32 = 2;
 
@@ -34,12 +34,12 @@ pub fn make_image(path: &Path, bytes: u64) -> Result<(), Failure> {
 }
 
 impl Mount {
-    /// Mounts a tmpfs of `mebibytes`.
+    /// Mounts a tmpfs of `mebibytes` MiB.
     pub fn tmpfs(mebibytes: u64) -> Result<Self, Failure> {
         Self::make("tmpfs", Path::new("tmpfs"), format!("size={mebibytes}m"))
     }
 
-    /// Mounts an image made by [`make_image`].
+    /// Mounts an image that [`make_image`] created.
     pub fn image(path: &Path) -> Result<Self, Failure> {
         Self::make("ext4", path, "loop".to_owned())
     }
@@ -71,23 +71,23 @@ impl Mount {
         self.dir.path()
     }
 
-    /// Unmounts the file system and mounts it again, as at a boot.
+    /// Unmounts the file system and mounts it again, as after a reboot.
     pub fn remount(&mut self) -> Result<(), Failure> {
         self.detach()?;
         if self.kind == "ext4" {
-            // As at a boot, exit code 1 means that e2fsck has corrected errors.
+            // In the boot sequence too, exit code 1 only means that e2fsck has corrected errors.
             let _ = run("e2fsck", &["-p", &self.source.display().to_string()]);
         }
         self.attach()
     }
 
-    /// Resizes a tmpfs.
+    /// Resizes a tmpfs to `mebibytes` MiB.
     pub fn resize(&self, mebibytes: u64) -> Result<(), Failure> {
         let options = format!("remount,size={mebibytes}m");
         run("mount", &["-o", &options, &self.path().display().to_string()])
     }
 
-    /// Allows writes ("rw") or forbids them ("ro").
+    /// Remounts the file system with writes allowed ("rw") or forbidden ("ro").
     pub fn remount_as(&self, option: &str) -> Result<(), Failure> {
         let options = format!("remount,{option}");
         run("mount", &["-o", &options, &self.path().display().to_string()])
@@ -97,8 +97,8 @@ impl Mount {
     pub fn cut_power(&self) -> Result<(), Failure> {
         let root = File::open(self.path())?;
         let how = NO_LOG_FLUSH;
-        // SAFETY: the descriptor is open, and the call reads the four bytes whose address it is
-        // given. There is no safe wrapper, and no program in Debian's base system makes this call.
+        // SAFETY: the descriptor is open, and the call only reads the four bytes at the given
+        // address. No safe wrapper exists, and no program in Debian's base system makes this call.
         let outcome = unsafe { libc::ioctl(root.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const how) };
         match outcome {
             0 => Ok(()),
@@ -109,7 +109,7 @@ impl Mount {
         }
     }
 
-    /// Writes a file that leaves `bytes` of free space, and returns its path.
+    /// Writes a file of `bytes` bytes, and returns its path.
     pub fn fill_leaving(&self, bytes: u64) -> Result<PathBuf, Failure> {
         let path = self.path().join("ballast");
         fs::write(&path, vec![0xbb; bytes as usize])?;
@@ -120,7 +120,8 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.mounted {
-            // Lazily, because a process that is ending may still use the file system.
+            // A lazy unmount, because a process that is about to exit may still use the file
+            // system.
             let _ = run("umount", &["-l", &self.path().display().to_string()]);
         }
     }

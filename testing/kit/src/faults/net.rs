@@ -1,4 +1,4 @@
-//! A private network for a cluster. Its links can be cut, also in one direction only, made lossy,
+//! A private network for a cluster. Its links can be cut (also in one direction only), made lossy,
 //! and made slow. Needs root.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!                                          in which nft drops the packets of cut links
 //! ```
 //!
-//! The network is isolated from the machine's own. The hub is a network namespace too, which the
-//! thread that injects the faults enters.
+//! The network is isolated from the machine's network. The hub is a network namespace too; the
+//! thread that injects the faults enters it.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,16 +26,16 @@ use crate::faults::run;
 /// Port of the nodes.
 const PORT: u16 = 8080;
 
-/// Directory in which the system keeps named namespaces.
+/// Directory in which the system keeps the named namespaces.
 const NAMES: &str = "/run/netns";
 
-/// Prefix of this program's namespaces. The id of the process that made a namespace follows.
+/// Prefix of the namespaces' names, followed by the ID of the process that made the namespace.
 const PREFIX: &str = "kvorum-";
 
-/// Number of the next network of this process, which distinguishes the process's networks.
+/// Number of this process's next network, which makes the network's name unique.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A network of namespaces, which is removed when dropped.
+/// A network of namespaces, removed when dropped.
 #[derive(Debug)]
 pub struct Net {
     name: String,
@@ -46,7 +46,7 @@ fn ip(args: &[&str]) -> Result<(), Failure> {
     run("ip", args)
 }
 
-/// Removes the namespaces that killed processes have left.
+/// Removes namespaces whose processes were killed and so did not remove them.
 fn sweep() {
     for entry in std::fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -108,8 +108,8 @@ impl Net {
         SocketAddr::from((self.host(node), PORT))
     }
 
-    /// Returns the wrapper that runs a node in its namespace. `ip netns exec` would copy all mounts
-    /// too, and a disk that a concurrent test unmounts would stay mounted in the copy.
+    /// Returns the wrapper that runs a node in its namespace. `ip netns exec` would also copy all
+    /// mounts, and a disk that a concurrent test unmounts would stay mounted in the copy.
     pub fn wrapper(&self, node: usize) -> Vec<String> {
         vec!["nsenter".to_owned(), format!("--net={NAMES}/{}", self.space(node))]
     }
@@ -154,7 +154,7 @@ impl Net {
             .try_for_each(|other| self.cut_both_ways(node, other))
     }
 
-    /// Drops this percentage of the packets between any two nodes.
+    /// Drops `percent` percent of the packets between any two nodes.
     pub fn drop_packets(&self, percent: u32) -> Result<(), Failure> {
         let nodes = format!("{}-{}", self.host(0), self.host(self.nodes - 1));
         (0..self.nodes).try_for_each(|node| {
@@ -163,7 +163,7 @@ impl Net {
         })
     }
 
-    /// Limits the rate at which a node sends to all destinations, as in `1mbit`.
+    /// Limits the rate at which a node sends packets, in units of `tc`, as in `1mbit`.
     pub fn slow_down(&self, node: usize, rate: &str) -> Result<(), Failure> {
         let space = self.space(node);
         let limit = ["rate", rate, "burst", "16kb", "latency", "400ms"];
@@ -171,11 +171,11 @@ impl Net {
         run("tc", &[&args[..], &limit].concat())
     }
 
-    /// Restores all links.
+    /// Restores all links to full speed without loss.
     pub fn heal(&self) -> Result<(), Failure> {
         for node in 0..self.nodes {
             self.nft(node, "flush chain inet kvorum in")?;
-            // The deletion fails on links that were never made slow.
+            // The deletion fails on links that have no rate limit.
             let _ = run("tc", &["-n", &self.space(node), "qdisc", "del", "dev", "eth", "root"]);
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // The removal fails only for namespaces that were never made.
+        // The removal fails only for namespaces that were not created.
         for node in 0..self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }

@@ -1,5 +1,5 @@
-//! Damage to a stopped node's directory: records removed without a trace, and bits flipped in the
-//! blocks of its tables.
+//! Damage to a stopped node's directory: removal of records without a trace, and flipped bits in
+//! the blocks of its tables.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,16 +14,16 @@ use crate::random::Random;
 /// Approximate length of a block in bytes.
 const BLOCK: u64 = 4096;
 
-/// Number of bytes examined after a random position. A table's last user keys may share a block
-/// with the node's own records, without which the node does not start, so that more values must
-/// follow a flipped one.
+/// Number of bytes examined after a random position. The last user keys of a table may share a
+/// block with the node's own records, without which the node does not start. So a flip needs
+/// further values in later blocks.
 const BLOCKS: u64 = 4 * BLOCK;
 
-/// Attempts to find each position for a flip.
+/// Attempts for each flip to find a suitable position.
 const TRIES: u64 = 16;
 
 /// Removes the records whose keys do not satisfy `stays` from a stopped node's store. Returns their
-/// number. All removed records must be newer than the records that stay, because the engine can
+/// number. All removed records must be newer than the remaining records, because the engine can
 /// remove only the newest records.
 pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, Failure> {
     let failed = |error: lsm::Error| Failure::Environment(format!("{}: {error}", data.display()));
@@ -49,9 +49,9 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     Ok(removed)
 }
 
-/// Flips bits in about `percent` of the blocks of a stopped node's tables, but at least `least`
-/// bits. The bits are at random positions in values, which `is_value` recognises by their first
-/// bytes. Returns the number of flips.
+/// Flips bits in about `percent` percent of the blocks of a stopped node's tables, and at least
+/// `least` bits. The positions are random, inside values, which `is_value` recognizes by their
+/// first bytes. Returns the number of flips.
 pub fn flip(
     data: &Path,
     (percent, least): (u64, u64),
@@ -88,7 +88,7 @@ pub fn flip(
     Err(Failure::Environment(format!("{} holds hardly any values as they are", data.display())))
 }
 
-/// Flips a bit in each occurrence of these bytes in a stopped node's tables. Returns the number of
+/// Flips a bit in each occurrence of `bytes` in a stopped node's tables. Returns the number of
 /// flips.
 pub fn flip_where(data: &Path, bytes: &[u8], random: &mut Random) -> Result<u64, Failure> {
     let mut flips = 0;

@@ -1,4 +1,4 @@
-//! System calls of a running node that strace makes fail, or delays.
+//! System calls of a running node that strace causes to fail, or delays.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,16 +11,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Failure;
 use crate::node::Node;
 
-/// Time limit for strace to attach to all threads.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for strace to attach to all threads.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A strace that is attached to a running process, and is detached when dropped.
+/// A strace that is attached to a running process; drop detaches it.
 #[derive(Debug)]
 pub struct Strace(Child);
 
 impl Strace {
-    /// Injects a fault into this system call of the node from now on. `what` is the fault in
-    /// strace's words, as in `error=EIO:when=3` or `delay_exit=200000`.
+    /// Injects a fault into the system call `call` of the node from now on. `what` is the fault in
+    /// strace's syntax, as in `error=EIO:when=3` or `delay_exit=200000`. strace writes its messages
+    /// to `log`.
     pub fn attach(node: &Node, call: &str, what: &str, log: &Path) -> Result<Self, Failure> {
         let child = Command::new("strace")
             .args(["-f", "-p", &node.pid().to_string(), "-e", &format!("trace={call}")])
@@ -37,15 +38,15 @@ impl Strace {
             if said.contains("attached") {
                 return Ok(strace);
             }
-            if begun.elapsed() > PATIENCE || strace.0.try_wait()?.is_some() {
+            if begun.elapsed() > TIMEOUT || strace.0.try_wait()?.is_some() {
                 return Err(Failure::Skipped(format!("strace: {}", said.trim())));
             }
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Ends strace after its node was killed. Strace ends at no other signal while it delays a call
-    /// of a dead process.
+    /// Kills strace after its node was killed. While strace delays a call of a dead process, no
+    /// other signal ends it.
     pub fn kill(mut self) {
         let _ = self.0.kill();
     }
@@ -53,7 +54,7 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // SIGTERM makes strace detach before it ends.
+        // SIGTERM makes strace detach before it exits.
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }

@@ -1,6 +1,6 @@
-//! Audit of a cluster after a fault that makes some keys wrong and leaves others right: clients
-//! write keys of three kinds (overwritten, deleted, new), then read every key at several nodes.
-//! Wrong answers are counted by kind.
+//! Audit of a cluster after a fault that makes some keys wrong and leaves others right. Clients
+//! write keys of three kinds (overwritten, deleted, new), and read every key at several nodes. The
+//! audit counts wrong answers by kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,42 +22,42 @@ pub const VOTES: &str = "&ack=2&from=3";
 pub const QUORUMS: [&str; 6] =
     ["&ack=1&from=1", "&ack=1&from=2", "&ack=2&from=2", "&ack=1&from=3", VOTES, "&ack=3&from=3"];
 
-/// Clients at each node, each with one request in flight.
+/// Number of clients at each node, each with one request in flight.
 const CLIENTS: usize = 16;
 
-/// Time limit of an answer, longer than a node's own deadline.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of an answer, longer than the deadline inside the node.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which one write may be refused before the audit fails.
+/// Time after which the audit fails if one write is still refused.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time for which a read of an existing key may go without an answer. On a busy machine, nodes miss
+/// Time after which the audit fails if a read still has no answer. On a busy machine, nodes miss
 /// their own deadlines.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Pause before a refused request is retried.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Pause before a client retries a refused request.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Length of a value in bytes.
 const VALUE_LEN: usize = 200;
 
-/// Most wrong keys that a report names.
+/// Maximum number of wrong keys that a report names.
 const SAMPLES: usize = 3;
 
-/// Results of reads of many keys.
+/// Results of many reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFigures {
-    /// Number of valid answers.
+    /// Number of right answers.
     pub right: u64,
     /// Number of requests without an answer, or with 503 or 504.
     pub unavailable: u64,
-    /// Number of values older than the newest acknowledged one.
+    /// Number of values older than the newest acknowledged value.
     pub old: u64,
     /// Number of values of keys whose deletion was acknowledged.
     pub deleted: u64,
     /// Number of 404s for keys with an acknowledged value.
     pub absent: u64,
-    /// Some of the wrong keys.
+    /// Names of some keys with wrong answers.
     samples: BTreeSet<String>,
 }
 
@@ -108,7 +108,8 @@ impl fmt::Display for AuditFigures {
     }
 }
 
-/// Writes `count` keys that [`edit`] overwrites, and `count` keys that it deletes, to all replicas.
+/// Writes, to all replicas, `count` keys for [`edit`] to overwrite and `count` keys for it to
+/// delete.
 pub fn prepare(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -127,8 +128,8 @@ pub fn prepare(
     Ok(())
 }
 
-/// Overwrites and deletes the keys of [`prepare`], and writes `count` new keys. Sends each request
-/// again until two of three replicas have acknowledged it.
+/// Overwrites and deletes the keys of [`prepare`], and writes `count` new keys. Repeats each
+/// request until two of three replicas have acknowledged it.
 pub fn edit(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -147,15 +148,14 @@ pub fn edit(
     Ok(())
 }
 
-/// Writes one key through one node. Sends the write again until two of three replicas have
-/// acknowledged it.
+/// Writes one key through one node. Repeats the write until two of three replicas have acknowledged
+/// it.
 pub fn write_one(address: SocketAddr, ledger: &Ledger, key: &str) -> Result<(), Failure> {
     let mut client = ReconnectingClient { address, client: None };
     client.write(ledger, key, Some(VALUE_LEN), VOTES)
 }
 
-/// Deletes these keys. Sends each delete again until as many replicas as `votes` says have
-/// acknowledged it.
+/// Deletes these keys. Repeats each delete until the quorum `votes` has acknowledged it.
 pub fn delete(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -169,7 +169,7 @@ pub fn delete(
     Ok(())
 }
 
-/// Reads each of these keys once at each of these nodes.
+/// Reads each of these keys once at each of these nodes, from two of three replicas.
 pub fn read(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -198,8 +198,8 @@ fn read_by(
     Ok(found)
 }
 
-/// Repeats the reads until every answer is right. Returns all findings until then, and the time
-/// until then; `None` if some answer is still wrong or missing after `at_most`.
+/// Repeats the reads until every answer is right. Returns the sum of all results, and the time
+/// until all answers were right; `None` if some answer is still wrong or missing after `at_most`.
 pub fn read_until_right(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -218,12 +218,12 @@ pub fn read_until_right(
         if begun.elapsed() > at_most {
             return Ok((all, None));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_PAUSE);
     }
 }
 
-/// Reads one range over all keys at each of these nodes. A range that breaks off yields no
-/// findings.
+/// Reads one range over all keys at each of these nodes. A range that fails counts as one
+/// unavailable answer.
 pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<AuditFigures, Failure> {
     ranges_by(addresses, ledger, VOTES)
 }
@@ -236,7 +236,7 @@ fn ranges_by(
     let mut found = AuditFigures::default();
     for address in addresses {
         let mut held = BTreeMap::new();
-        let scanned = Client::connect_within(*address, PATIENCE).and_then(|mut client| {
+        let scanned = Client::connect_within(*address, TIMEOUT).and_then(|mut client| {
             client.scan(&format!("%01{votes}"), |key, value| {
                 held.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
                 Ok(())
@@ -255,8 +255,8 @@ fn ranges_by(
 }
 
 /// Checks that all nodes hold the same records, and that every node's answers are right and
-/// complete. Under each of [`QUORUMS`], reads one range over all keys, and about `some` single
-/// keys. A request without an answer is repeated.
+/// complete. With each of [`QUORUMS`], reads one range over all keys, and about `some` single keys.
+/// Repeats requests without an answer. Returns the number of right answers.
 pub fn check_everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
     cluster.check_equal()?;
     let keys = ledger.keys();
@@ -285,7 +285,8 @@ pub fn check_everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Resu
     Ok(answers)
 }
 
-/// Repeats the requests until all have an answer, or one answer is wrong.
+/// Repeats the requests until all have an answer, one answer is wrong, or [`READ_PATIENCE`] has
+/// passed.
 fn repeat_until_answered(
     ask: impl Fn() -> Result<AuditFigures, Failure>,
 ) -> Result<AuditFigures, Failure> {
@@ -296,11 +297,11 @@ fn repeat_until_answered(
         if found.unavailable == 0 || found.wrong() > 0 || is_over {
             return Ok(found);
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_PAUSE);
     }
 }
 
-/// Checks the records that one node holds, key by key.
+/// Compares the records that one node stores with the ledger, key by key.
 pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigures, Failure> {
     let held = cluster.dump(node)?;
     let mut found = AuditFigures::default();
@@ -311,8 +312,8 @@ pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigu
     Ok(found)
 }
 
-/// Repeats the check until all records are right. Returns the time until then; `None` if some
-/// record is still wrong after `at_most`.
+/// Repeats the check until all stored records are right. Returns the last results, and the time
+/// until then; `None` if some record is still wrong after `at_most`.
 pub fn wait_until_held(
     cluster: &Cluster,
     node: usize,
@@ -328,12 +329,12 @@ pub fn wait_until_held(
         if begun.elapsed() > at_most {
             return Ok((found, None));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_PAUSE);
     }
 }
 
-/// Runs clients at these nodes. Passes each client its index among all clients, and the number of
-/// clients.
+/// Runs `work` on client threads at these nodes. Each call gets the client's index among all
+/// clients, and the number of clients.
 fn in_parallel<T: Send>(
     addresses: &[SocketAddr],
     work: impl Fn(&mut ReconnectingClient, u64, u64) -> Result<T, Failure> + Sync,
@@ -367,7 +368,7 @@ impl ReconnectingClient {
     fn request(&mut self, method: &str, place: &str, body: &[u8]) -> std::io::Result<Answer> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect_within(self.address, PATIENCE)?,
+            None => Client::connect_within(self.address, TIMEOUT)?,
         };
         let answer = client.request(method, place, body)?;
         if !answer.closes {
@@ -376,8 +377,8 @@ impl ReconnectingClient {
         Ok(answer)
     }
 
-    /// Writes a value of `len` bytes, or deletes without a length, until the request is
-    /// acknowledged.
+    /// Writes a value of `len` bytes, or deletes the key if `len` is `None`. Repeats the request
+    /// until it is acknowledged.
     fn write(
         &mut self,
         ledger: &Ledger,
@@ -403,7 +404,7 @@ impl ReconnectingClient {
             if begun.elapsed() > WRITE_PATIENCE {
                 return Err(Failure::Broken(format!("{key} can't be written: {answer:?}")));
             }
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
         }
     }
 

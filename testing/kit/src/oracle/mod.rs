@@ -1,4 +1,4 @@
-//! Oracles: they decide whether a node's answers are allowed.
+//! Oracles, which decide whether the answers of nodes are allowed.
 //!
 //! ```text
 //!  ledger    every write with its outcome, kept outside the nodes: nothing is lost or invented

@@ -1,4 +1,4 @@
-//! All values of a node, by range and by key, compared with the ledger.
+//! Comparison of all values of a node, read by range and by key, with the ledger.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::oracle::ledger::{Ledger, ProcessState, Tally};
 use crate::{Failure, client};
 
-/// Reads a range over all keys. Returns the values by key.
+/// Reads a range over all keys, whose order it checks. Returns the values by key.
 pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     let (found, disorder) = client::read_patiently(node.address, |client| {
         let (mut found, mut last, mut disorder) = (BTreeMap::new(), Vec::new(), None);
@@ -26,8 +26,8 @@ pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     }
 }
 
-/// Reads everything by range and by key. Both must agree, lack no acknowledged write, and contain
-/// no value that was never written.
+/// Reads all keys by range and by key. Both results must be equal, lack no acknowledged write, and
+/// contain no invented value.
 pub fn check(node: &Node, ledger: &Ledger, process: ProcessState) -> Result<Tally, Failure> {
     let found = read_all(node)?;
     check_gets(node, ledger, &found)?;

@@ -1,5 +1,5 @@
-//! A key as a register: requests over HTTP, with and without conditions, and their answers,
-//! recorded as a history whose linearizability can be checked.
+//! A key as a register: records requests, with and without conditions, and their answers as a
+//! history, and checks whether the history is linearizable.
 
 use std::io;
 use std::time::Instant;
@@ -14,11 +14,11 @@ use crate::Failure;
 use crate::client::{Answer, Client};
 use crate::random::Random;
 
-/// Number of operations on a key before clients turn to the next key. Short histories are checked
-/// fast.
+/// Number of operations on a key before clients continue with the next key. The check of a short
+/// history is fast.
 const OPERATIONS: usize = 14;
 
-/// Most configurations that a check examines.
+/// Limit on the configurations that a check examines.
 const MOST_CONFIGURATIONS: usize = 500_000;
 
 /// Number of recent tags that clients use in conditions.
@@ -59,20 +59,21 @@ pub struct Call {
     is_plain: bool,
 }
 
-/// Results of the checks.
+/// Results of the checks of all histories.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckSummary {
     /// Number of keys whose history was checked.
     pub histories: u64,
-    /// Number of reads, and of operations that had an effect or may have had one.
+    /// Number of operations in the histories, without those that certainly had no effect.
     pub operations: u64,
-    /// Number of conditional writes that were done.
+    /// Number of conditional writes that took effect.
     pub conditional: u64,
     /// Number of operations whose condition was not met, or whose value is not a number.
     pub unmet: u64,
     /// Number of operations with an unknown outcome.
     pub unknown: u64,
-    /// Histories that are linearizable only if a plain write was seen twice, under two versions.
+    /// Number of histories that are linearizable only if a plain write was visible twice, under two
+    /// versions.
     pub twice: u64,
     /// Number of histories whose check exceeded the limit of configurations.
     pub gave_up: u64,
@@ -86,7 +87,7 @@ enum Outcome {
 }
 
 impl Register {
-    /// Creates the sequence of keys with the number `place`. Times count from `begun`.
+    /// Creates the sequence of keys `h<place>-0`, `h<place>-1` and so on. Times count from `begun`.
     pub fn new(place: usize, begun: Instant) -> Self {
         Self { name: format!("h{place}"), begun, state: Mutex::default() }
     }
@@ -95,7 +96,7 @@ impl Register {
         self.begun.elapsed().as_micros() as u64
     }
 
-    /// Begins an operation on the current key. `number` is unique.
+    /// Begins an operation on the current key. `number` must be unique among all operations.
     pub fn call(&self, number: u64, random: &mut Random) -> Call {
         let mut state = self.state.lock();
         if state.kept.len() >= OPERATIONS {
@@ -106,7 +107,7 @@ impl Register {
         }
         let (asked, is_plain) = wanted(number, &state.tags, random);
         let (call, end) = (self.now(), Completion::Unknown);
-        // Values never expire here.
+        // The values of these histories never expire.
         let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
         let operation = Operation { number, call, asked: asked.clone(), life, end };
         let is_plain_write = is_plain && asked != Request::Get;
@@ -115,7 +116,7 @@ impl Register {
         Call { key: format!("{}-{generation}", self.name), generation, place, asked, is_plain }
     }
 
-    /// Records the end of an operation.
+    /// Records the answer to an operation; an answer that the request cannot have is an error.
     pub fn end(&self, call: &Call, answer: io::Result<Answer>) -> Result<(), Failure> {
         let now = self.now();
         let outcome = match answer {
@@ -134,7 +135,7 @@ impl Register {
         match outcome {
             Outcome::Told(told) => kept.operation.end = Completion::At(now, told),
             Outcome::Void => kept.is_void = true,
-            // A read without an answer proves nothing.
+            // A read without an answer shows nothing about the register.
             Outcome::Unknown => kept.is_void = call.asked == Request::Get,
         }
         Ok(())
@@ -202,7 +203,8 @@ fn check(kept: Vec<RecordedOperation>, checked: &mut CheckSummary) -> Result<(),
         Verdict::Linearizable => return Ok(()),
         Verdict::GaveUp => checked.gave_up += 1,
         Verdict::Wrong(what) => {
-            // An answer does not tell whether a plain write was given another version in transit.
+            // An answer does not show whether a coordinator issued a plain write again under
+            // another version.
             let operations = kept.into_iter().flat_map(RecordedOperation::split_reissued).collect();
             match (History { operations }).check(MOST_CONFIGURATIONS) {
                 Verdict::Wrong(_) => return Err(what),
@@ -223,7 +225,8 @@ impl RecordedOperation {
     }
 }
 
-/// Draws a client's next operation, and true if the operation has no condition.
+/// Chooses a client's next operation at random. The second value is true if the operation has no
+/// condition.
 fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Request, bool) {
     let text = Change::Put(Value::Text(number));
     let any = |change| Request::Change(Condition::Any, change);
@@ -256,7 +259,7 @@ impl Call {
             Condition::Exists => "If-Match: *\r\n".to_owned(),
             Condition::Absent => "If-None-Match: *\r\n".to_owned(),
             Condition::OneOf(tags) => {
-                // The list must not be empty, so that it ends with a tag that no value has.
+                // An empty list is not allowed, so the list ends with a tag that no value has.
                 let tags = tags.iter().copied().map(text_of).chain(["\"none\"".to_owned()]);
                 format!("If-Match: {}\r\n", tags.collect::<Vec<_>>().join(", "))
             }
@@ -264,7 +267,7 @@ impl Call {
         let (method, target, body) = match change {
             Change::Put(Value::Text(number)) => ("PUT", target, format!("t{number}")),
             Change::Put(Value::Number(number)) => ("PUT", target, number.to_string()),
-            // A deleted record has no ETag, so that a receipt returns the version.
+            // The answer to a deletion has no ETag; a receipt contains the version.
             Change::Delete => ("DELETE", format!("{target}&receipt=true"), String::new()),
             Change::Add(number) => ("POST", format!("{target}&add={number}"), String::new()),
         };

@@ -1,17 +1,17 @@
-//! Client threads of a row, which run until the row stops them.
+//! Client threads of a scenario, which run until the scenario stops them.
 
 use std::thread::{self, JoinHandle};
 
 use crate::Failure;
 use crate::random::Random;
 
-/// The client threads of a row.
+/// The client threads of a scenario.
 #[derive(Debug)]
 pub struct Clients(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Clients {
-    /// Starts `count` clients. Passes `play` the client's number, from 0 on, and a random generator
-    /// of the client's own.
+    /// Starts `count` clients. Each call of `play` gets the client's number, from 0 on, and a
+    /// random generator of its own.
     pub fn start<F>(count: usize, random: &mut Random, play: F) -> Result<Self, Failure>
     where
         F: Fn(usize, Random) -> Result<(), Failure> + Clone + Send + 'static,
@@ -24,7 +24,8 @@ impl Clients {
         (0..count).map(client).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Waits until the clients have ended. The row must have told them to stop.
+    /// Waits until the clients have returned. The scenario must have told them to stop. Returns the
+    /// first failure of a client.
     pub fn join(self) -> Result<(), Failure> {
         for client in self.0 {
             client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;

@@ -1,12 +1,12 @@
-//! The results of a load, second by second, as CSV and as an SVG drawing.
+//! The results of a workload, second by second, as CSV and as an SVG drawing.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Figures of one second.
+/// Results of one second.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Second {
-    /// Number of requests answered well and in time.
+    /// Number of successful answers in time.
     pub good: u64,
     /// Number of answers with 503.
     pub refused: u64,
@@ -16,7 +16,7 @@ pub struct Second {
     pub p50: Duration,
     /// 99th percentile of the latency of the good answers.
     pub p99: Duration,
-    /// Resident memory of the node with the most, in bytes.
+    /// Resident memory in bytes of the node that uses the most.
     pub resident: u64,
 }
 
@@ -38,8 +38,8 @@ pub fn csv(seconds: &[Second]) -> String {
     out
 }
 
-/// Draws goodput with the reference `peak`, refusals, p99 and memory. `over` lists the spans of
-/// events, each as its first and last second.
+/// Draws the rate of good answers with the reference line `peak`, refusals, p99 and memory. `over`
+/// lists the spans of faults, each as its first and last second.
 pub fn svg(title: &str, seconds: &[Second], peak: f64, over: &[(usize, usize)]) -> String {
     let panels: [(&str, Vec<f64>, Option<f64>); 4] = [
         ("good answers a second", seconds.iter().map(|s| s.good as f64).collect(), Some(peak)),

@@ -13,11 +13,11 @@ use crate::workload::writers::outcome_of;
 /// Number of clients, each with one request in flight.
 const CLIENTS: u64 = 32;
 
-/// Time for which one key may be refused before all the writes fail.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after which the fill fails if one write is still refused.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause before a refused write is retried.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Parameters of the writes.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub struct FillParams {
     pub votes: &'static str,
 }
 
-/// Writes until all keys are acknowledged. Returns the duration.
+/// Writes all keys, each until its write is acknowledged. Returns the duration.
 pub fn fill(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,
@@ -41,7 +41,8 @@ pub fn fill(
     fill_some(addresses, ledger, what, |_| true)
 }
 
-/// Writes only the keys whose numbers satisfy `is_meant`.
+/// Writes the keys whose numbers satisfy `is_meant`, each until its write is acknowledged. Returns
+/// the duration.
 pub fn fill_some(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,
@@ -82,13 +83,13 @@ fn fill_share(
             if said == WriteOutcome::Ok {
                 break;
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(Failure::Broken(format!("{key} can't be written: {answer:?}")));
             }
             if !answer.is_ok_and(|answer| !answer.closes) {
                 client = Client::connect(address)?;
             }
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Clients that send at a fixed pace, whatever the latency, and retry a failed request once at
-//! another node. The results show the effect of a fault on users.
+//! Clients that send requests at a fixed rate, independent of the latency, and retry a failed
+//! request at another node. The results show the effect of a fault on users.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::random::Random;
 use crate::workload::curve::Second;
 use crate::workload::writers::{large_len, outcome_of};
 
-/// Time limit of an answer: longer than a node's own deadline.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of an answer: longer than the deadline inside the node.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Length of a value in bytes.
 const VALUE_LEN: u64 = 500;
 
-/// Greatest length of a large value in bytes.
+/// Maximum length of a large value in bytes.
 const LARGE_LEN: usize = 1 << 20;
 
 /// Number of keys of each client.
@@ -31,7 +31,7 @@ const KEYS: u64 = 500;
 /// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeParams {
-    /// Number of clients, each with a connection to every node.
+    /// Number of clients, each with one connection to every node.
     pub clients: usize,
     /// Interval between two requests of one client.
     pub every: Duration,
@@ -41,13 +41,13 @@ pub struct ProbeParams {
     pub large: u64,
     /// Percentage of writes with an idempotency key. Nodes treat these as conditional writes.
     pub conditional: u64,
-    /// Most attempts of a request. Each goes to the next node.
+    /// Maximum number of attempts of a request, each at the next node.
     pub tries: u32,
 }
 
 impl ProbeParams {
-    /// Eight clients that send 500 requests per second, some of them large values and conditional
-    /// writes. Each request is tried at up to two nodes.
+    /// Eight clients that send 500 requests per second in all, some of them with large values or
+    /// idempotency keys. Each request has up to two attempts, at two nodes.
     pub const USUAL: Self = Self {
         clients: 8,
         every: Duration::from_millis(16),
@@ -66,22 +66,22 @@ impl ProbeParams {
 /// Results of the clients.
 #[derive(Debug, Clone, Default)]
 pub struct ProbeFigures {
-    /// Number of requests, without retries.
+    /// Number of requests; retries do not count.
     pub requests: u64,
     /// Number of requests whose first attempt failed.
     pub retried: u64,
     /// Requests whose last attempt failed too, each with its answer.
     pub failed: Vec<String>,
-    /// The longest time between two successive successes of any clients.
+    /// The longest time between two successive successful requests, of all clients together.
     pub longest_gap: Duration,
-    /// Each request's due time since the start, and the time from then until its end.
+    /// Each request's due time since the start, and the time from its due time until its end.
     times: Vec<(Duration, Duration)>,
     /// Due times of failed requests.
     failed_at: Vec<Duration>,
 }
 
 impl ProbeFigures {
-    /// Returns a percentile of the requests' latencies.
+    /// Returns a percentile of the requests' latencies; `percent` is 0 to 100.
     pub fn percentile(&self, percent: f64) -> Duration {
         percentile(self.times.iter().map(|(_, took)| *took).collect(), percent)
     }
@@ -114,14 +114,14 @@ impl ProbeFigures {
     }
 }
 
-/// Returns a percentile of these times, 0 to 100; zero if there are none.
+/// Returns a percentile of these times; `percent` is 0 to 100. Returns zero if there are no times.
 pub fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.sort_unstable();
     let place = (times.len() as f64 * percent / 100.0) as usize;
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// The clients that run, to be stopped at the end.
+/// The running clients, stopped when dropped.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<ProberState>,
@@ -187,7 +187,7 @@ impl Drop for Prober {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Whoever drops running clients already has a failure to report.
+            // The owner drops running clients only after another failure, and reports that failure.
             let _ = thread.join();
         }
     }
@@ -244,7 +244,7 @@ impl ProberState {
         }
     }
 
-    /// Makes, checks and records one attempt.
+    /// Sends one request, and checks and records its answer.
     fn attempt(
         &self,
         connection: &mut Option<Client>,
@@ -253,10 +253,10 @@ impl ProberState {
         read: bool,
         random: &mut Random,
     ) -> Result<Answer, Failure> {
-        // A node that ended has closed kept connections; like any connection pool, the client then
-        // connects anew.
+        // A node that was restarted has closed the pooled connection; like any connection pool, the
+        // client then connects again.
         let mut client =
-            Client::reuse_or_connect(connection.take(), self.addresses[place], PATIENCE)?;
+            Client::reuse_or_connect(connection.take(), self.addresses[place], TIMEOUT)?;
         let target = target(key) + self.pace.votes;
         let answer = if read {
             let answer = client.request("GET", &target, b"")?;

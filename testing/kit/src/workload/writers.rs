@@ -14,24 +14,24 @@ use crate::client::{Answer, Client, target};
 use crate::oracle::ledger::{Ledger, WriteOutcome};
 use crate::random::Random;
 
-/// Pause before a client whose connection was refused reconnects.
+/// Pause before a client reconnects after its connection was refused.
 const RECONNECT: Duration = Duration::from_millis(5);
 
-/// Default time limit of an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Default timeout of an answer.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct WriterParams {
     /// Number of clients, each with one request in flight.
     pub clients: usize,
-    /// Number of keys of each client, and number of keys that all clients share.
+    /// Number of keys that each client has alone, and number of keys that all clients share.
     pub keys: u64,
     /// Length in bytes of the longest value.
     pub value_len: u64,
     /// Percentage of puts whose value has 100 KiB or more.
     pub large: u64,
-    /// Length in bytes of the longest large value.
+    /// Maximum length of a large value in bytes.
     pub large_len: usize,
     /// Percentage of deletes among all requests.
     pub deletes: u64,
@@ -41,7 +41,7 @@ pub struct WriterParams {
     pub prefix: char,
     /// Quorum, as `&ack=2&from=3`, or empty.
     pub votes: &'static str,
-    /// Time limit of an answer. After that, the outcome counts as unknown.
+    /// Timeout of an answer. After the timeout, the outcome counts as unknown.
     pub patience: Duration,
 }
 
@@ -57,22 +57,23 @@ impl Default for WriterParams {
             reads: 10,
             prefix: 'k',
             votes: "",
-            patience: PATIENCE,
+            patience: TIMEOUT,
         }
     }
 }
 
 impl WriterParams {
-    /// Many keys, long values and few deletes: the data grow until a small disk is full.
+    /// Parameters with many keys, long values and few deletes: the data grows until a small disk is
+    /// full.
     pub fn filling() -> Self {
         Self { keys: 1500, value_len: 60_000, deletes: 2, ..Self::default() }
     }
 }
 
-/// Number of answers by status code; 0 = no answer.
+/// Number of answers by status code; 0 counts requests without an answer.
 pub type Statuses = BTreeMap<u16, u64>;
 
-/// The clients that run, to be stopped at the end.
+/// The running clients, stopped when dropped.
 #[derive(Debug)]
 pub struct Writers {
     shared: Arc<WriterState>,
@@ -86,7 +87,7 @@ struct WriterState {
     work: WriterParams,
     stop: AtomicBool,
     statuses: Mutex<Statuses>,
-    /// Time of the first write that was answered 500.
+    /// Time of the first answer 500 to a write.
     first_500: Mutex<Option<Duration>>,
 }
 
@@ -101,7 +102,7 @@ impl Writers {
         Self::start_on(&[address], ledger, work, seed)
     }
 
-    /// Starts clients at several nodes. A client whose connection ends turns to the next node.
+    /// Starts clients at several nodes. A client whose connection ends continues at the next node.
     pub fn start_on(
         addresses: &[SocketAddr],
         ledger: &Arc<Ledger>,
@@ -131,13 +132,13 @@ impl Writers {
         self.shared.statuses.lock().clone()
     }
 
-    /// Returns the time, on the ledger's clock, of the first write that was answered with 500.
+    /// Returns the time, on the ledger's clock, of the first answer 500 to a write; `None` if there
+    /// was none.
     pub fn first_500(&self) -> Option<Duration> {
         *self.shared.first_500.lock()
     }
 
-    /// Waits until `done` is true of the answers, but at most `at_most`. Returns true if `done`
-    /// became true.
+    /// Waits until `done` returns true, for at most `at_most`. Returns false after this time.
     pub fn wait(&self, at_most: Duration, done: impl Fn(&Statuses) -> bool) -> bool {
         let until = self.shared.ledger.now() + at_most;
         while !done(&self.statuses()) {
@@ -165,7 +166,7 @@ impl Drop for Writers {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Whoever drops running clients already has a failure to report.
+            // The owner drops running clients only after another failure, and reports that failure.
             let _ = thread.join();
         }
     }
@@ -186,7 +187,7 @@ impl WriterState {
         Ok(())
     }
 
-    /// Sends requests until the connection ends, or the clients must stop.
+    /// Sends requests until the connection ends or the clients are told to stop.
     fn converse(
         &self,
         mut client: Client,
@@ -253,13 +254,13 @@ impl WriterState {
     }
 }
 
-/// Draws a length in bytes. Most are short, and a few are up to the longest.
+/// Chooses a length in bytes at random: 90 percent of the lengths are below a tenth of `most`.
 fn value_len(random: &mut Random, most: u64) -> usize {
     let most = if random.percent(90) { most / 10 } else { most };
     random.below(most.max(1)) as usize
 }
 
-/// Draws a length from 100 KiB to `most`, each doubling equally likely.
+/// Chooses a length from 100 KiB to `most` bytes at random, each doubling with equal probability.
 pub fn large_len(random: &mut Random, most: usize) -> usize {
     const LEAST: usize = 100 << 10;
     let doublings = (most / LEAST).max(1).ilog2() + 1;
@@ -267,7 +268,7 @@ pub fn large_len(random: &mut Random, most: usize) -> usize {
     (len + random.below(len as u64) as usize).min(most)
 }
 
-/// Returns the outcome of a write, by its answer.
+/// Returns the outcome of a write, as its answer reports it.
 pub fn outcome_of(answer: &std::io::Result<Answer>) -> WriteOutcome {
     match answer {
         Ok(Answer { status: 201 | 202, .. }) => WriteOutcome::Ok,

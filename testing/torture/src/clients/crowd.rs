@@ -1,7 +1,7 @@
-//! The row `crowd` of docs/results/reliability.md: idle clients take all connection slots of all
-//! nodes, and reconnect whenever a node closes them, while nodes are killed and restarted. Other
-//! clients must still be served with 2 of 3 replicas, restarted nodes must be able to connect, and
-//! probes must be answered.
+//! The row `crowd` of docs/results/reliability.md: idle clients occupy all connection slots of all
+//! nodes, and reconnect whenever a node closes their connections, while nodes are killed and
+//! restarted. The nodes must still serve other clients from 2 of 3 replicas, connect after a
+//! restart, and answer probes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ const PLACES: &str = "64";
 /// Idle clients per node.
 const IDLE: usize = 192;
 
-/// One more attempt per request than in other rows: one node is down, and another may refuse the
-/// request because many idle clients wait there for a slot.
+/// Each request has one attempt more than in other rows: one node is down, and another may refuse
+/// the request because many idle clients wait for its connection slots.
 const PACE: ProbeParams = ProbeParams {
     clients: 8,
     every: Duration::from_millis(16),
@@ -38,15 +38,15 @@ const PACE: ProbeParams = ProbeParams {
 };
 
 /// Delay before an idle client whose connection was closed reconnects.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Time limit of a probe.
+/// Timeout of a probe.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs `rounds` kills and restarts of one node.
+/// Kills and restarts a random node `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--connections", PLACES];
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
@@ -56,7 +56,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let crowd = Crowd::default();
     let (seen, worst) = thread::scope(|scope| {
         for address in &addresses {
-            scope.spawn(|| crowd.besiege(*address));
+            scope.spawn(|| crowd.keep_idle_connections(*address));
         }
         let probed = scope.spawn(|| crowd.probe(&addresses));
         let outcome = (|| {
@@ -82,7 +82,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let (failed, of) = (seen.failed.len(), seen.requests);
         return Err(Failure::Broken(format!("{failed} of {of} requests failed, as{first}")));
     }
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} idle clients for {PLACES} places at each of {NODES} nodes, closed and back {} times; \
@@ -100,10 +100,10 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// The idle clients, and what is observed beside them.
+/// The state that the idle clients and the probes share.
 struct Crowd {
     stop: AtomicBool,
-    /// The node that is down or restarting.
+    /// The node that is down or restarting; `u64::MAX` if all nodes run.
     away: AtomicU64,
     closed: AtomicU64,
     probes: AtomicU64,
@@ -123,14 +123,14 @@ impl Default for Crowd {
 impl Crowd {
     /// Keeps [`IDLE`] connections to one node. A third of the clients send nothing, a third send
     /// part of a head, and a third send one request and then stay idle.
-    fn besiege(&self, address: SocketAddr) {
+    fn keep_idle_connections(&self, address: SocketAddr) {
         let mut idle: Vec<Client> = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let before = idle.len();
             idle.retain(Client::is_open);
             self.closed.fetch_add((before - idle.len()) as u64, Ordering::Relaxed);
             while idle.len() < IDLE {
-                // The node may be down.
+                // The connection fails while the node is down.
                 let Ok(mut client) = Client::connect_within(address, PROBE) else { break };
                 let sent = match idle.len() % 3 {
                     0 => Ok(()),
@@ -142,11 +142,11 @@ impl Crowd {
                 }
                 idle.push(client);
             }
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
         }
     }
 
-    /// Repeatedly probes all nodes that should be running. Returns the duration of the slowest
+    /// Repeatedly probes all nodes that should be running. Returns the longest time until an
     /// answer.
     fn probe(&self, addresses: &[SocketAddr]) -> Result<Duration, Failure> {
         let mut worst = Duration::ZERO;

@@ -1,6 +1,6 @@
 //! Row 32 of docs/results/reliability.md: clients send requests in which bytes were changed,
-//! dropped, doubled and inserted. In every case the node must answer in HTTP or close the
-//! connection, keep running, and serve all other clients.
+//! removed, duplicated and inserted. In every case the node must send a valid HTTP answer or close
+//! the connection, keep running, and serve all other clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,9 +16,9 @@ use crate::Setup;
 /// Number of concurrent clients.
 const CLIENTS: u64 = 4;
 
-/// Time for which a client that has sent everything, and has closed its sending half, waits for the
-/// node to close. The node may take 12 s for bytes that look like the first part of a head.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for the node to close the connection after a client has sent everything and has closed
+/// its sending half. If the bytes look like the first part of a head, the node may take 12 s.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The requests that are mutated, each complete and valid.
 const CORPUS: [&str; 7] = [
@@ -33,7 +33,7 @@ const CORPUS: [&str; 7] = [
     "GET /metrics HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 ];
 
-/// The bytes that are inserted.
+/// The bytes that a mutation inserts.
 const TOKENS: [&str; 14] = [
     "\r\n",
     "\n",
@@ -51,7 +51,7 @@ const TOKENS: [&str; 14] = [
     "\u{ff}",
 ];
 
-/// Runs 300,000 cases per round, or 20,000 in a test.
+/// Runs 300,000 cases per round; 20,000 in a test.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let mut node = setup.launch(dir.path(), dir.path(), &["--sync", "never"]).start()?;
@@ -101,11 +101,12 @@ fn fuzz(address: SocketAddr, mut random: Random, cases: u64) -> Result<u64, Fail
     Ok(answered)
 }
 
-/// Sends the bytes, closes the sending half, and reads to the end.
+/// Sends the bytes, closes the sending half, and reads until the connection ends.
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    // The node may have closed the connection already, but its answer can still be read.
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    // Sending fails if the node has already closed the connection, but its answer can still be
+    // read.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -114,12 +115,12 @@ fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
             let sent = String::from_utf8_lossy(bytes);
             Err(Failure::Broken(format!("neither answered nor closed: {sent:?}")))
         }
-        // A reset: the node closed the connection while the client was sending.
+        // An error is a reset: the node closed the connection while the client was sending.
         Ok(_) | Err(_) => Ok(answer),
     }
 }
 
-/// Returns one to three requests of the corpus, with one to four changes.
+/// Returns one to three requests of the corpus, with one to four random changes.
 fn mutated(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.below(3) {

@@ -1,5 +1,5 @@
-//! Row 33 of docs/results/reliability.md: clients are slow on purpose, in four ways. Other clients
-//! must be served as before, and the slow ones must be disconnected in time.
+//! Row 33 of docs/results/reliability.md: clients are slow on purpose, in four ways. The node must
+//! serve other clients as before, and must disconnect the slow clients in time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +13,11 @@ use kit::node::Node;
 
 use crate::Setup;
 
-/// Least goodput beside slow clients, in percent of the goodput without them. Without slow clients,
-/// nearly all requests succeed in time unless the machine is busy.
+/// Minimum goodput beside slow clients, in percent of the goodput without them. Without slow
+/// clients, nearly all requests succeed in time unless the machine is busy.
 const GOODPUT_PERCENT: u64 = 90;
 
-/// Time until the last slow client must be disconnected. The documentation promises 15 s.
+/// Time in which the node must disconnect the last slow client; the documentation promises 15 s.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Margin for a busy machine, and for the last check of the connections.
@@ -30,14 +30,14 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Length in bytes of every sixteenth value that the good clients write; the others are small.
 const LARGE: usize = 300 << 10;
 
-/// Latest time of an answer that counts as good.
+/// Maximum latency of an answer that counts as in time.
 const IN_TIME: Duration = Duration::from_millis(500);
 
 /// Pause between two pieces that a slow client sends.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The first bytes that a slow client sends, and the piece that it repeats. An empty piece means
-/// that the client only waits.
+/// The first bytes that a slow client sends, and the piece that it repeats. A client with an empty
+/// piece sends nothing more.
 const KINDS: [(&str, &[u8]); 4] = [
     ("", b""),
     ("GET /v0/entity?id=large HTTP/1.1\r\nX: ", b"x"),
@@ -48,7 +48,7 @@ const KINDS: [(&str, &[u8]); 4] = [
     ),
 ];
 
-/// Runs slow clients of each kind beside good ones.
+/// Runs slow clients of all kinds beside good clients.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let node = setup.launch(dir.path(), dir.path(), &["--sync", "interval"]).start()?;
@@ -70,8 +70,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let Some(gone) = gone else {
         return Err(Failure::Broken("some of the slow clients are never given up".to_owned()));
     };
-    // The machine may have become busy since the first measurement; then this second one shows it
-    // too.
+    // The machine may have become busy since the first measurement. The second measurement then
+    // shows that too.
     let alone = alone.min(goodput(&node, Duration::from_secs(3))?);
     if beside * 100 < GOODPUT_PERCENT * alone {
         return Err(Failure::Broken(format!("goodput {beside} % beside, {alone} % alone")));
@@ -97,11 +97,11 @@ fn connect(address: SocketAddr, each: usize) -> Result<Vec<(TcpStream, &'static 
     Ok(slow)
 }
 
-/// Keeps sending slowly until the node has closed each connection. Returns the time of the last
-/// close, or `None` if some connection stays open too long.
+/// Keeps sending slowly until the node has closed all connections. Returns the time of the last
+/// close, or `None` if a connection stays open too long.
 fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     let begun = Instant::now();
-    // By how much this thread is late in total. The node may be as late.
+    // Sum of the delays of this thread. The node's delays may be as long.
     let mut late = Duration::ZERO;
     while !slow.is_empty() {
         if begun.elapsed() > REAPED_WITHIN + MARGIN + late {
@@ -115,9 +115,9 @@ fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     Some(begun.elapsed())
 }
 
-/// Sends the next piece. Returns true if the node has closed the connection. Clients that await a
-/// large answer do not look for the close, because they would have to read, and not reading is
-/// their way of being slow.
+/// Sends the next piece. Returns true if the node has closed the connection. For clients that await
+/// a large answer, only a failed write shows the close: a read would show it earlier, but such
+/// clients are slow by not reading.
 fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     let blocked = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     if !piece.is_empty() && stream.write(piece).is_err_and(|error| !blocked(&error)) {
@@ -127,7 +127,8 @@ fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     reads && matches!(stream.read(&mut [0; 4096]), Ok(0))
 }
 
-/// Returns the percentage of the good clients' requests that are answered successfully and in time.
+/// Returns the percentage of the good clients' requests with a successful answer in time. Sends
+/// requests for the time `lasts`.
 fn goodput(node: &Node, lasts: Duration) -> Result<u64, Failure> {
     let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! The row `steady` of docs/results/reliability.md: clients that read slowly but steadily must get
-//! their whole answer, of ranges and of large values, in HTTP/1.1 and 1.0. Clients that stop
-//! reading must be disconnected in time, and must be able to tell that their answer is incomplete.
+//! their whole answer, for ranges and for large values, in HTTP/1.1 and 1.0. The node must
+//! disconnect clients that stop reading in time, and these clients must be able to notice that
+//! their answer is incomplete.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,42 +14,41 @@ use kit::node::Node;
 
 use crate::Setup;
 
-/// Length in bytes of each value in the range, and number of values. Together they are several
-/// times as long as the kernel's buffers at both ends.
+/// Length in bytes of each value in the range, and number of values. All values together are
+/// several times as long as the kernel's buffers at both ends of the connection.
 const ITEM: usize = 1 << 20;
 const ITEMS: usize = 24;
 
 /// Length of the large value in bytes.
 const LARGE: usize = 8 << 20;
 
-/// Kinds of requests: name, head of the request, and length in bytes of the answer's body without
-/// the framing of chunks.
+/// Kinds of requests: the name, the head of the request, and the length of the answer's body in
+/// bytes, without the framing of chunks.
 const KINDS: [(&str, &str, usize); 3] = [
     ("range", "GET /v0/entities?start=item HTTP/1.1\r\nHost: localhost\r\n", ITEMS * (ITEM + 7)),
     ("range in 1.0", "GET /v0/entities?start=item HTTP/1.0\r\n", ITEMS * (ITEM + 7)),
     ("value", "GET /v0/entity?id=a-large HTTP/1.1\r\nHost: localhost\r\n", LARGE),
 ];
 
-/// Time until the last client that stopped reading must be disconnected. The documentation promises
-/// 15 s.
+/// Time in which the node must disconnect the last client that stopped reading; the documentation
+/// promises 15 s.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Margin for a busy machine, and for the last check of the connections.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// Bytes that a client reads before it stops.
-const TASTE: usize = 64 << 10;
+/// Bytes that a client reads before it stops reading.
+const READ_BEFORE_STOP: usize = 64 << 10;
 
 /// Interval between two reads of a slow client.
 const STEP: Duration = Duration::from_millis(100);
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs readers of each kind at each pace, and one of each kind that stops.
+/// Runs readers of each kind at each rate, and one reader of each kind that stops.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
-    // The large value of each of four clients may be in memory at once, and gets 1/32 of
-    // `--memory`.
+    // The large values of four clients may be in memory at once, and values get 1/32 of `--memory`.
     let args = ["--sync", "interval", "--memory", "2GiB", "--max-value", "8MiB"];
     let node = setup.launch(dir.path(), dir.path(), &args).start()?;
     fill(&node)?;
@@ -110,12 +110,13 @@ fn fill(node: &Node) -> Result<(), Failure> {
 
 fn ask(address: SocketAddr, head: &str) -> Result<TcpStream, Failure> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes())?;
     Ok(stream)
 }
 
-/// Reads at this pace for a while, then the rest at once. The whole answer must arrive.
+/// Reads at the rate `pace` for the time `lasts`, then the rest at once. The whole answer must
+/// arrive.
 fn read_steadily(
     address: SocketAddr,
     (name, head, length): (&str, &str, usize),
@@ -144,23 +145,23 @@ fn read_steadily(
     let ended = stream.read_to_end(&mut rest);
     read += rest.len();
     match ended {
-        // The head of the answer, and the framing of chunks, come on top of the body.
+        // The count includes the head of the answer and the framing of chunks, beside the body.
         Ok(_) if (length..length + 1024).contains(&read) => Ok(()),
         Ok(_) => Err(broken(read, "the end".to_owned())),
         Err(error) => Err(broken(read, error.to_string())),
     }
 }
 
-/// Reads a little and stops. Returns the time until the node disconnected the client, if the client
-/// can tell that its answer is incomplete. In HTTP/1.0 the end of the connection is the end of a
-/// range, so that only a reset tells.
+/// Reads a little and stops. Returns the time until the node reset the connection. Only a reset
+/// shows in every case that the answer is incomplete: in HTTP/1.0 the normal end of the connection
+/// marks the end of a range.
 fn stop_reading(
     address: SocketAddr,
     (name, head, _): (&str, &str, usize),
 ) -> Result<Duration, Failure> {
     let mut stream = ask(address, head)?;
     let begun = Instant::now();
-    stream.read_exact(&mut vec![0; TASTE])?;
+    stream.read_exact(&mut vec![0; READ_BEFORE_STOP])?;
     loop {
         match stream.take_error()?.map(|error| error.kind()) {
             Some(ErrorKind::ConnectionReset) => return Ok(begun.elapsed()),

@@ -1,14 +1,14 @@
 //! Row 23 of docs/results/reliability.md: the wall clocks of three nodes are minutes apart, jump
-//! while the nodes run, and step back over a restart (by libfaketime; the monotonic clock is
-//! unaffected). After a large step back a node refuses to start. Clients write each key through one
-//! node after another; an older write must never hide a newer acknowledged write.
+//! while the nodes run, and step back during a restart (by means of libfaketime; the monotonic
+//! clock is unaffected). After a large step back a node must refuse to start. Clients write each
+//! key through one node after another; an older write must never hide a newer acknowledged write.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use kit::Failure;
-use kit::faults::clock::{set, start_faked, start_repaired};
+use kit::faults::clock::{set, start_repaired, start_with_fake_clocks};
 use kit::oracle::ledger::Ledger;
 use kit::random::Random;
 use kit::workload::prober::{ProbeParams, Prober};
@@ -17,7 +17,7 @@ use crate::Setup;
 
 const NODES: usize = 3;
 
-/// Greatest clock error of the row, in seconds.
+/// Maximum clock error of the row, in seconds.
 const MOST: u64 = 300;
 
 const PACE: ProbeParams = ProbeParams {
@@ -29,20 +29,21 @@ const PACE: ProbeParams = ProbeParams {
     tries: 2,
 };
 
-/// Greatest step back in seconds after which a node still starts. The node's clock then begins at
+/// Maximum step back in seconds after which a node still starts. The node's clock then begins at
 /// its durable bound.
-const NEAR: i64 = 30;
+const MAX_STEP_BACK: i64 = 30;
 
-/// Reciprocal of the share of requests that may fail at two nodes. A node with a wrong clock may
-/// have stored its write before it noticed the wrong clock.
-const SERVED: u64 = 4;
+/// Reciprocal of the maximum share of requests that may fail at two nodes. A node with a wrong
+/// clock may store its write before it notices that its clock is wrong.
+const FAILURE_DIVISOR: u64 = 4;
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(20);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs `rounds` of clock jumps.
+/// Makes the clock of a random node jump, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let (mut cluster, offsets) = start_faked(&setup.binary, NODES, &["--sync", "interval"])?;
+    let (mut cluster, offsets) =
+        start_with_fake_clocks(&setup.binary, NODES, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut figures = ClockFigures::default();
@@ -55,9 +56,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         set(&offsets[node], offset)?;
         thread::sleep(lasts);
         if random.percent(50) {
-            // A step back over a restart, to a time before issued versions. After a large step, the
-            // node refuses to start.
-            let back = if random.percent(50) { MOST as i64 } else { NEAR };
+            // During a restart, the clock steps back to a time before issued versions. After a
+            // large step the node refuses to start.
+            let back = if random.percent(50) { MOST as i64 } else { MAX_STEP_BACK };
             set(&offsets[node], -back)?;
             cluster.kill(node)?;
             match cluster.start_node(node) {
@@ -75,14 +76,15 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         figures.requests += seen.requests;
         figures.refused += seen.retried;
         figures.failed += seen.failed.len();
-        // The clocks are set right again, because replicas that differ can agree only then.
+        // All clocks are corrected, because differing replicas become equal only with correct
+        // clocks.
         offsets.iter().try_for_each(|path| set(path, 0))?;
         cluster.wait_until_ready()?;
-        figures.read = figures.read.max(cluster.wait_until_equal(BY_ITSELF)?.read);
+        figures.read = figures.read.max(cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?.read);
         cluster.check(&ledger)?;
     }
     let ClockFigures { requests, refused, failed, steps, refused_starts, read } = figures;
-    if failed as u64 * SERVED > requests {
+    if failed as u64 * FAILURE_DIVISOR > requests {
         return Err(Failure::Broken(format!(
             "{failed} of {requests} requests failed at two nodes with one wrong clock of three"
         )));

@@ -1,6 +1,6 @@
-//! Part of row 37 of docs/results/reliability.md: expired values must end up taking no space. In a
-//! cluster, repair rounds prove that all nodes hold them, and compactions then drop them, together
-//! with the older values that they replaced. A single node drops them by age.
+//! Part of row 37 of docs/results/reliability.md: expired values must end up using no disk space.
+//! In a cluster, repair rounds prove that all nodes have the values, and compactions then drop them
+//! together with the older values that they replaced. A single node drops them by age.
 
 use std::fs;
 use std::io;
@@ -25,18 +25,19 @@ const LONG: usize = 64 << 10;
 /// Time to live of the values, in milliseconds.
 const LIVES_MS: u64 = 2_000;
 
-/// Most space that expired values may still take in a cluster, in percent.
-const MOST_LEFT: u64 = 5;
+/// Maximum space that expired values may still use in a cluster, in percent of their size.
+const MAX_REMAINING_PERCENT: u64 = 5;
 
-/// Time limit of compactions.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for compactions.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns incompressible bytes.
 fn value(random: &mut Random) -> Vec<u8> {
     (0..LONG / 8).flat_map(|_| random.number().to_le_bytes()).collect()
 }
 
-/// Returns a key. Consecutive numbers are spread over the key space, so that tables overlap.
+/// Returns a key. The keys of consecutive numbers are spread over the key space, so that tables
+/// overlap.
 fn key(number: u64, name: &str) -> String {
     format!("{:04x}-{name}", (number * 0x9e37) & 0xffff)
 }
@@ -49,7 +50,8 @@ fn put(client: &mut Client, key: &str, query: &str, value: &[u8]) -> Result<(), 
     }
 }
 
-/// Three nodes: writes values that expire, half of them over older values without expiry.
+/// Three nodes: writes values that expire, half of them over older values without expiry. After a
+/// repair round and a compaction, the values must be gone and their space free.
 pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let keys: Vec<String> = (0..setup.size(1024, 128)).map(|n| key(n, "gone")).collect();
@@ -75,7 +77,7 @@ pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Fai
             }
         }
     }
-    if after * 100 > before * MOST_LEFT {
+    if after * 100 > before * MAX_REMAINING_PERCENT {
         let what =
             format!("{before} bytes of expired values are {after} bytes yet: {}", round.json);
         return Err(Failure::Broken(what));
@@ -89,8 +91,7 @@ pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Fai
     ))
 }
 
-/// A single node: values that expired more than ten minutes ago must disappear when compactions
-/// reach them.
+/// A single node: compactions must drop values that expired more than ten minutes ago.
 pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let mut launch =
@@ -113,11 +114,11 @@ pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
     let begun = Instant::now();
     let mut after = tables(&launch.data)?;
     while after > before / 2 {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let what = format!("{before} bytes of expired values are {after} bytes yet");
             return Err(Failure::Broken(what));
         }
-        // Slow enough for compactions to keep up with the writes.
+        // The writes are slow enough for compactions to keep up.
         put_many(&mut client, "lasts", 8, "")?;
         thread::sleep(Duration::from_millis(50));
         after = tables(&launch.data)?;

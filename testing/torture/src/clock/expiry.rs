@@ -1,8 +1,9 @@
 //! Row 37 of docs/results/reliability.md: values expire on three nodes that are killed, and whose
-//! wall clocks step forward and back (by libfaketime). Each read is checked by the clock of the
-//! node that answers: a returned value must not have expired by that clock, a hidden value must
-//! have, and no older value may reappear. Repair rounds run throughout. In the end, with right
-//! clocks, all expired values must be gone for good, and purged. `expired.rs` checks their space.
+//! wall clocks step forward and back (by means of libfaketime). Each read is checked by the clock
+//! of the node that answers: a returned value must not have expired by that clock, a missing value
+//! must have, and no older value may reappear. Repair rounds run throughout. In the end, with
+//! correct clocks, all expired values must be purged for good. `expired.rs` checks their disk
+//! space.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kit::Failure;
 use kit::client::{Answer, Client, target};
 use kit::cluster::Cluster;
-use kit::faults::clock::{set_millis, start_faked, start_repaired};
+use kit::faults::clock::{set_millis, start_repaired, start_with_fake_clocks};
 use kit::oracle::reads::read_all;
 use kit::random::Random;
 
@@ -22,23 +23,23 @@ use crate::replicas::proofs::{compact, prove};
 
 const NODES: usize = 3;
 
-/// Greatest small step of a clock in milliseconds, less than `--max-clock-skew`. Half of the steps
+/// Maximum small step of a clock in milliseconds, less than `--max-clock-skew`. Half of the steps
 /// are small.
 const NEAR: u64 = 225;
 
-/// Greatest step of a clock in milliseconds.
+/// Maximum step of a clock in milliseconds.
 const FAR: u64 = 4_000;
 
-/// Longest time to live, in seconds.
+/// Maximum time to live, in seconds.
 const MOST_TTL: u64 = 2;
 
-/// An older value under a value that expires. A read must never return the older value.
+/// An older value of a key whose newer value expires. A read must never return the older value.
 const OLDER: &[u8] = b"older";
 
 /// A key whose value never expires.
 const LASTING: &str = "lasting";
 
-/// Rounding error of a clock reading and of an expiry, in milliseconds.
+/// Maximum rounding error of a clock reading or an expiry, in milliseconds.
 const ROUNDED: i64 = 2;
 
 /// A value that expires.
@@ -61,7 +62,7 @@ struct ExpiryFigures {
 struct ExpiryRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
-    /// Files of the nodes' clocks, and their offsets in milliseconds.
+    /// Files that control the nodes' clocks; `off` has their current offsets in milliseconds.
     clocks: Vec<PathBuf>,
     off: Vec<i64>,
     random: Random,
@@ -69,10 +70,10 @@ struct ExpiryRow<'a> {
     figures: ExpiryFigures,
 }
 
-/// Runs `rounds` steps of clocks.
+/// Steps a random node's clock `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--repair-interval", "off"];
-    let (cluster, clocks) = start_faked(&setup.binary, NODES, &args)?;
+    let (cluster, clocks) = start_with_fake_clocks(&setup.binary, NODES, &args)?;
     let (random, values) = (Random::new(setup.seed), Vec::new());
     let (off, figures) = (vec![0; NODES], ExpiryFigures::default());
     let mut row = ExpiryRow { setup, cluster, clocks, off, random, values, figures };
@@ -102,7 +103,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 impl ExpiryRow<'_> {
-    /// Sets the clock of a random node.
+    /// Sets the clock of a random node to a random offset.
     fn step(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         let most = if self.random.percent(50) { NEAR } else { FAR };
@@ -112,7 +113,8 @@ impl ExpiryRow<'_> {
         Ok(())
     }
 
-    /// Requests a repair round from a random node, which runs while values are written and read.
+    /// Requests a repair round from a random node. The round runs while values are written and
+    /// read.
     fn ask_for_round(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         let answer = self.client(node)?.request("POST", "/admin/repair", b"")?;
@@ -126,7 +128,7 @@ impl ExpiryRow<'_> {
         Client::connect(self.cluster.addresses()[node])
     }
 
-    /// Writes a value without expiry, which must still be there in the end.
+    /// Writes a value without expiry, which must still exist in the end.
     fn put_lasting(&self) -> Result<(), Failure> {
         let answer = self.client(0)?.request("PUT", &target(LASTING), LASTING.as_bytes())?;
         if answer.status == 201 {
@@ -135,7 +137,7 @@ impl ExpiryRow<'_> {
         Err(Failure::Environment(format!("PUT {LASTING} answers {}", answer.status)))
     }
 
-    /// Writes values that expire, some over older values, some by additions.
+    /// Writes values that expire: half of them over older values, and some others by an addition.
     fn write(&mut self, count: usize) -> Result<(), Failure> {
         for _ in 0..count {
             let number = self.figures.written + self.figures.refused;
@@ -147,7 +149,7 @@ impl ExpiryRow<'_> {
                 let older = target(&key) + "&ack=3&from=3";
                 let other = self.client((node + 1) % NODES)?.request("PUT", &older, OLDER)?;
                 if other.status != 201 {
-                    // The older value may appear later, so that the key is not checked.
+                    // The key is not checked, because the older value may appear later.
                     self.figures.refused += 1;
                     continue;
                 }
@@ -164,7 +166,8 @@ impl ExpiryRow<'_> {
                 self.client(node)?.request("PUT", &target, &number)?
             };
             let Some(expires_ms) = answer.expires_ms.filter(|_| answer.status < 300) else {
-                // Refused by a node whose clock is too far off, or because of such a node.
+                // A node refuses the write if its own clock, or another node's clock, is too far
+                // off.
                 self.figures.refused += 1;
                 continue;
             };
@@ -196,8 +199,8 @@ impl ExpiryRow<'_> {
         Ok(())
     }
 
-    /// Checks a read by the answering node's clock, as of the request (`sent`) and of the answer
-    /// (`received`), both in milliseconds.
+    /// Checks a read by the answering node's clock, at the time of the request (`sent`) and of the
+    /// answer (`received`), both in milliseconds since 1970.
     fn check_read(
         &mut self,
         value: &Value,
@@ -224,21 +227,21 @@ impl ExpiryRow<'_> {
                 self.figures.hidden += 1;
                 Ok(())
             }
-            // The node's clock is too far off, or the node is starting.
+            // The node is starting, or its clock is too far off.
             503 | 504 => Ok(()),
             status => Err(format!("GET {key} answers {status}")),
         }
     }
 
-    /// Drops the oldest values from the list of values to check. The dropped values have expired by
-    /// any clock.
+    /// Drops the oldest values from the list of values to check. These values have expired by every
+    /// clock.
     fn forget_old(&mut self) {
         let most = 1_000;
         let many = self.values.len().saturating_sub(most);
         self.values.drain(..many);
     }
 
-    /// Kills a node, sets its clock right, and restarts it.
+    /// Kills a node, corrects its clock, and restarts it.
     fn kill(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         set_millis(&self.clocks[node], 0)?;
@@ -249,7 +252,7 @@ impl ExpiryRow<'_> {
         Ok(())
     }
 
-    /// Checks that, with right clocks, all expired values disappear in time and for good. Returns
+    /// Checks that, with correct clocks, all expired values disappear in time and for good. Returns
     /// the time until they had disappeared.
     fn end(&mut self) -> Result<Duration, Failure> {
         for node in 0..NODES {
@@ -270,7 +273,7 @@ impl ExpiryRow<'_> {
         }
         self.cluster.wait_until_ready()?;
         self.check_all_gone()?;
-        // The round and the compaction purge the tombstones that hide older values.
+        // The repair round and the compaction purge the tombstones that hide older values.
         prove(self.setup, &self.cluster, 0)?;
         compact(self.setup, &self.cluster)?;
         self.check_all_gone()?;
@@ -290,7 +293,7 @@ impl ExpiryRow<'_> {
             }
             let written = |key: &&String| key.starts_with("expires-");
             let found = read_all(self.cluster.node(node)?)?;
-            // A refused write leaves the older value under the key in place.
+            // After a refused write, the key still has its older value.
             let shown: Vec<&String> = found.keys().filter(written).collect();
             let known = |key: &&&String| self.values.iter().any(|value| value.key == ***key);
             if let Some(key) = shown.iter().find(known) {

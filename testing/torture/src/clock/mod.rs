@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong or step, also under values that expire.
+//! Wall clocks that are wrong or step, including the effect on values that expire.
 
 pub mod clocks;
 mod expired;

@@ -1,8 +1,8 @@
 //! Row 23 of docs/results/reliability.md, second part: the clock of one of three nodes is off by a
-//! day (by libfaketime), from some moment or from the node's start on, and is then set right. The
-//! node acknowledges writes with the wrong time only while it is alone. These writes must not be
-//! read at other nodes, must not block later writes, must not reach other nodes by hint, read
-//! repair or rebuild, and must be gone after `kvorum repair-clock`.
+//! day (by means of libfaketime), either from some moment on or from the node's start on, and is
+//! then corrected. The node acknowledges writes with wrong timestamps only while no other node
+//! runs. These writes must not be visible at other nodes, must not block later writes, must not
+//! reach other nodes by hint, read repair or rebuild, and must be gone after `kvorum repair-clock`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use kit::cluster::Cluster;
-use kit::faults::clock::{set, start_faked, start_repaired};
+use kit::faults::clock::{set, start_repaired, start_with_fake_clocks};
 use kit::oracle::ledger::{Ledger, WriteOutcome};
 use kit::random::Random;
 use kit::workload::prober::{ProbeParams, Prober};
@@ -31,11 +31,11 @@ const PACE: ProbeParams = ProbeParams {
     tries: 2,
 };
 
-/// Number of keys that a node writes while it is alone.
-const ALONE: usize = 300;
+/// Number of keys that a node writes while no other node runs.
+const KEYS_OF_LONE_NODE: usize = 300;
 
-/// Time within which hints and rebuilds make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints and rebuilds must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 struct WrongClockFigures {
@@ -45,9 +45,10 @@ struct WrongClockFigures {
     written: usize,
 }
 
-/// Makes one node's clock wrong in each round, in one of four ways.
+/// Makes a random node's clock wrong in each round, in one of four ways.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let (mut cluster, offsets) = start_faked(&setup.binary, NODES, &["--sync", "interval"])?;
+    let (mut cluster, offsets) =
+        start_with_fake_clocks(&setup.binary, NODES, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let mut figures = WrongClockFigures::default();
@@ -62,8 +63,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         };
         row.wrong(node, round, &ledger)?;
         figures.requests += prober.stop()?.requests;
-        // Every key is written once while the node still holds the wrong writes, and once after
-        // they were removed.
+        // Every key is written once while the node still stores the writes with wrong timestamps,
+        // and once after their removal.
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
         let row = WrongClockRow {
             setup,
@@ -74,7 +75,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         row.right(node)?;
         cluster.wait_until_ready()?;
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
-        cluster.wait_until_equal(BY_ITSELF)?;
+        cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
         cluster.check(&ledger)?;
     }
     let WrongClockFigures { requests, refused_starts, removed, written } = figures;
@@ -95,8 +96,8 @@ struct WrongClockRow<'a> {
 }
 
 impl WrongClockRow<'_> {
-    /// Makes a node's clock wrong for some seconds. Sets the clock right again while the node is
-    /// running, or while it is down. The node is running afterwards, unless its start is refused.
+    /// Makes a node's clock wrong for some seconds. Corrects the clock while the node is running,
+    /// or while it is down. The node runs afterwards, unless it refuses to start.
     fn wrong(mut self, node: usize, round: u32, ledger: &Ledger) -> Result<(), Failure> {
         let lasts = Duration::from_millis(self.setup.size(3000, 1000));
         let ahead = round.is_multiple_of(2);
@@ -109,8 +110,8 @@ impl WrongClockRow<'_> {
         if from_its_start && ahead {
             self.writes_alone(node, ledger)?;
         } else if from_its_start {
-            // The clock is behind all timestamps that the node has ever issued, so that the node
-            // must refuse to start and say why.
+            // The clock is behind all timestamps that the node has issued, so the node must refuse
+            // to start and name `repair-clock`.
             self.is_refused(node)?;
         }
         thread::sleep(lasts);
@@ -119,22 +120,22 @@ impl WrongClockRow<'_> {
             return self.cluster.start_node(node);
         }
         thread::sleep(lasts / 3);
-        // Only without future records: while some node holds any, a node that lost its disk is not
-        // authoritative.
+        // The rebuild needs a cluster without future records: while some node has any, a node that
+        // lost its disk is not authoritative.
         if ahead && !from_its_start {
-            self.another_is_rebuilt((node + 1) % NODES)?;
+            self.rebuild_another_node((node + 1) % NODES)?;
         }
         Ok(())
     }
 
-    /// Starts a node with a wrong clock while no other node runs. The node cannot compare clocks,
-    /// and acknowledges writes alone. Such writes may be removed later.
+    /// Starts a node with a wrong clock while no other node runs. The node can't compare clocks, so
+    /// it acknowledges writes. Such writes may be removed later.
     fn writes_alone(&mut self, node: usize, ledger: &Ledger) -> Result<(), Failure> {
         let others: Vec<usize> = (0..NODES).filter(|other| *other != node).collect();
         others.iter().try_for_each(|other| self.cluster.kill(*other))?;
         self.cluster.start_node(node)?;
         let mut client = self.cluster.node(node)?.client()?;
-        for key in ledger.keys().iter().take(ALONE) {
+        for key in ledger.keys().iter().take(KEYS_OF_LONE_NODE) {
             let (ticket, value) = ledger.put(key, 100);
             let target = client::target(key) + "&ack=1&from=3";
             let answer = client.request("PUT", &target, &value)?;
@@ -147,16 +148,17 @@ impl WrongClockRow<'_> {
         others.iter().try_for_each(|other| self.cluster.start_node(*other))
     }
 
-    /// Has the other nodes rebuild a node with an empty disk. The clock of one of them is a day
-    /// ahead at first.
-    fn another_is_rebuilt(&mut self, node: usize) -> Result<(), Failure> {
+    /// Gives a node an empty disk, and waits until the other nodes have rebuilt it. The clock of
+    /// one of them was a day ahead until a moment ago.
+    fn rebuild_another_node(&mut self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         std::fs::remove_dir_all(self.cluster.data(node))?;
         self.cluster.start_node(node)?;
         self.cluster.wait_until_ready()
     }
 
-    /// Restarts the node with the right time, after a repair if the node asks for one.
+    /// Restarts the node with the correct time, after a repair if the node refuses to start
+    /// without.
     fn right(self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         if let Some(said) = start_repaired(&self.setup.binary, self.cluster, node)? {
@@ -183,7 +185,7 @@ impl WrongClockRow<'_> {
     }
 }
 
-/// Reads, and then writes or deletes, every key of the ledger, each through another node. No
+/// Reads every key of the ledger, and then writes or deletes it, each key through the next node. No
 /// request may be refused, except a write at a node that must wait for its own clock.
 fn every_key_can_be_written(
     cluster: &Cluster,

@@ -1,7 +1,7 @@
 //! The row `converge` of docs/results/reliability.md: a replica misses writes because its disk is
-//! full, because it is overloaded, or because it is suspended. Afterwards each replica must get its
-//! missed writes without a read, whichever node coordinated them, and until then `/v0/status` must
-//! report that some are missing.
+//! full, because it is overloaded, or because it is suspended. Afterwards each replica must receive
+//! its missed writes without a read, whichever node coordinated them. Until then, `/v0/status` must
+//! report that writes are missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,24 +23,23 @@ use crate::Setup;
 
 const NODES: usize = 3;
 
-/// The node with the small disk, or the suspended one.
+/// The node with the small disk, or the suspended node.
 const VICTIM: usize = 2;
 
-/// Time limit for the replicas to become equal.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the replicas to become equal.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time from the last answer until a node knows which writes are missing somewhere: the deadline,
-/// within which the replicas that the answer did not need may still write, and one iteration of
-/// every loop.
+/// Time from the last answer until the nodes know which writes are missing where: the deadline,
+/// within which replicas beyond the quorum may still write, and one iteration of every loop.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time limit of an answer, longer than a node's own deadline.
+/// Timeout of an answer, longer than the deadline inside the node.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Sizes of the small disk in MiB, before it is enlarged and as enlarged.
+/// Size of the small disk in MiB, and its size after the enlargement.
 const DISK_MIB: u64 = 64;
 const ROOM_MIB: u64 = 1024;
 
@@ -48,7 +47,7 @@ const ROOM_MIB: u64 = 1024;
 const FILLING: usize = 60_000;
 
 /// Lengths in bytes of large values, which nodes send on the connection for long messages, and of
-/// small ones.
+/// small values.
 const LARGE: usize = 100 << 10;
 
 const SMALL: usize = 200;
@@ -56,23 +55,23 @@ const SMALL: usize = 200;
 /// Pause before a refused write is retried.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Writes of unique keys, each retried until it is acknowledged.
+/// A workload that writes unique keys, each until its write is acknowledged.
 #[derive(Debug, Clone, Copy)]
 struct Flood {
     prefix: char,
     clients: usize,
     keys: u64,
     value_len: usize,
-    /// Time limit of the writes.
+    /// Duration after which the workload ends even if keys are missing.
     at_most: Duration,
 }
 
 /// Keys that some replicas lack.
 #[derive(Debug, Clone, Copy, Default)]
 struct Missing {
-    /// Number of acknowledged keys, by node, that the node lacks or holds with an older value.
+    /// Number of acknowledged keys that a node lacks or stores with an older value, by node.
     by_node: [usize; NODES],
-    /// Number of acknowledged keys that not all nodes hold with the same value.
+    /// Number of acknowledged keys whose value differs between nodes, or that no node stores.
     keys: usize,
 }
 
@@ -82,8 +81,8 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Runs all three causes, `rounds` times. In every other round, the disk is an ext4, and
-/// coordinators are killed.
+/// Tests all three causes, `rounds` times. In every other round, the small disk is an ext4 file
+/// system, and coordinators are killed.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut lines = String::new();
     let mut broken = false;
@@ -113,14 +112,14 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
 }
 
-/// Lets one of three nodes run out of space for most of its writes, as a coordinator and as a
-/// replica.
+/// Gives one of three nodes too little disk space for most of its writes, which it receives as a
+/// coordinator and as a replica.
 fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "2MiB"];
     let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
     let image = cluster.dir().join("image");
     let (disk, ballast) = if ext4 {
-        // ext4 takes one of the two `DISK_MIB` for its journal and inodes.
+        // ext4 uses one of the two `DISK_MIB` for its journal and inodes.
         make_image(&image, (2 * DISK_MIB + ROOM_MIB) << 20)?;
         let disk = Mount::image(&image)?;
         let ballast = disk.fill_leaving(ROOM_MIB << 20)?;
@@ -154,7 +153,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
         None => disk.resize(ROOM_MIB)?,
     }
     let outcome = converge(&cluster, &ledger);
-    // The nodes must stop before the file systems with their data are unmounted.
+    // The file systems can be unmounted only after the nodes have stopped.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     let written = format!(
         "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged; \
@@ -163,7 +162,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     after(&written, outcome)
 }
 
-/// Puts a description of the writes before the outcome.
+/// Adds a description of the writes before the outcome.
 fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Failure> {
     match outcome {
         Ok(line) => Ok(format!("{written}; then {line}")),
@@ -192,8 +191,8 @@ fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
     after(&written, converge(&cluster, &ledger))
 }
 
-/// Suspends one of three nodes. With `killed`, kills and restarts the others one after another
-/// before the suspended node continues, so that its missed writes must have been stored durably.
+/// Suspends one of three nodes. If `killed`, also kills and restarts the other nodes before the
+/// suspended node continues, so that only durably stored hints can bring it its missed writes.
 fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
@@ -225,7 +224,7 @@ fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     after(&written, converge(&cluster, &ledger))
 }
 
-/// Writes a flood of keys. Returns the number of acknowledged keys, and of attempted ones.
+/// Writes the keys of a workload. Returns the number of acknowledged keys, and of attempted keys.
 fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64, u64), Failure> {
     let begun = Instant::now();
     let (acknowledged, next) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -274,7 +273,7 @@ fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64,
     Ok((acknowledged.into_inner(), next.into_inner().min(what.keys)))
 }
 
-/// Waits until no node misses any write, without reading any key through a coordinator.
+/// Waits until no node lacks a write, without reading any key through a coordinator.
 fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     let all: Vec<_> = (0..NODES).collect();
     let begun = Instant::now();
@@ -284,9 +283,9 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
         let now = missing(cluster, ledger)?;
         let (before, _) = *first.get_or_insert((now, reported));
         let took = begun.elapsed();
-        // A key that is missing now was missing when the nodes were asked. The condition must hold
-        // twice in a row, because a node may have been asked before another node told it of the
-        // missing write.
+        // A key that is missing now was already missing when the statuses were read. The condition
+        // must be true twice in a row: a node's status may have been read before another node told
+        // it of the missing write.
         silent = if now.keys > 0 && reported == 0 && took > SETTLED { silent + 1 } else { 0 };
         if silent > 1 {
             return Err(Failure::Broken(format!(
@@ -294,10 +293,10 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
                 before.keys
             )));
         }
-        if now.keys == 0 || took > PATIENCE {
+        if now.keys == 0 || took > TIMEOUT {
             break now;
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     };
     let took = begun.elapsed();
     let (before, reported_first) = first.unwrap_or_default();
@@ -309,11 +308,11 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
         )));
     }
     while reported_missing(cluster, &all)? > 0 {
-        if begun.elapsed() > took + PATIENCE {
+        if begun.elapsed() > took + TIMEOUT {
             let still = reported_missing(cluster, &all)?;
             return Err(Failure::Broken(format!("all are equal, yet {still} are told missing")));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(format!(
         "{before}, {reported_first} told; equal after {:.1} s, nothing told after {:.1} s",
@@ -322,7 +321,7 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     ))
 }
 
-/// Counts the missing keys by node, from the records of each node.
+/// Counts the missing keys by node, from the records that each node stores.
 fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     let acknowledged = ledger.acknowledged_keys();
     let mut held: Vec<BTreeMap<String, u64>> = Vec::with_capacity(NODES);
@@ -350,7 +349,7 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     Ok(missing)
 }
 
-/// Returns the number of stored hints and of partitions to repair, as these nodes report them.
+/// Returns the sum of the stored hints and of the partitions to repair that these nodes report.
 pub(crate) fn reported_missing(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
     let mut sum = 0;
     for node in nodes {

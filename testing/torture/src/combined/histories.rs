@@ -1,6 +1,6 @@
-//! Rows 15 to 18, 20, 22 and 23 of docs/results/reliability.md with conditional writes: clients of
-//! all nodes record short histories of contended keys, while nodes are killed, restarted,
-//! suspended, isolated and lose their disks, with clocks as far apart as allowed. Each history must
+//! Rows 15 to 18, 20, 22 and 23 of docs/results/reliability.md with conditional writes: clients
+//! record short histories of contended keys, while nodes are killed, restarted, suspended, isolated
+//! and lose their disks, with clocks as far apart as `--max-clock-skew` allows. Each history must
 //! be linearizable.
 
 use std::fs;
@@ -26,11 +26,11 @@ use crate::Setup;
 const NODES: usize = 3;
 const CLIENTS: usize = 12;
 
-/// Number of keys in use at a time. Each has two or three clients.
+/// Number of keys in use at the same time, for two or three clients each.
 const KEYS: usize = 5;
 
-/// Time limit of an answer: longer than a node's deadline.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of an answer: longer than the deadline inside the node.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 struct HistoryState {
@@ -45,7 +45,7 @@ struct HistoryState {
 enum HistoryFault {
     Kill,
     Restart,
-    /// The node is killed, and its directory removed.
+    /// The node is killed, and its directory is removed.
     Wipe,
     Pause,
     Isolate,
@@ -68,11 +68,11 @@ const FAULTS: [HistoryFault; 9] = [
     HistoryFault::Loss,
 ];
 
-/// Greatest offset of a clock in milliseconds. Any two clocks are apart by less than
-/// `--max-clock-skew`.
+/// Maximum offset of a clock in milliseconds, so that any two clocks are less than
+/// `--max-clock-skew` apart.
 const CLOCK_OFF: u64 = 200;
 
-/// Runs all faults, `rounds` times.
+/// Injects each fault `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| play(setup, &net))
@@ -121,7 +121,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     ))
 }
 
-/// Creates the files that control the nodes' wall clocks. Without libfaketime, there are none.
+/// Creates the files that control the nodes' wall clocks; returns none without libfaketime.
 fn clocks(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     let mut clocks = Vec::new();
     for node in 0..NODES {
@@ -147,7 +147,7 @@ fn faults(
         for fault in FAULTS {
             let node = random.below(NODES as u64) as usize;
             let other = (node + 1 + random.below(2) as usize) % NODES;
-            // A node may lose its disk only if all other disks are intact.
+            // A node may lose its disk only while all other disks are intact.
             if fault == HistoryFault::Wipe || random.percent(50) {
                 cluster.wait_until_ready()?;
             }
@@ -194,13 +194,14 @@ fn faults(
 }
 
 impl HistoryState {
-    /// Runs one client, which makes one operation after another, each at any node.
+    /// Runs one client, which sends one operation after another, and changes the node after errors
+    /// and at random.
     fn play(&self, mut place: usize, mut random: Random) -> Result<(), Failure> {
         let mut connection: Option<Client> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let register = &self.registers[random.below(KEYS as u64) as usize];
             let address = self.addresses[place % NODES];
-            let client = Client::reuse_or_connect(connection.take(), address, PATIENCE);
+            let client = Client::reuse_or_connect(connection.take(), address, TIMEOUT);
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));

@@ -1,9 +1,9 @@
 //! The row `mixed` of docs/results/reliability.md: clients send requests with every `ack` and
-//! `from` on shared keys, through nodes whose clocks are up to 450 ms apart (by libfaketime), while
-//! one node after another is killed. Each answer is checked by its version (`ETag`) against the
-//! table in `docs/design/consistency.md`: if a request's quorum intersects that of an earlier
-//! request, its answer must not be older than the version that the earlier request returned or
-//! wrote.
+//! `from` on shared keys, through nodes whose clocks are up to 450 ms apart (by means of
+//! libfaketime), while one node after another is killed. Each answer is checked by its version
+//! (`ETag`) against the table in `docs/design/consistency.md`: if a request's quorum intersects the
+//! quorum of an earlier request, its answer must not be older than the version that the earlier
+//! request returned or wrote.
 //!
 //! ```text
 //!  PUT 2/3 ─▶ 201, version 7 ──▶ known: 2 of 3 replicas have version 7 or newer
@@ -21,7 +21,7 @@ use std::time::Duration;
 use kit::Failure;
 use kit::client::{Answer, Client, target};
 use kit::cluster::Cluster;
-use kit::faults::clock::{faked, set_millis};
+use kit::faults::clock::{fake_clocks, set_millis};
 use kit::random::Random;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -31,24 +31,23 @@ const NODES: usize = 3;
 const CLIENTS: u64 = 6;
 const KEYS: u64 = 12;
 
-/// Greatest offset of a clock in milliseconds. Any two clocks are less than `--max-clock-skew`
-/// apart.
+/// Maximum offset of a clock in milliseconds, so that any two clocks are less than
+/// `--max-clock-skew` apart.
 const MOST_OFF: u64 = 225;
 
-/// Time limit of an answer: longer than a node's own deadline.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of an answer: longer than the deadline inside the node.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A version: its fields in the order of comparison.
+/// A version: time and origin, in the order of comparison.
 type Version = (u64, u64);
 
-/// A version that some replicas hold, and the least number of them.
+/// A version, and the minimum number of replicas that store it or a newer version.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct KnownVersion {
     held_by: u64,
     from: u64,
     version: Version,
-    /// True if a write was acknowledged with this version. Later writes must then get higher
-    /// versions.
+    /// True if an acknowledged write has this version. Later writes must then get higher versions.
     written: bool,
 }
 
@@ -63,7 +62,7 @@ struct KnownVersions {
     known: Mutex<HashMap<u64, Vec<KnownVersion>>>,
     stop: AtomicBool,
     checked: AtomicU64,
-    /// Number of answers older than a known version, where the quorums need not intersect.
+    /// Number of answers older than a known version whose quorums need not intersect.
     older: AtomicU64,
 }
 
@@ -89,10 +88,10 @@ impl KnownVersions {
     }
 }
 
-/// Runs `rounds` of kills.
+/// Kills and restarts a random node `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "interval"])?;
-    let offsets = faked(&mut cluster)?;
+    let offsets = fake_clocks(&mut cluster)?;
     let mut random = Random::new(setup.seed);
     let mut skew =
         |path: &PathBuf| set_millis(path, random.below(2 * MOST_OFF + 1) as i64 - MOST_OFF as i64);
@@ -159,11 +158,11 @@ fn ask(
             let held = &mut clients[place];
             let mut client = match held.take() {
                 Some(client) => client,
-                None => Client::connect_within(addresses[place], PATIENCE)?,
+                None => Client::connect_within(addresses[place], TIMEOUT)?,
             };
             let at = format!("{}&ack={ack}&from={from}", target(&format!("mixed{key}")));
             let method = if write { "PUT" } else { "GET" };
-            // The value is the number of copies with which the record is written.
+            // The value is the `from` of the write: the number of replicas that get the record.
             let answer = client.request(method, &at, from.to_string().as_bytes())?;
             if !answer.closes {
                 *held = Some(client);

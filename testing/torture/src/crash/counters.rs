@@ -1,7 +1,7 @@
 //! Row 30 of docs/results/reliability.md: clients add to a few counters, through all nodes at once,
 //! while nodes are killed and suspended. No addition may be lost or applied twice: all returned
 //! sums must differ, and the last sum must be the number of applied additions. A third of the
-//! clients give each addition an idempotency key, and retry it until they know its outcome.
+//! clients send each addition with an idempotency key, and retry it until they know its outcome.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ const NODES: usize = 3;
 const COUNTERS: usize = 3;
 const CLIENTS: usize = 9;
 
-/// Time limit of an answer: longer than a node's deadline.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of an answer: longer than the deadline inside the node.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time limit until a majority can answer a read of a counter.
+/// Timeout until a majority answers a read of a counter.
 const READABLE: Duration = Duration::from_secs(30);
 
 /// Outcomes of the additions to one counter.
@@ -35,9 +35,9 @@ const READABLE: Duration = Duration::from_secs(30);
 struct Additions {
     sums: BTreeSet<i64>,
     unknown: u64,
-    /// Number of refused additions, which were certainly not applied.
+    /// Number of refused additions that were certainly not applied.
     refused: u64,
-    /// Number of additions whose outcome only a retry returned.
+    /// Number of acknowledged additions whose outcome only a retry returned.
     again: u64,
 }
 
@@ -46,7 +46,7 @@ enum CounterOutcome {
     Done(i64),
     Undone,
     Unknown,
-    /// The idempotency key was used before, and the nodes have forgotten the outcome.
+    /// The idempotency key was used before, and the nodes no longer know the outcome.
     Used,
 }
 
@@ -66,7 +66,7 @@ struct CounterState {
     additions: [Mutex<Additions>; COUNTERS],
 }
 
-/// Runs `rounds` faults: a node is killed and restarted, or suspended for a while.
+/// Injects `rounds` faults: kills and restarts a random node, or suspends it for a while.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     cluster.wait_until_ready()?;
@@ -140,7 +140,7 @@ fn check(cluster: &Cluster, shared: &CounterState, rounds: u32) -> Result<String
 fn read(address: SocketAddr, counter: usize) -> Result<i64, Failure> {
     let begun = Instant::now();
     loop {
-        let answer = Client::connect_within(address, PATIENCE)
+        let answer = Client::connect_within(address, TIMEOUT)
             .and_then(|mut client| client.request("GET", &target(counter), b""));
         match answer {
             Ok(answer) if answer.status == 404 => return Ok(0),
@@ -163,7 +163,8 @@ fn sum(answer: &Answer) -> Result<i64, Failure> {
 }
 
 impl CounterState {
-    /// Runs one client, which makes one addition after another, each at any node.
+    /// Runs one client, which sends one addition after another, and changes the node after failures
+    /// and at random.
     fn add(&self, number: usize, mut random: Random) -> Result<(), Failure> {
         let insists = number.is_multiple_of(3);
         let mut place = number;
@@ -177,11 +178,11 @@ impl CounterState {
                 unknown: false,
             });
             let address = self.addresses[place % NODES];
-            let client = Client::reuse_or_connect(connection.take(), address, PATIENCE);
+            let client = Client::reuse_or_connect(connection.take(), address, TIMEOUT);
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));
-                // The client could not connect, so that nothing was sent.
+                // The connection failed, so nothing was sent.
                 if addition.unknown {
                     open = self.note(addition, CounterOutcome::Undone, insists)?;
                 }
@@ -199,7 +200,8 @@ impl CounterState {
         Ok(())
     }
 
-    /// Records the outcome of an addition. Returns the addition if the client must retry it.
+    /// Records the outcome of an addition. Returns the addition if the client must retry it; `None`
+    /// if its outcome is final.
     fn note(
         &self,
         addition: PendingAddition,
@@ -230,7 +232,7 @@ impl CounterState {
 
 impl PendingAddition {
     fn is_worth_another_try(&self) -> bool {
-        self.unknown && self.begun.elapsed() < READABLE || self.begun.elapsed() < PATIENCE
+        self.unknown && self.begun.elapsed() < READABLE || self.begun.elapsed() < TIMEOUT
     }
 }
 

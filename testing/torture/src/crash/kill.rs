@@ -1,5 +1,5 @@
 //! Rows 1 and 2 of docs/results/reliability.md: `kill -9` at random moments under load, and other
-//! ends and obstacles of a process: kills during recovery, two kills in a row, SIGTERM, a pause, a
+//! ends and obstacles of a process: kills during recovery, two kills in a row, SIGTERM, SIGSTOP, a
 //! second process on the same directory, and another sync mode after the restart.
 
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use crate::Setup;
 /// Small memtables and little memory, so that some kills hit a flush or a compaction.
 const SMALL: [&str; 4] = ["--memory", "64MiB", "--memtable", "1MiB"];
 
-/// Longest time that a round writes before its kill, in milliseconds.
+/// Maximum time from the start of the writes until the kill, in milliseconds.
 const LONGEST_MS: u64 = 900;
 
-/// Latest kill of a recovery in milliseconds. With these sizes a recovery takes about as long.
+/// Maximum time from a start until its kill, in milliseconds. With these sizes a recovery takes
+/// about as long.
 const RECOVERY_MS: u64 = 60;
 
 #[derive(Debug, Default)]
@@ -35,7 +36,8 @@ struct KillFigures {
     slowest_start: Duration,
 }
 
-/// Runs `rounds` kills with one sync mode. With `mixed`, every start uses another mode.
+/// Ends the process `rounds` times in the sync mode `sync`. With `mixed`, each start uses a random
+/// mode.
 pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &[]);
@@ -98,7 +100,7 @@ fn start(
     Ok(node)
 }
 
-/// Ends the process in one of several ways.
+/// Ends the process by SIGTERM, or kills it, in some cases after a suspension.
 fn end(node: Node, random: &mut Random, figures: &mut KillFigures) -> Result<(), Failure> {
     if random.percent(15) {
         figures.terminated += 1;
@@ -118,7 +120,7 @@ fn end(node: Node, random: &mut Random, figures: &mut KillFigures) -> Result<(),
     node.kill()
 }
 
-/// Kills up to three starts during their recovery.
+/// Kills up to three processes during their recovery.
 fn kill_recoveries(
     launch: &Launch,
     random: &mut Random,
@@ -137,7 +139,7 @@ fn kill_recoveries(
     Ok(())
 }
 
-/// Checks that a second process on the same directory ends, and does no harm to the first.
+/// Checks that a second process on the same directory refuses to start.
 fn check_second_process_refused(launch: &Launch) -> Result<(), Failure> {
     match launch.start() {
         Ok(_) => Err(Failure::Broken("two processes serve one directory".to_owned())),

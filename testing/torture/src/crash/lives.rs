@@ -1,6 +1,6 @@
 //! The row `lives` of docs/results/reliability.md: starts and ends of a node's process. The first
-//! processes of new directories are killed soon after they start; nodes are stopped and killed
-//! under load; a node is stopped on a full disk, and started on a disk that accepts no writes; a
+//! processes of new directories are killed soon after they start. Nodes are stopped and killed
+//! under load. A node is stopped on a full disk, and started on a disk that accepts no writes. A
 //! directory is copied, moved or removed while its node runs. Files of ended processes must not
 //! accumulate, and no acknowledged write may be lost.
 
@@ -21,29 +21,30 @@ use kit::workload::writers::{Statuses, WriterParams, Writers};
 
 use crate::Setup;
 
-/// The default sync mode, with the default sizes of memtables and segments, which are large.
+/// Arguments for the default sync mode and the default sizes of memtables and segments, which are
+/// large.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];
 
-/// Latest kill of a process of a new directory after its start, in milliseconds.
+/// Maximum time from a start on a new directory until the kill, in milliseconds.
 const YOUNG_MS: u64 = 120;
 
-/// Longest run of a process under load.
-const LIFE: Duration = Duration::from_millis(700);
+/// Maximum run time of a process under load.
+const RUN_TIME: Duration = Duration::from_millis(700);
 
-/// Time limit for filling the disk, and for the node to notice that its directory is gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for filling the disk, and for the node to notice that its directory is gone.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Most log segments after any number of kills: the segments of two processes, and one created
-/// ahead. A process here writes less than one segment.
+/// Maximum number of log segments after any number of kills: those of two processes, and one
+/// created in advance. In this row a process writes less than one segment.
 const MOST_SEGMENTS: usize = 5;
 
 const SMALL: [&str; 6] = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
 
-/// Runs `rounds` of each kind.
+/// Runs every scenario of the row, with `rounds` repetitions.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let young = young(setup)?;
-    let stopped = again_and_again(setup, false)?;
-    let killed = again_and_again(setup, true)?;
+    let stopped = run_lives(setup, false)?;
+    let killed = run_lives(setup, true)?;
     let gone = gone(setup)?;
     let copied = copied(setup)?;
     let mounted = match full_and_read_only(setup) {
@@ -85,9 +86,9 @@ fn young(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{kills} kills of {} young directories: 0 of {acknowledged} lost", setup.rounds))
 }
 
-/// Starts and ends processes under load, either all by kills or all by stops. Reports the durations
-/// of the starts, and the most log that an end left.
-fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
+/// Starts and ends processes under load, all of them by SIGKILL if `kill`, otherwise all by
+/// SIGTERM. Reports the durations of the starts, and the longest log that an end left.
+fn run_lives(setup: &Setup, kill: bool) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &DEFAULTS);
     let ledger = Arc::new(Ledger::default());
@@ -99,7 +100,7 @@ fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
         starts.push(begun.elapsed());
         let writers =
             Writers::start(node.address, &ledger, WriterParams::default(), random.number())?;
-        thread::sleep(LIFE.mul_f64(random.below(100) as f64 / 100.0));
+        thread::sleep(RUN_TIME.mul_f64(random.below(100) as f64 / 100.0));
         let begun = Instant::now();
         end(node, kill)?;
         ends.push(begun.elapsed());
@@ -114,7 +115,7 @@ fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
         most = most.max((bytes >> 20, segments));
     }
     let node = launch.start()?;
-    // A check of a new process leaves one write of each key in the ledger.
+    // A check with `ProcessState::New` leaves one write of each key in the ledger.
     let written = ledger.counts().0;
     check(&node, &ledger, ProcessState::New)?;
     let longest = |all: &[Duration]| all.iter().max().map_or(0, Duration::as_millis);
@@ -141,7 +142,7 @@ fn end(node: Node, kill: bool) -> Result<(), Failure> {
     }
 }
 
-/// Returns the number of log files, and their bytes.
+/// Returns the number of log files, and the sum of their sizes in bytes.
 fn log(data: &Path) -> Result<(usize, u64), Failure> {
     let (mut files, mut bytes) = (0, 0);
     for entry in fs::read_dir(data)? {
@@ -163,18 +164,18 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         let node = launch.start()?;
         let ledger = Arc::new(Ledger::default());
         let writers = Writers::start(node.address, &ledger, WriterParams::default(), setup.seed)?;
-        thread::sleep(LIFE);
+        thread::sleep(RUN_TIME);
         let moved = dir.path().join("moved");
         let begun = Instant::now();
         match removed {
             true => fs::remove_dir_all(&launch.data)?,
             false => fs::rename(&launch.data, &moved)?,
         }
-        if !writers.wait(PATIENCE, |statuses| statuses.contains_key(&500)) {
+        if !writers.wait(TIMEOUT, |statuses| statuses.contains_key(&500)) {
             return Err(Failure::Broken(format!("no 500, but {:?}", writers.statuses())));
         }
         longest = longest.max(begun.elapsed());
-        thread::sleep(LIFE);
+        thread::sleep(RUN_TIME);
         let after = writers.first_500().map_or(0, |first| ledger.acknowledged_after(first));
         let statuses = writers.stop()?;
         if after > 0 {
@@ -186,7 +187,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         }
         node.kill()?;
         if !removed {
-            // All acknowledged writes are in the directory that was moved.
+            // The moved directory must have all acknowledged writes.
             fs::rename(&moved, &launch.data)?;
             check(&launch.start()?, &ledger, ProcessState::New)?;
         }
@@ -194,8 +195,8 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("directory removed, moved: no ack after {} ms at most", longest.as_millis()))
 }
 
-/// Copies the directory while the node writes to it. A node on the copy must refuse to start with a
-/// one-line error, or serve only values that were once written.
+/// Copies the directory while the node writes to it. A node on the copy must refuse to start with
+/// an error of one line, or serve only values that were once written.
 fn copied(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &SMALL);
@@ -205,9 +206,10 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let (mut served, mut refused) = (0, 0);
     for round in 0..setup.rounds {
-        thread::sleep(LIFE / 4);
+        thread::sleep(RUN_TIME / 4);
         let copy = dir.path().join(format!("copy{round}"));
-        // Files that were deleted during the copying are missing in the copy, as in any such copy.
+        // Files that the node deletes during the copying are missing in the copy; a user's copy has
+        // the same defect.
         let _ = Command::new("cp").arg("-r").arg(&launch.data).arg(&copy).output()?;
         match (Launch { data: copy.clone(), ..launch.clone() }).start() {
             Ok(copied) => {
@@ -224,8 +226,8 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{} copies of a running node: {served} served, {refused} refused", setup.rounds))
 }
 
-/// Checks that a stop on a full disk is clean, and the next start is too. A start on a disk that
-/// accepts no writes must be refused with a one-line error.
+/// Checks that a stop on a full disk is clean, and that the next start succeeds. A node must refuse
+/// to start on a read-only disk, with an error of one line.
 fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(64)?;
     let dir = tempfile::tempdir()?;
@@ -235,7 +237,7 @@ fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let work = WriterParams { clients: 8, ..WriterParams::filling() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let full = |statuses: &Statuses| statuses.get(&507).is_some_and(|refused| *refused > 100);
-    if !writers.wait(PATIENCE, full) {
+    if !writers.wait(TIMEOUT, full) {
         return Err(Failure::Broken(format!("no 507, but {:?}", writers.statuses())));
     }
     end(node, false)?;

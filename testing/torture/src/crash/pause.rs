@@ -16,14 +16,14 @@ use crate::Setup;
 
 const NODES: usize = 3;
 
-/// Time limit of an answer, shorter than most pauses. A client of a suspended node then tries
-/// another node.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of an answer, shorter than most suspensions. After a timeout the client connects to the
+/// next node.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Suspends nodes, `rounds` times.
+/// Suspends one or two nodes, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--max-value", "8MiB"];
     let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
@@ -37,7 +37,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             keys: 60,
             large,
             large_len,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             ..WriterParams::default()
         };
         let writers = Writers::start_on(cluster.addresses(), &ledger, work, random.number())?;
@@ -48,7 +48,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         for victim in &victims {
             cluster.node(*victim)?.signal(Signal::STOP)?;
         }
-        // One pause in eight may be as long as the row demands; the others are shorter.
+        // One suspension in eight may be as long as the row demands; the other suspensions are
+        // shorter.
         let most = if round % 8 == 7 { setup.size(60_000, 2000) } else { setup.size(8000, 1500) };
         let lasts = Duration::from_millis(1000 + random.below(most - 1000 + 1));
         longest = longest.max(lasts);
@@ -58,7 +59,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         }
         thread::sleep(Duration::from_millis(300));
         writers.stop()?;
-        let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+        let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
         cluster.check(&ledger)?;
         slowest = slowest.max(agreed.took);
         read = read.max(agreed.read);

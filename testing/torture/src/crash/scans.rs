@@ -1,6 +1,6 @@
-//! The row `scans` of docs/results/reliability.md: ranges over the whole cluster while its nodes
-//! are killed and restarted. A range must return everything, or visibly break off. A short result
-//! that looks complete would be a loss.
+//! The row `scans` of docs/results/reliability.md: clients read ranges over the whole cluster while
+//! its nodes are killed and restarted. A range must be complete, or end with a visible error. A
+//! truncated range without an error would be a loss of data.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ use crate::Setup;
 
 const NODES: usize = 3;
 
-/// Longest time for which a node is down. Some are down for less time than a range takes, some for
-/// more.
+/// Maximum time for which a node is down: shorter than the reading of a range in some rounds, and
+/// longer in others.
 const AWAY_MS: u64 = 800;
 
-/// Results of the readers.
+/// Results of the readers: numbers of complete, interrupted and refused ranges.
 #[derive(Debug, Default, Clone, Copy)]
 struct RangeFigures {
     whole: u64,
@@ -32,7 +32,7 @@ struct RangeFigures {
     refused: u64,
 }
 
-/// Runs `rounds` kills, under ranges at every node.
+/// Kills a random node `rounds` times while clients read ranges at every node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -76,7 +76,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Reads a range over everything again and again.
+/// Repeatedly reads a range over all keys.
 fn read_on(
     address: SocketAddr,
     ledger: &Ledger,

@@ -1,5 +1,5 @@
 //! Row 24 of docs/results/reliability.md: power fails at all replicas at once. Each replica has its
-//! data on an ext4 image of its own. Every write that two of three replicas acknowledged under
+//! data on its own ext4 image. Every write that two of three replicas acknowledged under
 //! `sync=always` must survive.
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ const NODES: usize = 3;
 /// Size of an image in bytes: space for the data of many rounds.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(5);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Cuts the power of all nodes `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
@@ -56,11 +56,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         (0..NODES).try_for_each(|node| cluster.start_node(node))?;
         cluster.wait_until_ready()?;
         cluster.check(&ledger)?;
-        read = read.max(cluster.wait_until_equal(BY_ITSELF)?.read);
+        read = read.max(cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?.read);
         cluster.check(&ledger)?;
     }
     let (acknowledged, _, unknown) = ledger.counts();
-    // The nodes must stop before the file systems with their data are unmounted.
+    // The file systems can be unmounted only after the nodes have stopped.
     (0..NODES).try_for_each(|node| cluster.stop(node))?;
     Ok(format!(
         "{} cuts of all three: {acknowledged} writes acknowledged, {unknown} unknown, 0 lost; at \

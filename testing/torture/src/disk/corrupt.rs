@@ -1,6 +1,6 @@
 //! Row 25 of docs/results/reliability.md: bits flip in the tables of one replica. The replica must
-//! return no wrong value and no wrong 404, other replicas must copy no damage from it, and after a
-//! wipe and a rebuild it must be correct again.
+//! return no wrong value and no wrong 404, other replicas must not copy the damage, and after a
+//! wipe and a rebuild the replica must be correct again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -18,46 +18,46 @@ use crate::Setup;
 const NODES: usize = 3;
 
 /// The node with the damaged disk.
-const ROTTEN: usize = 1;
+const DAMAGED_NODE: usize = 1;
 
 const VALUE_LEN: usize = 1000;
 
-/// Time limit of a rebuild.
-const BY_ITSELF: std::time::Duration = std::time::Duration::from_secs(60);
+/// Timeout of a rebuild.
+const REBUILD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Flips `rounds` bits, all in one stopped node.
+/// Flips `rounds` bits in the tables of one stopped node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    // Little memory, so that no cache hides the damage, and small memtables, so that tables exist
-    // soon.
+    // Little memory, so that no cache hides the damage. Small memtables, so that the data is in
+    // tables.
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "1MiB"];
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(30_000, 6_000);
     let what = FillParams { keys, value_len: VALUE_LEN, prefix: 'c', votes: "&ack=3&from=3" };
     fill(cluster.addresses(), &ledger, what)?;
-    cluster.stop(ROTTEN)?;
+    cluster.stop(DAMAGED_NODE)?;
     let mut random = Random::new(setup.seed);
     let flips = flip(&cluster, setup.rounds, &mut random)?;
-    let (refused, failed) = match cluster.start_node(ROTTEN) {
+    let (refused, failed) = match cluster.start_node(DAMAGED_NODE) {
         Ok(()) => (false, read_everything(&cluster, &ledger)?),
-        // A refused start notices the damage as well as a failed read does.
+        // A refusal to start is as good as a failed read: the node has detected the damage.
         Err(Failure::Refused(said)) if said.contains("damage") || said.contains("corrupt") => {
             (true, 0)
         }
         Err(other) => return Err(other),
     };
-    for sound in (0..NODES).filter(|node| *node != ROTTEN) {
+    for sound in (0..NODES).filter(|node| *node != DAMAGED_NODE) {
         let held = cluster.dump(sound)?;
         let tally = ledger.check(&held, kit::oracle::ledger::ProcessState::Same)?;
         if held.len() < tally.keys {
             return Err(Failure::Broken(format!("node {} lost keys of its own", sound + 1)));
         }
     }
-    cluster.kill(ROTTEN)?;
-    fs::remove_dir_all(cluster.data(ROTTEN))?;
-    cluster.start_node(ROTTEN)?;
+    cluster.kill(DAMAGED_NODE)?;
+    fs::remove_dir_all(cluster.data(DAMAGED_NODE))?;
+    cluster.start_node(DAMAGED_NODE)?;
     cluster.wait_until_ready()?;
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(REBUILD_TIMEOUT)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{flips} bits flipped in the tables of one replica: {}; all {} keys right from every node, \
@@ -72,7 +72,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 fn flip(cluster: &Cluster, times: u32, random: &mut Random) -> Result<u32, Failure> {
-    let entries = fs::read_dir(cluster.data(ROTTEN))?.collect::<Result<Vec<_>, _>>()?;
+    let entries = fs::read_dir(cluster.data(DAMAGED_NODE))?.collect::<Result<Vec<_>, _>>()?;
     let tables: Vec<_> = entries
         .into_iter()
         .map(|entry| entry.path())
@@ -93,8 +93,8 @@ fn flip(cluster: &Cluster, times: u32, random: &mut Random) -> Result<u32, Failu
     Ok(times)
 }
 
-/// Reads every key at every node, from two replicas, which must succeed, and from all three, which
-/// may fail but must not be wrong. Returns the number of failures.
+/// Reads every key at every node. Reads from two replicas must succeed; reads from all three may
+/// fail, but must not be wrong. Returns the number of failed reads.
 fn read_everything(cluster: &Cluster, ledger: &Ledger) -> Result<u64, Failure> {
     let mut failed = 0;
     for address in cluster.addresses() {

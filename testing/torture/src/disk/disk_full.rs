@@ -1,6 +1,6 @@
-//! Row 9 of docs/results/reliability.md: the disk fills up. Writes must be refused with 507, reads
-//! must continue, no acknowledged write may be lost, and once there is space again the node must
-//! accept writes without help.
+//! Row 9 of docs/results/reliability.md: the disk becomes full. The node must refuse writes with
+//! 507 and continue to serve reads. No acknowledged write may be lost. Once there is free space
+//! again, the node must accept writes without a restart.
 
 use std::fs;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::Setup;
 /// Size of the disk in MiB.
 const DISK_MIB: u64 = 64;
 
-/// Time limit for filling the disk, and for the recovery.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for filling the disk, and for the recovery.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Duration of the writes to the full disk.
+/// Duration of the writes while the disk is full.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Runs `rounds` times on a tmpfs, which is enlarged, and once on an ext4, where a file is deleted.
+/// Fills a tmpfs and then enlarges it, `rounds` times; fills an ext4 once and then deletes a file.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut slowest = Duration::ZERO;
     let mut refused = 0;
@@ -59,7 +59,8 @@ fn args(round: u32) -> [&'static str; 6] {
     ["--sync", sync, "--memory", "64MiB", "--memtable", "2MiB"]
 }
 
-/// Fills the disk, then makes space. Returns the time from then until the first accepted write.
+/// Fills the disk, and then frees space. Returns the time from the free space until the first
+/// accepted write.
 fn fill_up(
     launch: &Launch,
     make_room: impl FnOnce() -> Result<(), Failure>,
@@ -69,10 +70,10 @@ fn fill_up(
     let work = WriterParams { clients: 8, ..WriterParams::filling() };
     let writers = Writers::start(node.address, &ledger, work, 1)?;
     let full = |statuses: &Statuses| statuses.contains_key(&507);
-    if !writers.wait(PATIENCE, full) {
+    if !writers.wait(TIMEOUT, full) {
         return Err(Failure::Broken(format!("no 507, but {:?}", writers.statuses())));
     }
-    // By then every write is refused, and every read must still be served.
+    // By now every write is refused, and every read must still be served.
     thread::sleep(FULL);
     let statuses = writers.stop()?;
     let unexpected =
@@ -86,8 +87,9 @@ fn fill_up(
     accepts_writes_again_and_survives_a_kill(launch, node, &ledger, make_room, statuses)
 }
 
-/// Makes space under the running node, and waits until it accepts a write. Then kills it under
-/// writes, restarts it and checks it. Returns the time from the space until the accepted write.
+/// Frees space under the running node, and waits until it accepts a write. Then kills the node
+/// under writes, restarts it and checks it. Returns the time from the free space until the accepted
+/// write.
 fn accepts_writes_again_and_survives_a_kill(
     launch: &Launch,
     node: Node,
@@ -104,7 +106,7 @@ fn accepts_writes_again_and_survives_a_kill(
         ledger.end(ticket, outcome_of(&answer));
         match answer?.status {
             201 => break begun.elapsed(),
-            503 | 507 if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
+            503 | 507 if begun.elapsed() < TIMEOUT => thread::sleep(Duration::from_millis(5)),
             status => return Err(Failure::Broken(format!("{status} although there is room"))),
         }
     };

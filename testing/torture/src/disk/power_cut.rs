@@ -1,8 +1,8 @@
-//! Row 4 of docs/results/reliability.md: power fails. The data are on an ext4 image.
-//! `FS_IOC_SHUTDOWN` without a flush of the journal stops that file system at once, so that only
-//! synced writes are there after a remount.
+//! Row 4 of docs/results/reliability.md: power fails. The data is on an ext4 image.
+//! `FS_IOC_SHUTDOWN` without a flush of the journal stops the file system at once, so that only
+//! synced writes exist after a remount.
 //!
-//! `sync=never` runs as a control: if that mode lost nothing, the cut would prove nothing.
+//! `sync=never` runs as a control: if it lost no writes, the power cut would be without effect.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,10 +23,10 @@ const IMAGE_BYTES: u64 = 1 << 30;
 /// Default interval of sync mode `interval`.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest duration of a sync, and of the one before it, on a busy disk.
+/// Maximum duration of a sync and of its predecessor on a busy disk.
 const SYNC_TAKES: Duration = Duration::from_millis(1500);
 
-/// The condition that must hold after a cut.
+/// The condition that must be true after a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Oracle {
     Acknowledged,
@@ -40,7 +40,7 @@ struct PowerCutFigures {
     window: Duration,
 }
 
-/// Runs `rounds` cuts with each of the three sync modes.
+/// Cuts the power `rounds` times in each of the three sync modes.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let always = cuts(setup, "always", Oracle::Acknowledged)?;
     let interval = cuts(setup, "interval", Oracle::Prefix(INTERVAL + SYNC_TAKES))?;
@@ -102,7 +102,7 @@ fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<PowerCutFigures, Fa
         })?;
         figures.lost += tally.lost;
         figures.window = figures.window.max(tally.window);
-        // Half of the rounds end with a clean stop, the others with a kill.
+        // Half of the rounds end with a clean stop, the other half with a kill.
         if random.percent(50) {
             node.stop()?;
         }

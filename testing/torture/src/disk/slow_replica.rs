@@ -1,9 +1,9 @@
 //! Row 19 of docs/results/reliability.md: every sync of one of three replicas takes 200 ms longer.
-//! A quorum of two must not be slower, whichever node is the coordinator, and work that waits for
-//! the slow node must stay bounded.
+//! Requests with a quorum of two must not become slower, whichever node is the coordinator, and the
+//! work that waits for the slow node must stay bounded.
 //!
-//! The figures without the fault are measured under strace too, so that the two measurements differ
-//! in the delay only.
+//! strace also runs during the measurement without the fault, so that the two measurements differ
+//! only in the delay.
 
 use std::sync::Arc;
 use std::thread;
@@ -31,22 +31,22 @@ const PACE: ProbeParams = ProbeParams {
     tries: 2,
 };
 
-/// Most by which the 99th percentile may grow, as a factor.
+/// Maximum growth of the 99th percentile, as a factor.
 const RATIO: f64 = 2.0;
 
-/// A 99th percentile below this is good whatever the ratio. On a busy machine a baseline of a few
-/// milliseconds doubles by chance.
+/// A 99th percentile below this bound is acceptable at any ratio: on a busy machine a baseline of a
+/// few milliseconds doubles by chance.
 const FAST_ENOUGH: Duration = Duration::from_millis(25);
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(60);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Compares the figures with and without the fault.
+/// Compares the latencies with and without the fault.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "always", "--memory", "64MiB"];
     let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
-    // The first requests open connections, which must not count.
+    // A first measurement is discarded, because its requests open the connections.
     measure(setup, &cluster, &ledger, "delay_exit=1", Duration::from_secs(1))?;
     let lasts = Duration::from_secs(setup.size(15, 4));
     let before = measure(setup, &cluster, &ledger, "delay_exit=1", lasts)?;
@@ -65,7 +65,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             "one slow replica makes p99 {slowed:?} instead of {normal:?}"
         )));
     }
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(&ledger)?;
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     Ok(format!(

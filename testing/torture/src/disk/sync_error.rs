@@ -1,9 +1,9 @@
-//! Row 10 of docs/results/reliability.md: the disk returns EIO once, and then works again. After
-//! the first failure, nothing may be acknowledged until a restart, which must recover every
-//! acknowledged write.
+//! Row 10 of docs/results/reliability.md: the disk returns an error (EIO or ENOSPC) once, and then
+//! works again. After the first failure, nothing may be acknowledged until a restart, which must
+//! recover every acknowledged write.
 //!
-//! strace injects the failure into the running node. A real failure comes from an ext4 image on a
-//! tmpfs without space, where the kernel itself fails the write-back.
+//! strace injects errors into the running node. A real EIO comes from an ext4 image on a full
+//! tmpfs, where the kernel itself fails to write blocks back.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,13 +20,13 @@ use kit::workload::writers::{Statuses, WriterParams, Writers};
 
 use crate::Setup;
 
-/// Time limit for the fault to happen, and for the node to notice it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the fault to occur, and for the node to notice it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time for which clients keep writing after the first failure.
-const AFTER: Duration = Duration::from_millis(700);
+const WRITE_TIME_AFTER_FAULT: Duration = Duration::from_millis(700);
 
-/// The system calls that fail, each once, and the error that each returns.
+/// The system calls that fail, and the error that each returns.
 const FAULTS: [(&str, &str); 5] = [
     ("fdatasync", "EIO"),
     ("pwrite64", "EIO"),
@@ -35,7 +35,7 @@ const FAULTS: [(&str, &str); 5] = [
     ("pwrite64", "ENOSPC"),
 ];
 
-/// Runs `rounds` injected failures, and a real one.
+/// Injects an error `rounds` times, and provokes a real error once.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let (mut acknowledged, mut struck) = (0, 0);
@@ -65,8 +65,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Injects one failure of one call. Returns the number of acknowledged writes, and whether the
-/// failure ended writing.
+/// Injects one failure of one call. Returns the number of acknowledged writes, and true if the node
+/// answered 500 afterwards.
 fn injected(
     setup: &Setup,
     sync: &str,
@@ -84,10 +84,11 @@ fn injected(
     let strace = Strace::attach(&node, call, &fault, &dir.path().join("strace"))?;
     let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
-    // Some calls are rare, and some failures are transient. Neither needs to end writing.
-    let failed = writers.wait(setup.size(PATIENCE / 10, PATIENCE / 20), struck);
+    // Some calls are rare, and some failures are transient. In both cases the node may continue to
+    // accept writes.
+    let failed = writers.wait(setup.size(TIMEOUT / 10, TIMEOUT / 20), struck);
     drop(strace);
-    thread::sleep(AFTER);
+    thread::sleep(WRITE_TIME_AFTER_FAULT);
     let first = writers.first_500();
     let statuses = writers.stop()?;
     let acknowledged = ledger.counts().0;
@@ -126,7 +127,7 @@ fn check_says_so(
     Ok(())
 }
 
-/// Makes the kernel return EIO: the image's blocks cannot be written back, because the tmpfs below
+/// Provokes a real EIO: the kernel cannot write the image's blocks back, because the tmpfs below
 /// the image is full.
 fn real(setup: &Setup) -> Result<String, Failure> {
     let below = Mount::tmpfs(96)?;
@@ -141,10 +142,10 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     let work = WriterParams::filling();
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
-    if !writers.wait(PATIENCE, struck) {
+    if !writers.wait(TIMEOUT, struck) {
         return Err(Failure::Environment(format!("no write failed, but {:?}", writers.statuses())));
     }
-    thread::sleep(AFTER);
+    thread::sleep(WRITE_TIME_AFTER_FAULT);
     let first = writers.first_500();
     let statuses = writers.stop()?;
     let after = first.map_or(0, |first| ledger.acknowledged_after(first));

@@ -1,6 +1,6 @@
-//! Row 20 of docs/results/reliability.md: a node is killed, its data directory is wiped, and it
+//! Row 20 of docs/results/reliability.md: a node is killed, its data directory is removed, and it
 //! restarts under its name. The node must not report lost keys as absent, and the other nodes must
-//! return their values.
+//! return the keys' values.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,23 +33,23 @@ const PACE: ProbeParams = ProbeParams {
 
 const VALUE_LEN: usize = 4000;
 
-/// Time limit of a rebuild.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of a rebuild.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Number of keys with one remaining copy, and number of those that are read while that copy cannot
-/// be reached. Each such read takes as long as a request may.
+/// Number of keys of which only one copy remains, and number of those that are read while the copy
+/// can't be reached. Each such read takes the whole deadline of a request.
 const LONE: u64 = 200;
 const ASKED: usize = 3;
 
-/// Runs two scenarios: the wiped node held one of only two copies, and a rebuild beside clients.
+/// Runs two scenarios: reads of keys whose only copy can't be reached, and a rebuild under load.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let lone = lone_copies(setup)?;
     Ok(format!("{lone}; {}", rebuild(setup)?))
 }
 
-/// Makes writes that two of three nodes acknowledge while the third is away. Then one of the two is
-/// wiped, the other is suspended, and the third returns. Neither node that answers holds the
-/// writes, yet neither may report them as absent.
+/// Writes keys that two of three nodes acknowledge while the third node is down. Then wipes one of
+/// the two, suspends the other, and restarts the third. Neither of the two nodes that answer stores
+/// the keys, and neither may report them as absent.
 fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
@@ -77,11 +77,11 @@ fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     cluster.node(holder)?.signal(Signal::CONT)?;
     cluster.wait_until_ready()?;
     cluster.check(&ledger)?;
-    let agreed = cluster.wait_until_equal(PATIENCE)?;
+    let agreed = cluster.wait_until_equal(TIMEOUT)?;
     Ok(format!("{} keys of which one copy was left never said to be absent", agreed.keys))
 }
 
-/// Runs one rebuild beside clients.
+/// Rebuilds a wiped node under load.
 fn rebuild(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -94,9 +94,9 @@ fn rebuild(setup: &Setup) -> Result<String, Failure> {
     cluster.start_node(WIPED)?;
     let begun = Instant::now();
     while cluster.dump(WIPED)?.len() < keys as usize {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let there = cluster.dump(WIPED)?.len();
-            return Err(Failure::Broken(format!("{there} of {keys} keys after {PATIENCE:?}")));
+            return Err(Failure::Broken(format!("{there} of {keys} keys after {TIMEOUT:?}")));
         }
         thread::sleep(Duration::from_millis(setup.size(500, 50)));
     }
@@ -106,9 +106,9 @@ fn rebuild(setup: &Setup) -> Result<String, Failure> {
         return Err(Failure::Broken(format!("a request failed at two nodes{why}")));
     }
     cluster.wait_until_ready()?;
-    let agreed = cluster.wait_until_equal(PATIENCE)?;
+    let agreed = cluster.wait_until_equal(TIMEOUT)?;
     cluster.check(&ledger)?;
-    // Without the killed node, the rebuilt node is half of the only quorum.
+    // Without the killed node, every quorum needs the rebuilt node.
     cluster.kill((WIPED + 1) % NODES)?;
     cluster.check(&ledger)?;
     let bytes = keys as f64 * VALUE_LEN as f64;

@@ -1,6 +1,6 @@
-//! Row 12 of docs/results/reliability.md: a node has fewer file descriptors than connections need.
-//! The log must not be harmed, accepting must not spin, and once the clients are gone the node must
-//! serve as before.
+//! Row 12 of docs/results/reliability.md: a node has fewer file descriptors than its connections
+//! need. The log must stay intact, the accept loop must not spin, and after the clients have left
+//! the node must serve as before.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use kit::workload::writers::{Statuses, WriterParams, Writers};
 
 use crate::Setup;
 
-/// Options of `prlimit` that limit the node's descriptors.
+/// Option of `prlimit` that limits the node's descriptors.
 const LIMIT: &str = "--nofile=128:128";
 
 /// Number of clients that only connect.
@@ -24,12 +24,12 @@ const CROWD: usize = 1000;
 /// Duration of the observation while the node cannot accept connections.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Highest CPU usage during that observation, in percent.
+/// Maximum CPU usage during the observation, in percent.
 const IDLE_PERCENT: u128 = 10;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs one crowd per round.
+/// Connects a crowd of clients once per round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut worst = (0, Duration::ZERO);
     let mut total = Statuses::new();
@@ -58,11 +58,11 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     let ledger = Arc::new(Ledger::default());
     let work = WriterParams { clients: 8, value_len: 20_000, ..WriterParams::default() };
     let writers = Writers::start(node.address, &ledger, work, seed)?;
-    if !writers.wait(PATIENCE, |statuses| statuses.get(&201).is_some_and(|count| *count > 50)) {
+    if !writers.wait(TIMEOUT, |statuses| statuses.get(&201).is_some_and(|count| *count > 50)) {
         return Err(Failure::Broken(format!("no writes: {:?}", writers.statuses())));
     }
     let crowd = connect(&node.address)?;
-    // The writers keep their connections, so that they continue, through rotations and flushes.
+    // The writers keep their connections, so they continue during log rotations and flushes.
     let before = writers.statuses();
     thread::sleep(WATCHED);
     let during = writers.stop()?;
@@ -77,7 +77,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     drop(crowd);
     let begun = Instant::now();
     let writers = Writers::start(node.address, &ledger, work, seed + 1)?;
-    let served = writers.wait(PATIENCE, |statuses| statuses.contains_key(&201));
+    let served = writers.wait(TIMEOUT, |statuses| statuses.contains_key(&201));
     let recovery = begun.elapsed();
     thread::sleep(Duration::from_millis(300));
     let after = writers.stop()?;
@@ -91,7 +91,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     Ok((cpu, recovery, during))
 }
 
-/// Connects as many clients as the listener's queue accepts.
+/// Connects up to [`CROWD`] clients; stops when the listener's queue is full.
 fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
     let mut crowd = Vec::new();
     while crowd.len() < CROWD {
@@ -106,9 +106,10 @@ fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
     Ok(crowd)
 }
 
-/// Returns the node's CPU usage in percent, without requests but with many waiting clients.
+/// Returns the node's CPU usage in percent while clients wait for a connection and none sends
+/// requests.
 fn idle_cpu(node: &kit::node::Node) -> Result<u128, Failure> {
-    // Lets flushes and compactions of earlier writes end, which are not spinning.
+    // Flushes and compactions of earlier writes may still use the CPU; they end within the pause.
     thread::sleep(Duration::from_secs(1));
     let before = node.cpu()?;
     thread::sleep(WATCHED);

@@ -1,5 +1,5 @@
 //! Row 13 of docs/results/reliability.md: requests need more memory than the node has: values of
-//! the greatest length, ranges that no client reads, clients that send and never read, many
+//! the maximum length, ranges that no client reads, clients that send and never read, and many
 //! connections. The node must answer 503 and 413, its memory must stay within the bound, and no
 //! acknowledged write may be lost.
 
@@ -21,19 +21,19 @@ use crate::Setup;
 /// Memory budget of the node.
 const MEMORY: &str = "128MiB";
 
-/// Most memory of the process in bytes: the budget and 64 MiB.
+/// Maximum memory of the process in bytes: the budget and 64 MiB.
 pub const MOST_RESIDENT: u64 = 192 << 20;
 
-/// Length in bytes of the longest value that the node accepts.
+/// Maximum length in bytes of a value that the node accepts.
 const MAX_VALUE: usize = 1 << 20;
 
 /// Number of clients of each bad kind.
 const EACH: usize = 100;
 
-/// Time limit for a bad client to connect, and for each of its sends.
+/// Timeout for a bad client to connect, and for each of its sends.
 const IMPATIENCE: Duration = Duration::from_millis(100);
 
-/// Runs the bad clients once per round, beside good ones.
+/// Runs the bad clients beside good clients, once per round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut peak = 0;
     let mut statuses = Statuses::new();
@@ -51,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Checks that the process never exceeded its memory. Returns its peak in bytes.
+/// Checks that the process never used more than [`MOST_RESIDENT`]. Returns its peak in bytes.
 pub fn check_within_bounds(node: &Node) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > MOST_RESIDENT {
@@ -81,7 +81,8 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
     thread::scope(|scope| {
         let (address, stop_now) = (node.address, &stop);
         let kinds: [ClientKind; 4] = [stubborn_readers, unread_ranges, half_bodies, too_large];
-        let bad = kinds.map(|kind| scope.spawn(move || besiege(address, stop_now, kind)));
+        let bad =
+            kinds.map(|kind| scope.spawn(move || open_bad_connections(address, stop_now, kind)));
         thread::sleep(lasts);
         stop.store(true, Ordering::Relaxed);
         for thread in bad {
@@ -105,13 +106,17 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
 
 type ClientKind = fn(&mut Client) -> std::io::Result<()>;
 
-/// Repeatedly opens many connections of one bad kind.
-fn besiege(address: SocketAddr, stop: &AtomicBool, kind: ClientKind) -> Result<(), Failure> {
+/// Repeatedly opens many connections of bad clients of one kind.
+fn open_bad_connections(
+    address: SocketAddr,
+    stop: &AtomicBool,
+    kind: ClientKind,
+) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) {
         let mut held = Vec::new();
         for _ in 0..EACH {
             let Ok(mut client) = Client::connect_within(address, IMPATIENCE) else { break };
-            // The node may close a connection of a bad client.
+            // A failure is no error: the node may close a bad client's connection.
             let _ = kind(&mut client);
             held.push(client);
         }
@@ -123,17 +128,17 @@ fn besiege(address: SocketAddr, stop: &AtomicBool, kind: ClientKind) -> Result<(
     Ok(())
 }
 
-/// Requests large values many times, and reads no answer.
+/// Requests large values many times, and reads no answers.
 fn stubborn_readers(client: &mut Client) -> std::io::Result<()> {
     (0..8).try_for_each(|n| client.send("GET", &target(&format!("k{n}-{n}")), b""))
 }
 
-/// Requests a range over everything, and reads no answer.
+/// Requests a range over all keys, and reads no answer.
 fn unread_ranges(client: &mut Client) -> std::io::Result<()> {
     client.send("GET", "/v0/entities?start=a", b"")
 }
 
-/// Sends most of a large value, and stops. No oracle checks the key.
+/// Sends half of a large value, and stops. No oracle checks the key.
 fn half_bodies(client: &mut Client) -> std::io::Result<()> {
     client.send_raw(
         format!(

@@ -1,5 +1,5 @@
-//! Too little memory, too few descriptors, more load than a node can serve, a log that takes no
-//! lines.
+//! Too little memory, too few descriptors, more load than a node can serve, and a log sink that
+//! accepts no lines.
 
 pub mod descriptors;
 pub mod memory;

@@ -1,13 +1,13 @@
 //! Row 29 of docs/results/reliability.md: first ten times as many clients as a cluster can serve,
-//! all of which retry when refused; then half as many as the cluster can serve. The rate of timely
-//! answers must not fall, memory must not grow, and afterwards the baseline must be back within
-//! seconds.
+//! all of which retry refused requests; then half as many clients as the cluster can serve. The
+//! rate of timely answers must not fall, memory must not grow, and afterwards the baseline must
+//! return within seconds.
 //!
 //! ```text
 //!  warm up ─▶ clients for the peak rate ─▶ half as many: the baseline ─▶ ten times as many ─▶ half
 //! ```
 //!
-//! The clients run beside the nodes, on the same cores, and take CPU from the nodes at the peak as
+//! The clients run on the same cores as the nodes, so they use CPU time of the nodes at the peak as
 //! well as under overload.
 
 use std::fs;
@@ -25,39 +25,39 @@ use kit::workload::curve::{self, Second};
 
 use crate::Setup;
 
-/// Number of clients that keep a node busy, and factor by which overload exceeds it.
+/// Number of clients that keep a node busy, and the factor by which overload exceeds this number.
 const ENOUGH: usize = 16;
 const TIMES: usize = 10;
 
-/// Latest time of a good answer, counted from the first attempt.
+/// Maximum latency of a good answer, measured from the first attempt.
 const IN_TIME: Duration = Duration::from_secs(1);
 
-/// Pause in milliseconds before a client retries, far shorter than `Retry-After` asks for.
+/// Maximum pause in milliseconds before a client retries, far shorter than `Retry-After` asks for.
 const RETRY_MILLIS: u64 = 20;
 
-/// Least goodput under overload, in percent of the peak, over any window of `WINDOW` seconds.
+/// Minimum goodput under overload, in percent of the peak, over any window of `WINDOW` seconds.
 const LEAST_PERCENT: u64 = 80;
 const WINDOW: usize = 5;
 
-/// Seconds until the baseline must be back.
+/// Time in seconds in which the baseline must return.
 const BACK_WITHIN: usize = 10;
 
-/// The baseline is back when goodput is as high as before, and p99 is at most this multiple of the
-/// p99 before.
+/// The baseline has returned when goodput is as high as before the overload, and p99 is at most
+/// this multiple of the earlier p99.
 const BACK_RATIO: f64 = 3.0;
 
-/// A p99 below this is good whatever the ratio, because all processes share two cores.
+/// A p99 below this bound is acceptable at any ratio, because all processes share two cores.
 const GOOD_P99: Duration = Duration::from_millis(50);
 
-/// Memory budget of a node, and the most bytes that its process may use: the budget and 64 MiB.
+/// Memory budget of a node, and the maximum bytes that its process may use: the budget and 64 MiB.
 const MEMORY: &str = "128MiB";
 const MOST_RESIDENT: u64 = 192 << 20;
 
-/// Most growth of memory in the last third of overload, in percent of the peak before. (In a short
-/// run, memtables and cache are still filling.)
+/// Maximum growth of memory in the last third of the overload, in percent of the earlier peak. A
+/// short run does not check the growth, because its memtables and cache are still filling.
 const FLAT_PERCENT: u64 = 20;
 
-/// A kind of values that clients write and read.
+/// A class of values by size.
 #[derive(Debug, Clone, Copy)]
 struct OverloadKind {
     name: &'static str,
@@ -75,13 +75,13 @@ const KINDS: [OverloadKind; 2] = [
 struct LoadParams {
     kind: OverloadKind,
     clients: usize,
-    /// Requests per second over all clients. `None` = each client sends as soon as it has its
-    /// answer.
+    /// Requests per second over all clients. With `None`, each client sends its next request as
+    /// soon as it has the answer.
     rate: Option<f64>,
     lasts: Duration,
 }
 
-/// Runs each kind of values on three nodes, and on one.
+/// Runs the load with each class of values, on three nodes and on one.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut report, mut broken) = (Vec::new(), false);
     for (nodes, place) in [(3, "three"), (1, "one")] {
@@ -91,7 +91,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             if let Some(dir) = &setup.curves {
                 keep(dir, &name, &curve)?;
             }
-            // If one kind fails, the other kinds still run.
+            // A failure of one class does not stop the others.
             report.push(check(setup, &name, &curve).unwrap_or_else(|failure| {
                 broken = true;
                 failure.to_string()
@@ -107,7 +107,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 struct Curve {
     seconds: Vec<Second>,
     peak: f64,
-    /// First and last second of overload.
+    /// First second of the overload, and the second after its end.
     over: (usize, usize),
     baseline_p99: Duration,
 }
@@ -168,7 +168,7 @@ fn check(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
         back.map_or_else(|| "never".to_owned(), |back| (back + 1).to_string()),
         late >> 20
     );
-    // A short run on a busy machine has too few windows to check the least of them.
+    // A short run on a busy machine has too few windows for a minimum that means anything.
     if !setup.quick && worst < LEAST_PERCENT as f64 {
         return Err(Failure::Broken(format!("goodput falls: {report}")));
     }
@@ -190,7 +190,7 @@ fn keep(dir: &Path, name: &str, curve: &Curve) -> Result<(), Failure> {
     Ok(fs::write(dir.join(format!("overload-{name}.svg")), drawn)?)
 }
 
-/// Runs clients for a while. Returns the results second by second.
+/// Runs clients for the time of `load`. Returns the results second by second.
 fn measure(cluster: &Cluster, load: LoadParams) -> Result<Vec<Second>, Failure> {
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     let addresses = cluster.addresses();
@@ -219,8 +219,8 @@ fn measure(cluster: &Cluster, load: LoadParams) -> Result<Vec<Second>, Failure> 
     })
 }
 
-/// Counts of one second, of one client or of all. `good` has the latency of each good answer, in
-/// microseconds.
+/// Counts of one second, of one client or of all clients. `good` has the latency of each good
+/// answer in microseconds.
 #[derive(Debug, Clone, Default)]
 struct Counts {
     good: Vec<u32>,
@@ -294,7 +294,7 @@ fn ask(
     counts
 }
 
-/// Makes one attempt. Returns `None` without an answer.
+/// Makes one attempt of a request. Returns the status, or `None` if there was no answer.
 fn request(
     connection: &mut Option<Client>,
     address: SocketAddr,

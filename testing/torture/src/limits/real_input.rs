@@ -1,11 +1,11 @@
-//! Realistic use of a store: `wrk` with a `put.lua` of 2022 for minutes, `kill -9` in the middle,
-//! another run, some keys overwritten and deleted, and everything read with `curl`. Then a data set
-//! many times the size of the memory.
+//! Realistic use of a store: `wrk` runs a `put.lua` of 2022 for minutes, with a `kill -9` in the
+//! middle, and then once more. Some keys are overwritten and deleted, and `curl` reads all keys.
+//! After that, a data set many times the size of the memory is tested.
 //!
-//! `put.lua` counts in each thread of wrk. One thread writes `key1`, `key2`, … (`key0` goes to the
-//! call that wrk makes on trial at its start), and 64 connections send them in order. So if wrk
-//! reports N good answers, at least N of the first N + 64 keys must be there. This count serves as
-//! a ledger for wrk's keys; for other clients, which run beside wrk, there is a ledger proper.
+//! Each thread of wrk has its own counter in `put.lua`. One thread writes `key1`, `key2`, … (`key0`
+//! is the test call that wrk makes at its start), and 64 connections send the keys in order. So if
+//! wrk reports N good answers, at least N of the first N + 64 keys must exist. wrk's count replaces
+//! a ledger for wrk's keys; the other clients, which run beside wrk, have a real ledger.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -29,10 +29,11 @@ use crate::limits::memory;
 /// Number of wrk's connections.
 const CONNECTIONS: u64 = 64;
 
-/// Time limit of a run of wrk.
+/// Timeout of a run of wrk.
 const LOADING: Duration = Duration::from_secs(180);
 
-/// One in this many of wrk's keys is overwritten, and the key after it is deleted.
+/// Every key of wrk whose number is a multiple of this one is overwritten, and the key after it is
+/// deleted.
 const CHANGED: u64 = 1000;
 
 /// Returns the path of the published script.
@@ -99,7 +100,7 @@ impl Wrk {
         Ok(Self(child.map_err(|error| Failure::Skipped(format!("wrk: {error}")))?))
     }
 
-    /// Interrupts wrk. Returns the number of good answers that wrk reports.
+    /// Interrupts wrk. Returns the number of successful answers that wrk reports.
     fn finish(mut self) -> Result<u64, Failure> {
         kill_process(Pid::from_child(&self.0), Signal::INT).map_err(std::io::Error::from)?;
         let mut text = String::new();
@@ -140,17 +141,18 @@ fn wait_for_puts(node: &Node, wanted: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The contents of a range over everything.
+/// The contents of a range over all keys.
 #[derive(Default)]
 struct RangeResult {
     items: u64,
-    /// wrk's keys by number. True if the value is the one that wrk wrote.
+    /// wrk's keys by number; true if the value is the one that wrk wrote, false if the key was
+    /// overwritten.
     wrks: BTreeMap<u64, bool>,
     /// Keys in the ledger, with their values.
     ledgers: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads everything with curl, one chunk of the answer after another as sent.
+/// Reads all keys with curl, and decodes one chunk of the raw answer after another.
 fn scan(node: &Node) -> Result<RangeResult, Failure> {
     let url = format!("http://{}/v0/entities?start=%01", node.address);
     let mut curl = Command::new("curl")
@@ -175,7 +177,7 @@ fn scan(node: &Node) -> Result<RangeResult, Failure> {
     Ok(found)
 }
 
-/// Reads one chunk with its framing. Returns `None` at the end.
+/// Reads one chunk with its framing. Returns `None` after the last chunk.
 fn raw_chunk(reader: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |what: &str| Failure::Broken(format!("a chunk {what}"));
     let mut head = String::new();
@@ -210,7 +212,8 @@ impl RangeResult {
     }
 }
 
-/// Checks that exactly the keys that wrk wrote and that were not deleted are there.
+/// Checks that at most as many of wrk's keys are missing as wrk had requests in flight. Deleted
+/// keys do not count.
 fn present(found: &RangeResult, acknowledged: u64) -> Result<(), Failure> {
     let deleted = |number: u64| number % CHANGED == 1;
     let asked = acknowledged + CONNECTIONS;
@@ -229,7 +232,7 @@ fn new_value(number: u64) -> String {
     format!("new value of {number}")
 }
 
-/// Overwrites and deletes some of wrk's keys. Returns how many of each.
+/// Overwrites some of wrk's keys and deletes as many. Returns the number of overwritten keys.
 fn change(node: &Node, ledger: &Ledger, acknowledged: u64) -> Result<u64, Failure> {
     let mut client = node.client()?;
     let numbers = (CHANGED..acknowledged - CONNECTIONS).step_by(CHANGED as usize);

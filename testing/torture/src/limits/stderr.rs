@@ -1,6 +1,6 @@
 //! The row `stderr` of docs/results/reliability.md: the log of every node goes to a sink that
-//! fails: a pipe whose reader is gone, a full file system, or a pipe that nobody reads. Clients
-//! must notice nothing, and SIGTERM must end the nodes as usual.
+//! fails: a pipe whose reader has closed it, a full file system, or a pipe whose reader does not
+//! read. Clients must see no effect, and SIGTERM must stop the nodes as usual.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,19 +30,19 @@ const PACE: ProbeParams = ProbeParams {
     tries: 2,
 };
 
-/// Number of lines that each node logs, more than a pipe and the node's own buffer hold.
+/// Number of lines that each node logs: more than fit into a pipe and the node's own buffer.
 const LINES: usize = 12_000;
 
-/// Number of concurrent requests that make a node log.
+/// Number of concurrent requests that each cause a log line.
 const WINDOW: usize = 200;
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit of a stop, which ends the requests in flight, and allows a second for the log.
+/// Timeout of a stop, which completes the requests in flight, and waits a second for the log.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time limit for the first recording of the profiler to begin.
+/// Timeout for the first recording of the profiler to begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Name of a node's profiler thread.
@@ -51,15 +51,15 @@ const RECORDER: &str = "profiler";
 /// Sink of the log.
 #[derive(Debug, Clone, Copy)]
 pub enum LogSink {
-    /// A pipe whose reader is gone.
+    /// A pipe whose reader has closed it.
     Closed,
     /// A full file system.
     Full,
-    /// A pipe that nobody reads.
+    /// A pipe whose reader does not read.
     Stalled,
 }
 
-/// Runs `rounds` clusters for each kind.
+/// Runs `rounds` clusters with each kind of sink.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let kinds = [LogSink::Closed, LogSink::Full, LogSink::Stalled];
     let figures: Vec<String> =
@@ -67,7 +67,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(figures.join("; "))
 }
 
-/// Runs `rounds` clusters of one kind.
+/// Runs `rounds` clusters with one kind of sink.
 pub fn one(setup: &Setup, kind: LogSink) -> Result<String, Failure> {
     let mut total = StderrFigures::default();
     for round in 0..setup.rounds {
@@ -100,8 +100,8 @@ impl StderrFigures {
     }
 }
 
-/// Runs one cluster whose nodes all log many lines. One node is killed and restarted, then all are
-/// stopped.
+/// Runs one cluster, each of whose nodes logs many lines. One node is killed and restarted; then
+/// all nodes are stopped.
 fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Failure> {
     let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "always"])?;
     let mut readers = Vec::new();
@@ -131,7 +131,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
     }
     cluster.kill(victim)?;
     thread::sleep(Duration::from_millis(500));
-    // Opening the pipe for the node's log needs a reader.
+    // The node's log can be opened only while the pipe has a reader.
     let reader = (!matches!(kind, LogSink::Full)).then(|| reader(&cluster.launches[victim].log));
     cluster.start_node(victim)?;
     cluster.wait_until_ready()?;
@@ -141,7 +141,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
         return Err(Failure::Broken(format!("{kind:?}: {} failed, as{first}", seen.failed.len())));
     }
     (figures.requests, figures.retried) = (seen.requests, seen.retried);
-    cluster.wait_until_equal(BY_ITSELF)?;
+    cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(&ledger)?;
     for node in 0..NODES {
         check_healthy(&cluster, node)?;
@@ -155,7 +155,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
     Ok(figures)
 }
 
-/// Creates a named pipe. Returns its reader.
+/// Creates a named pipe, and opens it for reading.
 fn pipe(path: &Path) -> Result<File, Failure> {
     let mode = Mode::RUSR | Mode::WUSR;
     mknodat(CWD, path, FileType::Fifo, mode, 0).map_err(std::io::Error::from)?;
@@ -168,7 +168,7 @@ fn reader(path: &Path) -> Result<File, Failure> {
 }
 
 /// Makes a node log a line for each of many requests. Each request asks for a recording of the
-/// cheapest event while another recording runs, and is refused with a line in the log.
+/// cheapest event while another recording runs, so the node refuses it and logs a line.
 fn provoke_log_lines(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     let target = "/admin/profile?event=lock&seconds=1";
     let mut recorder = cluster.node(node)?.client()?;
@@ -187,13 +187,14 @@ fn provoke_log_lines(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the profiler's thread runs. Does not ask the node, because the recording would then
-/// be for that request, and the profiler writes only while nothing else needs the CPU.
+/// Waits until the profiler's thread runs. A request for the state of the profiler would not help:
+/// the recording could then belong to that request, and the profiler writes only while nothing else
+/// needs the CPU.
 fn wait_until_recording(node: &Node) -> Result<(), Failure> {
     let begun = Instant::now();
     while begun.elapsed() < BEGINS_WITHIN {
         for task in fs::read_dir(format!("/proc/{}/task", node.pid()))? {
-            // A thread may end between the listing and the read.
+            // The thread may have ended since the listing.
             let name = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
             if name.trim_end() == RECORDER {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! Row 13 of docs/results/reliability.md, second part: hundreds of clients request large stored
-//! values, and read nothing of the answers. The process must stay within `--memory` and 64 MiB, for
-//! each size of `--memory`, alone and as one of three nodes. Clients that read their answers must
-//! be served.
+//! values, and do not read the answers. The process must stay within `--memory` plus 64 MiB, for
+//! each size of `--memory`, as a single node and as one of three nodes. Clients that read their
+//! answers must be served.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,21 +21,21 @@ const SIZES: [u64; 3] = [64, 128, 512];
 /// Memory that the process may use beyond `--memory`, in bytes.
 const OUTSIDE: u64 = 64 << 20;
 
-/// Lengths of the values in bytes, and settings that allow a node to store the longest.
+/// Lengths of the values in bytes, and settings with which a node stores the longest value.
 const LENGTHS: [usize; 6] = [100 << 10, 300 << 10, 700 << 10, 1 << 20, 3 << 20, 8 << 20];
 const STORED_WITH: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
 
 /// Number of values of each length.
 const EACH: usize = 4;
 
-/// Length in bytes of the values that good clients request. Values of this length fit any of the
-/// sizes.
+/// Length in bytes of the values that good clients request. The smallest `--memory` has room for a
+/// value of this length.
 const GOOD: usize = 700 << 10;
 
-/// Time limit for a bad client to connect, and for each of its sends.
+/// Timeout for a bad client to connect, and for each of its sends.
 const IMPATIENCE: Duration = Duration::from_millis(200);
 
-/// Results under one size of `--memory`.
+/// Results for one size of `--memory`.
 #[derive(Debug, Clone, Copy, Default)]
 struct SiegeFigures {
     peak: u64,
@@ -43,7 +43,7 @@ struct SiegeFigures {
     refused: u64,
 }
 
-/// Runs all sizes, with one node and with three.
+/// Runs each size with one node, and then with three nodes.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let sizes = if setup.quick { &SIZES[..1] } else { &SIZES[..] };
     let mut lines = Vec::new();
@@ -74,9 +74,9 @@ fn line(what: &str, seen: SiegeFigures) -> String {
     )
 }
 
-/// Returns the value of a key. `length` is in bytes.
+/// Returns the value of a key, with `length` bytes.
 fn value(length: usize, number: usize) -> Vec<u8> {
-    // Incompressible, so that the value takes its full length on the disk.
+    // The bytes are incompressible, so that the value uses its full length on the disk.
     let mut bytes = vec![0; length];
     fastrand::Rng::with_seed((length * EACH + number) as u64).fill(&mut bytes);
     bytes
@@ -115,7 +115,7 @@ fn stop(node: Node) -> Result<(), Failure> {
 
 fn one(setup: &Setup, launch: &Launch, size: u64) -> Result<SiegeFigures, Failure> {
     let node = launch.with(&["--memory", &format!("{size}MiB")]).start()?;
-    let mut seen = besiege(setup, &[node.address], "")?;
+    let mut seen = run_unread_clients(setup, &[node.address], "")?;
     seen.peak = within(&node, size)?;
     stop(node)?;
     Ok(seen)
@@ -132,14 +132,14 @@ fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<SiegeFigures
         cluster.start_node(node)?;
     }
     cluster.wait_until_ready()?;
-    let mut seen = besiege(setup, cluster.addresses(), "&ack=2&from=3")?;
+    let mut seen = run_unread_clients(setup, cluster.addresses(), "&ack=2&from=3")?;
     for node in 0..3 {
         seen.peak = seen.peak.max(within(cluster.node(node)?, size)?);
     }
     Ok(seen)
 }
 
-/// Checks that the process never exceeded its memory. Returns its peak in bytes.
+/// Checks that the process never used more than its limit. Returns its peak in bytes.
 fn within(node: &Node, size: u64) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > (size << 20) + OUTSIDE {
@@ -151,8 +151,8 @@ fn within(node: &Node, size: u64) -> Result<u64, Failure> {
     Ok(most)
 }
 
-/// Runs hundreds of clients that do not read their answers, and some that do.
-fn besiege(
+/// Runs hundreds of clients that do not read their answers, and one client per node that does.
+fn run_unread_clients(
     setup: &Setup,
     nodes: &[SocketAddr],
     votes: &'static str,
@@ -173,7 +173,7 @@ fn besiege(
             let mut held = Vec::new();
             for n in 0..crowd {
                 let node = nodes[n % nodes.len()];
-                // A client that can't connect is left out.
+                // A client that can't connect is skipped.
                 if let Ok(mut client) = Client::connect_within(node, IMPATIENCE) {
                     let key = key(LENGTHS[n % LENGTHS.len()], n / LENGTHS.len() % EACH);
                     let _ = client.send("GET", &(target(&key) + votes), b"");
@@ -198,8 +198,8 @@ fn besiege(
     })
 }
 
-/// Requests a value repeatedly, and reads the answers. Returns the number of values received, and
-/// of refusals.
+/// Repeatedly requests a value and reads the answer, until `over`. Returns the number of received
+/// values, and of refusals.
 fn run_good_client(
     node: SocketAddr,
     votes: &str,

@@ -1,6 +1,7 @@
-//! The row `fulljoiner`: a joining node's disk has no space for the data that moves to the node.
-//! Requests must continue, and `kvorum cluster status` must name the node and the reason. The
-//! change can be reverted, and must complete without help once there is space.
+//! The row `fulljoiner`: the disk of a joining node has no space for the data that moves to the
+//! node. Requests must continue, and `kvorum cluster status` must name the node and the reason. An
+//! abort must revert the change, and a second change must complete without help once there is
+//! space.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,11 +15,11 @@ use kit::node::{Launch, Node};
 use kit::oracle::ledger::Ledger;
 use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
 
-use super::{AGAIN, ASKED, MembersRow, NODES, PATIENCE};
+use super::{COORDINATOR, MembersRow, NODES, POLL_INTERVAL, TIMEOUT};
 use crate::Setup;
 use crate::restart::restarts::check_all_succeeded;
 
-/// Sizes of the joining node's disk in MiB, before it is enlarged and as enlarged.
+/// Size of the joining node's disk in MiB, and its size after the enlargement.
 const DISK_MIB: u64 = 24;
 const ROOM_MIB: u64 = 512;
 
@@ -28,7 +29,7 @@ const VALUES: usize = 400;
 /// Time for which the status must keep naming the node with the full disk.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Runs the row.
+/// Runs the row once.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(DISK_MIB)?;
     let cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
@@ -53,12 +54,13 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 impl MembersRow<'_> {
-    /// Reverts the change. Returns the epoch after that.
+    /// Applies a change whose new node has a full disk, and aborts it. Returns the epoch after the
+    /// abort.
     fn revert_change(&mut self, disk: &Mount) -> Result<u64, Failure> {
         let (name, _, node) = self.apply_join(disk)?;
         self.wait_until_named(&name)?;
         self.command(&["abort", "--wait"])?;
-        // A process that has used the reverted layout cannot join again.
+        // A process that has used the reverted layout can't join again.
         node.kill()?;
         let layout = self.layout(1).unwrap_or_default();
         let nodes = layout["nodes"].as_array().map_or(0, Vec::len);
@@ -68,7 +70,8 @@ impl MembersRow<'_> {
         }
     }
 
-    /// Enlarges the disk during the change. Returns the time from then to the end of the change.
+    /// Applies the change again, and enlarges the disk meanwhile. Returns the time from the
+    /// enlargement until the end of the change.
     fn complete_after_enlarging(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
         let (name, launch, node) = self.apply_join(disk)?;
         self.wait_until_named(&name)?;
@@ -79,7 +82,7 @@ impl MembersRow<'_> {
         Ok(begun.elapsed())
     }
 
-    /// Applies a change by which a node with this disk joins.
+    /// Applies a change that adds a node with this disk.
     fn apply_join(&mut self, disk: &Mount) -> Result<(String, Launch, Node), Failure> {
         self.names += 1;
         let name = format!("n{}", self.names);
@@ -94,14 +97,13 @@ impl MembersRow<'_> {
         Ok((name, launch, node))
     }
 
-    /// Waits until the status names the node and the reason, and checks that the status keeps
-    /// naming them.
+    /// Waits until the status names the node and the reason, and continues to do so for a second.
     fn wait_until_named(&self, name: &str) -> Result<(), Failure> {
         let (begun, mut since) = (Instant::now(), None);
         loop {
-            // The exit code does not matter, because the command reports an error while nodes use
+            // The exit code is ignored, because the command reports an error while nodes use
             // different layouts.
-            let status = self.cluster.command(&self.setup.binary, ASKED, &["status"])?.stdout;
+            let status = self.cluster.command(&self.setup.binary, COORDINATOR, &["status"])?.stdout;
             let status = String::from_utf8_lossy(&status).into_owned();
             let slow = format!("not yet {name} (took ");
             let is_named = status.contains("read old: ")
@@ -111,10 +113,10 @@ impl MembersRow<'_> {
             if since.is_some_and(|since| since.elapsed() > FULL) {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(Failure::Broken(format!("{name} is not named: {status}")));
             }
-            thread::sleep(AGAIN * 10);
+            thread::sleep(POLL_INTERVAL * 10);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Row 21 of docs/results/reliability.md: nodes join, leave and are replaced while clients send
-//! requests at a fixed pace, each at most twice. First the cluster grows from 3 to 5 nodes, shrinks
-//! to 3 again and replaces one, at a share of the highest rate. Then a node of each role is killed
-//! at each stage of a change. No request may fail at two nodes, and no acknowledged write may be
-//! lost.
+//! requests at a fixed rate, with up to two attempts each. First the cluster grows from 3 to 5
+//! nodes, shrinks to 3 again and replaces one node, at a share of the maximum rate. Then a node of
+//! each role is killed at each stage of a change. No request may fail at two nodes, and no
+//! acknowledged write may be lost.
 
 mod full;
 
@@ -28,40 +28,40 @@ use crate::Setup;
 use crate::restart::restarts::check_all_succeeded;
 pub use full::run as run_full;
 
-/// Number of the cluster's first nodes, which receive all requests.
+/// Number of the cluster's initial nodes, which receive all requests.
 const NODES: usize = 3;
 
-/// Share of the highest rate of five nodes that clients send while nodes join and leave. All nodes
-/// share the machine with the clients, so that five nodes answer less than three.
+/// Share of the maximum rate of five nodes that clients send while nodes join and leave. The nodes
+/// share the machine with the clients, so five nodes serve fewer requests than three.
 const LOAD: f64 = 0.6;
 
-/// Number of clients that measure the highest rate, and then send the load.
+/// Number of clients, both for the measurement of the maximum rate and for the load.
 const CLIENTS: usize = 32;
 
-/// Time for which the highest rate is measured, long enough to include compactions.
+/// Duration of the measurement of the maximum rate, long enough to include compactions.
 const MEASURED_FOR: Duration = Duration::from_secs(30);
 
-/// Length in bytes of the values that move, so large that a stage takes some time.
+/// Length in bytes of the values that move; large, so that a stage takes some time.
 const VALUE_LEN: usize = 100_000;
 
 /// The node that plans and applies all changes, and stays a member.
-const ASKED: usize = 1;
+const COORDINATOR: usize = 1;
 
-/// Time limit of a change, and pause between two polls.
-const PATIENCE: Duration = Duration::from_secs(180);
-const AGAIN: Duration = Duration::from_millis(10);
+/// Timeout of a change, and pause between two polls.
+const TIMEOUT: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time for which a killed node is down.
 const DOWN: Duration = Duration::from_secs(1);
 
-/// The node that is killed.
+/// Role of the node that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Role {
-    /// The first member of the metadata quorum, which drives the change.
+    /// The first member of the council, which drives the change.
     Driver,
     /// The node that joins or leaves.
     Mover,
-    /// A node that stays.
+    /// A node that stays a member.
     Stayer,
 }
 
@@ -81,12 +81,12 @@ struct MembersRow<'a> {
     joined: Vec<JoinedNode>,
     names: usize,
     ledger: Arc<Ledger>,
-    /// Bytes that receivers pulled, and bytes that the plans predicted.
+    /// Bytes that new replicas have received, and bytes that the plans had predicted.
     taken: u64,
     planned: u64,
 }
 
-/// Runs the row, with `rounds` of kills at each stage.
+/// Runs the row. The part with kills has `rounds` repetitions.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "always"])?;
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
@@ -112,7 +112,7 @@ impl MembersRow<'_> {
         Ok(())
     }
 
-    /// Grows and shrinks the cluster and replaces a node, without faults.
+    /// Grows and shrinks the cluster and replaces a node, without other faults.
     fn measured(&mut self) -> Result<String, Failure> {
         let calm = Duration::from_secs(self.setup.size(10, 1));
         let pace = self.pace()?;
@@ -161,7 +161,7 @@ impl MembersRow<'_> {
         ))
     }
 
-    /// Returns a share of the highest rate of five nodes, which it measures first.
+    /// Measures the maximum rate of five nodes. Returns parameters with a share of this rate.
     fn pace(&mut self) -> Result<ProbeParams, Failure> {
         if self.setup.quick {
             return Ok(ProbeParams::USUAL);
@@ -180,8 +180,7 @@ impl MembersRow<'_> {
         Ok(ProbeParams { every: Duration::from_secs_f64(CLIENTS as f64 / rate), ..greedy })
     }
 
-    /// For each stage and role, replaces a node while the node of that role is killed at that
-    /// stage.
+    /// For each stage and role, replaces a node, and kills the node with that role at that stage.
     fn killed(&mut self) -> Result<String, Failure> {
         let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
         let prober = Prober::start(to, &self.ledger, ProbeParams::USUAL, seed)?;
@@ -191,8 +190,8 @@ impl MembersRow<'_> {
         let each = if self.setup.quick { &each[3..6] } else { &each[..] };
         for _ in 0..self.setup.rounds {
             for kill in each {
-                // The node that joined in the last change leaves in this one, so that both a
-                // joining and a leaving node are killed over time.
+                // The node that joined in the last change leaves in this one, so that over time
+                // both joining and leaving nodes are killed.
                 let leaves: &[usize] = if self.joined.is_empty() { &[] } else { &[0] };
                 let was_there = self.change(1, leaves, Some(*kill))?;
                 kills += usize::from(was_there);
@@ -211,8 +210,8 @@ impl MembersRow<'_> {
         ))
     }
 
-    /// Makes `join` nodes join, and removes the joined nodes at the places `leave`. Returns true if
-    /// a node was killed.
+    /// Adds `join` nodes, and removes the joined nodes with the indexes `leave`, in one change.
+    /// Returns true if a node was killed.
     fn change(
         &mut self,
         join: usize,
@@ -239,7 +238,7 @@ impl MembersRow<'_> {
         if let Some((stage, role)) = kill {
             killed = self.wait_for_stage(stage, planned)?;
             if killed {
-                // The joining node may still be starting.
+                // The joining node may not have started yet.
                 if let Some((name, launch, starts)) = starting.pop() {
                     self.starts(name, launch, starts)?;
                 }
@@ -278,14 +277,14 @@ impl MembersRow<'_> {
         Ok(())
     }
 
-    /// Makes a plan at node [`ASKED`], once the nodes that the plan adds have asked to join.
+    /// Makes a plan at node [`COORDINATOR`], after the nodes that the plan adds have asked to join.
     fn plan(&self, change: &[String]) -> Result<Value, Failure> {
-        self.cluster.make_plan(&self.setup.binary, ASKED, change, PATIENCE)
+        self.cluster.make_plan(&self.setup.binary, COORDINATOR, change, TIMEOUT)
     }
 
-    /// Runs `kvorum cluster …` at node [`ASKED`].
+    /// Runs `kvorum cluster` with `args` at node [`COORDINATOR`].
     fn command(&self, args: &[&str]) -> Result<Vec<u8>, Failure> {
-        self.cluster.output(&self.setup.binary, ASKED, args)
+        self.cluster.output(&self.setup.binary, COORDINATOR, args)
     }
 
     fn layout(&self, node: usize) -> Option<Value> {
@@ -298,7 +297,7 @@ impl MembersRow<'_> {
     fn wait_for_stage(&self, stage: &str, planned: u64) -> Result<bool, Failure> {
         let begun = Instant::now();
         let last = planned + 3;
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIMEOUT {
             let Some(layout) = self.layout(1) else { continue };
             if layout["stage"] == stage {
                 return Ok(true);
@@ -306,7 +305,7 @@ impl MembersRow<'_> {
             if layout["epoch"].as_u64().is_some_and(|epoch| epoch >= last) {
                 return Ok(false);
             }
-            thread::sleep(AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         Err(Failure::Broken(format!("no node came to the stage {stage}")))
     }
@@ -327,7 +326,7 @@ impl MembersRow<'_> {
         self.cluster.start_node(node)
     }
 
-    /// Waits until all nodes use the layout of that epoch, and no keys move.
+    /// Waits until all initial nodes use the layout `epoch` or a later one, and no keys move.
     fn wait_until_settled(&mut self, epoch: u64) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut taken = BTreeMap::new();
@@ -348,13 +347,13 @@ impl MembersRow<'_> {
                 self.taken += taken.values().sum::<u64>();
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(Failure::Broken(format!(
                     "the change does not end in {} s: {all:?}",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 )));
             }
-            thread::sleep(AGAIN * 5);
+            thread::sleep(POLL_INTERVAL * 5);
         }
     }
 
@@ -363,7 +362,7 @@ impl MembersRow<'_> {
         Ok(all.collect::<Result<Vec<u64>, Failure>>()?.into_iter().max().unwrap_or(0))
     }
 
-    /// Checks that no acknowledged write is lost, whichever node is asked, including joined nodes.
+    /// Checks at every node, including the joined nodes, that no acknowledged write is lost.
     fn check(&self) -> Result<(), Failure> {
         self.cluster.check(&self.ledger)?;
         for node in self.joined.iter().filter_map(|joined| joined.node.as_ref()) {

@@ -1,4 +1,4 @@
-//! Links that are cut, lossy or slow, and strangers that speak the peer protocol.
+//! Links that are cut, lossy or slow, and processes that pose as nodes.
 
 pub mod partition;
 pub mod stranger;

@@ -1,8 +1,8 @@
-//! Rows 15 to 17 of docs/results/reliability.md: the network between three nodes is cut in two, cut
-//! and restored repeatedly, cut in one direction, cut so that only one node reaches both others,
-//! made to lose every third packet, and made slow. Writers continue at all nodes. A node without a
-//! quorum must refuse; afterwards every acknowledged write must be there, and all replicas must be
-//! equal.
+//! Rows 15 to 17 of docs/results/reliability.md: the network of three nodes is cut in two, cut and
+//! restored repeatedly, cut in one direction, cut so that only one node reaches both others, made
+//! to lose every third packet, and made slow. Writers continue at all nodes. A node without a
+//! quorum must refuse requests. Afterwards every acknowledged write must exist, and all replicas
+//! must be equal.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,18 +20,18 @@ use crate::Setup;
 
 const NODES: usize = 3;
 
-/// Longer than a node needs to notice that another one is gone, so that the check sees the fault
-/// itself and not its beginning.
-const NOTICED: Duration = Duration::from_millis(1500);
+/// Longer than a node needs to detect that another node is unreachable, so that the check runs
+/// during the fault and not at its beginning.
+const DETECTION_TIME: Duration = Duration::from_millis(1500);
 
-/// Time limit of a refusal: the nodes' own deadline of 1 s, and a margin for a busy machine.
+/// Timeout of a refusal: the nodes' own deadline of 1 s, and a margin for a busy machine.
 const REFUSED_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time limit for a majority to serve again.
+/// Timeout for a majority to serve again.
 const SERVES_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PartitionFault {
@@ -52,7 +52,7 @@ const FAULTS: [PartitionFault; 6] = [
     PartitionFault::Slow,
 ];
 
-/// Runs each fault `rounds` times. A test runs one of the first three faults.
+/// Injects each fault `rounds` times. A test injects only the first three faults.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| play(setup, &net))
@@ -111,13 +111,13 @@ fn one(
     match fault {
         PartitionFault::Full => {
             net.isolate(victim)?;
-            thread::sleep(NOTICED);
+            thread::sleep(DETECTION_TIME);
             refuses(cluster, ledger, victim)?;
             serves(cluster, (0..NODES).filter(|node| *node != victim))?;
         }
         PartitionFault::Flapping => {
             let begun = Instant::now();
-            while begun.elapsed() < lasts + NOTICED {
+            while begun.elapsed() < lasts + DETECTION_TIME {
                 net.isolate(victim)?;
                 thread::sleep(Duration::from_millis(100 + random.below(600)));
                 net.heal()?;
@@ -126,12 +126,12 @@ fn one(
         }
         PartitionFault::OneWay => {
             net.cut(victim, other)?;
-            thread::sleep(NOTICED);
+            thread::sleep(DETECTION_TIME);
             serves(cluster, 0..NODES)?;
         }
         PartitionFault::Bridge => {
             net.cut_both_ways(victim, other)?;
-            thread::sleep(NOTICED);
+            thread::sleep(DETECTION_TIME);
             serves(cluster, 0..NODES)?;
         }
         PartitionFault::Loss => net.drop_packets(30)?,
@@ -140,12 +140,12 @@ fn one(
     thread::sleep(lasts);
     net.heal()?;
     writers.stop()?;
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(ledger)?;
     Ok(agreed)
 }
 
-/// Checks that a node without peers refuses, in time, a request that needs two replicas.
+/// Checks that a node without peers refuses, in time, requests that need two replicas.
 fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failure> {
     let mut client = Client::connect_within(cluster.addresses()[node], REFUSED_WITHIN)?;
     let (ticket, value) = ledger.put("minority", 100);
@@ -169,7 +169,7 @@ fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits until these nodes, which form a majority, serve again.
+/// Waits until these nodes, which reach a majority, serve again.
 fn serves(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> Result<(), Failure> {
     for node in nodes {
         let begun = Instant::now();

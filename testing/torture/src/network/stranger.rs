@@ -1,6 +1,6 @@
-//! Row 36 of docs/results/reliability.md: attempts to impersonate a node of the cluster: random
-//! bytes, replays of recorded conversations between two nodes, and a whole process with another
-//! secret or with another list of nodes. All must be refused, and the cluster must continue.
+//! Row 36 of docs/results/reliability.md: attempts to pose as a node of the cluster: random bytes,
+//! replays of recorded conversations between two nodes, and a whole process with another secret or
+//! another list of nodes. All attempts must be refused, and the cluster must continue to serve.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -27,19 +27,18 @@ const VICTIM: usize = 1;
 /// The node that is started as an impostor.
 const IMPOSTOR: usize = 2;
 
-/// The request by which a connection becomes one between nodes.
+/// The request that turns a connection into one between nodes.
 const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: kvorum-peer/1\r\n\r\n";
 
-/// Time limit for the end of an attack: the one second that a handshake may take, and a margin for
-/// a busy machine.
-const LISTENED: Duration = Duration::from_secs(10);
+/// Timeout for the end of an attack: one second for the handshake, and a margin for a busy machine.
+const ATTACK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most recorded bytes of one connection, far more than a handshake has.
+/// Limit on the recorded bytes of one connection, far above the length of a handshake.
 const RECORDED: usize = 64 << 10;
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(20);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs `rounds` attacks of each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
@@ -47,8 +46,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     for node in 0..NODES {
         give_secret(&mut cluster, node);
     }
-    // The first node reaches the victim through a recorder. (Nodes may know each other by different
-    // addresses.)
+    // The first node connects to the victim through a recorder. Nodes may have different addresses
+    // for the same node.
     let victim = cluster.addresses()[VICTIM];
     let recorder = Recorder::start(victim)?;
     for word in &mut cluster.launches[0].args {
@@ -72,7 +71,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         refused(victim, replay, "a conversation that was played again")?;
         let mut changed = replay.clone();
         for _ in 0..1 + random.below(4) {
-            // The HTTP head stays as it is, because anyone can send it.
+            // The HTTP head is not changed, because it is public.
             let head = replay.windows(4).position(|end| end == b"\r\n\r\n").unwrap_or(0) + 4;
             let place = head + random.below((changed.len() - head) as u64) as usize;
             changed[place] ^= 1 << random.below(8);
@@ -83,7 +82,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     writers.stop()?;
     let impostors = impostors(&mut cluster, &ledger)?;
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} conversations of strangers ({} played again from {} recorded, as many with changed \
@@ -101,13 +100,13 @@ fn give_secret(cluster: &mut Cluster, node: usize) {
     cluster.launches[node].args.extend(flag);
 }
 
-/// Sends `words` to a node, which must close the connection without serving it. Before the close,
-/// the node may only answer the upgrade, send its own HELLO, and give the reason for the refusal.
+/// Sends `words` to a node, which must close the connection without serving it. Before that, the
+/// node may only answer the upgrade, send its own HELLO, and send the reason for the refusal.
 fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(LISTENED))?;
-    // The node may close before all bytes are sent.
+    stream.set_read_timeout(Some(ATTACK_TIMEOUT))?;
+    // Sending fails if the node closes the connection before it has received all bytes.
     let _ = stream.write_all(words);
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
@@ -121,8 +120,8 @@ fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure>
     }
 }
 
-/// Starts the third node with another secret, then with another list of nodes. The cluster must
-/// keep the node out, and the node must say why.
+/// Starts the third node with another secret, and then with another list of nodes. The cluster must
+/// refuse the node, and both sides must log the reason.
 fn impostors(cluster: &mut Cluster, ledger: &Arc<Ledger>) -> Result<String, Failure> {
     let right = cluster.launches[IMPOSTOR].clone();
     let secret = cluster.dir().join(format!("n{}", IMPOSTOR + 1)).join("secret");
@@ -151,8 +150,8 @@ fn kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(
     let work =
         WriterParams { clients: 4, patience: Duration::from_secs(5), ..WriterParams::default() };
     let writers = Writers::start_on(&sound, ledger, work, 7)?;
-    let served =
-        writers.wait(LISTENED, |statuses| statuses.get(&201).is_some_and(|written| *written > 100));
+    let served = writers
+        .wait(ATTACK_TIMEOUT, |statuses| statuses.get(&201).is_some_and(|written| *written > 100));
     writers.stop()?;
     if !served {
         return Err(Failure::Broken(format!("with {what} at one node the others do not serve")));
@@ -174,7 +173,7 @@ fn kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(
     cluster.stop(IMPOSTOR)
 }
 
-/// A proxy between two nodes that records the bytes of the node that connects.
+/// A proxy between two nodes that records the bytes of the connecting node.
 struct Recorder {
     address: SocketAddr,
     kept: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -186,7 +185,8 @@ impl Recorder {
         let address = listener.local_addr()?;
         let kept: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let keep = Arc::clone(&kept);
-        // The thread ends with the process. Once the nodes have ended, nothing connects any more.
+        // The thread ends with the process. No node connects to the proxy after the nodes have
+        // stopped.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let keep = Arc::clone(&keep);

@@ -1,6 +1,6 @@
 //! The power cut of row 38 of docs/results/reliability.md: under `--sync interval` one of three
-//! nodes loses its last acknowledged writes. The other node that acknowledged them still holds
-//! them, so that no read from two of three nodes may miss them.
+//! nodes loses its last acknowledged writes. The other node that acknowledged the writes still
+//! stores them, so no read from two of three nodes may miss them.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use kit::oracle::ledger::Ledger;
 use rustix::process::Signal;
 
 use crate::Setup;
-use crate::old_copy::rollback::{A, B, C, Findings, KEYS, NODES, PATIENCE, wait_until_met};
+use crate::old_copy::rollback::{A, B, C, Findings, KEYS, NODES, TIMEOUT, wait_until_met};
 
 /// Size of the image with the data of one node, in bytes.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// The sync interval, long enough that all writes are acknowledged between two syncs, and a pause
-/// that includes a sync.
+/// The sync interval, long enough that all writes are acknowledged between two syncs; and a pause
+/// long enough for a sync.
 const SYNC: &str = "interval:5000";
 const SYNCED: Duration = Duration::from_millis(6500);
 
-/// The key that is written alone before the second cut.
+/// Key of the only write before the second power cut.
 const SINGLE: &str = "single";
 
-/// Cuts the power once after many writes, and once after a single write.
+/// Cuts the power twice: after many writes, and after a single write.
 pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", SYNC, "--deadline", "250ms"];
     let mut cluster = Cluster::plan(&setup.binary, NODES, None, &args)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut findings = Findings::default();
     let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut findings);
-    // The nodes must stop before the file systems with their data are unmounted.
+    // The file systems can be unmounted only after the nodes have stopped.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     outcome?;
     findings.verdict()
@@ -59,12 +59,12 @@ fn cuts(
     cut(cluster, disk)?;
     let lost = audit::held(cluster, A, ledger)?.wrong();
     findings.note(format!("after the cut A lacked {lost} of {} writes", 3 * count));
-    // Half of the keys are read while C is down, and the others with C while B is suspended. Each
-    // key is read only once, because a read brings A its lost writes.
+    // Half of the keys are read while C is down, and the other half while B is suspended. Each key
+    // is read only once, because a read repairs A's lost writes.
     let keys = ledger.keys();
     let (ab, ac) = keys.split_at(keys.len() / 2);
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
-    // A may not be authoritative before it has connected to C, which might know of more lost
+    // A may not be authoritative before it has connected to C, which might know of further lost
     // writes.
     wait_until_met(cluster)?;
     findings.reads("C down", &audit::read(&both, ledger, ab)?);
@@ -78,7 +78,7 @@ fn cuts(
     single(cluster, disk, ledger, findings)
 }
 
-/// Writes once through A. No other node but B hears of the write before the cut.
+/// Writes one key through A while C is down, and cuts A's power, so that only B stores the write.
 fn single(
     cluster: &mut Cluster,
     disk: &mut Mount,
@@ -95,16 +95,16 @@ fn single(
     let others = [cluster.addresses()[A], cluster.addresses()[C]];
     let found = audit::read(&others, ledger, &[SINGLE.to_owned()])?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    // The documented exception: A loses a write that only B knows of. The write reappears as soon
-    // as B is asked, or B brings it to C as a hint.
+    // The documented exception: A loses a write that only B stores. The write reappears as soon as
+    // a read asks B, or B sends it to C as a hint.
     findings.note(format!("a single write before the cut, B paused: {found}"));
     let (all, keys) = (cluster.addresses(), ledger.keys());
-    let (found, took) = audit::read_until_right(all, ledger, &keys, PATIENCE)?;
+    let (found, took) = audit::read_until_right(all, ledger, &keys, TIMEOUT)?;
     match took {
         Some(took) => {
             findings.note(format!("all back: {found}, right {:.1} s later", took.as_secs_f64()))
         }
-        None => findings.broken(format!("not all right after {PATIENCE:?}: {found}")),
+        None => findings.broken(format!("not all right after {TIMEOUT:?}: {found}")),
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Data directories that are replaced by an older copy of themselves, or run twice.
+//! Data directories that are replaced by an older copy, or used by two processes.
 
 pub mod lost_interval;
 pub mod outdated;

@@ -1,7 +1,7 @@
 //! Row 38 of docs/results/reliability.md, with repair proofs: a node's directory is replaced by an
-//! older copy of itself, which was made in the middle of a round. After the copy was made, a later
-//! round was proven, and the other nodes purged the deleted keys. The copy's records of those keys
-//! must not reappear: the node must set the copy aside, and is rebuilt. The three nodes over time:
+//! older copy, made in the middle of a repair round. Since then, a later round was proven, and the
+//! other nodes have purged the deleted keys. The copy's records of these keys must not reappear:
+//! the node must set the copy aside, and is rebuilt. The three nodes over time:
 //!
 //! ```text
 //!  A ─ base ─ killed in B's round, copied ─ deletes ┬ proof ┬ later ─ copy put back ─ rebuilt
@@ -27,32 +27,32 @@ use crate::Setup;
 use crate::old_copy::rollback::{A, B, C, Findings, KEYS, NODES, Report, RestoreForm, copy};
 use crate::replicas::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
 
-/// Stages of a round in which a copy is made, each with the form in which the copy is put back. A
-/// test uses only the first.
+/// Stages of a round at which a copy is made, and the way in which it is restored. A test uses only
+/// the first entry.
 const EACH: [(Stage, RestoreForm); 3] = [
     (Stage::Ready, RestoreForm::InPlace),
     (Stage::Sealed, RestoreForm::Moved),
     (Stage::Proven, RestoreForm::Copied),
 ];
 
-/// Time limit for a node to detect its outdated directory.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a node to detect its outdated directory.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A node's message about an older copy: the text before and after the path to which the node has
-/// moved the directory's contents.
+/// moved the contents of its directory.
 const SAYS: (&str, &str) = ("what it held was moved to ", ". Start the node again");
 
 /// Additional duration of C's syncs, so that A can be copied between two steps of a round.
 const SLOW_SYNC: Duration = Duration::from_millis(150);
 
-/// Attempts to copy A in a stage, after which the row fails.
+/// Maximum number of attempts to copy A at a stage.
 const TRIES: usize = 10;
 
-/// Runs all stages, `rounds` times. A is stopped before its directory is replaced, and in every
-/// other round killed.
+/// Tests all stages, `rounds` times. Before its directory is replaced, A is stopped, or killed in
+/// every other round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut report = Report::default();
     for round in 0..setup.rounds {
@@ -66,7 +66,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     report.verdict()
 }
 
-/// Replaces A's directory, in this form, by an older copy that was made in this stage of a round.
+/// Replaces A's directory by an older copy, made at the stage `stage` of a round.
 fn one(
     setup: &Setup,
     (stage, form): (Stage, RestoreForm),
@@ -93,7 +93,7 @@ fn one(
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let addresses = [cluster.addresses()[A], cluster.addresses()[C]];
-    // C learned of the proof before it stopped, but not of later writes.
+    // C learned of the proof before it was killed, but not of later writes.
     let keys = ledger.keys();
     let noticed = || wait_until_set_aside(&mut cluster, A);
     let (place, found) = while_read(&addresses, &ledger, &keys, noticed)?;
@@ -113,7 +113,8 @@ fn one(
     findings.verdict()
 }
 
-/// Kills A in this stage of a round, copies its directory, and restarts A.
+/// Kills A at the stage `wanted` of a round, copies its directory, and restarts A. Returns the
+/// copy's path.
 fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     let kept = cluster.dir().join("copy");
     let log = cluster.dir().join("strace.log");
@@ -140,7 +141,8 @@ fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     Err(Failure::Environment(format!("in {TRIES} rounds A was never killed {wanted:?}")))
 }
 
-/// Reads these keys repeatedly at each of these nodes while `done` runs. Returns the findings.
+/// Repeatedly reads these keys at each of these nodes while `done` runs. Returns the result of
+/// `done`, and the results of the reads by node.
 pub(crate) fn while_read<T>(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -170,8 +172,8 @@ pub(crate) fn while_read<T>(
     })
 }
 
-/// Starts a node whose directory is an older copy, and waits until the node has noticed that, and
-/// ended. Returns the path to which the node says it has moved the contents.
+/// Starts a node whose directory is an older copy, and waits until the node has detected the copy
+/// and exited. Returns the path to which the node has moved the copy's contents.
 pub(crate) fn wait_until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
     match cluster.start_node(node) {
         Err(Failure::Refused(said)) if is_set_aside(&said) => {}
@@ -179,12 +181,12 @@ pub(crate) fn wait_until_set_aside(cluster: &mut Cluster, node: usize) -> Result
     }
     let begun = Instant::now();
     while cluster.is_running(node)? {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let status = cluster.status(node)?;
             let what = format!("node {} does not notice that it is an older copy", node + 1);
             return Err(Failure::Broken(format!("{what}: {status}")));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     let Some(place) = place_of(cluster, node)? else {
         let log = cluster.launches[node].log.display();
@@ -205,13 +207,13 @@ pub(crate) fn wait_until_set_aside(cluster: &mut Cluster, node: usize) -> Result
     }
 }
 
-/// Returns true if a node's last words say that it has set its directory aside.
+/// Returns true if a node's last log line says that it has set its directory aside.
 pub(crate) fn is_set_aside(said: &str) -> bool {
     said.contains(SAYS.0)
 }
 
-/// Returns the path to which a node has moved the contents of its directory, if its last log line
-/// says so.
+/// Returns the path to which a node has moved the contents of its directory; `None` if its last log
+/// line does not say so.
 pub(crate) fn place_of(cluster: &Cluster, node: usize) -> Result<Option<PathBuf>, Failure> {
     let log = String::from_utf8_lossy(&fs::read(&cluster.launches[node].log)?).into_owned();
     let last = log.lines().last().unwrap_or_default();

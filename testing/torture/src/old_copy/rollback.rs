@@ -1,6 +1,6 @@
-//! Row 38 of docs/results/reliability.md: a node's directory is replaced by an older copy of
-//! itself, after two of three nodes have acknowledged more writes. The node must not report missing
-//! keys as absent, and the others must return their values. The three nodes over time:
+//! Row 38 of docs/results/reliability.md: a node's directory is replaced by an older copy, after
+//! two of three nodes have acknowledged further writes. The node must not report missing keys as
+//! absent, and the other nodes must return their values. The three nodes over time:
 //!
 //! ```text
 //!  A ─ base ─ copy ─ base+more ─ stopped, copy put back ─ started ── serves with less than it had
@@ -9,8 +9,8 @@
 //!                                  reads of 2 of 3 through A and C ▲
 //! ```
 //!
-//! Related rows: a copy that runs beside the node ([`super::twins`]), and the writes that `--sync
-//! interval` loses in a power cut ([`super::lost_interval`]).
+//! Related scenarios: a copy that runs beside the node ([`super::twins`]), and the writes that
+//! `--sync interval` loses in a power cut ([`super::lost_interval`]).
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -33,35 +33,35 @@ use crate::replicas::proofs::parse;
 
 pub(crate) const NODES: usize = 3;
 
-/// The node whose directory is replaced, the node that holds the missing writes, and the node that
-/// is down meanwhile.
+/// A is the node whose directory is replaced, B the node that stores the missing writes, and C the
+/// node that is down meanwhile.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 pub(crate) const C: usize = 2;
 
-/// Time limit until reads are right and available again after all nodes are back.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout until all reads are right and available after all nodes are back.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time to wait for the missing keys of the other nodes. Keys that are still missing then are
+/// Time to wait for the missing keys of B and C. Keys that are missing after this time are
 /// reported, but do not fail the row.
 const BY_HINTS: Duration = Duration::from_secs(20);
 
-/// Number of keys of each kind, in the long form and in a test.
+/// Number of keys of each kind, in a full run and in a test.
 pub(crate) const KEYS: (u64, u64) = (300, 100);
 
-/// The way in which an older copy replaces a directory.
+/// The way in which an older copy replaces the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestoreForm {
     /// A copy of the copy, by `cp -a`.
     Copied,
     /// The copy itself, moved into place.
     Moved,
-    /// The copy's contents written into the existing files, as after a rollback of the file system.
+    /// The copy's contents, written into the existing files as in a rollback of the file system.
     InPlace,
 }
 
-/// Each form, both with reads while B does not answer (true), and without reads. A test runs the
-/// three in the middle.
+/// Each form, with reads while B does not answer (true), and without reads. A test runs the second
+/// to the fourth entry.
 const EACH: [(RestoreForm, bool); 6] = [
     (RestoreForm::Moved, true),
     (RestoreForm::Copied, true),
@@ -132,9 +132,9 @@ fn state(running: bool) -> &'static str {
     if running { "running" } else { "stopped" }
 }
 
-/// Starts three nodes that hold the keys to be overwritten and deleted.
+/// Starts three nodes, and writes the keys that will be overwritten and deleted.
 pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
-    // A read that can't be answered takes as long as the deadline, which is therefore short.
+    // A read that can't be answered takes the whole deadline, so the deadline is short.
     let args = ["--sync", "always", "--deadline", "250ms"];
     let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
     audit::prepare(cluster.addresses(), ledger, "", setup.size(KEYS.0, KEYS.1))?;
@@ -144,7 +144,7 @@ pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failur
 /// Copies a whole directory, as backups do.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let (from, to) = (from.display().to_string(), to.display().to_string());
-    // `command` reports a failure as a skip, but a failed copy must not skip the row.
+    // `command` reports a failure as skipped, but a failed copy must not skip the row.
     command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Environment(failure.to_string()))
 }
 
@@ -169,8 +169,8 @@ fn put_back(setup: &Setup, form: RestoreForm, read: bool, killed: bool) -> Resul
     let mut findings = Findings::default();
     if read {
         if form == RestoreForm::InPlace {
-            // A's own disk does not reveal the replacement, so that A must meet a node that knows
-            // of it.
+            // A's own disk does not reveal an in-place restore, so A must first connect to a node
+            // that knows of it.
             cluster.start_node(A)?;
             wait_until_met(&cluster)?;
         }
@@ -191,8 +191,8 @@ fn put_back(setup: &Setup, form: RestoreForm, read: bool, killed: bool) -> Resul
     findings.verdict()
 }
 
-/// Runs a node on a copy of the directory, which acknowledges writes. Then the original directory
-/// returns, whose log may be longer than the copy's ever was.
+/// Runs a node on a copy of the directory, which acknowledges writes. Then restores the original
+/// directory, whose log may be longer than the copy's log.
 fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let count = setup.size(KEYS.0, KEYS.1);
@@ -246,7 +246,7 @@ impl RestoreForm {
     }
 }
 
-/// Overwrites the files in `data` with those in `kept`. Existing files keep their inodes.
+/// Overwrites the files in `data` with the files in `kept`. Existing files keep their inodes.
 fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(data)? {
         let entry = entry?;
@@ -264,12 +264,12 @@ fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until A, which has just started, has met B. The reads for that are of a key that nobody
-/// writes, so that they repair nothing.
+/// Waits until A, which has just started, has connected to B. The reads that cause the connection
+/// are of an unused key, so that they repair nothing.
 pub(crate) fn wait_until_met(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let target = format!("/v0/entity?id=nobody-writes-this{}", audit::VOTES);
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         cluster.node(A)?.client()?.request("GET", &target, b"")?;
         let status = cluster.status(A)?;
         let peer = status.split("\"name\":\"n2\"").nth(1).unwrap_or_default();
@@ -281,7 +281,7 @@ pub(crate) fn wait_until_met(cluster: &Cluster) -> Result<(), Failure> {
     Err(Failure::Broken(format!("A does not reach B: {}", cluster.status(A)?)))
 }
 
-/// Waits until B and C know the incarnation of A's disk.
+/// Waits until B and C know the current incarnation of A's disk.
 fn wait_until_known(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let own = parse(cluster.status(A)?.as_bytes())?["incarnation"].clone();
@@ -293,7 +293,7 @@ fn wait_until_known(cluster: &Cluster) -> Result<(), Failure> {
             if a.is_some_and(|a| a["incarnation"] == own) {
                 break;
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(Failure::Broken(format!("{status} knows another disk than {own}")));
             }
             thread::sleep(Duration::from_millis(10));
@@ -318,7 +318,7 @@ impl Findings {
         self.broken.push(what);
     }
 
-    /// Reads while B does not answer. No answer may be wrong.
+    /// Reads all keys through A and C while B does not answer. No answer may be wrong.
     pub(crate) fn read_without_b(
         &mut self,
         cluster: &Cluster,
@@ -332,45 +332,45 @@ impl Findings {
         Ok(())
     }
 
-    /// Waits until A has received its missing keys, without any read.
+    /// Waits until A has received its missing keys without any read.
     fn wait_without_reads(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let first = audit::held(cluster, A, ledger)?.wrong();
-        let (found, took) = audit::wait_until_held(cluster, A, ledger, PATIENCE)?;
+        let (found, took) = audit::wait_until_held(cluster, A, ledger, TIMEOUT)?;
         match took {
             Some(took) => self.note(format!(
                 "A lacked {first}, nothing after {:.1} s without a read",
                 took.as_secs_f64()
             )),
-            None => self.broken(format!("after {PATIENCE:?} without a read A holds {found}")),
+            None => self.broken(format!("after {TIMEOUT:?} without a read A holds {found}")),
         }
         self.report_missing_on_others(cluster, ledger)
     }
 
-    /// Checks, with all nodes back, that no read is wrong, that reads are soon available, and that
-    /// A then holds everything.
+    /// Checks, with all nodes back, that no read is wrong, that reads soon become available, and
+    /// that A then stores all keys.
     pub(crate) fn check_with_all(
         &mut self,
         cluster: &Cluster,
         ledger: &Ledger,
     ) -> Result<(), Failure> {
         let keys = ledger.keys();
-        let (found, took) = audit::read_until_right(cluster.addresses(), ledger, &keys, PATIENCE)?;
+        let (found, took) = audit::read_until_right(cluster.addresses(), ledger, &keys, TIMEOUT)?;
         self.reads("all back", &found);
         match took {
             Some(took) => {
                 self.note(format!("all right and available after {:.1} s", took.as_secs_f64()));
             }
-            None => self.broken(format!("not all right and available after {PATIENCE:?}")),
+            None => self.broken(format!("not all right and available after {TIMEOUT:?}")),
         }
-        if let (found, None) = audit::wait_until_held(cluster, A, ledger, PATIENCE)? {
-            self.broken(format!("after {PATIENCE:?} A itself holds {found}"));
+        if let (found, None) = audit::wait_until_held(cluster, A, ledger, TIMEOUT)? {
+            self.broken(format!("after {TIMEOUT:?} A itself holds {found}"));
         }
         self.wait_until_member(cluster)?;
         self.report_missing_on_others(cluster, ledger)
     }
 
-    /// Waits until A is a member again. A may hold everything before it knows that, because the
-    /// other nodes must confirm that they have no more.
+    /// Waits until A is a member again. A may store all keys earlier, but the other nodes must
+    /// first confirm that they have no more.
     fn wait_until_member(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -379,15 +379,16 @@ impl Findings {
                 self.note(format!("A a full member {:.1} s later", begun.elapsed().as_secs_f64()));
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
-                self.broken(format!("after {PATIENCE:?} A is still {membership}"));
+            if begun.elapsed() > TIMEOUT {
+                self.broken(format!("after {TIMEOUT:?} A is still {membership}"));
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Reports the keys that B and C lack. The hints for C were lost with A's directory.
+    /// Reports the keys that B and C lack. They may lack keys because the hints for C were lost
+    /// with A's directory.
     fn report_missing_on_others(
         &mut self,
         cluster: &Cluster,
@@ -412,14 +413,14 @@ impl Findings {
         Ok(())
     }
 
-    /// Checks that A restarts as usual: A must be authoritative even with B away.
+    /// Checks that A restarts as usual: A must be authoritative even if B does not answer.
     pub(crate) fn restart(
         &mut self,
         cluster: &mut Cluster,
         ledger: &Ledger,
     ) -> Result<(), Failure> {
-        // A greeting that B or C sent before noting A's new disk may arrive late, and make A
-        // rebuild once more. The late greeting must arrive before the restart.
+        // If B or C sent a greeting before it recorded A's new disk, the greeting may arrive late
+        // and make A rebuild once more. Such a greeting must arrive before the restart.
         wait_until_known(cluster)?;
         self.wait_until_member(cluster)?;
         cluster.stop(A)?;
@@ -427,7 +428,7 @@ impl Findings {
         wait_until_met(cluster)?;
         cluster.node(B)?.signal(Signal::STOP)?;
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
-        let (found, took) = audit::read_until_right(&nodes, ledger, &ledger.keys(), PATIENCE)?;
+        let (found, took) = audit::read_until_right(&nodes, ledger, &ledger.keys(), TIMEOUT)?;
         cluster.node(B)?.signal(Signal::CONT)?;
         self.reads("A restarted and B paused", &found);
         if took.is_none() {

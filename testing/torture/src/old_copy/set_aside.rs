@@ -1,7 +1,8 @@
-//! Row 38 of docs/results/reliability.md, with kills: a node finds that its directory is an older
+//! Row 38 of docs/results/reliability.md, with kills: a node detects that its directory is an older
 //! copy, and sets the directory aside. The node is killed before each call that creates, moves or
-//! syncs a file. The restarted node must complete the move, start with an empty directory and be
-//! rebuilt, and the directory that was set aside must be complete. The three nodes over time:
+//! syncs a file. After a restart, the node must complete the move, start with an empty directory
+//! and be rebuilt, and the directory that was set aside must be complete. The three nodes over
+//! time:
 //!
 //! ```text
 //!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ─ killed ─ started
@@ -26,30 +27,30 @@ use crate::old_copy::outdated::{is_aside, is_set_aside, place_of};
 use crate::old_copy::rollback::{A, B, C, NODES, copy, membership};
 use crate::replicas::proofs::{ARGS, compact, prove, round, stage_of};
 
-/// System calls that count as steps, each kind by its names on all architectures. A test uses the
-/// kind in the middle.
+/// System calls that count as steps: each entry has the names of one kind on all architectures. A
+/// test uses the second entry.
 const STEPS: [&str; 3] = ["?mkdir,?mkdirat", "?rename,?renameat,?renameat2", "fsync"];
 
-/// Upper bound on the number of steps of one kind.
-const MOST: u32 = 60;
+/// Maximum number of steps of one kind.
+const MAX_STEPS: u32 = 60;
 
-/// A test kills at one step in this many.
+/// A test kills the node at one of this many steps.
 const FEW: usize = 3;
 
 /// Number of keys of each kind.
 const KEYS: (u64, u64) = (200, 30);
 
-/// Number of keys that are read one by one, at every node under every quorum.
-const ASKED: usize = 10;
+/// Number of keys that are read singly, at every node with every quorum.
+const READ_KEYS: usize = 10;
 
-/// Time limit for a node to detect the older copy, or to be rebuilt.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a node to detect the older copy, or to be rebuilt.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// For each kind of step, kills the node at one step after another, until the node has done the
-/// last step before the kill.
+/// For each kind of step, kills the node at one step after another, until the node completes the
+/// move before the kill.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     match one_by_one(setup) {
         Err(Failure::Skipped(why)) => Ok(format!("\n  killed while setting aside skipped: {why}")),
@@ -85,17 +86,17 @@ struct SetAsideRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     ledger: Ledger,
-    /// A copy of A's directory from before the deletion.
+    /// A copy of A's directory from before the deletes.
     kept: PathBuf,
     answers: u64,
 }
 
 impl SetAsideRow<'_> {
-    /// Kills A at each step of one kind. Returns the number of kills.
+    /// Kills A at each step of the kind `calls`. Returns the number of kills.
     fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
-        for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {
+        for (kills, number) in (1..MAX_STEPS).step_by(self.setup.size(1, FEW)).enumerate() {
             let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
-            self.begins_anew().map_err(|failure| match failure {
+            self.check_rebuild().map_err(|failure| match failure {
                 Failure::Broken(what) | Failure::Refused(what) => {
                     Failure::Broken(format!("killed at {calls} number {number}: {what}"))
                 }
@@ -105,23 +106,25 @@ impl SetAsideRow<'_> {
                 return Ok(kills);
             }
         }
-        Err(Failure::Environment(format!("setting aside takes more than {MOST} times {calls}")))
+        Err(Failure::Environment(format!(
+            "setting aside takes more than {MAX_STEPS} times {calls}"
+        )))
     }
 
-    fn begins_anew(&mut self) -> Result<(), Failure> {
+    fn check_rebuild(&mut self) -> Result<(), Failure> {
         wait_until_rebuilt(&mut self.cluster)?;
         check_whole(self.cluster.data(A))?;
         let full = round(self.setup, &self.cluster, A, true)?;
         if !full.is_equal || full.count("differing") > 0 {
             return Err(full.wrong("finds the rebuilt node not equal"));
         }
-        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, ASKED)?;
+        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, READ_KEYS)?;
         Ok(())
     }
 }
 
-/// Starts A on its older copy, and kills it before the call of this number. Returns true if A
-/// reached that call.
+/// Starts A on its older copy, and kills it before call number `number`. Returns true if A reached
+/// this call.
 fn killed_at(
     cluster: &mut Cluster,
     kept: &Path,
@@ -130,7 +133,7 @@ fn killed_at(
     cluster.stop(A)?;
     fs::remove_dir_all(cluster.data(A))?;
     copy(kept, cluster.data(A))?;
-    // No peer may tell A that its copy is old before strace is attached to A.
+    // No peer may tell A that its copy is outdated before strace is attached.
     for other in [B, C] {
         cluster.node(other)?.signal(Signal::STOP)?;
     }
@@ -144,17 +147,17 @@ fn killed_at(
     let armed = armed?;
     let begun = Instant::now();
     while cluster.is_running(A)? {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             return Err(Failure::Broken("A does not notice that it is an older copy".to_owned()));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     drop(armed);
     Ok(place_of(cluster, A)?.is_none())
 }
 
-/// Restarts A until it stays up, and holds all keys again. If A was killed before the first step,
-/// it detects the older copy once more.
+/// Restarts A until it keeps running and has all keys again. If A was killed before the first step,
+/// it detects the older copy again.
 fn wait_until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
@@ -167,15 +170,15 @@ fn wait_until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
         if membership(cluster, A).is_ok_and(|membership| membership == "member") {
             return cluster.wait_until_ready();
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let status = cluster.status(A)?;
-            return Err(Failure::Broken(format!("A is not rebuilt in {PATIENCE:?}: {status}")));
+            return Err(Failure::Broken(format!("A is not rebuilt in {TIMEOUT:?}: {status}")));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Checks that the contents that were set aside are in one directory, and form a store.
+/// Checks that exactly one directory was set aside, and that it is a complete store.
 fn check_whole(data: &Path) -> Result<(), Failure> {
     let entries = fs::read_dir(data)?.flatten().map(|entry| entry.path());
     let aside: Vec<PathBuf> = entries.filter(|path| is_aside(path)).collect();

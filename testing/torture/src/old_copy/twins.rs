@@ -1,7 +1,7 @@
 //! Row 38 of docs/results/reliability.md, with twins: a copy of a node's directory is started
 //! beside the node, under the node's name and on another port. The older of the two processes must
-//! be fenced, and say why. Once the copy is stopped and the original restarted, no write that
-//! either has acknowledged may be lost, or read as an older value.
+//! be fenced, and say why. After the copy is stopped and the original restarted, no write that
+//! either process acknowledged may be lost, or hidden by an older value.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,29 +21,29 @@ use rustix::process::Signal;
 use crate::Setup;
 use crate::old_copy::rollback::{A, B, C, Findings, KEYS, copy, prepared, wait_until_met};
 
-/// Longest time for which both processes may serve.
+/// Maximum time for which both processes may serve.
 const FENCED: Duration = Duration::from_secs(15);
 
 /// Time for which the fenced process must stay fenced.
 const STAYS: Duration = Duration::from_secs(3);
 
-/// Time limit of an answer, longer than a node's own deadline.
+/// Timeout of an answer, longer than the deadline inside the node.
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A refusal must contain one of these words to explain itself.
+/// Words that explain a refusal; the refusal must contain one of them.
 const REASONS: [&str; 4] = ["copy", "process", "directory", "life"];
 
-/// Answers of one of the two processes. Each is a status code; 0 = no answer.
+/// Answers of one of the two processes, as status codes; 0 stands for no answer.
 #[derive(Debug)]
 struct TwinAnswers {
     ready: u16,
     put: u16,
-    /// Answer to a read that the process's own store could answer.
+    /// Answer to a read for which the process's own store is enough.
     get: u16,
-    /// Body of the answer to the write.
+    /// Body of the answer to the write, or the error.
     why: String,
 }
 
@@ -99,19 +99,19 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
         cluster.start_node(A)?;
         cluster.wait_until_ready()?;
     }
-    // The original's log is far ahead of the copy's when the copy starts.
+    // These writes put the original's log far ahead of the copy's log before the copy starts.
     audit::edit(cluster.addresses(), &ledger, "", setup.size(KEYS.0, KEYS.1))?;
     cluster.kill(C)?;
     let launch = twin_of(&cluster, &kept);
     let twin = match launch.start() {
         Ok(twin) => twin,
-        // A copy of a running node's directory may be refused.
+        // A node may refuse a directory that was copied while in use.
         Err(Failure::Refused(said)) if running => return Ok(format!("refused: {said}")),
         Err(other) => return Err(other),
     };
     let mut findings = Findings::default();
     side_by_side(&cluster, &twin, &ledger, &mut findings)?;
-    // Only the copy's process and B receive these writes.
+    // Only the twin and B receive these writes.
     let newer = audit::edit(&[twin.address], &ledger, "twin-", setup.size(KEYS.0, KEYS.1) / 3);
     match newer {
         Ok(()) => {}
@@ -135,7 +135,7 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
     findings.verdict()
 }
 
-/// Returns the launch parameters of a node on a copy of A's directory, on another port.
+/// Returns the launch parameters of a twin: a node on a copy of A's directory, on another port.
 fn twin_of(cluster: &Cluster, data: &std::path::Path) -> Launch {
     let mut launch = cluster.launches[A].clone();
     launch.data = data.to_owned();
@@ -145,7 +145,8 @@ fn twin_of(cluster: &Cluster, data: &std::path::Path) -> Launch {
     launch
 }
 
-/// Runs both processes, with clients at both and at B, until one of the two is fenced.
+/// Runs both processes, with clients at both and at B, until the original stays fenced or the time
+/// is over.
 fn side_by_side(
     cluster: &Cluster,
     twin: &Node,
@@ -175,7 +176,7 @@ fn side_by_side(
         if since.is_some_and(|since| begun.elapsed() > since + STAYS) {
             break;
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     let (original, copy) =
         last.ok_or_else(|| Failure::Environment("neither was asked".to_owned()))?;

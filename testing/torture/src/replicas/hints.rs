@@ -1,6 +1,6 @@
 //! Row 26 of docs/results/reliability.md: a node is down while many keys are written, and one of
-//! the two nodes that store its hints is killed while it replays them. In the end the node must
-//! hold all keys.
+//! the two nodes that store its hints is killed during the replay. In the end the node must have
+//! all keys.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,20 +16,20 @@ use crate::Setup;
 const NODES: usize = 3;
 
 /// The node that is down.
-const AWAY: usize = 2;
+const DOWN_NODE: usize = 2;
 
-/// Time limit of the replay.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of the replay.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs one replay. In the middle, kills and restarts a node that stores hints.
+/// Runs one replay, and kills and restarts a node that stores hints during it.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
-    cluster.kill(AWAY)?;
+    cluster.kill(DOWN_NODE)?;
     let keys = setup.size(1_000_000, 10_000);
     let what = FillParams { keys, value_len: 30, prefix: 'h', votes: "&ack=2&from=3" };
-    let filled = fill(&cluster.others(AWAY), &ledger, what)?;
-    cluster.start_node(AWAY)?;
+    let filled = fill(&cluster.others(DOWN_NODE), &ledger, what)?;
+    cluster.start_node(DOWN_NODE)?;
     let begun = Instant::now();
     let mut killed = None;
     let mut speed = 0.0;
@@ -39,7 +39,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         if there >= keys {
             break;
         }
-        if took > PATIENCE {
+        if took > TIMEOUT {
             return Err(Failure::Broken(format!("{there} of {keys} hints after {took:?}")));
         }
         if killed.is_none() && there > keys / 4 {
@@ -51,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         thread::sleep(Duration::from_millis(setup.size(200, 5)));
     }
     let took = begun.elapsed();
-    let agreed = cluster.wait_until_equal(PATIENCE)?;
+    let agreed = cluster.wait_until_equal(TIMEOUT)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{keys} keys written in {:.0} s with one node away; replayed in {:.1} s, {:.0} hints/s, \
@@ -67,8 +67,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Returns the number of keys on the node that was down, from the node's metric `kvorum_keys`.
+/// Returns the number of keys that the node which was down stores, from its metric `kvorum_keys`.
 fn held(cluster: &Cluster) -> Result<u64, Failure> {
-    let keys = cluster.node(AWAY)?.metric("kvorum_keys")?;
+    let keys = cluster.node(DOWN_NODE)?.metric("kvorum_keys")?;
     Ok(keys.unwrap_or_default() as u64)
 }

@@ -1,4 +1,4 @@
-//! Replicas that differ: hints, repair rounds, and deletes that must stay deleted.
+//! Replicas that differ: hints, repair rounds, and purged deletes that must not reappear.
 
 pub mod hints;
 pub(crate) mod proofs;

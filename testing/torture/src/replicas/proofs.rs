@@ -1,6 +1,5 @@
-//! Repair rounds, proofs and compactions as an operator runs them, by the node's commands and
-//! answers. Also reads the state of a stopped node's directory: its stage in a round, and its
-//! stored hints.
+//! Repair rounds, proofs and compactions as an operator runs them, with commands and requests. Also
+//! reads and changes a stopped node's directory: its stage in a round, and its hints.
 
 use std::fmt;
 use std::io::Read;
@@ -17,26 +16,27 @@ use serde_json::Value;
 
 use crate::Setup;
 
-/// Flags of the nodes. Rounds run only on request. A round proves the writes that are older than
-/// twice the deadline and the skew.
+/// Flags of the nodes. Rounds run only on request. A round proves writes that are older than twice
+/// the deadline plus the skew.
 pub(crate) const ARGS: [&str; 8] =
     ["--sync", "interval", "--repair-interval", "off", "--deadline", "500ms", "--memory", "64MiB"];
 
-/// Time after which a command counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout of commands and rounds; a longer one counts as hanging.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Pause between two polls of a round, whose steps take milliseconds.
-const NEXT_LOOK: Duration = Duration::from_millis(1);
+const ROUND_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Pause between two polls of anything else.
-const AGAIN: Duration = Duration::from_millis(5);
+/// Pause between two other polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Pause between two rounds, after which writes that were too recent for the first round are old
-/// enough for the next.
+/// Pause between two rounds. Writes that were too recent for the first round are old enough for the
+/// next one.
 const NEXT_ROUND: Duration = Duration::from_millis(200);
 
-/// Layout of a node's stored proof: a format and a flag, then three rounds: that of its fence, the
-/// last one that the node was ready for, and the last proven one. Each round is a time and a node.
+/// Layout of a node's stored proof: a format and a flag, then three rounds: the round of its fence,
+/// the last round for which the node was ready, and the last proven round. Each round is a time and
+/// a node.
 const ROUNDS_AT: usize = 2;
 const ROUND_LEN: usize = 10;
 
@@ -61,7 +61,7 @@ impl Round {
     }
 }
 
-/// Runs a command of the binary to its end. Returns the exit status, stdout, and stderr.
+/// Runs a command of the binary until it exits. Returns the exit status, stdout, and stderr.
 fn command(setup: &Setup, args: &[&str]) -> Result<(ExitStatus, Vec<u8>, String), Failure> {
     let begun = Instant::now();
     let mut child = Command::new(&setup.binary)
@@ -74,13 +74,13 @@ fn command(setup: &Setup, args: &[&str]) -> Result<(ExitStatus, Vec<u8>, String)
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             child.kill()?;
             child.wait()?;
-            let what = format!("`kvorum {}` does not end in {PATIENCE:?}", args.join(" "));
+            let what = format!("`kvorum {}` does not end in {TIMEOUT:?}", args.join(" "));
             return Err(Failure::Broken(what));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     };
     let (mut printed, mut said) = (Vec::new(), String::new());
     child.stdout.take().map_or(Ok(0), |mut out| out.read_to_end(&mut printed))?;
@@ -114,26 +114,27 @@ pub(crate) fn round(
     Ok(Round { json: parse(&printed)?, is_equal: status.success(), took })
 }
 
-/// Requests a round from a node, and waits until the round has begun. Returns the round's number.
+/// Requests a round from a node, and waits until the round has begun. Returns the number of the
+/// round.
 pub(crate) fn begin(cluster: &Cluster, driver: usize, full: bool) -> Result<u64, Failure> {
     let mut client = cluster.node(driver)?.client()?;
     let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
     let number = parse(&asked.body)?["number"].as_u64().unwrap_or_default();
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         let repair = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
         if repair["current"]["number"].as_u64() >= Some(number)
             || repair["last"]["number"].as_u64() >= Some(number)
         {
             return Ok(number);
         }
-        thread::sleep(NEXT_LOOK);
+        thread::sleep(ROUND_POLL_INTERVAL);
     }
-    Err(Failure::Broken(format!("node {} begins no round in {PATIENCE:?}", driver + 1)))
+    Err(Failure::Broken(format!("node {} begins no round in {TIMEOUT:?}", driver + 1)))
 }
 
-/// Begins a round, and waits until a member has done exactly this step of it. Returns false if the
-/// member was never seen in that state.
+/// Begins a round, and waits until the member has completed exactly the step `done`. Returns false
+/// if the member was never observed at this stage.
 pub(crate) fn begin_until(
     cluster: &Cluster,
     (driver, full): (usize, bool),
@@ -145,7 +146,7 @@ pub(crate) fn begin_until(
     let number = begin(cluster, driver, full)?;
     let mut driving = cluster.node(driver)?.client()?;
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         let member = read()?;
         let stage = Stage::from_answer(&member);
         if member["sealed_ms"].as_u64() > before && stage >= done {
@@ -155,12 +156,12 @@ pub(crate) fn begin_until(
         if driven["last"]["number"].as_u64() >= Some(number) {
             return Ok(false);
         }
-        thread::sleep(NEXT_LOOK);
+        thread::sleep(ROUND_POLL_INTERVAL);
     }
-    Err(Failure::Broken(format!("a round of node {} does not end in {PATIENCE:?}", driver + 1)))
+    Err(Failure::Broken(format!("a round of node {} does not end in {TIMEOUT:?}", driver + 1)))
 }
 
-/// Requests rounds until all writes so far are proven. Returns the last round.
+/// Requests rounds until all writes before the call are proven. Returns the last round.
 pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Round, Failure> {
     let begun = Instant::now();
     let wanted = now_ms();
@@ -171,8 +172,8 @@ pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Rou
         if round.json["proven"] == true && proven > wanted {
             return Ok(round);
         }
-        if begun.elapsed() > PATIENCE {
-            let what = format!("does not prove what is {PATIENCE:?} old ({proven} of {wanted})");
+        if begun.elapsed() > TIMEOUT {
+            let what = format!("does not prove what is {TIMEOUT:?} old ({proven} of {wanted})");
             return Err(round.wrong(&what));
         }
         thread::sleep(NEXT_ROUND);
@@ -201,13 +202,13 @@ fn now_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A node's stage in the last round that it took part in.
+/// A node's stage in the last round in which it took part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// The repair fence is set. Records received before the fence need not be durable.
     Sealed,
-    /// Records before the fence are durable. The node does not know whether all other nodes are
-    /// ready.
+    /// Records from before the fence are durable. The node does not know yet whether all other
+    /// nodes are ready.
     Ready,
     /// The round is proven.
     Proven,
@@ -231,7 +232,7 @@ impl Stage {
     }
 }
 
-/// Numbers of nodes found in each stage.
+/// Number of nodes observed at each stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages([u32; 3]);
 
@@ -259,7 +260,8 @@ fn engine_failure(error: lsm::Error) -> Failure {
     Failure::Environment(error.to_string())
 }
 
-/// Returns the stage in a round of a copied directory. Recovers the copy in this process.
+/// Returns the stage in a round, as a copied directory records it. Opens the copy in this process,
+/// which recovers it.
 pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
     let db = open(copy)?;
     let found = db.get(Space::Node, b"proof").map_err(engine_failure)?;
@@ -278,8 +280,8 @@ pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
         .map_err(|_| Failure::Environment(format!("{} bytes tell of no proof", bytes.len())))
 }
 
-/// Removes all hints from a stopped node's store, as if there had been no space for them. Returns
-/// their number.
+/// Removes all hints from a stopped node's store, as if they had exceeded the limit on hints.
+/// Returns their number.
 pub(crate) fn forget_hints(data: &Path) -> Result<u64, Failure> {
     let db = open(data)?;
     let mut scan = db.scan(Space::Hints, &[], None);

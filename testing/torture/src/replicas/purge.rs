@@ -1,5 +1,5 @@
-//! Row 28 of docs/results/reliability.md: keys are deleted while one of three nodes is away for
-//! longer than hints for it are stored. The node returns, a round proves that all nodes are equal,
+//! Row 28 of docs/results/reliability.md: keys are deleted while one of three nodes is down for
+//! longer than hints for it are kept. The node returns, a round proves that all nodes are equal,
 //! and compactions free the space. From then on nothing may bring deleted keys back, neither a late
 //! hint nor an old copy of a directory. [`super::strikes`] tests faults in the middle of such
 //! rounds. The three nodes over time:
@@ -29,28 +29,28 @@ use crate::replicas::proofs::{self, ARGS, compact, forget_hints, prove};
 
 const VALUE_LEN: usize = 500;
 
-/// One key in this many has an older value stored in a hint.
+/// Every key whose number is a multiple of this one has an older value in a hint.
 const OLDER_OF: u64 = 4;
 
-/// Number of deleted keys for each remaining one.
+/// Number of deleted keys for each remaining key.
 const DELETED: u64 = 100;
 
-/// Number of keys that are read one by one, at every node and with every quorum.
-const ASKED: usize = 50;
+/// Number of keys that are read singly, at every node with every quorum.
+const READ_KEYS: usize = 50;
 
-/// One key in this many is read while a node detects its outdated directory.
+/// One of this many keys is read while a node detects its outdated directory.
 const READ_OF: usize = 20;
 
-/// Most bytes of tables after the deletion, in percent of the bytes before.
-const MOST_LEFT: u64 = 5;
+/// Maximum bytes of tables after the deletion, in percent of the bytes before.
+const MAX_REMAINING_PERCENT: u64 = 5;
 
-/// Time limit of a rebuild, and of the delivery of hints.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout of a rebuild.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs two scenarios: a node that is away until all its hints are gone, and a link that is cut
+/// Runs two scenarios: a node that is down until all its hints are dropped, and a link that is cut
 /// until all deleted keys are purged.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let away = away(setup)?;
@@ -61,8 +61,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{away}; {cut}"))
 }
 
-/// Fills all nodes with keys, of which all but a few are to be deleted. Returns those to be
-/// deleted, and the size of all tables in bytes.
+/// Fills all nodes with keys, most of which are to be deleted. Returns these keys, and the size of
+/// all tables in bytes.
 fn filled(
     setup: &Setup,
     cluster: &Cluster,
@@ -83,10 +83,10 @@ struct FilledCluster {
 }
 
 impl FilledCluster {
-    /// Compacts all nodes. Returns the remaining bytes of tables in percent.
+    /// Compacts all nodes. Returns the remaining size of the tables in percent.
     fn left(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
         let after = compact(setup, cluster)?;
-        if after * 100 > self.bytes * MOST_LEFT {
+        if after * 100 > self.bytes * MAX_REMAINING_PERCENT {
             let before = self.bytes;
             let what = format!("{before} bytes of deleted keys are {after} bytes yet");
             return Err(Failure::Broken(what));
@@ -127,14 +127,14 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     }
     let round = prove(setup, &cluster, B)?;
     let left = filled.left(setup, &cluster)?;
-    let mut answers = audit::check_everywhere(&cluster, &ledger, ASKED)?;
+    let mut answers = audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
     for (node, kept) in &copies {
         put_back(setup, &mut cluster, &ledger, (*node, kept))?;
-        answers += audit::check_everywhere(&cluster, &ledger, ASKED)?;
+        answers += audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
     }
     prove(setup, &cluster, A)?;
     let again = filled.left(setup, &cluster)?;
-    answers += audit::check_everywhere(&cluster, &ledger, ASKED)?;
+    answers += audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
     Ok(format!(
         "{} keys deleted while a node was away, {dropped} hints dropped, {missed} deletes missed: \
          proven {:.1} s after it was asked for, {} MB of tables became **{left:.2} %**, and \
@@ -146,8 +146,8 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Puts a directory from before the deletion back. The node must detect the older copy, set it
-/// aside and end; restarted, the node is rebuilt. The two other nodes continue meanwhile.
+/// Restores a directory from before the deletion. The node must detect the older copy, set it aside
+/// and exit; after a restart, the node is rebuilt. The two other nodes continue meanwhile.
 fn put_back(
     setup: &Setup,
     cluster: &mut Cluster,
@@ -170,10 +170,10 @@ fn put_back(
     cluster.wait_until_ready()?;
     let begun = Instant::now();
     while membership(cluster, node)? != "member" {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             return Err(Failure::Broken(format!("node {} is not rebuilt", node + 1)));
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     let round = proofs::round(setup, cluster, node, true)?;
     match round.is_equal && round.count("differing") == 0 {
@@ -182,8 +182,8 @@ fn put_back(
     }
 }
 
-/// Delivers hints with older values to a node after the purge. The link to the node was cut until
-/// then, while both ends of the link reached the third node.
+/// Delivers hints with older values to a node after the purge. Until then, the link to the node is
+/// cut, while both ends of the link reach the third node.
 fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| {
@@ -203,16 +203,16 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
         net.heal()?;
         let begun = Instant::now();
         while hints(&cluster)? > 0 {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 let status = cluster.status(A)?;
                 return Err(Failure::Broken(format!("late hints stay: {status}")));
             }
-            thread::sleep(AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         cluster.wait_until_ready()?;
-        // The hints too have taken space.
+        // Hints use disk space too, so the space is measured after their delivery.
         let left = filled.left(setup, &cluster)?;
-        let answers = audit::check_everywhere(&cluster, &ledger, ASKED)?;
+        let answers = audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
         Ok(format!(
             "{kept} hints of older values kept back by a cut link until all was purged: **0 \
              risen** in {answers} answers, {left:.2} % left"

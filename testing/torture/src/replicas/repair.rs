@@ -1,8 +1,8 @@
 //! Row 27 of docs/results/reliability.md: repair rounds. One replica has lost keys without a trace,
-//! and another has damaged blocks. Nothing but a round can find the loss: there is no hint, no
-//! mark, and no read repair. One round must make all replicas equal, also with a node away, with
-//! two concurrent rounds, and after the round's coordinator was killed. Keys that are damaged on
-//! all replicas must be named.
+//! and another has damaged blocks. Only a round can find the loss: no hint and no mark records it,
+//! and no read repairs it. One round must make all replicas equal, also with a node down, with two
+//! concurrent rounds, and after the kill of the round's coordinator. Keys that are damaged on all
+//! replicas must be named.
 
 use std::sync::Arc;
 use std::thread;
@@ -22,37 +22,38 @@ use crate::replicas::proofs::{self, Round, parse};
 
 const NODES: usize = 3;
 
-/// The node that is asked for rounds, and coordinates them.
+/// The node that receives the requests for rounds, and coordinates them.
 const DRIVER: usize = 0;
 
 /// The node with the damaged disk.
-const ROTTEN: usize = 1;
+const DAMAGED_NODE: usize = 1;
 
 /// The node that loses records.
 const LOSER: usize = 2;
 
 const VALUE_LEN: usize = 100;
 
-/// Percentage of blocks that are damaged, and the least number of them.
+/// Percentage of damaged blocks, and minimum number of damaged blocks.
 const ROT: u64 = 1;
 const LEAST_ROT: u64 = 8;
 
-/// One key in this many is lost.
-const LOST_OF: u64 = 100;
+/// One of this many keys is lost.
+const LOSS_DIVISOR: u64 = 100;
 
-/// Number of the first lost key; the others follow at that distance.
+/// Number of the first lost key. The numbers of the others follow in steps of [`LOSS_DIVISOR`].
 const LOST: u64 = 42;
 
 /// Number of keys that are damaged on all replicas.
 const DOOMED: u64 = 3;
 
-/// Time after which a round counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of a round; a longer one counts as hanging.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Pause between two polls.
-const AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Age from which a round compares records: twice `--deadline` and `--max-clock-skew`.
+/// Minimum age of the records that a round compares: twice `--deadline` plus `--max-clock-skew`,
+/// rounded up.
 const SETTLED: Duration = Duration::from_secs(3);
 
 struct RepairRow<'a> {
@@ -66,23 +67,23 @@ struct RepairRow<'a> {
 /// Runs all scenarios, with `rounds` kills of the coordinator.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut row = RepairRow::start(setup)?;
-    let healed = row.gone_and_rotten()?;
-    row.one_is_away()?;
-    row.two_at_once()?;
-    let killed = row.driver_is_killed()?;
-    let doomed = row.rotten_everywhere()?;
+    let healed = row.repair_lost_and_damaged()?;
+    row.repair_with_node_down()?;
+    row.run_concurrent_rounds()?;
+    let killed = row.kill_coordinator()?;
+    let doomed = row.damage_all_replicas()?;
     Ok(format!("{healed}; with a node away, and two rounds at once, right; {killed}; {doomed}"))
 }
 
 fn is_lost(number: u64) -> bool {
-    number % LOST_OF == LOST
+    number % LOSS_DIVISOR == LOST
 }
 
 fn name(number: u64) -> String {
     format!("r{number:07}")
 }
 
-/// Returns true if the bytes begin with a key of this row, as the ledger's values do.
+/// Returns true if the bytes begin with a key of this row and a space, as the ledger's values do.
 fn begins_value(bytes: &[u8]) -> bool {
     let digits = bytes.get(1..8).is_some_and(|number| number.iter().all(u8::is_ascii_digit));
     bytes.starts_with(b"r") && digits && bytes.get(8) == Some(&b' ')
@@ -93,8 +94,8 @@ fn number_of(key: &[u8]) -> Option<u64> {
 }
 
 impl<'a> RepairRow<'a> {
-    /// Starts three nodes with equal records. The keys to be lost are written last, because only
-    /// the newest records can be removed.
+    /// Starts three nodes with equal records. The keys that will be lost are written last, because
+    /// only the newest records can be removed.
     fn start(setup: &'a Setup) -> Result<Self, Failure> {
         let args = ["--sync", "interval", "--repair-interval", "off"];
         let memtable = ["--memtable", setup.size("8MiB", "1MiB")];
@@ -108,7 +109,7 @@ impl<'a> RepairRow<'a> {
         Ok(Self { setup, cluster, ledger, keys, random: Random::new(setup.seed) })
     }
 
-    /// Removes one percent of the keys from a node's store.
+    /// Removes one percent of the keys from a node's store. Returns their number.
     fn lose(&mut self, node: usize) -> Result<u64, Failure> {
         self.cluster.stop(node)?;
         let stays = |key: &[u8]| number_of(key).is_none_or(|number| !is_lost(number));
@@ -117,25 +118,25 @@ impl<'a> RepairRow<'a> {
         Ok(lost)
     }
 
-    /// Removes keys from one replica, and damages others on another replica. One round must heal
-    /// both.
-    fn gone_and_rotten(&mut self) -> Result<String, Failure> {
+    /// Removes keys from one replica, and damages other keys on another replica. One round must
+    /// repair both.
+    fn repair_lost_and_damaged(&mut self) -> Result<String, Failure> {
         let lost = self.lose(LOSER)?;
-        self.cluster.stop(ROTTEN)?;
-        let data = self.cluster.data(ROTTEN);
+        self.cluster.stop(DAMAGED_NODE)?;
+        let data = self.cluster.data(DAMAGED_NODE);
         let flips = rot::flip(data, (ROT, LEAST_ROT), begins_value, &mut self.random)?;
-        self.cluster.start_node(ROTTEN)?;
+        self.cluster.start_node(DAMAGED_NODE)?;
         self.cluster.wait_until_ready()?;
         let first = self.equal_round(DRIVER)?;
         if first.count("differing") < lost || first.count("damaged") == 0 {
             return Err(first.wrong("does not tell what was lost and what had rotted"));
         }
-        self.check_all_hold_all(&[0, 1, 2])?;
+        self.check_all_records_stored(&[0, 1, 2])?;
         let second = self.equal_round(DRIVER)?;
         if second.count("differing") > 0 || second.count("damaged") > 0 {
             return Err(second.wrong("finds something to repair after one that was equal"));
         }
-        // All three replicas must answer.
+        // All three replicas must answer each read.
         for number in (0..self.keys).step_by(self.setup.size(100, 10)) {
             self.get_from_all(&name(number))?;
         }
@@ -152,29 +153,29 @@ impl<'a> RepairRow<'a> {
         ))
     }
 
-    /// Checks that a round with a node away names that node, and makes the others equal.
-    fn one_is_away(&mut self) -> Result<(), Failure> {
-        self.lose(ROTTEN)?;
+    /// Checks that a round with a node down names that node, and makes the other nodes equal.
+    fn repair_with_node_down(&mut self) -> Result<(), Failure> {
+        self.lose(DAMAGED_NODE)?;
         self.cluster.stop(LOSER)?;
         let round = self.round(DRIVER)?;
         let absent = [Value::from(format!("n{}", LOSER + 1))];
         if round.is_equal || round.json["absent"].as_array().is_none_or(|who| *who != absent) {
             return Err(round.wrong("does not name the node that is away"));
         }
-        self.check_all_hold_all(&[DRIVER, ROTTEN])?;
+        self.check_all_records_stored(&[DRIVER, DAMAGED_NODE])?;
         self.cluster.start_node(LOSER)?;
         self.cluster.wait_until_ready()?;
         self.equal_round(DRIVER)?;
-        self.check_all_hold_all(&[0, 1, 2])
+        self.check_all_records_stored(&[0, 1, 2])
     }
 
-    /// Runs concurrent rounds of two nodes, one of which is asked for two rounds. A round with a
-    /// slow coordinator may be overtaken. Such a round says so, and is requested again, as
-    /// docs/operate/repair-and-backup.md advises.
-    fn two_at_once(&mut self) -> Result<(), Failure> {
+    /// Runs concurrent rounds of two nodes, one of which receives two requests. Another coordinator
+    /// may stop a slow coordinator's round. The stopped round reports that, and is requested again,
+    /// as docs/operate/repair-and-backup.md advises.
+    fn run_concurrent_rounds(&mut self) -> Result<(), Failure> {
         self.lose(LOSER)?;
         self.cluster.wait_until_ready()?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let equal = |row: &Self, node| loop {
             let round = row.round(node)?;
             let is_overtaken = round.json["stopped"] == "another node drives a round";
@@ -185,17 +186,17 @@ impl<'a> RepairRow<'a> {
         let rounds = thread::scope(|scope| {
             let row = &*self;
             let ask = |node| scope.spawn(move || equal(row, node));
-            let asked = [DRIVER, ROTTEN, DRIVER].map(ask);
+            let asked = [DRIVER, DAMAGED_NODE, DRIVER].map(ask);
             asked.into_iter().try_for_each(|asked| {
                 asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })
         });
         rounds?;
-        self.check_all_hold_all(&[0, 1, 2])
+        self.check_all_records_stored(&[0, 1, 2])
     }
 
     /// Kills the coordinator in the middle of a round, `rounds` times.
-    fn driver_is_killed(&mut self) -> Result<String, Failure> {
+    fn kill_coordinator(&mut self) -> Result<String, Failure> {
         let mut in_time = 0;
         for _ in 0..self.setup.rounds {
             self.lose(LOSER)?;
@@ -215,26 +216,26 @@ impl<'a> RepairRow<'a> {
                 if repair["waiting"].is_null() && compared.is_none() {
                     break;
                 }
-                if begun.elapsed() > PATIENCE {
+                if begun.elapsed() > TIMEOUT {
                     return Err(Failure::Broken(format!("a round hangs: {repair}")));
                 }
-                thread::sleep(AGAIN);
+                thread::sleep(POLL_INTERVAL);
             }
             self.cluster.kill(DRIVER)?;
             self.cluster.start_node(DRIVER)?;
             self.cluster.wait_until_ready()?;
             self.equal_round(DRIVER)?;
-            self.check_all_hold_all(&[0, 1, 2])?;
+            self.check_all_records_stored(&[0, 1, 2])?;
         }
         let kills = self.setup.rounds;
         Ok(format!("{in_time} of {kills} nodes killed while they drove a round: the next is equal"))
     }
 
-    /// Damages a few keys on all replicas, and others on one. A round must name the former and heal
-    /// the latter.
-    fn rotten_everywhere(&mut self) -> Result<String, Failure> {
+    /// Damages a few keys on all replicas, and other keys on one replica. A round must name the
+    /// former and repair the latter.
+    fn damage_all_replicas(&mut self) -> Result<String, Failure> {
         let doomed: Vec<String> = (1..=DOOMED)
-            .map(|part| name(self.keys * part / (DOOMED + 1) / LOST_OF * LOST_OF))
+            .map(|part| name(self.keys * part / (DOOMED + 1) / LOSS_DIVISOR * LOSS_DIVISOR))
             .collect();
         let mut values = Vec::new();
         for key in &doomed {
@@ -250,7 +251,7 @@ impl<'a> RepairRow<'a> {
                 }
             }
         }
-        rot::flip(self.cluster.data(ROTTEN), (0, LEAST_ROT), begins_value, &mut self.random)?;
+        rot::flip(self.cluster.data(DAMAGED_NODE), (0, LEAST_ROT), begins_value, &mut self.random)?;
         (0..NODES).try_for_each(|node| self.cluster.start_node(node))?;
         self.cluster.wait_until_ready()?;
         let round = self.round(DRIVER)?;
@@ -301,13 +302,13 @@ impl<'a> RepairRow<'a> {
         Err(round.wrong("did not make all replicas equal"))
     }
 
-    /// Runs `kvorum repair --full --wait --json`.
+    /// Runs `kvorum repair --full --wait --json` against a node.
     fn round(&self, node: usize) -> Result<Round, Failure> {
         proofs::round(self.setup, &self.cluster, node, true)
     }
 
-    /// Checks that each of these nodes holds every key with its acknowledged value.
-    fn check_all_hold_all(&self, nodes: &[usize]) -> Result<(), Failure> {
+    /// Checks that each of these nodes stores every key with its acknowledged value.
+    fn check_all_records_stored(&self, nodes: &[usize]) -> Result<(), Failure> {
         for node in nodes {
             let held = self.cluster.dump(*node)?;
             let keys = self.ledger.check(&held, ProcessState::Same)?.keys;
@@ -319,7 +320,7 @@ impl<'a> RepairRow<'a> {
         Ok(())
     }
 
-    /// Reads the key from all three replicas.
+    /// Reads the key from all three replicas, and checks the value.
     fn get_from_all(&self, key: &str) -> Result<(), Failure> {
         let mut client = Client::connect(self.cluster.addresses()[DRIVER])?;
         let answer = client.request("GET", &format!("{}&ack=3&from=3", target(key)), b"")?;
@@ -330,7 +331,7 @@ impl<'a> RepairRow<'a> {
     }
 }
 
-/// A range of keys that a round could not heal on a node.
+/// A range of keys of a node that a round could not repair.
 #[derive(Debug)]
 struct Unhealed {
     node: String,
@@ -349,7 +350,7 @@ fn unhealed(round: &Round) -> Vec<Unhealed> {
     let ranges = round.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
     let range = |range: &Value| Unhealed {
         node: text(&range["node"]).unwrap_or_default(),
-        // Only the zero byte after a key of this row needs unescaping.
+        // Among the characters of this row's range bounds, only a zero byte is escaped.
         first: text(&range["first"]).unwrap_or_default().replace("\\x00", "\0"),
         last: text(&range["last"]),
     };

@@ -1,6 +1,7 @@
 //! The row `tombstones` of docs/results/reliability.md: ranges over a million tombstones. However
-//! far the next live key is, a range must complete, for every quorum and from every node, while a
-//! node is killed, and after one has lost its disk and received all tombstones again.
+//! many tombstones precede the next live key, a range must complete, with every quorum and from
+//! every node, and also after a node has lost its disk and received all tombstones again. While a
+//! node is killed, a range may fail, but must not be truncated without an error.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,16 +20,16 @@ const NODES: usize = 3;
 /// The node that loses its disk.
 const WIPED: usize = 2;
 
-/// Requests in flight on one connection.
+/// Number of requests in flight on one connection.
 const AT_ONCE: u64 = 200;
 
 /// Query parameters of the ranges.
 const VOTES: [&str; 5] = ["", "&ack=3&from=3", "&ack=1&from=3", "&ack=1&from=1", "&local=true"];
 
-/// The live keys: one before all tombstones, one among them, one after them.
+/// The live keys: one before all tombstones, one among them, and one after them.
 const LIVE: [&str; 3] = ["a-first", "g0000001-live", "z-last"];
 
-/// Reads every range from every node, `rounds` times, and one under a kill.
+/// `rounds` times, reads every range from every node, and one range while a node is killed.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &["--sync", "interval"])?;
     let graves = setup.size(1_000_000, 30_000);
@@ -91,7 +92,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
         });
         client.send_raw(requests.collect::<String>().as_bytes())?;
         for _ in keys {
-            // A delete may fail, because the row does not need every tombstone.
+            // A delete may be refused, because the row does not need every tombstone.
             let status = client.answer()?.status;
             if !matches!(status, 202 | 503 | 504) {
                 return Err(Failure::Broken(format!("a DELETE answers {status}")));
@@ -101,7 +102,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
     Ok(())
 }
 
-/// Reads one range over everything, which must find the live keys. Returns the duration.
+/// Reads one range over all keys, which must return exactly the live keys. Returns the duration.
 fn walk(address: SocketAddr, votes: &str) -> Result<Duration, Failure> {
     let begun = Instant::now();
     let found = found(address, votes).map_err(|error| {
@@ -123,8 +124,8 @@ fn found(address: SocketAddr, votes: &str) -> std::io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads a range while another node is killed at a random moment. The range must be complete or
-/// break off, but must never end early without an error. Returns true if it was complete.
+/// Reads a range while another node is killed at a random moment. The range must be complete or end
+/// with an error. Returns true if it was complete.
 fn under_a_kill(
     cluster: &mut Cluster,
     random: &mut Random,
@@ -148,7 +149,7 @@ fn under_a_kill(
     }
 }
 
-/// Wipes a node's disk. Returns the time until the node was authoritative again.
+/// Removes a node's directory. Returns the time until the node was authoritative again.
 fn rebuild(cluster: &mut Cluster) -> Result<Duration, Failure> {
     cluster.kill(WIPED)?;
     fs::remove_dir_all(cluster.data(WIPED))?;

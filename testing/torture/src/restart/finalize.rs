@@ -1,6 +1,6 @@
-//! The row `finalize`: an upgrade that goes back, and its end. Needs the binaries of three
-//! successive releases, which `testing/torture/finalize.sh` builds; 1 to 3 are the store formats
-//! and the versions of the peer protocol that each of them knows.
+//! The row `finalize`: an upgrade that is reverted, repeated and finalized. Needs the binaries of
+//! three successive releases, which `testing/torture/finalize.sh` builds. The numbers 1 to 3 are
+//! the store formats and the versions of the peer protocol that each release supports.
 //!
 //! ```text
 //!  earlier (1)        up ─▶ this (1, 2)   each node stopped, then killed once more
@@ -11,8 +11,9 @@
 //!  earlier refuses the directory, later (2, 3) works beside this, and refuses the earlier one
 //! ```
 //!
-//! Clients send meanwhile, and try each request at most twice. The ledger knows what was
-//! acknowledged. A refused start and a refused finalize change no byte of a directory.
+//! Clients send requests throughout, with up to two attempts each. The ledger records the
+//! acknowledged writes. A refused start and a refused finalize must not change a byte of a
+//! directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,7 @@ use serde_json::Value;
 
 use kit::Failure;
 use kit::cluster::Cluster;
-use kit::faults::clock::{faked, set};
+use kit::faults::clock::{fake_clocks, set};
 use kit::faults::strace::Strace;
 use kit::oracle::ledger::Ledger;
 use kit::workload::prober::{ProbeFigures, ProbeParams, Prober};
@@ -35,29 +36,30 @@ use crate::restart::restarts::check_all_succeeded;
 
 const NODES: usize = 3;
 
-/// The node that is killed in its raise.
-const STRUCK: usize = 2;
+/// The node that is killed while it raises its store format.
+const KILLED_NODE: usize = 2;
 
-/// The node whose clock is set back, and the seconds: less than a start refuses.
-const BEHIND: usize = 1;
-const BACK: i64 = -20;
+/// The node whose clock is set back, and the offset in seconds, small enough for the node to start.
+const SKEWED_NODE: usize = 1;
+const CLOCK_OFFSET_S: i64 = -20;
 
-/// Reciprocal of the share of requests that may fail at two nodes while one node's clock is wrong.
-const SERVED: u64 = 4;
+/// Reciprocal of the maximum share of requests that may fail at two nodes while one node's clock is
+/// wrong.
+const FAILURE_DIVISOR: u64 = 4;
 
 /// Time for which nodes of both releases run together.
 const MIXED: Duration = Duration::from_millis(700);
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a log line, or for a command that is repeated.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a log line, and for the raise of a store format to begin.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The name, length, content and time of change of each file of a directory.
+/// Content and modification time of each file of a directory, by path.
 type Files = BTreeMap<PathBuf, (Vec<u8>, Option<SystemTime>)>;
 
 struct FinalizeRow<'a> {
@@ -65,7 +67,7 @@ struct FinalizeRow<'a> {
     earlier: &'a Path,
     later: &'a Path,
     cluster: Cluster,
-    /// The file that controls each node's clock.
+    /// The files that control the nodes' clocks.
     clocks: Vec<PathBuf>,
     ledger: Arc<Ledger>,
     figures: RollFigures,
@@ -90,7 +92,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut figures = RollFigures::default();
     for round in 0..setup.rounds {
         let mut cluster = Cluster::plan(earlier, NODES, None, &["--sync", "always"])?;
-        let clocks = faked(&mut cluster)?;
+        let clocks = fake_clocks(&mut cluster)?;
         let ledger = Arc::new(Ledger::default());
         let mut row = FinalizeRow { setup, earlier, later, cluster, clocks, ledger, figures };
         row.round(u64::from(round))?;
@@ -129,18 +131,18 @@ impl FinalizeRow<'_> {
             }
             Ok(())
         })?;
-        self.skips_no_release()?;
-        self.up_beside_a_dead_node()?;
-        self.up_with_a_clock_set_back(seed)?;
+        self.check_skipped_release_refused()?;
+        self.upgrade_with_node_down()?;
+        self.upgrade_with_clock_set_back(seed)?;
         self.finalize(seed)?;
-        self.goes_not_back()?;
-        self.mixes_no_three()?;
-        self.cluster.wait_until_equal(BY_ITSELF)?;
+        self.check_downgrade_refused()?;
+        self.check_release_compatibility()?;
+        self.cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
         self.cluster.check(&self.ledger)?;
         Ok(())
     }
 
-    /// Starts a node as this release, and waits until the cluster is whole.
+    /// Starts a node with this binary, and waits until the cluster is ready.
     fn start_as(&mut self, node: usize, binary: PathBuf) -> Result<(), Failure> {
         self.cluster.launches[node].binary = binary;
         self.cluster.start_node(node)?;
@@ -149,7 +151,7 @@ impl FinalizeRow<'_> {
         Ok(())
     }
 
-    /// Does this while clients send; each request succeeds at one of two nodes.
+    /// Runs `what` while clients send requests. No request may fail at two nodes.
     fn under_load(
         &mut self,
         seed: u64,
@@ -177,36 +179,37 @@ impl FinalizeRow<'_> {
         Ok(seen)
     }
 
-    /// A release that does not know the store's format any more refuses the directory.
-    fn skips_no_release(&mut self) -> Result<(), Failure> {
+    /// Checks that a release which no longer supports the store's format refuses the directory.
+    fn check_skipped_release_refused(&mut self) -> Result<(), Failure> {
         self.cluster.stop(0)?;
         self.refused(0, self.later.to_owned(), "this release opens 2 to 3: nothing was changed")?;
         self.start_as(0, self.earlier.to_owned())
     }
 
-    /// Upgrades a node while another one is dead; no quorum serves meanwhile, and nothing is lost.
-    fn up_beside_a_dead_node(&mut self) -> Result<(), Failure> {
-        self.cluster.kill(STRUCK)?;
+    /// Upgrades a node while another node is down. No quorum serves meanwhile, and no write may be
+    /// lost.
+    fn upgrade_with_node_down(&mut self) -> Result<(), Failure> {
+        self.cluster.kill(KILLED_NODE)?;
         self.cluster.stop(0)?;
         self.cluster.launches[0].binary.clone_from(&self.setup.binary);
         self.cluster.start_node(0)?;
-        self.start_as(STRUCK, self.earlier.to_owned())?;
+        self.start_as(KILLED_NODE, self.earlier.to_owned())?;
         self.cluster.check(&self.ledger)?;
         self.refuses_to_finalize("upgrade n2, then ask again")
     }
 
-    /// Upgrades a node whose clock is set back while the node is down.
-    fn up_with_a_clock_set_back(&mut self, seed: u64) -> Result<(), Failure> {
+    /// Upgrades a node, and sets its clock back while the node is down.
+    fn upgrade_with_clock_set_back(&mut self, seed: u64) -> Result<(), Failure> {
         let seen = self.beside_clients(seed, |row| {
-            row.cluster.stop(BEHIND)?;
-            set(&row.clocks[BEHIND], BACK)?;
-            row.cluster.launches[BEHIND].binary.clone_from(&row.setup.binary);
-            row.cluster.start_node(BEHIND)?;
+            row.cluster.stop(SKEWED_NODE)?;
+            set(&row.clocks[SKEWED_NODE], CLOCK_OFFSET_S)?;
+            row.cluster.launches[SKEWED_NODE].binary.clone_from(&row.setup.binary);
+            row.cluster.start_node(SKEWED_NODE)?;
             thread::sleep(MIXED * 2);
-            set(&row.clocks[BEHIND], 0)?;
+            set(&row.clocks[SKEWED_NODE], 0)?;
             row.cluster.wait_until_ready()
         })?;
-        if seen.failed.len() as u64 * SERVED > seen.requests {
+        if seen.failed.len() as u64 * FAILURE_DIVISOR > seen.requests {
             return Err(Failure::Broken(format!(
                 "{} of {} requests failed at two nodes with one clock of three set back",
                 seen.failed.len(),
@@ -215,18 +218,19 @@ impl FinalizeRow<'_> {
         }
         self.figures.failed_by_clock += seen.failed.len();
         self.under_load(seed + 1, |row| {
-            row.cluster.stop(STRUCK)?;
-            row.start_as(STRUCK, row.setup.binary.clone())
+            row.cluster.stop(KILLED_NODE)?;
+            row.start_as(KILLED_NODE, row.setup.binary.clone())
         })
     }
 
-    /// Finalizes; one node is dead at first, and then killed in its raise.
+    /// Finalizes the upgrade. Before that, finalize must be refused while a node is down, and a
+    /// node is killed while it raises its store format.
     fn finalize(&mut self, seed: u64) -> Result<(), Failure> {
-        self.cluster.kill(STRUCK)?;
+        self.cluster.kill(KILLED_NODE)?;
         self.refuses_to_finalize("n3 does not tell its store format")?;
-        self.start_as(STRUCK, self.setup.binary.clone())?;
+        self.start_as(KILLED_NODE, self.setup.binary.clone())?;
         self.under_load(seed + 2, |row| {
-            row.kill_in_the_raise()?;
+            row.kill_during_raise()?;
             let known = row.formats()?;
             if known.contains(&1) {
                 row.cluster.output(&row.setup.binary, 1, &["finalize"])?;
@@ -242,16 +246,18 @@ impl FinalizeRow<'_> {
         })
     }
 
-    /// Kills a node while its raise is under way: strace delays the rename that ends the raise.
-    fn kill_in_the_raise(&mut self) -> Result<(), Failure> {
+    /// Kills a node while it raises its store format: strace delays the rename that completes the
+    /// raise.
+    fn kill_during_raise(&mut self) -> Result<(), Failure> {
         let log = self.cluster.dir().join("strace");
-        let node = self.cluster.node(STRUCK)?;
+        let node = self.cluster.node(KILLED_NODE)?;
         let strace = Strace::attach(node, "rename", "delay_enter=3000000", &log)?;
         let (cluster, setup) = (&self.cluster, self.setup);
         let asked = thread::scope(|scope| {
             let asked = scope.spawn(|| cluster.command(&setup.binary, 0, &["finalize"]));
             let begun = Instant::now();
-            while !cluster.data(STRUCK).join("STORE.tmp").exists() && begun.elapsed() < PATIENCE {
+            while !cluster.data(KILLED_NODE).join("STORE.tmp").exists() && begun.elapsed() < TIMEOUT
+            {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(200));
@@ -260,13 +266,13 @@ impl FinalizeRow<'_> {
                 rustix::process::Signal::KILL,
             );
             killed.map_err(std::io::Error::from)?;
-            // While strace holds the delayed thread, the dead node's connections stay open.
+            // The dead node's connections stay open as long as strace delays one of its threads.
             strace.kill();
             asked.join().map_err(|_| Failure::Environment("a command panicked".to_owned()))?
         })?;
-        self.cluster.kill(STRUCK)?;
+        self.cluster.kill(KILLED_NODE)?;
         let said = String::from_utf8_lossy(&asked.stderr).into_owned();
-        let store = format_in(self.cluster.data(STRUCK))?;
+        let store = format_in(self.cluster.data(KILLED_NODE))?;
         match (asked.status.success(), store) {
             (false, 1) if said.contains("not known to have it: n3") => {
                 self.figures.killed_between += 1;
@@ -279,10 +285,11 @@ impl FinalizeRow<'_> {
                 )));
             }
         }
-        self.start_as(STRUCK, self.setup.binary.clone())
+        self.start_as(KILLED_NODE, self.setup.binary.clone())
     }
 
-    /// Returns the store format of each node, as the nodes tell it.
+    /// Returns the store format of each node, as its status reports it. It must equal the format in
+    /// the file `STORE`.
     fn formats(&self) -> Result<Vec<u32>, Failure> {
         let of = |node| -> Result<u32, Failure> {
             let status: Value = serde_json::from_str(&self.cluster.status(node)?)
@@ -297,7 +304,7 @@ impl FinalizeRow<'_> {
         (0..NODES).map(of).collect()
     }
 
-    /// Finalizes in vain, because of `why`. No store is changed.
+    /// Checks that finalize is refused with the reason `why`, and changes no store.
     fn refuses_to_finalize(&self, why: &str) -> Result<(), Failure> {
         let stores = || (0..NODES).map(|node| fs::read(self.cluster.data(node).join("STORE")));
         let before: Vec<Vec<u8>> = stores().collect::<Result<_, _>>()?;
@@ -310,14 +317,15 @@ impl FinalizeRow<'_> {
         Ok(())
     }
 
-    /// The earlier release refuses a finalized directory.
-    fn goes_not_back(&mut self) -> Result<(), Failure> {
+    /// Checks that the earlier release refuses a finalized directory.
+    fn check_downgrade_refused(&mut self) -> Result<(), Failure> {
         self.cluster.stop(0)?;
         let why = "STORE has format version 2, this release reads up to 1: nothing was changed";
         self.refused(0, self.earlier.to_owned(), why)
     }
 
-    /// Starts a node in vain, because of `why`. Its directory stays as it is.
+    /// Checks that a node refuses to start with the reason `why`, and does not change its
+    /// directory.
     fn refused(&mut self, node: usize, binary: PathBuf, why: &str) -> Result<(), Failure> {
         let before = files(self.cluster.data(node))?;
         self.cluster.launches[node].binary = binary;
@@ -335,12 +343,12 @@ impl FinalizeRow<'_> {
         Err(Failure::Broken(format!("a refused start changed {differing:?}")))
     }
 
-    /// A node of the later release works beside those of this one. One of the earlier release with
-    /// an empty disk is told by the later one why the two can't work together. As this release, the
-    /// node is rebuilt, and its new store is raised.
-    fn mixes_no_three(&mut self) -> Result<(), Failure> {
+    /// Checks which releases work together. A node of the later release works beside nodes of this
+    /// release. It refuses a node of the earlier release, even with an empty disk, and logs the
+    /// reason. As this release, that node is rebuilt, and finalize raises its new store.
+    fn check_release_compatibility(&mut self) -> Result<(), Failure> {
         self.start_as(0, self.later.to_owned())?;
-        let empty = BEHIND;
+        let empty = SKEWED_NODE;
         self.cluster.stop(empty)?;
         fs::remove_dir_all(self.cluster.data(empty))?;
         self.cluster.launches[empty].binary = self.earlier.to_owned();
@@ -352,14 +360,14 @@ impl FinalizeRow<'_> {
         if self.formats()? != [2, 1, 2] {
             return Err(Failure::Broken(format!("{:?} with a new disk", self.formats()?)));
         }
-        self.cluster.output(&self.setup.binary, STRUCK, &["finalize"])?;
+        self.cluster.output(&self.setup.binary, KILLED_NODE, &["finalize"])?;
         match self.formats()? {
             formats if formats == [2; NODES] => Ok(()),
             formats => Err(Failure::Broken(format!("{formats:?} after the new disk's raise"))),
         }
     }
 
-    /// Waits until a node has logged this.
+    /// Waits until a node has logged `what`.
     fn logs(&self, node: usize, what: &str) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -367,16 +375,16 @@ impl FinalizeRow<'_> {
             if log.contains(what) {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
                 return Err(Failure::Broken(format!("a node has not logged {what:?}: {last:?}")));
             }
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
         }
     }
 }
 
-/// Returns the store format in the file `STORE`.
+/// Returns the store format in the file `STORE` of a directory.
 fn format_in(data: &Path) -> Result<u32, Failure> {
     let bytes = fs::read(data.join("STORE"))?;
     let field = bytes.get(8..12).and_then(|field| field.try_into().ok());
@@ -384,7 +392,7 @@ fn format_in(data: &Path) -> Result<u32, Failure> {
     Ok(u32::from_le_bytes(field))
 }
 
-/// Returns all files of a directory.
+/// Returns the contents of all files of a directory.
 fn files(data: &Path) -> Result<Files, Failure> {
     let mut found = Files::new();
     for entry in fs::read_dir(data)? {

@@ -1,6 +1,6 @@
-//! Row 22 of docs/results/reliability.md: each node is restarted in turn, repeatedly. Also the row
-//! `killed`: one node is killed and restarted. Clients at a fixed pace try each request at most
-//! twice.
+//! Row 22 of docs/results/reliability.md: rolling restarts, repeatedly. Also the row `killed`: one
+//! node is killed and restarted. Clients send requests at a fixed rate, with up to two attempts
+//! each.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,10 +16,10 @@ use crate::Setup;
 
 const NODES: usize = 3;
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs `rounds` rolling restarts.
+/// Restarts each node in turn, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
@@ -33,7 +33,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let seen = prober.stop()?;
     check_all_succeeded(&seen)?;
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} restarts of each of {NODES} nodes: {} requests, {} tried twice, 0 failed, longest gap \
@@ -61,14 +61,14 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
         cluster.kill(node)?;
         thread::sleep(Duration::from_millis(500 + random.below(setup.size(3000, 500))));
         cluster.start_node(node)?;
-        // A read of a record that the killed node may have in a newer version needs that node or
-        // the third one. Both must be back before the next kill.
+        // If the killed node may have a newer version of a record, a read needs that node or the
+        // third node. Both must be ready before the next kill.
         cluster.wait_until_ready()?;
     }
     thread::sleep(Duration::from_millis(300));
     let seen = prober.stop()?;
     check_all_succeeded(&seen)?;
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     cluster.check(&ledger)?;
     Ok(format!(
         "{} kills: {} requests, {} tried twice, 0 failed, longest gap {} ms, p99 {:.0} ms; C after \
@@ -83,8 +83,8 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Settings of the nodes. The short form runs beside other tests, where a replica may answer later
-/// than the default deadline.
+/// Settings of the nodes. The deadline of the quick form is long, because it runs beside other
+/// tests, where replicas may be slow.
 fn args(setup: &Setup) -> [&'static str; 4] {
     ["--sync", "always", "--deadline", setup.size("1s", "8s")]
 }

@@ -1,8 +1,8 @@
-//! The row `settings` of docs/results/reliability.md: settings change over restarts, and nodes have
-//! different settings. Stored data can be read, scanned, replicated and streamed back under any
-//! settings. Values of 8 MB are written where `--memory 512MiB` allows them. Then nodes get a
-//! fraction of that memory, one after another and all together, miss overwrites, and lose their
-//! disks.
+//! The row `settings` of docs/results/reliability.md: settings change during restarts, and nodes
+//! have different settings. Stored data must be readable, scannable and replicable, and a rebuild
+//! must restore it, with any settings. Values of 8 MB are written where `--memory 512MiB` allows
+//! them. Then the nodes get a fraction of that memory, one after another and both together, miss
+//! overwrites, and lose their disks.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ const NODES: usize = 3;
 /// Settings of the first node, through which all values are written.
 const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
 
-/// Settings of the other nodes. Most of these nodes cannot hold the longest values in any part of
-/// their memory.
+/// Settings of the other nodes. With most of these settings, no part of the node's memory has room
+/// for the longest values.
 const SETTINGS: [&[&str]; 6] = [
     &["--memory", "64MiB", "--max-value", "1KiB"],
     &["--memory", "64MiB", "--memtable", "1MiB", "--loops", "1", "--read-threads", "1"],
@@ -40,20 +40,20 @@ const LENGTHS: [usize; 12] = [
     4_100_000, 1,
 ];
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(20);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time for which a write may be refused.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a write that is refused and repeated.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause before a refused write is retried.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Most resident memory beyond `--memory`, in bytes, which allows for one value of 8 MiB at a time:
-/// a copy of each replica's, each as it is read, sent and assembled.
+/// Maximum resident memory beyond `--memory`, in bytes: 64 MiB, and copies of one value of 8 MiB,
+/// for each replica as the value is read, sent and assembled.
 const BEYOND: u64 = (64 << 20) + 8 * (8 << 20);
 
-/// Changes settings, `rounds` times.
+/// Restarts a node with changed settings, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(&setup.binary, NODES, None, &[])?;
     let base: Vec<_> = cluster.launches.iter().map(|launch| launch.args.clone()).collect();
@@ -72,8 +72,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut wiped, mut peak, mut read) = (0, 0, 0);
     for round in 0..setup.rounds as usize {
         let node = 1 + round % (NODES - 1);
-        // The first two rounds give both other nodes little memory, so that a wiped node must get
-        // everything from such nodes.
+        // The first two rounds give both other nodes little memory, so that a wiped node is rebuilt
+        // from such nodes.
         let chosen = if round < 2 { round } else { random.below(SETTINGS.len() as u64) as usize };
         if random.percent(50) {
             cluster.kill(node)?
@@ -86,12 +86,12 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             wiped += 1;
             fs::remove_dir_all(cluster.data(node))?;
         } else {
-            // The restarted node misses these writes, which hints bring later.
+            // The node misses these writes while it is down; hints deliver them later.
             write_all(&cluster, &ledger, "&ack=2&from=3")?;
         }
         cluster.start_node(node)?;
         cluster.wait_until_ready()?;
-        read += cluster.wait_until_equal(BY_ITSELF)?.read;
+        read += cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?.read;
         cluster.check(&ledger)?;
         if SETTINGS[chosen].contains(&"64MiB") {
             peak = peak.max(resident(&cluster, node)?);
@@ -116,7 +116,7 @@ fn resident(cluster: &Cluster, node: usize) -> Result<u64, Failure> {
     Ok(most)
 }
 
-/// Writes every key anew through the first node.
+/// Overwrites every key through the first node, and repeats refused writes.
 fn write_all(cluster: &Cluster, ledger: &Ledger, votes: &str) -> Result<(), Failure> {
     let mut client = Client::connect(cluster.addresses()[0])?;
     for (key, len) in LENGTHS.iter().enumerate() {
@@ -130,13 +130,13 @@ fn write_all(cluster: &Cluster, ledger: &Ledger, votes: &str) -> Result<(), Fail
             if said == WriteOutcome::Ok {
                 break;
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(Failure::Broken(format!("{key} can't be written: {answer:?}")));
             }
             if !answer.is_ok_and(|answer| !answer.closes) {
                 client = Client::connect(cluster.addresses()[0])?;
             }
-            thread::sleep(AGAIN);
+            thread::sleep(RETRY_PAUSE);
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! The row `upgrade`: the nodes of a cluster are upgraded from an earlier release one after
-//! another, while clients send at a fixed pace and try each request at most twice. Then a node
+//! another, while clients send requests at a fixed rate, with up to two attempts each. Then a node
 //! joins.
 //!
 //! ```text
@@ -24,8 +24,8 @@ use crate::restart::restarts::check_all_succeeded;
 
 const NODES: usize = 3;
 
-/// Time within which hints make all replicas equal.
-const BY_ITSELF: Duration = Duration::from_secs(30);
+/// Time in which hints must make all replicas equal.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time for which nodes of both releases run together.
 const MIXED: Duration = Duration::from_secs(2);
@@ -57,7 +57,8 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
         thread::sleep(MIXED);
         if node + 1 < NODES {
             cluster.output(&setup.binary, node, &["plan", "--replicas", "2"])?;
-            // A node of the new release is killed too, while nodes of the earlier release continue.
+            // A node of the new release is killed too, while nodes of the earlier release still
+            // run.
             cluster.kill(node)?;
             thread::sleep(MIXED / 4);
             cluster.start_node(node)?;
@@ -66,7 +67,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     }
     let seen = prober.stop()?;
     check_all_succeeded(&seen)?;
-    let agreed = cluster.wait_until_equal(BY_ITSELF)?;
+    let agreed = cluster.wait_until_equal(CONVERGENCE_TIMEOUT)?;
     let joined = joins(setup, &cluster)?;
     cluster.check(&ledger)?;
     check(&joined, &ledger, ProcessState::Same)?;
@@ -82,13 +83,13 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Makes a node join, now that all nodes run the new release.
+/// Adds a node after all nodes have been upgraded.
 fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     let home = cluster.dir().join("joins");
     fs::create_dir_all(&home)?;
     let launch = cluster.joiner(&setup.binary, "joins", &home, &[])?;
     let starting = thread::spawn(move || launch.start());
-    let plan = cluster.make_plan(&setup.binary, 0, &["--add", "joins"], BY_ITSELF)?;
+    let plan = cluster.make_plan(&setup.binary, 0, &["--add", "joins"], CONVERGENCE_TIMEOUT)?;
     cluster.output(
         &setup.binary,
         0,

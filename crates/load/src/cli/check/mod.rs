@@ -1,5 +1,5 @@
-//! Turns a command line into a plan and its scripts, or into a one-line error that says how to
-//! correct it.
+//! Checks a command line. The result is a plan with its scripts, or a one-line error that explains
+//! the correction.
 
 use std::path::{Path, PathBuf};
 
@@ -22,14 +22,15 @@ const THREADS: u64 = 2;
 pub struct CheckedArgs {
     /// The plan to run.
     pub plan: Plan,
-    /// Source of the script, for each target that has threads of its own. Empty if requests are
-    /// made from keys.
+    /// Script sources: one for each target with its own threads, or one in all if the targets share
+    /// the load. Empty if requests are generated from keys.
     pub sources: Vec<Source>,
     /// The URLs to send requests to.
     pub urls: Vec<Url>,
-    /// Certificates that `https://` targets are checked against, and the client's own.
+    /// Paths of the CA certificates for `https://` targets, and of the client's certificate and
+    /// key.
     pub files: Files,
-    /// A description of the requests, for people.
+    /// Readable description of the requests.
     pub requests: String,
 }
 
@@ -51,19 +52,19 @@ impl LoadArgs {
         {
             return Err(Error::SameFile(csv.clone()));
         }
-        let mut asked = self.request.check(known)?;
-        asked.plan.pace = pace;
-        asked.plan.duration = self.duration.0;
-        asked.plan.warmup = self.warmup.0;
-        asked.plan.batch_latency = self.batch_latency;
-        asked.plan.arrival = match self.arrival {
+        let mut checked = self.request.check(known)?;
+        checked.plan.pace = pace;
+        checked.plan.duration = self.duration.0;
+        checked.plan.warmup = self.warmup.0;
+        checked.plan.batch_latency = self.batch_latency;
+        checked.plan.arrival = match self.arrival {
             ArrivalArg::Even => plan::Arrival::Even,
             ArrivalArg::Poisson => plan::Arrival::Poisson,
         };
         // `Plan::check` covers the rest, once addresses are resolved.
-        asked.plan.check_numbers()?;
-        asked.plan.keys.check()?;
-        Ok(asked)
+        checked.plan.check_numbers()?;
+        checked.plan.keys.check()?;
+        Ok(checked)
     }
 }
 
@@ -96,26 +97,28 @@ impl RequestArgs {
         };
         let headers = self.headers()?;
         plan.headers = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        let keyed = self.makes_requests() || urls.iter().any(|url| url.path.contains(KEY));
+        let keyed = self.has_key_flags() || urls.iter().any(|url| url.path.contains(KEY));
         let keyed = keyed && self.script.is_none();
         plan.targets =
             urls.iter().map(|url| target(url, keyed, known)).collect::<Result<_, _>>()?;
-        let carried = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let shown = carried.map(|(_, value)| value.clone()).or_else(|| known.authorization());
+        let authorization_header =
+            headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let shown =
+            authorization_header.map(|(_, value)| value.clone()).or_else(|| known.authorization());
         plan.targets.iter_mut().for_each(|target| target.authorization.clone_from(&shown));
         let files = self.tls.files(known);
-        let mut asked =
+        let mut checked =
             CheckedArgs { plan, sources: Vec::new(), urls, files, requests: String::new() };
         if keyed {
-            asked.requests = self.keys(&mut asked.plan)?;
+            checked.requests = self.keys(&mut checked.plan)?;
         } else {
-            self.scripted(&mut asked, headers, args);
+            self.fill_script_sources(&mut checked, headers, args);
         }
-        Ok(asked)
+        Ok(checked)
     }
 
-    /// Returns the words before the first that is not a URL, and the remaining words with those
-    /// after `--`.
+    /// Splits the words at the first word that is not a URL. Returns the URLs, and the script's
+    /// arguments: the remaining words, and all words after `--`.
     fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), Error> {
         if let Some(error) = self.urls.iter().find_map(|word| typographic_dash_error(word)) {
             return Err(error);
@@ -152,8 +155,8 @@ impl RequestArgs {
         Ok(headers)
     }
 
-    /// Returns true if any flag asks for requests made from keys.
-    fn makes_requests(&self) -> bool {
+    /// Returns true if any flag requires requests that are generated from keys.
+    fn has_key_flags(&self) -> bool {
         self.mix.is_some()
             || self.keys.is_some()
             || self.key_count.is_some()
@@ -183,22 +186,27 @@ impl RequestArgs {
         Ok(format!("{mix}, {word} of {count} keys of {len} bytes, values of {value}{verify}"))
     }
 
-    /// Fills in the source of requests that are not made from keys.
-    fn scripted(&self, asked: &mut CheckedArgs, headers: Vec<(String, String)>, args: Vec<String>) {
-        asked.plan.requests = Requests::Script;
-        asked.requests = match &self.script {
+    /// Fills in the script sources of requests that are not generated from keys.
+    fn fill_script_sources(
+        &self,
+        checked: &mut CheckedArgs,
+        headers: Vec<(String, String)>,
+        args: Vec<String>,
+    ) {
+        checked.plan.requests = Requests::Script;
+        checked.requests = match &self.script {
             Some(file) => file.display().to_string(),
             None => {
-                let mut paths: Vec<&str> = asked.urls.iter().map(|url| &*url.path).collect();
+                let mut paths: Vec<&str> = checked.urls.iter().map(|url| &*url.path).collect();
                 paths.dedup();
                 format!("GET {}", paths.join(" "))
             }
         };
-        let (urls, spread) = match asked.plan.target_mode {
-            plan::TargetMode::Each => (&asked.urls[..], &[][..]),
-            plan::TargetMode::Spread => (&asked.urls[..1], &asked.urls[..]),
+        let (urls, spread) = match checked.plan.target_mode {
+            plan::TargetMode::Each => (&checked.urls[..], &[][..]),
+            plan::TargetMode::Spread => (&checked.urls[..1], &checked.urls[..]),
         };
-        asked.sources = urls
+        checked.sources = urls
             .iter()
             .map(|url| Source {
                 file: self.script.clone(),

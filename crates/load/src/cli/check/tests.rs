@@ -1,5 +1,5 @@
-//! Valid command lines, from published reports, with the plans that they yield, and invalid command
-//! lines.
+//! Tests valid command lines from published reports with the plans that they yield, and invalid
+//! command lines.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const KNOWN: ServerProfile = ServerProfile {
     key_path: "/v0/entity?id={key}",
     metrics_path: "",
     idle: &[],
-    held_back: &[],
+    write_stall_counters: &[],
     timeline: &[],
     profile_path: "",
     profile_diff: "",
@@ -33,7 +33,7 @@ const KNOWN: ServerProfile = ServerProfile {
 };
 
 /// Parses and checks a command line; `|` separates words that contain blanks.
-fn ask(line: &str) -> Result<CheckedArgs, String> {
+fn check_line(line: &str) -> Result<CheckedArgs, String> {
     let words: Vec<String> = if line.contains('|') {
         line.split('|').map(str::to_owned).collect()
     } else {
@@ -70,42 +70,42 @@ fn command_lines_of_published_reports_are_accepted() {
             (4, 64, 40_000.0, 180, "http://localhost:8080"),
         ),
     ] {
-        let asked = ask(line).expect(line);
-        let plan = &asked.plan;
+        let checked = check_line(line).expect(line);
+        let plan = &checked.plan;
         assert_eq!((plan.threads, plan.connections), (threads, connections), "{line}");
         assert_eq!(plan.pace, Pace::Open(rate), "{line}");
         assert_eq!(plan.duration, Duration::from_secs(seconds), "{line}");
-        assert_eq!(asked.sources[0].url.text, url, "{line}");
-        assert!(asked.sources[0].file.is_some() && matches!(plan.requests, Requests::Script));
+        assert_eq!(checked.sources[0].url.text, url, "{line}");
+        assert!(checked.sources[0].file.is_some() && matches!(plan.requests, Requests::Script));
     }
 }
 
 #[test]
-fn the_defaults_equal_wrk2s() {
-    let asked = ask("-R100 http://h/a").expect("a line");
-    let plan = &asked.plan;
+fn omitted_flags_have_the_defaults_of_wrk2() {
+    let checked = check_line("-R100 http://h/a").expect("a line");
+    let plan = &checked.plan;
     assert_eq!((plan.threads, plan.connections), (2, 10));
     assert_eq!((plan.duration, plan.timeout), (Duration::from_secs(10), Duration::from_secs(2)));
     assert_eq!((plan.warmup, plan.arrival), (Duration::ZERO, Arrival::Even));
-    assert_eq!(asked.requests, "GET /a");
-    assert!(asked.sources[0].file.is_none());
-    let asked = ask("-R100 -c1 http://h/a").expect("one connection");
-    assert_eq!(asked.plan.threads, 1);
+    assert_eq!(checked.requests, "GET /a");
+    assert!(checked.sources[0].file.is_none());
+    let checked = check_line("-R100 -c1 http://h/a").expect("one connection");
+    assert_eq!(checked.plan.threads, 1);
 }
 
 #[test]
 fn flags_can_be_written_long_attached_and_after_the_url() {
     let line = "http://h/ --connections=1k --threads 3 --rate 1.5k --duration 90 --timeout 500ms \
                 --header X-A:1 --latency --u_latency --batch_latency --warmup 5s --arrival poisson";
-    let plan = ask(line).expect(line).plan;
+    let plan = check_line(line).expect(line).plan;
     assert_eq!((plan.threads, plan.connections), (3, 1000));
     assert_eq!((plan.pace, plan.arrival), (Pace::Open(1500.0), Arrival::Poisson));
     assert_eq!((plan.duration, plan.warmup), (Duration::from_secs(90), Duration::from_secs(5)));
     assert_eq!(plan.timeout, Duration::from_millis(500));
     assert_eq!(plan.headers, ["X-A: 1"]);
-    assert_eq!(ask("--closed http://h/").expect("closed").plan.pace, Pace::Closed);
+    assert_eq!(check_line("--closed http://h/").expect("closed").plan.pace, Pace::Closed);
     let headers =
-        ask("-R1|-H|A: b c|-H|D: e|http://h/").expect("headers").sources[0].headers.clone();
+        check_line("-R1|-H|A: b c|-H|D: e|http://h/").expect("headers").sources[0].headers.clone();
     assert_eq!(headers, [("A".into(), "b c".into()), ("D".into(), "e".into())]);
 }
 
@@ -115,13 +115,13 @@ fn the_token_is_read_from_its_file() {
     let path = dir.path().join("token");
     let line = format!("-R1|--token-file|{}|http://h/", path.display());
     std::fs::write(&path, "abc\n").unwrap();
-    let headers = ask(&line).expect("a token").sources[0].headers.clone();
+    let headers = check_line(&line).expect("a token").sources[0].headers.clone();
     assert_eq!(headers, [("Authorization".into(), "Bearer abc".into())]);
     for bad in ["", "a b", "a\nb"] {
         std::fs::write(&path, bad).unwrap();
-        assert!(ask(&line).unwrap_err().contains("it is not one word"), "{bad:?}");
+        assert!(check_line(&line).unwrap_err().contains("it is not one word"), "{bad:?}");
     }
-    let missing = ask("-R1|--token-file|/nowhere/token|http://h/").unwrap_err();
+    let missing = check_line("-R1|--token-file|/nowhere/token|http://h/").unwrap_err();
     assert!(missing.contains("/nowhere/token"), "{missing}");
 }
 
@@ -132,39 +132,40 @@ fn words_after_the_url_are_passed_to_the_script() {
         "-R1 -s x.lua http://h/ -- one two",
         "-s x.lua http://h/ one -R1 -- two",
     ] {
-        let args = &ask(line).expect(line).sources[0].args;
+        let args = &check_line(line).expect(line).sources[0].args;
         assert_eq!(args[..], ["http://h/", "one", "two"], "{line}");
     }
-    let args = &ask("-R1 -s x.lua http://h/ -- -a http://i/").expect("dashes").sources[0].args;
+    let args =
+        &check_line("-R1 -s x.lua http://h/ -- -a http://i/").expect("dashes").sources[0].args;
     assert_eq!(args[..], ["http://h/", "-a", "http://i/"]);
 }
 
 #[test]
 fn several_urls_share_the_load_or_each_get_all_of_it() {
-    let asked = ask("-R10 -c4 http://a:1 http://b:2").expect("two");
-    assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 1));
-    assert_eq!(asked.sources[0].spread, asked.urls);
-    assert_eq!(asked.plan.target_mode, TargetMode::Spread);
-    let asked = ask("-R10 --target-mode each http://a:1 http://b:2").expect("two");
-    assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 2));
-    assert_eq!(asked.sources[1].url.host, "b");
+    let checked = check_line("-R10 -c4 http://a:1 http://b:2").expect("two");
+    assert_eq!((checked.plan.targets.len(), checked.sources.len()), (2, 1));
+    assert_eq!(checked.sources[0].spread, checked.urls);
+    assert_eq!(checked.plan.target_mode, TargetMode::Spread);
+    let checked = check_line("-R10 --target-mode each http://a:1 http://b:2").expect("two");
+    assert_eq!((checked.plan.targets.len(), checked.sources.len()), (2, 2));
+    assert_eq!(checked.sources[1].url.host, "b");
 }
 
 #[test]
 fn requests_with_keys_need_no_script() {
     let line = "-R10 --mix put=50,get=45,delete=5 --keys zipf --key-count 10k --key-len 20 \
                 --value-len 100 --verify --seed 7 http://h:1";
-    let asked = ask(line).expect(line);
-    let plan = &asked.plan;
-    assert!(matches!(plan.requests, Requests::Keys) && asked.sources.is_empty());
+    let checked = check_line(line).expect(line);
+    let plan = &checked.plan;
+    assert!(matches!(plan.requests, Requests::Keys) && checked.sources.is_empty());
     assert_eq!((plan.put_percent, plan.delete_percent), (50, 5));
     assert_eq!((plan.keys.order, plan.keys.count, plan.keys.len), (KeyOrder::Zipf, 10_000, 20));
     assert_eq!((plan.value_len, plan.verify, plan.seed), (100, true, 7));
     assert_eq!(plan.targets[0].path, "/v0/entity?id={key}");
-    let asked = ask("-R10 http://h:1/x/{key}/y").expect("a place");
-    assert_eq!((asked.plan.put_percent, &*asked.plan.targets[0].path), (0, "/x/{key}/y"));
-    let asked = ask("-R10 --keys latest:5k http://h:1").expect("an order");
-    assert_eq!(asked.plan.keys.order, KeyOrder::Latest(5000));
+    let checked = check_line("-R10 http://h:1/x/{key}/y").expect("a place");
+    assert_eq!((checked.plan.put_percent, &*checked.plan.targets[0].path), (0, "/x/{key}/y"));
+    let checked = check_line("-R10 --keys latest:5k http://h:1").expect("an order");
+    assert_eq!(checked.plan.keys.order, KeyOrder::Latest(5000));
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn invalid_command_lines_explain_the_correction() {
         ("-R5 --profile gpu http://h", "possible values: cpu, alloc, lock, wall"),
         ("-R5 --conections 4 http://h", "--connections"),
     ] {
-        let error = ask(line).expect_err(line);
+        let error = check_line(line).expect_err(line);
         assert!(error.contains(says), "{line}: {error}");
     }
 }

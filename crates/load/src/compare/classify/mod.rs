@@ -1,29 +1,31 @@
-//! Turns the figures of both sides into a verdict on each metric.
+//! Derives a verdict on each metric from the figures of both sides.
 //!
-//! Every tested metric weakens the tests of the others (Holm divides by their number), so a metric
-//! that *cannot* differ is not tested: where all figures of both sides lie closer together than the
-//! least difference that counts as real, "no difference" is the only possible verdict. Whether a
-//! metric is tested depends on its figures alone and not on their sides, so the chance of a false
-//! alarm stays the same (Tarone, "A Modified Bonferroni Method for Discrete Data", 1990). The rule
-//! leaves out throughput in an open loop, and errors if there are none.
+//! Every tested metric weakens the tests of the other metrics, because Holm's method divides the
+//! level by the number of tests. So a metric that *cannot* differ is not tested: where all figures
+//! of both sides lie closer together than the least difference that counts as real, "no difference"
+//! is the only possible verdict. Whether a metric is tested depends on its figures alone and not on
+//! their sides, so the chance of a false alarm stays the same (Tarone, "A Modified Bonferroni
+//! Method for Discrete Data", 1990). The rule excludes throughput in an open loop, and errors if no
+//! request fails.
 //!
 //! With six repeats a side and noise of 3 %, the test finds an increase of one metric by 10 % in 95
-//! % of cases if five metrics are tested at 5 %, and in 75 % if all six are tested at 2.5 %. The
-//! test calls A different from A in 3 % of cases (simulated; `tests.rs` checks most of this).
+//! % of cases if five metrics are tested at 5 %, and in 75 % if all six are tested at 2.5 %.
+//! Between two equal servers, the test finds a difference in 3 % of cases. These numbers are
+//! simulated; `tests.rs` checks most of them.
 
 use super::metrics::{self, Metric};
 use super::rank::{least_p, levels, shift};
 use crate::saved::LoadedRun;
 
 /// Chance of any false alarm in one comparison, over all its metrics. Rank tests of few runs have
-/// few possible p-values, so that the actual chance is smaller: less than 4 % with six runs a side.
+/// few possible p-values, so the actual chance is smaller: less than 4 % with six runs a side.
 pub(crate) const ALPHA: f64 = 0.05;
 
 /// Chance of any false alarm between stretches, which are less independent than runs.
 const STRETCHES_ALPHA: f64 = 0.025;
 
-/// Minimum relative difference that counts as real. Nobody acts on a smaller one, and in an open
-/// loop the throughputs of two servers always differ by a few requests.
+/// Minimum relative difference that counts as real. Nobody acts on a smaller difference, and in an
+/// open loop the throughputs of two servers always differ by a few requests.
 const LEAST_RATIO: f64 = 0.01;
 
 /// Minimum difference between shares of errors that counts as real: one in a thousand.
@@ -88,11 +90,11 @@ pub(crate) fn classify(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<ClassifiedMetric
         .into_iter()
         .filter_map(|metric| Some((metric, figures(metric, a)?, figures(metric, b)?)))
         .collect();
-    decide(&samples, sampling)
+    classify_samples(&samples, sampling)
 }
 
 /// Classifies the metrics by their figures.
-pub(super) fn decide(
+pub(super) fn classify_samples(
     samples: &[(Metric, Vec<f64>, Vec<f64>)],
     sampling: Sampling,
 ) -> Vec<ClassifiedMetric> {
@@ -142,8 +144,8 @@ pub(super) fn decide(
         .collect()
 }
 
-/// Scales figures for the test. Of a ratio metric, takes the logarithms, whose differences are
-/// ratios.
+/// Scales figures for the test: those of a ratio metric to logarithms, because a difference of
+/// logarithms is the logarithm of a ratio.
 fn scale(metric: Metric, figures: &[f64]) -> Vec<f64> {
     let log = |figure: &f64| if metric.is_ratio() { figure.ln() } else { *figure };
     figures.iter().map(log).collect()
@@ -154,7 +156,7 @@ fn effect(metric: Metric, shift: f64) -> f64 {
     if metric.is_ratio() { shift.exp_m1() } else { shift }
 }
 
-/// Returns the least difference that counts as real.
+/// Returns the minimum difference that counts as real, in the unit of [`effect`].
 fn least(metric: Metric, sampling: Sampling) -> f64 {
     match (metric.is_ratio(), sampling) {
         (true, Sampling::Runs) => LEAST_RATIO,
@@ -163,7 +165,7 @@ fn least(metric: Metric, sampling: Sampling) -> f64 {
     }
 }
 
-/// Returns the least number of repeats a side with which every metric can be judged.
+/// Returns the minimum number of repeats of each side with which every metric gets a verdict.
 pub(crate) fn least_repeats() -> usize {
     let alone = ALPHA / Metric::ALL.len() as f64;
     (1..super::rank::MAX_SAMPLE).find(|n| least_p(*n, *n) <= alone).unwrap_or(usize::MAX)

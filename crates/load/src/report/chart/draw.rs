@@ -15,7 +15,7 @@ use maud::{Markup, html};
 
 use super::{COLOURS, Chart, Line, Mark, Shape, dashes};
 
-/// Dimensions of a drawing, in its own units of about a pixel.
+/// Dimensions of a drawing, in SVG user units of about a pixel.
 pub(super) struct Size {
     class: &'static str,
     width: f64,
@@ -101,7 +101,7 @@ impl PlotArea<'_> {
         let (left, right, bottom) = (self.size.left, self.right(), self.bottom());
         let down = if self.chart.low { 4 } else { self.size.ticks.1 };
         let ys = self.chart.y.ticks(down);
-        // On a narrow screen, a long axis has space to label every other power of ten.
+        // A long axis has more ticks than space for labels, so only every n-th tick has a label.
         let xs = self.chart.x.ticks(self.size.ticks.0);
         let every = xs.len().div_ceil(self.size.ticks.0 + 1).max(1);
         html! {
@@ -127,7 +127,8 @@ impl PlotArea<'_> {
         }
     }
 
-    /// Returns the anchor of a label, so that labels at the ends stay inside the drawing.
+    /// Returns the text anchor of a label at `x`. A label at the right end stays inside the
+    /// drawing.
     fn anchor(&self, x: f64) -> &'static str {
         if x > self.right() - 14.0 { "end" } else { "middle" }
     }
@@ -136,7 +137,7 @@ impl PlotArea<'_> {
         let colour = format!("c{}{}", line.colour % COLOURS, dashes(line.colour));
         let off = if line.hidden { " off" } else { "" };
         let thin = line.thin_from.unwrap_or(f64::INFINITY);
-        // Both parts contain the point where they meet.
+        // The firm part and the thin part both contain the point where they meet.
         let firm: Vec<_> = line.points.iter().copied().filter(|point| point.0 <= thin).collect();
         let rest: Vec<_> = match firm.last() {
             Some(last) if firm.len() < line.points.len() => {
@@ -153,7 +154,7 @@ impl PlotArea<'_> {
         }
     }
 
-    /// Draws a path through all points on the plane, interrupted at gaps.
+    /// Returns the SVG path through all points that the axes can show, interrupted at gaps.
     fn path(&self, points: &[(f64, f64)]) -> String {
         let mut path = String::new();
         let mut pen = 'M';
@@ -170,7 +171,7 @@ impl PlotArea<'_> {
         path
     }
 
-    /// Draws the area below the line, from its first finite point to its last.
+    /// Returns the SVG path of the area below the line, from its first finite point to its last.
     fn area(&self, points: &[(f64, f64)]) -> String {
         let has_place = |point: &&(f64, f64)| point.1.is_finite();
         let (Some(first), Some(last)) =

@@ -1,8 +1,8 @@
-//! Charts: lines over two axes, with rules, bands and points, as SVG that works without scripts.
+//! Charts: lines over two axes, with levels, bands and points. Their SVG works without scripts.
 //!
 //! Each chart is drawn twice, for wide and for narrow screens. The style sheet shows the drawing
-//! that fits, so that labels are legible on a phone. JSON beside the chart holds the data for the
-//! cursor of the page's script.
+//! for the screen's width, so that labels are legible on a phone. JSON beside the chart holds the
+//! data for the cursor of the page's script.
 
 mod draw;
 mod scale;
@@ -44,7 +44,7 @@ pub(crate) struct Line {
     pub(crate) colour: usize,
     /// Points (x, y); a NaN y is a gap.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The x beyond which too few samples lie. The line is grey from there.
+    /// The x beyond which there are too few samples. From there on, the line is grey.
     pub(crate) thin_from: Option<f64>,
     /// True if the area between line and axis is filled.
     pub(crate) filled: bool,
@@ -55,7 +55,8 @@ pub(crate) struct Line {
 /// A mark in a chart, beside its lines.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
-    /// A horizontal line at y, as far as x = `to` if given, for an objective.
+    /// A horizontal line at y for an objective, from the left edge to x = `to`, or to the right
+    /// edge.
     Level { y: f64, to: Option<f64>, text: String },
     /// A vertical band between two x, for an interval.
     Band { from: f64, to: f64, text: String },
@@ -63,7 +64,7 @@ pub(crate) enum Mark {
     Point { x: f64, y: f64, shape: Shape, text: String, switch: Option<usize>, colour: usize },
 }
 
-/// Shape of a point, by what the point stands for.
+/// Shape of a point, by the meaning of the point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A trial that passed, drawn as a filled circle.
@@ -120,7 +121,7 @@ impl Chart {
             "min": axis.min, "max": axis.max})
         };
         let lines = self.lines.iter().map(|line| {
-            // JSON has no NaN, so that null stands for a gap.
+            // JSON has no NaN, so null represents a gap.
             let points: Vec<_> = line.points.iter().map(|(x, y)| json!([x, y])).collect();
             json!({"name": line.name, "switch": line.switch, "colour": line.colour % COLOURS,
                 "thin": line.thin_from, "points": points})
@@ -131,7 +132,7 @@ impl Chart {
     }
 }
 
-/// Draws the legend's sample of a line.
+/// Renders the sample of a line in the legend.
 pub(crate) fn key(colour: usize) -> Markup {
     let class = format!("key c{}{}", colour % COLOURS, dashes(colour));
     html! {
@@ -141,7 +142,7 @@ pub(crate) fn key(colour: usize) -> Markup {
     }
 }
 
-/// Returns the dash class that tells lines of one colour apart.
+/// Returns the CSS class of the dashes that distinguish lines of one colour.
 fn dashes(colour: usize) -> &'static str {
     ["", " dash", " dot"][(colour / COLOURS).min(2)]
 }

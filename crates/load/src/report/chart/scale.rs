@@ -1,4 +1,4 @@
-//! Axes: where a value lies between the two ends of an axis, and which values get ticks.
+//! Axes of a chart: the positions of values, and the ticks.
 
 use crate::report::key_figures;
 
@@ -60,7 +60,7 @@ pub(crate) struct Axis {
 /// Minimum ratio of the ends of a logarithmic range. A narrower range gets a whole decade.
 const NARROW: f64 = 1.05;
 
-/// Number of round values below which a logarithmic axis has ticks in equal steps.
+/// Minimum number of round values on a logarithmic axis. With fewer, the ticks have equal steps.
 const FEW: usize = 3;
 
 impl Axis {
@@ -92,8 +92,9 @@ impl Axis {
         Self { unit: Unit::Percentile, log: true, min: 1.0, max: last.max(1000.0) }
     }
 
-    /// Returns the position of `value`: 0 at the beginning, 1 at the end. Returns `None` outside
-    /// the axis.
+    /// Returns the position of `value`, 0 at the beginning and 1 at the end. A value outside the
+    /// axis is placed just beyond the end. Returns `None` for a value that is not finite, or not
+    /// above 0 on a logarithmic axis.
     pub(crate) fn at(&self, value: f64) -> Option<f64> {
         let place = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.min).ln() / (self.max / self.min).ln()
@@ -103,7 +104,7 @@ impl Axis {
         (value.is_finite() && (!self.log || value > 0.0)).then(|| place.clamp(-0.01, 1.01))
     }
 
-    /// Returns the ticks and their labels, about `most` of them at most.
+    /// Returns the ticks with their labels, usually at most `most`.
     pub(crate) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let values = match (self.unit, self.log) {
             (Unit::Percentile, _) => self.decades(&[1.0]),
@@ -113,7 +114,7 @@ impl Axis {
                 let middle = self.decades(&[1.0, 3.0]);
                 let even = self.even(most);
                 match fine.len() {
-                    // On less than a decade, equal steps give more ticks.
+                    // Within a decade, equal steps give more ticks.
                     ..FEW => even,
                     _ => [fine, middle]
                         .into_iter()
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn log_axes_name_what_fits() {
+    fn log_axes_label_as_many_values_as_fit() {
         let axis = Axis::log(Unit::Milliseconds, [0.0, 0.5, 180.0].into_iter());
         assert_eq!(words(&axis, 4), ["1 ms", "10 ms", "100 ms"]);
         assert_eq!(words(&axis, 6), ["1 ms", "3 ms", "10 ms", "30 ms", "100 ms"]);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_named_as_people_say_them() {
+    fn percentile_ticks_are_labelled_as_percentages() {
         let axis = Axis::percentiles(1e6);
         let names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"];
         assert_eq!(words(&axis, 4), names);

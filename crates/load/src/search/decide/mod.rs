@@ -11,15 +11,15 @@
 //!  confirm   both edges until a majority of the repeats agrees       holds ┘  └ breaks
 //! ```
 //!
-//! Every trial is a vote for its rate, and the majority decides. A noisy vote is outvoted when its
-//! rate turns out to be an edge, and the search continues from there. The first trials are short,
-//! and their votes count only until the rate has a trial of full length. A rate that fails below a
-//! rate that passes is tried again at once. If the rate keeps failing, the server breaks there,
-//! whatever has passed above. A rate without a verdict (the client was the limit) bounds the search
-//! as a failing rate does, but is never reported as failing.
+//! Every trial is a vote for its rate, and the majority decides. If a noisy vote makes its rate an
+//! edge, the repeats there outvote it, and the search continues. The first trials of a search are
+//! short. The vote of a short trial counts only until its rate has a trial of full length. A rate
+//! that fails below a rate that passes is tried again at once. If the rate fails again, the server
+//! breaks there, even if higher rates passed. A rate without a verdict (the client was the limit)
+//! bounds the search as a failing rate does, but is never reported as failing.
 
-/// Maximum number of trials of one search, which then ends with its results so far. Noise has never
-/// made a search need more than a third of this.
+/// Maximum number of trials of one search, which then ends with its results so far. Even with
+/// noise, no search has needed more than a third of this number.
 const MAX_TRIALS: usize = 60;
 
 /// Divisor of the ceiling for the default of `--from`. A server that fails at that rate has no
@@ -29,11 +29,11 @@ const DEFAULT_FROM_DIVISOR: u64 = 100;
 /// Divisor of `--to` for the first rate without a ceiling, three doublings below `--to`.
 const FIRST_RATE_DIVISOR: u64 = 8;
 
-/// Factor on the ceiling for the default of `--to`. An open loop can't pass far above a closed one.
+/// Factor on the ceiling for the default of `--to`. An open loop can't pass far above the ceiling.
 const DEFAULT_TO_FACTOR: u64 = 2;
 
-/// Gaps of fewer bisections than this are bisected by trials of full length.
-const NEAR: i32 = 2;
+/// Maximum number of bisections left in a gap that is bisected by trials of full length.
+const FULL_LENGTH_BISECTIONS: i32 = 2;
 
 /// Verdict of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(crate) enum SearchStep {
 /// Results of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct SearchBounds {
-    /// The highest rate that passed, such that every tried rate below passed too.
+    /// The highest rate that passed and below which every tried rate passed.
     pub(crate) passes: Option<u64>,
     /// The lowest rate above `passes` that failed.
     pub(crate) fails: Option<u64>,
@@ -169,14 +169,14 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
         (None, Some(high)) if high.rate > from => return bracket((high.rate / 2).max(from)),
         (Some(low), Some(high)) => {
             if let Some(rate) = middle(low.rate, high.rate, bounds.precision) {
-                let near = (1.0 + bounds.precision).powi(1 << NEAR);
+                let near = (1.0 + bounds.precision).powi(1 << FULL_LENGTH_BISECTIONS);
                 let full = high.rate as f64 <= low.rate as f64 * near;
                 return SearchStep::Try { rate, role: Role::Bisect, full };
             }
         }
         _ => {}
     }
-    // Alternates between the edges, so that both meet the same changes over time.
+    // Alternates between the edges, so that changes of the machine over time affect both.
     let edges = [low, high].into_iter().flatten();
     let open = edges.filter(|at| !at.is_settled(bounds.repeats));
     match open.min_by_key(|at| if at.full { at.count() } else { 0 }) {
@@ -211,13 +211,13 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
     }
 }
 
-/// Returns the lowest and highest rate of the search, or `None` until the ceiling is measured,
-/// unless `--to` is given.
+/// Returns the lowest and the highest rate of the search. Without `--to`, returns `None` until the
+/// ceiling is measured.
 pub(crate) fn range(bounds: &Bounds, ceiling: Option<u64>) -> Option<(u64, u64)> {
     let to = bounds.to.or(ceiling.map(|ceiling| ceiling * DEFAULT_TO_FACTOR))?.max(1);
     let default_from = (ceiling.unwrap_or(to) / DEFAULT_FROM_DIVISOR).clamp(1, to);
     let from = bounds.from.unwrap_or(default_from);
-    // If a given bound and a default bound contradict each other, the given one wins.
+    // If a given bound and a default bound contradict each other, the given bound applies.
     Some((from, to.max(from)))
 }
 
@@ -229,7 +229,7 @@ fn edges(votes: &[Votes]) -> (Option<Votes>, Option<Votes>) {
     (votes.iter().take_while(below).last().copied(), high)
 }
 
-/// Returns the votes of each rate, in order of rates.
+/// Returns the votes of each rate, sorted by rate.
 fn votes(history: &History) -> Vec<Votes> {
     let mut rates: Vec<u64> = history.tried.iter().map(|tried| tried.rate).collect();
     rates.sort_unstable();
@@ -251,8 +251,8 @@ fn votes_of(rate: u64, tried: &[TrialResult]) -> Votes {
     votes
 }
 
-/// Returns the middle on a logarithmic scale if the gap is wider than the precision, rounded to
-/// three digits if the rounded rate still differs from both.
+/// Returns the middle of a gap on a logarithmic scale, or `None` if the gap is within the
+/// precision. The middle is rounded to three digits if the rounded rate is inside the gap.
 fn middle(low: u64, high: u64, precision: f64) -> Option<u64> {
     if high <= low + 1 || high as f64 <= low as f64 * (1.0 + precision) {
         return None;

@@ -124,7 +124,7 @@ fn noise_does_not_change_the_result() {
 }
 
 #[test]
-fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
+fn a_gradual_knee_is_found_where_most_trials_begin_to_fail() {
     // The probability of failure rises from 0 to 1 between 36,000 and 44,000.
     let mut good = 0;
     for seed in 0..300 {
@@ -157,18 +157,19 @@ fn a_single_wrong_trial_is_outvoted() {
 }
 
 #[test]
-fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
+fn a_server_that_is_not_monotone_breaks_at_its_lowest_failing_rate() {
     let (found, _) = search(BOUNDS, 60_000, |rate, _| {
         let bad = (10_000..12_000).contains(&rate) || rate > 40_000;
         if bad { StepVerdict::Fail } else { StepVerdict::Pass }
     });
-    // The search may miss the valley, but must report it if a trial has seen it.
+    // A search may miss the lower range of failing rates, but reports it if a trial is in the
+    // range.
     assert!(found.confirmed && found.passes.is_some(), "{found:?}");
     let bounds = Bounds { from: Some(11_000), to: Some(80_000), ..BOUNDS };
     let mut tried_low = 0;
     let (found, _) = search(bounds, 22_000, |rate, _| {
         tried_low += u32::from(rate == 11_000);
-        // The server fails at the first rate of 11,000/s, and passes at the rates above it.
+        // The server fails at 11,000/s, the lowest rate, and passes from 12,000/s to 40,000/s.
         if (12_000..=40_000).contains(&rate) { StepVerdict::Pass } else { StepVerdict::Fail }
     });
     assert_eq!((found.passes, found.fails), (None, Some(11_000)));

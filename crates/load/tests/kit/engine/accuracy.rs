@@ -1,7 +1,7 @@
 //! Compares percentiles with the true values, which lie between two times that the server records:
-//! the client can't have read an answer before the server sent it, nor after the next request on
-//! its connection arrived. The bounds therefore hold on any machine. On a connection that is always
-//! behind its plan, they are tens of microseconds apart.
+//! the client read an answer after the server had sent it, and before the next request on its
+//! connection arrived. The bounds therefore hold on any machine. On a connection that is always
+//! behind its plan, the bounds are tens of microseconds apart.
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ fn since_slots(outcome: &Outcome, moments: impl Iterator<Item = std::time::Insta
     all
 }
 
-fn within_the_truth(server: &Server, outcome: &Outcome) {
+fn assert_within_true_bounds(server: &Server, outcome: &Outcome) {
     let times = server.times();
     assert_eq!((times.len(), outcome.answered()), (200, 200), "{outcome}");
     let least = since_slots(outcome, times.iter().map(|times| times.answered));
     // The last answer has no next request, and was read by the end of the run.
     let end = outcome.started + outcome.elapsed;
-    let next = times.iter().skip(1).map(|times| times.came).chain([end]);
+    let next = times.iter().skip(1).map(|times| times.arrived).chain([end]);
     let most = since_slots(outcome, next);
     let recorded = outcome.all_methods().intended;
     for (rank, (&least, &most)) in least.iter().zip(&most).enumerate() {
@@ -60,22 +60,22 @@ fn within_the_truth(server: &Server, outcome: &Outcome) {
 }
 
 #[test]
-fn fixed_service_times() {
+fn percentiles_of_fixed_service_times_are_true() {
     let (server, outcome) = run(|_| Duration::from_millis(4));
-    within_the_truth(&server, &outcome);
+    assert_within_true_bounds(&server, &outcome);
 }
 
 #[test]
-fn two_kinds_of_service_times() {
+fn percentiles_of_mixed_service_times_are_true() {
     let (server, outcome) = run(|n| Duration::from_millis(if n % 10 == 0 { 20 } else { 3 }));
-    within_the_truth(&server, &outcome);
+    assert_within_true_bounds(&server, &outcome);
 }
 
 #[test]
 fn a_stall_shows_in_full_at_each_percentile_that_it_touches() {
     let stall = Duration::from_millis(100);
     let (server, outcome) = run(move |n| if n == 60 { stall } else { Duration::from_millis(3) });
-    within_the_truth(&server, &outcome);
+    assert_within_true_bounds(&server, &outcome);
     // Slots 60 to 99, a fifth of all, were due during the stall, and waited for its end.
     let recorded = outcome.all_methods();
     let quarter = recorded.intended.count_between(50_000_000, u64::MAX);

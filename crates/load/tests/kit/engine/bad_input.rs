@@ -26,11 +26,11 @@ fn plan(server: &Server) -> Plan {
 fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
     let server = Server::start(answer);
     let outcome = load::run(&plan(&server)).expect("the run takes place");
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     outcome
 }
 
-fn adds_up(outcome: &Outcome) {
+fn assert_every_request_is_counted(outcome: &Outcome) {
     let seen = outcome.answered() + outcome.tally.unfinished + outcome.tally.errors.lost();
     assert_eq!(outcome.planned, seen, "{outcome}");
     let samples = outcome.all_methods().intended.len();
@@ -43,13 +43,13 @@ fn warned(outcome: &Outcome, code: &str) -> bool {
 }
 
 /// Returns the text of the warning with this code.
-fn named(outcome: &Outcome, code: &str) -> String {
+fn warning_text(outcome: &Outcome, code: &str) -> String {
     let warning = outcome.warnings().into_iter().find(|warning| warning.code() == code);
     warning.map(|warning| warning.to_string()).unwrap_or_else(|| panic!("no {code}: {outcome}"))
 }
 
 #[test]
-fn a_server_that_dies() {
+fn a_dead_server_is_retried_and_leaves_requests_unfinished() {
     let outcome = run(|n| Answer { die: n == 50, ..Answer::value(b"x") });
     assert!(outcome.answered() >= 40, "{outcome}");
     assert!(outcome.tally.errors.connect > 0, "it is tried again");
@@ -58,7 +58,7 @@ fn a_server_that_dies() {
 }
 
 #[test]
-fn a_server_that_resets_every_third_request() {
+fn reset_requests_count_as_lost() {
     let outcome = run(|n| Answer { reset: n % 3 == 0, ..Answer::value(b"x") });
     assert!(outcome.tally.errors.lost() >= 50, "{outcome}");
     assert!(outcome.answered() >= 100, "{outcome}");
@@ -66,12 +66,12 @@ fn a_server_that_resets_every_third_request() {
 }
 
 #[test]
-fn a_server_that_never_answers() {
+fn requests_without_an_answer_count_as_unfinished() {
     let start = Instant::now();
     let outcome = run(|_| Answer { silent: true, ..Answer::value(b"") });
     assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
     assert_eq!(outcome.tally.sent, 4, "one on each connection");
-    // The first request was due at the start, so that it waited through plan and drain.
+    // The first request was due at the start, so it waited through plan and drain.
     let waited = outcome.all_methods().intended.max();
     assert!(waited >= 1_099_000_000 && waited <= start.elapsed().as_nanos() as u64 * 1001 / 1000);
 }
@@ -83,13 +83,13 @@ fn answers_that_are_not_http_are_counted_as_garbage() {
     assert!(outcome.tally.errors.read > 100, "{outcome}");
     let garbage = &outcome.tally.garbage;
     assert_eq!((garbage.all(), garbage.answers), (garbage.answers, outcome.tally.errors.read));
-    let text = named(&outcome, "no-http");
+    let text = warning_text(&outcome, "no-http");
     assert!(text.contains("answers were not HTTP/1.1 (first bytes: \"SSH-2.0-OpenSSH"), "{text}");
     assert!(!warned(&outcome, "errors"), "the same is not said twice: {outcome}");
 }
 
 #[test]
-fn a_server_that_greets_before_it_is_asked() {
+fn a_greeting_before_the_first_request_is_warned_of() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -107,19 +107,19 @@ fn a_server_that_greets_before_it_is_asked() {
     stop.store(true, Ordering::SeqCst);
     drop(TcpStream::connect(address));
     greets.join().unwrap();
-    adds_up(&outcome);
-    let text = named(&outcome, "no-http");
+    assert_every_request_is_counted(&outcome);
+    let text = warning_text(&outcome, "no-http");
     assert!(text.contains("first bytes: \"220 mail.example"), "{text}");
 }
 
 #[test]
-fn two_lengths_that_differ_are_no_http() {
+fn two_different_content_lengths_are_not_http() {
     let outcome = run(|_| {
         let two = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok";
         Answer::verbatim(two)
     });
     assert_eq!(outcome.answered(), 0, "{outcome}");
-    let text = named(&outcome, "no-http");
+    let text = warning_text(&outcome, "no-http");
     assert!(text.contains("Length: 2\\r\\nContent-Length: 3"), "{text}");
 }
 
@@ -134,9 +134,9 @@ fn answers_after_the_timeout_are_warned_of() {
     let server = Server::start(|_| Answer::value(b"x"));
     let timeout = Duration::from_nanos(1);
     let outcome = load::run(&Plan { timeout, ..plan(&server) }).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert_eq!(outcome.tally.errors.timeout, 200);
-    let text = named(&outcome, "timeouts");
+    let text = warning_text(&outcome, "timeouts");
     assert!(text.starts_with("200 requests (100.00 %) took longer"), "{text}");
     assert_eq!(outcome.tally.errors.refused_timeout, 0, "{outcome}");
 }
@@ -155,7 +155,7 @@ fn a_late_answer_of_500_is_counted_as_a_timeout_and_as_a_refusal() {
 }
 
 #[test]
-fn answers_in_chunks_and_until_the_end_of_the_stream() {
+fn chunked_and_unsized_answers_are_read_completely() {
     let outcome = run(|n| match n % 2 {
         0 => Answer::verbatim(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
@@ -171,7 +171,7 @@ fn answers_in_chunks_and_until_the_end_of_the_stream() {
 }
 
 #[test]
-fn a_stream_that_ends_in_the_middle_of_a_chunk() {
+fn a_stream_that_ends_within_a_chunk_is_a_read_error() {
     let outcome = run(|_| {
         let half = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab";
         Answer { close: true, ..Answer::verbatim(half) }
@@ -181,7 +181,7 @@ fn a_stream_that_ends_in_the_middle_of_a_chunk() {
 }
 
 #[test]
-fn nothing_but_errors() {
+fn a_run_with_only_errors_gets_the_warning_not_success() {
     let outcome = run(|_| Answer { status: "500 Broken", ..Answer::value(b"x") });
     assert_eq!(outcome.tally.statuses.of(500), 200);
     assert_eq!(outcome.warnings()[0], RunWarning::NotSuccess { share: 1.0, status: 500 });
@@ -194,7 +194,7 @@ fn redirects_are_counted_and_not_followed() {
         Answer::verbatim(redirect)
     });
     let outcome = load::run(&plan(&server)).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert_eq!(outcome.tally.statuses.of(302), 200);
     assert_eq!(outcome.tally.statuses.refused(), 0, "as wrk2 counts");
     assert!(warned(&outcome, "non-2xx"));
@@ -203,14 +203,14 @@ fn redirects_are_counted_and_not_followed() {
 }
 
 #[test]
-fn a_connection_for_each_request_is_no_error() {
+fn a_connection_for_each_request_is_not_an_error() {
     let server = Server::start(|_| Answer { close: true, ..Answer::value(b"bye") });
     let outcome = load::run(&plan(&server)).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert_eq!((outcome.answered(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
     assert!(server.connections() >= 200);
     assert_eq!(outcome.counts().reconnects, 200, "{outcome}");
-    let text = named(&outcome, "reconnects");
+    let text = warning_text(&outcome, "reconnects");
     assert!(text.contains("closed the connection after 200 of 200 answers"), "{text}");
     assert!(text.ends_with("as far as a request was due in it"), "{text}");
 }
@@ -226,27 +226,27 @@ fn connections_that_are_kept_are_not_opened_again() {
 fn a_server_that_refuses_connections_is_retried_slowly() {
     let server = Server::start(|_| Answer { reset: true, ..Answer::value(b"") });
     let outcome = load::run(&plan(&server)).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     // Each of four connections is reopened at most every 10 ms.
     assert!(server.connections() <= 4 * 115, "{} connections", server.connections());
 }
 
 #[test]
-fn a_rate_far_beyond_what_can_be_sent() {
+fn an_unreachable_rate_gives_a_backlog_and_ends_in_time() {
     let server = Server::start(|_| Answer::value(b"x"));
     let pace = Pace::Open(5_000_000.0);
     let plan = Plan { pace, duration: Duration::from_millis(500), ..plan(&server) };
     let start = Instant::now();
     let outcome = load::run(&plan).unwrap();
     assert!(start.elapsed() < Duration::from_secs(20), "no dependence on the backlog's length");
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert_eq!(outcome.planned, 2_500_000);
     assert!(outcome.tally.unfinished > 1_000_000, "{outcome}");
     assert!(warned(&outcome, "backlog") && warned(&outcome, "rate-unreached"), "{outcome}");
 }
 
 #[test]
-fn a_run_ended_from_outside_tells_what_it_has() {
+fn a_stopped_run_returns_its_results_so_far() {
     let stop = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&stop);
     let server = Server::start(move |n| {
@@ -255,7 +255,7 @@ fn a_run_ended_from_outside_tells_what_it_has() {
     });
     let plan = Plan { duration: Duration::from_secs(3600), ..plan(&server) };
     let outcome = load::run_under(&plan, &mut [], &Control::new(stop)).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert!(outcome.interrupted && outcome.planned >= 50, "{outcome}");
     assert!(!warned(&outcome, "rate-unreached"));
 }
@@ -270,7 +270,7 @@ fn an_address_that_refuses_is_left_out() {
     let addresses = vec![dead, server.address()];
     let target = Target { addresses, ..Target::new(dead, "/{key}") };
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
     let left_out = |warning: &RunWarning| match warning {
         RunWarning::UnreachableAddress(left_out) => left_out.address == dead,
@@ -280,14 +280,14 @@ fn an_address_that_refuses_is_left_out() {
 }
 
 #[test]
-fn localhost_may_have_a_family_that_nobody_serves() {
+fn an_unserved_address_family_of_localhost_is_not_reported() {
     let server = Server::start(|_| Answer::value(b"x"));
     let (port, name) = (server.address().port(), "localhost".to_owned());
     let addresses = vec![SocketAddr::from((Ipv6Addr::LOCALHOST, port)), server.address()];
     let target = Target { name, ..Target::new(addresses[0], "/{key}") };
     let target = Target { addresses, ..target };
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     assert_eq!((outcome.answered(), outcome.left_out.len()), (200, 0), "{outcome}");
 }
 
@@ -306,10 +306,10 @@ fn a_run_ended_before_it_began_sent_nothing() {
 }
 
 #[test]
-fn more_threads_than_cpus_are_out_of_them_together() {
+fn more_threads_than_cpus_are_judged_by_their_sum() {
     let mut outcome = run(|_| Answer::value(b"x"));
     (outcome.busy, outcome.cpus) = (vec![0.5, 0.5, 0.48, 0.49], 2);
-    let text = named(&outcome, "client-limited");
+    let text = warning_text(&outcome, "client-limited");
     assert!(text.contains("threads used 1.97 of the 2 CPUs"), "{text}");
     outcome.cpus = 4;
     outcome.tally = Default::default();
@@ -322,7 +322,7 @@ fn one_connection_that_is_always_busy_is_named_as_the_limit() {
     let server = Server::start(move |_| Answer { delay, ..Answer::value(b"x") });
     let plan = Plan { connections: 1, threads: 1, ..plan(&server) };
     let outcome = load::run(&plan).unwrap();
-    adds_up(&outcome);
+    assert_every_request_is_counted(&outcome);
     let limits = outcome.warnings().into_iter().find_map(|warning| match warning {
         RunWarning::ConnectionLimit { at_most } => Some(at_most),
         _ => None,

@@ -1,5 +1,5 @@
 //! Tests of the generator against a small server with known delays. A busy machine only adds delay,
-//! so that every bound on a time here is a lower bound.
+//! so every bound on a time is a lower bound.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -149,7 +149,7 @@ fn a_request_cut_off_is_an_error_not_an_answer() {
 }
 
 #[test]
-fn nobody_listening_is_said_at_once() {
+fn an_address_without_a_listener_is_an_error_at_once() {
     // After the drop, nothing listens at the address.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();

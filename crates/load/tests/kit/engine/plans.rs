@@ -1,4 +1,5 @@
-//! Plans as servers see them: threads, targets, warm-up, mixes, values, scripts.
+//! Tests of plans by the requests that servers receive: threads, targets, warm-up, mixes, values,
+//! scripts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -105,14 +106,14 @@ fn values_are_checked_against_what_was_written() {
 }
 
 #[test]
-fn the_latest_keys_are_there_when_they_are_asked_for() {
+fn latest_order_reads_keys_that_were_written() {
     let server = Server::start(|_| Answer::stored());
     let keys = Keys { order: KeyOrder::Latest(10), count: 1_000_000, len: 16 };
     let plan = Plan { pace: Pace::Closed, limit: 600, put_percent: 50, keys, ..plan(&server) };
     let outcome = load::run(&Plan { verify: true, ..plan }).unwrap();
     let gets = outcome.tally.latencies(Method::Get).map_or(0, |of| of.intended.len());
     assert!(gets > 200);
-    // Before the first `PUT` of each thread is answered, there is no value to find.
+    // A `GET` before the first answered `PUT` of its thread finds no value.
     assert!(outcome.tally.statuses.of(404) < 60, "{outcome}");
     assert_eq!(outcome.tally.wrong_values, 0);
 }
@@ -121,7 +122,7 @@ fn the_latest_keys_are_there_when_they_are_asked_for() {
 fn seconds_are_published_during_the_run_and_add_up() {
     let server = ok();
     let seconds = Mutex::new(Vec::new());
-    let control = Control::default().watched(|interval| {
+    let control = Control::default().on_interval(|interval| {
         let tally = &interval.tally;
         let answered = tally.all_latencies().intended.len();
         seconds.lock().push((interval.start_s, tally.sent, answered));
@@ -136,7 +137,7 @@ fn seconds_are_published_during_the_run_and_add_up() {
 }
 
 /// Runs a script for each of the plan's threads.
-fn scripted(plan: &Plan, server: &Server, lua: &str) -> Result<load::Outcome, Error> {
+fn run_script(plan: &Plan, server: &Server, lua: &str) -> Result<load::Outcome, Error> {
     let file = tempfile::NamedTempFile::with_suffix(".lua").expect("a file");
     std::fs::write(file.path(), lua).expect("a script");
     let source = Source {
@@ -170,7 +171,7 @@ fn a_script_makes_requests_and_receives_answers() {
                 error("got " .. status .. " " .. body)
             end
         end"#;
-    let outcome = scripted(&plan(&server), &server, lua).unwrap();
+    let outcome = run_script(&plan(&server), &server, lua).unwrap();
     assert_eq!((outcome.planned, outcome.answered()), (500, 500), "{outcome}");
     assert_eq!(outcome.tally.statuses.of(404), 250);
     for method in [Method::Get, Method::Put] {
@@ -191,7 +192,7 @@ fn pipelined_requests_keep_the_rate_and_are_all_counted() {
         function request() return three end"#;
     for (batch_latency, samples) in [(false, 300), (true, 100)] {
         let plan = Plan { pace: Pace::Open(300.0), batch_latency, ..plan(&server) };
-        let outcome = scripted(&plan, &server, lua).unwrap();
+        let outcome = run_script(&plan, &server, lua).unwrap();
         assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
         assert_eq!(outcome.all_methods().intended.len(), samples);
     }
@@ -209,7 +210,7 @@ fn a_script_that_fails_stops_all_threads() {
             return wrk.format("GET", "/")
         end"#;
     let plan = Plan { duration: Duration::from_secs(3600), ..plan(&server) };
-    let error = scripted(&plan, &server, lua).unwrap_err();
+    let error = run_script(&plan, &server, lua).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Script(_)) && text.contains("no more"), "{text}");
     assert!(text.contains(".lua:5") && text.contains("request"), "{text}");
@@ -227,7 +228,7 @@ fn a_script_can_stop_its_thread_and_have_it_wait() {
         end"#;
     let duration = Duration::from_secs(3600);
     let plan = Plan { pace: Pace::Closed, duration, connections: 3, ..plan(&server) };
-    let outcome = scripted(&plan, &server, lua).unwrap();
+    let outcome = run_script(&plan, &server, lua).unwrap();
     assert_eq!((outcome.planned, outcome.answered()), (30, 30), "{outcome}");
     assert!(!outcome.interrupted);
     // Ten delays of a millisecond, one before each request.
@@ -235,11 +236,11 @@ fn a_script_can_stop_its_thread_and_have_it_wait() {
 }
 
 #[test]
-fn a_thread_stopped_in_setup_is_due_nothing() {
+fn a_thread_stopped_in_setup_has_no_due_requests() {
     let server = ok();
     let lua = "function setup(thread) thread:stop() end";
     for pace in [Pace::Closed, Pace::Open(500.0)] {
-        let outcome = scripted(&Plan { pace, ..plan(&server) }, &server, lua).unwrap();
+        let outcome = run_script(&Plan { pace, ..plan(&server) }, &server, lua).unwrap();
         assert_eq!((outcome.planned, outcome.tally.unfinished), (0, 0), "{outcome}");
     }
     assert!(server.requests().is_empty());

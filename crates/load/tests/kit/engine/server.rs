@@ -28,7 +28,8 @@ pub(crate) struct Answer {
     pub(crate) reset: bool,
     /// True if the server ends instead of answering.
     pub(crate) die: bool,
-    /// True if a `GET` is answered with the value that was last put under the path, if any.
+    /// True if a `GET` is answered with the value that the last `PUT` stored under the path, if
+    /// any.
     pub(crate) stored: bool,
 }
 
@@ -77,10 +78,10 @@ struct Shared {
     times: Mutex<Vec<Times>>,
 }
 
-/// The time at which a request had arrived completely, and the time at which its answer began.
+/// Times of a request: when it had arrived completely, and when its answer began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    pub(crate) came: Instant,
+    pub(crate) arrived: Instant,
     pub(crate) answered: Instant,
 }
 
@@ -90,7 +91,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server. `script` returns the answer to the n-th request.
+    /// Starts a server. `script` returns the answer to the n-th request, from 0 on.
     pub(crate) fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
         Self::begin(None, script)
     }
@@ -216,7 +217,7 @@ fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()>
         }
         let mut sent = vec![0; length];
         reader.read_exact(&mut sent).ok()?;
-        let came = Instant::now();
+        let arrived = Instant::now();
         shared.requests.lock().push((line.trim_end().to_owned(), length));
         let n = shared.answered.fetch_add(1, Ordering::SeqCst);
         let answer = (shared.script)(n);
@@ -233,7 +234,7 @@ fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()>
         if answer.silent {
             continue;
         }
-        let times = Times { came, answered: Instant::now() };
+        let times = Times { arrived, answered: Instant::now() };
         shared.times.lock().push(times);
         if let Some(bytes) = answer.verbatim {
             reader.get_mut().write_all(bytes).ok()?;

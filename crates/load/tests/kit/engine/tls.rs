@@ -68,7 +68,7 @@ impl Authority {
 }
 
 /// Configures a server with this certificate. With `clients`, the server requires client
-/// certificates of that CA.
+/// certificates of this CA.
 fn config(pair: Pair, clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -132,8 +132,8 @@ fn values_of_all_lengths_come_back_over_tls() {
 #[test]
 fn an_open_loop_over_tls_counts_from_the_intended_start() {
     let ca = Authority::new();
-    // Each answer takes longer than the plan allows, so that all but the first on each connection
-    // are late.
+    // Each answer takes longer than the plan allows, so all answers except the first on each
+    // connection are late.
     let slow = |_| Answer { delay: Duration::from_millis(40), ..Answer::value(b"x") };
     let server = Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), slow);
     let plan = Plan {
@@ -152,7 +152,7 @@ fn an_open_loop_over_tls_counts_from_the_intended_start() {
 }
 
 #[test]
-fn a_server_that_closes_after_each_answer_is_connected_to_anew_by_tls() {
+fn a_connection_closed_after_each_answer_is_reopened_with_tls() {
     let ca = Authority::new();
     let close = |_| Answer { close: true, ..Answer::value(b"x") };
     let server = Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), close);
@@ -161,7 +161,7 @@ fn a_server_that_closes_after_each_answer_is_connected_to_anew_by_tls() {
 }
 
 #[test]
-fn a_client_shows_its_certificate_where_it_is_asked_for() {
+fn a_client_sends_its_certificate_on_request() {
     let (ca, clients) = (Authority::new(), Authority::new());
     let server = Server::start_tls(config(ca.pair("127.0.0.1", 2100), Some(&clients)), |_| {
         Answer::value(b"told")

@@ -26,7 +26,7 @@ impl ReportFixture {
         self.dir.path().join(name)
     }
 
-    /// Writes a run, with its timeline unless that is empty.
+    /// Writes a run, and its timeline unless the timeline is empty.
     pub(crate) fn run(&self, name: &str, run: &Run, timeline: &str) {
         let dir = self.path(name);
         fs::create_dir_all(&dir).unwrap();
@@ -57,8 +57,8 @@ impl ReportFixture {
         Page(fs::read_to_string(self.written(name).unwrap()).unwrap())
     }
 
-    /// Returns the error of a report that can't be made.
-    pub(crate) fn refused(&self, name: &str) -> String {
+    /// Returns the error of a report that can't be written.
+    pub(crate) fn report_error(&self, name: &str) -> String {
         self.written(name).unwrap_err().to_string()
     }
 
@@ -73,8 +73,8 @@ impl ReportFixture {
 pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    /// Returns the visible text, which is everything but drawings, data and markup. `|` separates
-    /// the cells of a table.
+    /// Returns the visible text, without drawings, data and markup. `|` separates the cells of a
+    /// table.
     pub(crate) fn text(&self) -> String {
         text(&self.0)
     }

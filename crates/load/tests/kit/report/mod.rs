@@ -7,7 +7,7 @@ mod seconds;
 use fixture::{ReportFixture, TOOL, run, trial};
 use load::record::{Series, Trial};
 
-/// Writes cold and hot runs of `PUT`, one pair for each of the medians.
+/// Writes pairs of a cold and a hot run of `PUT`, given by their medians in milliseconds.
 fn coldhot(pairs: &[(f64, f64)]) -> ReportFixture {
     let made = ReportFixture::new();
     let mut trials = Vec::new();
@@ -40,14 +40,14 @@ fn every_repeat_of_cold_and_hot_has_its_own_pair() {
 }
 
 #[test]
-fn repeats_that_are_apart_are_not_said_to_overlap() {
+fn separate_repeats_are_not_reported_as_overlapping() {
     let page = coldhot(&[(4.0, 2.0), (3.0, 2.5)]).page("cold-hot");
     let medians = page.part("<caption>put: medians of 2 repeats<", "</table>");
     assert!(medians.contains("p50|4 ms|2.5 ms|37.5 % faster|"), "{medians}");
 }
 
 #[test]
-fn one_pair_is_said_to_be_one() {
+fn a_single_pair_gets_a_hint_about_noise() {
     let page = coldhot(&[(4.0, 2.0)]).page("cold-hot");
     let table = page.part("<caption>put<", "</table>");
     assert!(table.contains("p50|4 ms|2 ms|50 % faster"), "{table}");
@@ -97,7 +97,7 @@ fn the_page_names_the_tool_that_made_it() {
 }
 
 #[test]
-fn what_is_asked_of_each_url_is_asked_of_all_together() {
+fn the_rate_per_url_is_shown_as_a_total_in_the_table() {
     let made = ReportFixture::new();
     let mut each = run(30_000.0, 1.0, 300_000);
     each.plan.rate = Some(10_000.0);

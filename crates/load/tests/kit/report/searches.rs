@@ -81,7 +81,8 @@ fn a_finding_without_a_verdict_names_no_limit() {
     assert_eq!(verdict, "No breaking point was found.");
 }
 
-/// Returns two searches, each with four bracketing trials and two trials at either edge.
+/// Returns two searches, each with three bracketing trials, one bisecting trial and five confirming
+/// trials.
 fn two_searches() -> (Series, Vec<(load::record::Trial, Run)>) {
     let mut trials = Vec::new();
     for (value, base) in [("put", 1000.0), ("get", 5000.0)] {
@@ -130,7 +131,7 @@ fn the_edges_of_every_search_are_shown_at_first() {
 }
 
 #[test]
-fn of_many_trials_the_edges_are_shown_in_full_and_all_stand_in_the_table() {
+fn a_series_with_many_trials_shows_its_edges_in_full_and_lists_all_trials() {
     let (series, edges) = two_searches();
     let tiny = |number: usize| {
         let mut trial = trial(&format!("tiny-{number}"), "bisect", 10.0, "pass");
@@ -150,11 +151,11 @@ fn of_many_trials_the_edges_are_shown_in_full_and_all_stand_in_the_table() {
 }
 
 #[test]
-fn many_single_runs_are_too_many() {
+fn more_than_200_single_runs_are_refused() {
     let made = ReportFixture::new();
     (0..201).for_each(|number| made.run(&format!("all/{number}"), &run(1.0, 1.0, 1), ""));
-    let refused = made.refused("all");
-    assert!(refused.contains("201 runs that are of no series are too many: at most 200"));
+    let report_error = made.report_error("all");
+    assert!(report_error.contains("201 runs that are of no series are too many: at most 200"));
 }
 
 #[test]
@@ -166,8 +167,8 @@ fn a_trial_outside_its_series_is_refused() {
         series.format = load::record::FORMAT;
         series.trials = vec![trial(elsewhere, "bracket", 1.0, "pass")];
         made.write_series("search", &series);
-        let refused = made.refused("search");
-        assert!(refused.contains("series.json names"), "{refused}");
-        assert!(refused.contains("which is not in it"), "{refused}");
+        let report_error = made.report_error("search");
+        assert!(report_error.contains("series.json names"), "{report_error}");
+        assert!(report_error.contains("which is not in it"), "{report_error}");
     }
 }

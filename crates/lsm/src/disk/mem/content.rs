@@ -6,14 +6,16 @@
 //!   undo    one entry per unsynced change, oldest first: the bytes that the change replaced
 //! ```
 //!
-//! Undoing `undo` from its end turns `medium` into the certainly durable bytes. `undo` keeps only
-//! overwritten bytes, so a sync copies no bytes, and the allocation of a log segment stores the
-//! zeros once, in `medium`. A crash resets each sector to its state at some moment since the last
-//! sync, because a page cache may write a sector back at any time.
+//! The entries of `undo`, applied from the last to the first, turn `medium` into the bytes that are
+//! certainly durable. `undo` contains only overwritten bytes: a sync copies nothing, and the
+//! allocation of a log segment stores its zeros only once, in `medium`. A crash resets each sector
+//! to its state at some moment since the last sync, because a page cache may write a sector back at
+//! any time.
 
 use super::random::Random;
 
-/// Unit that a disk writes completely or not at all (except the last one, see [`Content::crash`]).
+/// Length of a sector in bytes. A disk writes a sector completely or not at all, except that a
+/// crash may tear the last write within a sector ([`Content::crash`]).
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Default)]
@@ -23,8 +25,8 @@ pub(super) struct Content {
     undo: Vec<Change>,
 }
 
-/// An unsynced change: bytes `start..end` replaced `old`, which is shorter if the file ended before
-/// `end`.
+/// An unsynced change: new bytes at `start..end` replaced `old`. If the file, of length `old_len`,
+/// ended before `end`, `old` is shorter than the range.
 #[derive(Debug, Clone)]
 struct Change {
     start: usize,
@@ -34,7 +36,7 @@ struct Change {
 }
 
 impl Change {
-    /// Undoes the change of bytes `from..to`; bytes past the old end become zeros.
+    /// Restores the replaced bytes within `from..to`; bytes past the old end become zeros.
     fn undo(&self, bytes: &mut [u8], from: usize, to: usize) {
         let (from, to) = (from.max(self.start), to.min(self.end));
         let old = &self.old[(from - self.start).min(self.old.len())..];
@@ -70,7 +72,7 @@ impl Content {
         }
     }
 
-    /// Grows to `len` with zeros.
+    /// Extends the content to `len` bytes with zeros; does not shorten a longer content.
     pub(super) fn allocate(&mut self, len: usize) {
         let old_len = self.medium.len();
         if len > old_len {
@@ -100,7 +102,7 @@ impl Content {
         self.cache = Some(cache);
     }
 
-    /// Truncates the file, on the medium too.
+    /// Truncates the content to `len` bytes. The change is durable at once.
     pub(super) fn truncate(&mut self, len: usize) {
         self.medium.truncate(len);
         if let Some(cache) = &mut self.cache {
@@ -113,7 +115,7 @@ impl Content {
         });
     }
 
-    /// Flips a bit, on the medium too.
+    /// Flips a bit. The change is durable at once.
     pub(super) fn flip(&mut self, bit: usize) {
         let (byte, mask) = (bit / 8, 1 << (bit % 8));
         if let Some(cache) = &mut self.cache {
@@ -166,7 +168,7 @@ impl Content {
     }
 }
 
-/// The number of a file's unsynced changes (oldest first) that have reached a sector.
+/// The number of a file's unsynced changes, oldest first, that each sector contains after a crash.
 enum Survival {
     All(usize),
     /// Each sector has all changes or none.

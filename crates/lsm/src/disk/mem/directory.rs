@@ -29,7 +29,7 @@ impl NameChange {
             Self::Link { name, inode } => {
                 names.insert(name.clone(), *inode);
             }
-            // The name may be gone, because tampering does not write to the journal.
+            // The name may no longer exist, because `put` and `delete` bypass the journal.
             Self::Rename { from, to } => {
                 if let Some(inode) = names.remove(from) {
                     names.insert(to.clone(), inode);
@@ -73,20 +73,20 @@ impl Directory {
         self.durable.clone_from(&self.names);
     }
 
-    /// Links durably, outside the journal.
+    /// Links a name durably, without a journal entry.
     pub(super) fn put(&mut self, name: &str, inode: u64) {
         self.names.insert(name.to_owned(), inode);
         self.durable.insert(name.to_owned(), inode);
     }
 
-    /// Unlinks durably, outside the journal.
+    /// Unlinks a name durably, without a journal entry. Returns true if the name existed.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         self.durable.remove(name);
         self.names.remove(name).is_some()
     }
 
-    /// Returns true if a crash could restore this file.
-    pub(super) fn reaches(&self, inode: u64) -> bool {
+    /// Returns true if the inode has a name, or may have one after a crash.
+    pub(super) fn is_reachable(&self, inode: u64) -> bool {
         self.names.values().chain(self.durable.values()).any(|of| *of == inode)
             || self.journal.iter().any(|change| change.links(inode))
     }

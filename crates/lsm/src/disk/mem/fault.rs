@@ -35,7 +35,7 @@ impl Op {
         Self::Find,
     ];
 
-    /// Returns true if the call changes the files or what is durable.
+    /// Returns true if the call changes files or names, or makes changes durable.
     pub(super) fn mutates(self) -> bool {
         !matches!(self, Self::Open | Self::Read | Self::List | Self::Find)
     }
@@ -58,8 +58,8 @@ impl Op {
 }
 
 /// A rule that makes calls of one kind fail, on files whose names have a given prefix and suffix,
-/// after a given number of calls has succeeded. A rename counts under the new name; `List` and
-/// `SyncDir` have an empty name.
+/// after a given number of matching calls. A rename matches by its new name; `List` and `SyncDir`
+/// have an empty name.
 #[derive(Debug, Clone)]
 pub struct Fault {
     op: Op,
@@ -77,7 +77,7 @@ impl Fault {
         Self { op, errno, prefix, suffix, passes: 0, forever: false }
     }
 
-    /// Fails every call of this kind.
+    /// Fails every call of this kind with this `errno`.
     pub fn forever(op: Op, errno: i32) -> Self {
         Self { forever: true, ..Self::once(op, errno) }
     }
@@ -113,20 +113,20 @@ impl Faults {
 
     /// Counts a call, and fails if a fault applies to the call.
     pub(super) fn check_call(&mut self, op: Op, name: &str) -> io::Result<()> {
-        let mut struck = None;
+        let mut matched_errno = None;
         self.0.retain_mut(|fault| {
             let hit =
                 fault.op == op && name.starts_with(&fault.prefix) && name.ends_with(&fault.suffix);
-            if !hit || struck.is_some() {
+            if !hit || matched_errno.is_some() {
                 return true;
             }
             if fault.passes > 0 {
                 fault.passes -= 1;
                 return true;
             }
-            struck = Some(fault.errno);
+            matched_errno = Some(fault.errno);
             fault.forever
         });
-        struck.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+        matched_errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
     }
 }

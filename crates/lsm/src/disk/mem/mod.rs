@@ -10,8 +10,8 @@
 //!   journal                          changes of names since then; a crash applies a prefix of them
 //! ```
 //!
-//! Where a real disk is lenient, this one is strict: handles of a removed or replaced file fail,
-//! and the name of a new file is not durable before `sync_dir`, however often the file is synced.
+//! A [`MemDisk`] is stricter than a real disk: handles of a removed or replaced file fail, and the
+//! name of a new file is not durable before `sync_dir`, however often the file is synced.
 
 mod content;
 mod directory;
@@ -47,9 +47,9 @@ impl MemDisk {
     }
 
     /// Cuts the power and returns the disk in its state after the cut. Synced data is kept. `seed`
-    /// decides the state of the rest: sectors as of any moment since their sync, the last write
-    /// possibly torn within a sector, names as of any moment since `sync_dir`. Several seeds can be
-    /// tried on one dead disk.
+    /// decides the state of unsynced data: sectors as of any moment since their sync, the last
+    /// write possibly torn within a sector, names as of any moment since `sync_dir`. Further calls
+    /// on the same disk, with other seeds, return other possible states after the same cut.
     pub fn crash(&self, seed: u64) -> Self {
         let mut state = self.lock();
         state.power_off();
@@ -64,8 +64,8 @@ impl MemDisk {
         Self::of(state.after_kill())
     }
 
-    /// Lets `operations` more mutating calls succeed. The next mutating call and all later ones
-    /// fail; a write that fails first has written a part. The caller then calls
+    /// Cuts the power at the mutating call after `operations` further ones. This call and all later
+    /// calls fail; if this call is a write, a part of its bytes is written. The test then calls
     /// [`Self::crash`] or [`Self::process_crash`].
     pub fn crash_after(&self, operations: u64) {
         self.lock().crash_after(operations);
@@ -82,7 +82,8 @@ impl MemDisk {
         self.lock().sites().clone()
     }
 
-    /// The kind of call, as in [`Self::sites`], at which [`Self::crash_after`] has cut the power.
+    /// The kind of call, as in [`Self::sites`], at which [`Self::crash_after`] has cut the power;
+    /// `None` = it has not.
     pub fn cut_site(&self) -> Option<String> {
         self.lock().cut_site().map(str::to_owned)
     }
@@ -113,7 +114,7 @@ impl MemDisk {
         self.lock().used()
     }
 
-    /// Makes the disk cold or warm. While the disk is cold, reads that must not wait fail with
+    /// Makes the disk cold or warm. While the disk is cold, nonblocking reads fail with
     /// `WouldBlock`.
     pub fn set_cold(&self, cold: bool) {
         self.lock().cold = cold;
@@ -128,7 +129,7 @@ impl MemDisk {
         Self::of(self.lock().clone())
     }
 
-    /// A file's content.
+    /// Returns a file's content, unsynced bytes included; `None` = there is no such file.
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.lock().content_mut(name)?.bytes().to_vec())
     }
@@ -247,7 +248,7 @@ impl File for MemFile {
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 }
 
-/// A position in memory; files larger than the address space cannot occur.
+/// Converts a file offset to an index of bytes in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file in memory fits the address space")
 }

@@ -1,6 +1,6 @@
-//! SplitMix64, a pseudorandom generator that repeats on every run. (Steele, Lea, Flood: "Fast
-//! splittable pseudorandom number generators", 2014.) The generator is implemented here because a
-//! seed must yield the same run with every version of every library.
+//! SplitMix64, a deterministic pseudorandom generator (Steele, Lea, Flood: "Fast splittable
+//! pseudorandom number generators", 2014). The generator is implemented here, so that no update of
+//! a library changes the numbers of a seed.
 
 /// A seeded sequence of pseudorandom numbers, for a [`MemDisk`](super::MemDisk) and for simulations
 /// around it.

@@ -15,8 +15,8 @@ pub(super) struct DiskState {
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
     off: bool,
-    /// Number of mutating calls that succeed before the power is cut; `None` = it is not cut.
-    fuse: Option<u64>,
+    /// Number of further mutating calls before a power cut; `None` = no cut is scheduled.
+    calls_until_cut: Option<u64>,
     operations: u64,
     sites: BTreeMap<String, u64>,
     cut_site: Option<String>,
@@ -40,7 +40,7 @@ impl DiskState {
     }
 
     pub(super) fn crash_after(&mut self, operations: u64) {
-        self.fuse = Some(operations);
+        self.calls_until_cut = Some(operations);
     }
 
     pub(super) fn operations(&self) -> u64 {
@@ -90,12 +90,12 @@ impl DiskState {
                 kind => format!("{} {kind}", op.verb()),
             };
             self.operations += 1;
-            if self.fuse == Some(0) {
+            if self.calls_until_cut == Some(0) {
                 self.off = true;
                 self.cut_site = Some(site.clone());
             }
             *self.sites.entry(site).or_default() += 1;
-            self.fuse = self.fuse.map(|left| left.saturating_sub(1));
+            self.calls_until_cut = self.calls_until_cut.map(|left| left.saturating_sub(1));
             self.check_powered()?;
         }
         self.faults.check_call(op, name)
@@ -191,10 +191,10 @@ impl DiskState {
         inode
     }
 
-    /// Drops the content once no crash could restore the name.
+    /// Marks an inode whose name was removed, and drops it unless a crash may restore the name.
     fn unlinked(&mut self, inode: u64) {
         self.inode_mut(inode).linked = false;
-        if !self.directory.reaches(inode) {
+        if !self.directory.is_reachable(inode) {
             self.inodes.remove(&inode);
         }
     }

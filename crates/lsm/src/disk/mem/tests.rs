@@ -1,4 +1,4 @@
-//! Crashes, faults, capacity and corruption occur as specified, and durable data survives them.
+//! Tests of the memory disk: crashes, faults, capacity and tampering.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ fn outcomes(disk: &MemDisk, name: &str) -> BTreeSet<Option<Vec<u8>>> {
 }
 
 #[test]
-fn a_power_cut_keeps_what_was_synced_and_the_same_for_the_same_seed() {
+fn a_power_cut_keeps_synced_bytes_and_is_deterministic_per_seed() {
     let disk = disk_with("a.wal", &[1; 3000]);
     disk.open("a.wal").unwrap().write_all_at(&[2; 3000], 3000).unwrap();
     for seed in 0..SEEDS {
@@ -84,7 +84,7 @@ fn a_power_cut_leaves_any_length_between_the_durable_and_the_newest() {
 }
 
 #[test]
-fn names_survive_as_a_prefix_of_what_was_done_to_them() {
+fn a_power_cut_keeps_a_prefix_of_the_name_changes() {
     let disk = disk_with("MANIFEST", b"old");
     disk.create("MANIFEST.new").unwrap().write_all_at(b"new", 0).unwrap();
     disk.open("MANIFEST.new").unwrap().sync_data().unwrap();
@@ -111,7 +111,7 @@ fn names_survive_as_a_prefix_of_what_was_done_to_them() {
 }
 
 #[test]
-fn a_name_is_durable_once_the_directory_is_synced_and_its_content_is_not() {
+fn a_directory_sync_makes_a_name_durable_but_not_its_content() {
     let disk = MemDisk::new();
     disk.create("a.sst").unwrap().write_all_at(&[1; 10], 0).unwrap();
     assert!(outcomes(&disk.deep_clone(), "a.sst").contains(&None));
@@ -121,7 +121,7 @@ fn a_name_is_durable_once_the_directory_is_synced_and_its_content_is_not() {
 }
 
 #[test]
-fn an_unsynced_removal_may_be_undone_with_all_its_content() {
+fn a_power_cut_may_undo_an_unsynced_removal_and_keeps_the_content() {
     let disk = disk_with("a.sst", b"table");
     disk.remove("a.sst").unwrap();
     assert_eq!(outcomes(&disk.deep_clone(), "a.sst"), [None, Some(b"table".to_vec())].into());
@@ -168,7 +168,7 @@ fn a_disk_without_power_refuses_every_call() {
 }
 
 /// A short run of a small store; each step is one mutating call.
-fn live(disk: &MemDisk) -> std::io::Result<()> {
+fn run_small_store(disk: &MemDisk) -> std::io::Result<()> {
     let file = disk.create("000001.wal")?;
     file.allocate(1024, true)?;
     file.sync_data()?;
@@ -182,7 +182,7 @@ fn live(disk: &MemDisk) -> std::io::Result<()> {
 #[test]
 fn a_power_cut_can_strike_any_call() {
     let whole = MemDisk::new();
-    live(&whole).unwrap();
+    run_small_store(&whole).unwrap();
     assert_eq!(whole.operations(), 8);
     let sites = whole.sites();
     assert_eq!(sites["sync wal"], 2);
@@ -201,7 +201,7 @@ fn a_power_cut_can_strike_any_call() {
     for operations in 0..whole.operations() {
         let disk = MemDisk::new();
         disk.crash_after(operations);
-        live(&disk).unwrap_err();
+        run_small_store(&disk).unwrap_err();
         assert_eq!(disk.operations(), operations + 1);
         cuts.insert(disk.cut_site().unwrap());
         disk.list().unwrap_err();
@@ -227,7 +227,7 @@ fn a_power_cut_can_strike_any_call() {
 
     let disk = MemDisk::new();
     disk.crash_after(8);
-    live(&disk).unwrap();
+    run_small_store(&disk).unwrap();
     assert_eq!(disk.cut_site(), None);
 }
 
@@ -351,7 +351,7 @@ fn a_cold_disk_reports_that_reads_would_block() {
 }
 
 #[test]
-fn flipped_bits_are_durable() {
+fn tampering_is_durable_at_once() {
     let disk = disk_with("a", &[0; 1000]);
     disk.open("a").unwrap().write_all_at(&[0; 1000], 500).unwrap();
     assert!(disk.flip_bit("a", 8 * 700 + 3) && disk.flip_bit("a", 0));

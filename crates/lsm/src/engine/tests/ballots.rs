@@ -1,6 +1,6 @@
-//! Tests of conditional writes' records, mostly with an old version and a recent ballot. The write
-//! time of a conditional write's record is its ballot. A read finds the greatest record of a key,
-//! in whichever memtable or table each record lies.
+//! Tests of records of conditional writes. Most of these have an old version and a recent ballot,
+//! which is the record's write time. A read finds the greatest record of a key, whatever memtables
+//! and tables contain the key's records.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,11 +9,11 @@ use super::*;
 use record::RecordRef;
 
 /// Options with which every compaction moves a table one level deeper.
-pub(super) fn deep() -> Options {
+pub(super) fn deep_options() -> Options {
     Options { new_tree_bits: 0, level1_bytes: 1, ..small_options() }
 }
 
-pub(super) fn made(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8]) -> Record {
+pub(super) fn new_record(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8]) -> Record {
     Record::new(key, &Fields { ballot, step: 1, ..Fields::new(kind, version(time)) }, value)
 }
 
@@ -29,7 +29,7 @@ pub(super) fn store(engine: &Engine, key: &[u8], record: &Record) {
     engine.commit(std::iter::once(&batch)).unwrap();
 }
 
-pub(super) fn note(model: &mut Model, key: &[u8], record: Record) {
+pub(super) fn add_to_model(model: &mut Model, key: &[u8], record: Record) {
     let held = model.entry(key.to_vec()).or_insert_with(|| record.clone());
     if rank(&record) > rank(held) {
         *held = record;
@@ -44,8 +44,8 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
             Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
             other => panic!("{other:?}, not {expected:?}"),
         }
-        let looked = engine.lookup_head(Space::Data, key).unwrap();
-        assert_eq!(looked, HeadLookup::Found(RecordHead::of(&expected.view())), "{expected:?}");
+        let head = engine.lookup_head(Space::Data, key).unwrap();
+        assert_eq!(head, HeadLookup::Found(RecordHead::of(&expected.view())), "{expected:?}");
         for time in 0..=times {
             let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
             let held = expected.view().version();
@@ -72,7 +72,7 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
 
 /// Two records of a key in every combination of two positions, in both orders.
 #[test]
-fn the_record_with_the_greater_ballot_is_found_wherever_both_lie() {
+fn a_read_finds_the_greater_of_two_records_in_all_positions() {
     let flush = |engine: &Engine| {
         engine.rotate_all();
         while engine.flush_one().unwrap() == StepOutcome::Done {}
@@ -94,12 +94,12 @@ fn the_record_with_the_greater_ballot_is_found_wherever_both_lie() {
     for first in records {
         for second in records.into_iter().filter(|second| *second != first) {
             for (between, after) in (0..25).map(|n| (steps[n / 5], steps[n % 5])) {
-                let (disk, options) = (MemDisk::new(), deep());
+                let (disk, options) = (MemDisk::new(), deep_options());
                 let (engine, mut model) = (open(&disk, &options), Model::new());
                 for (time, ballot) in [first, second] {
-                    let record = made(b"k", time, ballot, Kind::Value, b"value");
+                    let record = new_record(b"k", time, ballot, Kind::Value, b"value");
                     store(&engine, b"k", &record);
-                    note(&mut model, b"k", record);
+                    add_to_model(&mut model, b"k", record);
                     check_all(&engine, &model, 21);
                     between(&engine);
                     check_all(&engine, &model, 21);
@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn the_engine_equals_a_map_sorted_by_rank(steps in vec(step(), 1..60)) {
-        let (mut disk, options) = (MemDisk::new(), deep());
+        let (mut disk, options) = (MemDisk::new(), deep_options());
         let (mut engine, mut model) = (open(&disk, &options), Model::new());
         for step in steps {
             match step {
@@ -156,9 +156,9 @@ proptest! {
                     let kind = if tombstone { Kind::Tombstone } else { Kind::Value };
                     let value = vec![fill; usize::from(fill) * 100];
                     let value = if tombstone { &[] } else { &value[..] };
-                    let record = made(&[key], time, ballot, kind, value);
+                    let record = new_record(&[key], time, ballot, kind, value);
                     store(&engine, &[key], &record);
-                    note(&mut model, &[key], record);
+                    add_to_model(&mut model, &[key], record);
                 }
                 Step::Rotate => engine.rotate_all(),
                 Step::Flush => drop(engine.flush_one().unwrap()),
@@ -181,23 +181,24 @@ proptest! {
         check_all(&open(&disk, &options), &model, TIMES);
     }
 
-    /// Every record written after a time is removed, including those derived from older records.
+    /// Every record written after a time is removed, including the records that conditional writes
+    /// derived from older records.
     #[test]
     fn records_written_after_a_time_are_removed(
         writes in vec((0u8..40, 1..TIMES, 0..TIMES, 0u8..4), 1..120),
         limit in 0..TIMES,
     ) {
-        let (disk, options) = (MemDisk::new(), deep());
+        let (disk, options) = (MemDisk::new(), deep_options());
         let (engine, mut model) = (open(&disk, &options), Model::new());
         for (key, time, ballot, then) in writes {
             let late = if ballot > 0 { ballot > limit } else { time > limit };
             // Each write has its own key, because hidden records that a compaction dropped do not
             // reappear.
             let key = [key, u8::from(late)];
-            let record = made(&key, time, ballot, Kind::Value, b"value");
+            let record = new_record(&key, time, ballot, Kind::Value, b"value");
             store(&engine, &key, &record);
             if !late {
-                note(&mut model, &key, record);
+                add_to_model(&mut model, &key, record);
             }
             match then {
                 0 => engine.rotate_all(),

@@ -1,5 +1,5 @@
-//! Tests of damage that is repaired and discarded: readable records stay, rewritten records are
-//! found, and no crash, full disk or further damage loses more.
+//! Tests of the repair and the discard of damage: readable records stay, and rewritten records are
+//! found. A crash, a full disk or further damage loses no other record.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,22 +24,22 @@ fn names(engine: &Engine) -> Vec<String> {
     engine.core.trees.iter().flat_map(of_tree).collect()
 }
 
-fn ranges_of(told: &[Damaged]) -> Vec<KeyRange> {
-    told.iter().map(|d| KeyRange { first: d.first.clone(), last: d.last.clone() }).collect()
+fn ranges_of(reported: &[Damaged]) -> Vec<KeyRange> {
+    reported.iter().map(|d| KeyRange { first: d.first.clone(), last: d.last.clone() }).collect()
 }
 
 fn is_within(ranges: &[KeyRange], key: &[u8]) -> bool {
     ranges.iter().any(|r| r.first[..] <= *key && r.last.as_ref().is_none_or(|l| key <= &l[..]))
 }
 
-/// Writes the records in these ranges again, as other replicas hold them.
+/// Writes the records in these ranges again, like a repair from other replicas.
 fn heal(engine: &Engine, model: &Model, ranges: &[KeyRange]) {
     for (key, record) in model.iter().filter(|(key, _)| is_within(ranges, key)) {
         store(engine, key, record);
     }
 }
 
-fn everything(engine: &Engine) -> Model {
+fn all_records(engine: &Engine) -> Model {
     let mut scan = engine.snapshot().scan(Space::Data, b"", None);
     let mut found = Model::new();
     while let Some((key, record)) = scan.next().unwrap() {
@@ -88,7 +88,7 @@ proptest! {
         let (disk, options) = (MemDisk::new(), tiny(tree_bits));
         let engine = run(open(&disk, &options), &disk, &options, steps);
         flush_all(&engine);
-        let (model, tables) = (everything(&engine), names(&engine));
+        let (model, tables) = (all_records(&engine), names(&engine));
         if tables.is_empty() {
             return Ok(());
         }
@@ -112,7 +112,7 @@ proptest! {
 /// Records that no other replica has must not turn into "not found", and must not prevent the
 /// repair of the other records.
 #[test]
-fn other_damage_of_a_table_stays_what_it_is() {
+fn a_discard_of_one_range_keeps_the_other_damage_of_the_table() {
     for bloom_bits in [0, 10] {
         let options = Options { bloom_bits, ..tiny(0) };
         let whole = MemDisk::new();
@@ -147,8 +147,8 @@ fn other_damage_of_a_table_stays_what_it_is() {
             heal(&engine, &model, &healed);
             let discarded = engine.discard(Space::Data, &healed).unwrap();
             assert_eq!(discarded, Discarded { tables: 1, left: 0 }, "bytes {one}, {other}");
-            let told = ranges_of(&scan_damaged(&engine, &model, 0));
-            assert!(told.iter().all(|range| others.iter().any(|other| meets(range, other))));
+            let reported = ranges_of(&scan_damaged(&engine, &model, 0));
+            assert!(reported.iter().all(|range| others.iter().any(|other| meets(range, other))));
             let reopened = open(&disk, &options);
             for (key, record) in &model {
                 let found = reopened.get(Space::Data, key, ReadMode::Blocking);
@@ -158,8 +158,8 @@ fn other_damage_of_a_table_stays_what_it_is() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            heal(&reopened, &model, &told);
-            reopened.discard(Space::Data, &told).unwrap();
+            heal(&reopened, &model, &reported);
+            reopened.discard(Space::Data, &reported).unwrap();
             check(&reopened, &model);
             assert_eq!(scan_damaged(&reopened, &model, 0).len(), 0);
         }
@@ -168,7 +168,7 @@ fn other_damage_of_a_table_stays_what_it_is() {
 }
 
 #[test]
-fn ranges_of_another_space_and_beside_the_damage_change_nothing() {
+fn a_discard_of_another_space_changes_nothing() {
     let options = tiny(0);
     let disk = MemDisk::new();
     let (engine, model) = store_of_tables(&disk, &options);
@@ -181,7 +181,7 @@ fn ranges_of_another_space_and_beside_the_damage_change_nothing() {
 }
 
 /// A crash at every disk call, or a full disk of any size: readable records stay, and unreadable
-/// ones are still reported or gone.
+/// records are either reported again or discarded.
 #[test]
 fn crashes_and_a_full_disk_lose_no_readable_record() {
     let options = tiny(0);
@@ -210,8 +210,8 @@ fn crashes_and_a_full_disk_lose_no_readable_record() {
         drop(engine);
         let disk = disk.crash(call);
         let engine = open(&disk, &options);
-        let told = scan_damaged(&engine, &model, 0);
-        assert!(result.is_err() || told.is_empty(), "call {call}: it said that it was done");
+        let reported = scan_damaged(&engine, &model, 0);
+        assert!(result.is_err() || reported.is_empty(), "call {call}: it said that it was done");
         for (key, expected) in model.iter().filter(|(key, _)| !is_within(&ranges, key)) {
             assert!(same(&get(&engine, key).unwrap(), expected), "call {call}: {key:?}");
         }
@@ -230,8 +230,8 @@ fn crashes_and_a_full_disk_lose_no_readable_record() {
     }
 }
 
-/// A store with damaged tables can only be repaired while it accepts writes: a compaction that
-/// meets the damage ends, and succeeds after the repair.
+/// A repair writes to the damaged store, so damage must not fail the store: a compaction that reads
+/// damage ends, and succeeds after the repair.
 #[test]
 fn compactions_skip_a_damaged_table_until_it_is_repaired() {
     let (disk, options) = (MemDisk::new(), Options { level0_tables: 2, ..tiny(0) });
@@ -260,7 +260,7 @@ fn compactions_skip_a_damaged_table_until_it_is_repaired() {
 /// Level 0 is ordered by the creation of its tables, and a read stops at the first record that is
 /// not late: a rewritten table must not hide tables with newer records.
 #[test]
-fn a_rewritten_level_0_table_hides_no_newer_one() {
+fn a_rewritten_level_0_table_hides_no_newer_table() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
     let (engine, mut model) = (open(&disk, &options), Model::new());
     for time in [1, 2] {

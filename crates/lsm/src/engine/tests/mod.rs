@@ -1,5 +1,5 @@
-//! Tests of the engine, step by step on a disk in memory: the engine equals a sorted map, whatever
-//! the order of flushes, compactions, restarts and arrivals.
+//! Tests of the engine, step by step on a disk in memory: the engine equals a sorted map, in every
+//! order of writes, flushes, compactions and restarts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,22 +69,22 @@ fn write(engine: &Engine, model: &mut Model, key: &[u8], kind: Kind, time: u64, 
     }
 }
 
-fn same(found: &RecordOf, expected: &Record) -> bool {
+fn same(found: &FoundRecord, expected: &Record) -> bool {
     found.version == expected.view().version()
         && found.kind == expected.view().kind()
         && found.value == expected.view().value()
 }
 
 #[derive(Debug)]
-struct RecordOf {
+struct FoundRecord {
     version: Version,
     kind: Kind,
     value: Vec<u8>,
 }
 
-fn get(engine: &Engine, key: &[u8]) -> Option<RecordOf> {
+fn get(engine: &Engine, key: &[u8]) -> Option<FoundRecord> {
     match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
-        Lookup::Found(record) => Some(RecordOf {
+        Lookup::Found(record) => Some(FoundRecord {
             version: record.view().version(),
             kind: record.view().kind(),
             value: record.value().to_vec(),
@@ -115,7 +115,7 @@ fn flush_all(engine: &Engine) {
     engine.flush_rotated().unwrap();
 }
 
-fn background(engine: &Engine, random: &mut Random) {
+fn run_background_step(engine: &Engine, random: &mut Random) {
     match random.below(4) {
         0 => engine.rotate_all(),
         1 => while engine.flush_one().unwrap() == StepOutcome::Done {},
@@ -140,7 +140,7 @@ fn the_engine_equals_a_sorted_map_in_any_order_of_arrival() {
             let value = if kind == Kind::Value { &value[..] } else { &[] };
             write(&engine, &mut model, &key, kind, time, value);
             if random.below(20) == 0 {
-                background(&engine, &mut random);
+                run_background_step(&engine, &mut random);
             }
             if random.below(300) == 0 {
                 drop(engine);
@@ -161,7 +161,7 @@ fn the_engine_equals_a_sorted_map_in_any_order_of_arrival() {
 }
 
 #[test]
-fn keys_written_and_deleted_between_two_flushes_take_no_other_key_from_the_count() {
+fn keys_written_and_deleted_between_two_flushes_do_not_reduce_the_key_count() {
     let (disk, mut model) = (MemDisk::new(), Model::new());
     let options = Options { memtable_bytes: 1 << 20, ..small_options() };
     let engine = open(&disk, &options);
@@ -190,7 +190,7 @@ fn keys_written_and_deleted_between_two_flushes_take_no_other_key_from_the_count
 
 /// A power cut at any operation loses no acknowledged write and adds no write.
 #[test]
-fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
+fn a_crash_at_every_operation_keeps_acknowledged_writes() {
     let options = small_options();
     let mut at = 1;
     loop {
@@ -255,7 +255,7 @@ fn check_bounds(engine: &Engine, acknowledged: &Times, attempted: &Times) {
 }
 
 #[test]
-fn a_snapshot_stays_as_it_was() {
+fn a_snapshot_does_not_contain_later_writes() {
     let (disk, options) = (MemDisk::new(), small_options());
     let (engine, mut model) = (open(&disk, &options), Model::new());
     for i in 0..200_u64 {
@@ -362,10 +362,10 @@ fn batches_are_atomic_across_trees_and_spaces() {
     }
 }
 
-/// The interval sync runs concurrently with commits and flushes, which release the segments that it
-/// syncs.
+/// The interval sync runs concurrently with flushes, which release log segments that a sync may
+/// still use.
 #[test]
-fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
+fn a_sync_during_flushes_does_not_fail_on_a_removed_segment() {
     let options = Options { sync: SyncMode::Never, segment_bytes: 2048, ..small_options() };
     let engine = open(&MemDisk::new(), &options);
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -415,21 +415,22 @@ fn a_rarely_written_tree_does_not_pin_the_log() {
 }
 
 /// The time of a correct clock, in tests of records that a wrong clock wrote.
-const RIGHT: u64 = 1_000_000;
-const FUTURE: RemovalFilter<'_> = RemovalFilter { time: RIGHT, spaces: &[Space::Data], proven: 0 };
+const CORRECT_TIME: u64 = 1_000_000;
+const FUTURE: RemovalFilter<'_> =
+    RemovalFilter { time: CORRECT_TIME, spaces: &[Space::Data], proven: 0 };
 
 /// Creates a store with future records of separate keys in all levels. For the other keys, four
 /// more layers alternate: future records that hide earlier ones, and correct records that arrive
 /// after the future ones. Returns the expected content without future records, and the number of
 /// future records in these layers.
-fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u64) {
+fn store_with_future_records(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u64) {
     let engine = open(disk, &small_options());
     let (mut model, mut future, mut times) = (Model::new(), Model::new(), 0);
     for step in 0..6_000_u64 {
         let value = vec![step as u8; random.below(120) as usize];
         if random.below(10) == 0 {
             let key = format!("future-{}", random.below(500));
-            let time = RIGHT + 1 + random.below(1_000_000);
+            let time = CORRECT_TIME + 1 + random.below(1_000_000);
             write(&engine, &mut future, key.as_bytes(), Kind::Value, time, &value);
         } else {
             let key = format!("key-{}", random.below(400));
@@ -438,12 +439,12 @@ fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u
                 &mut model,
                 key.as_bytes(),
                 Kind::Value,
-                random.below(RIGHT / 2),
+                random.below(CORRECT_TIME / 2),
                 &value,
             );
         }
         if random.below(50) == 0 {
-            background(&engine, random);
+            run_background_step(&engine, random);
         }
     }
     for over in 0..4 {
@@ -452,11 +453,11 @@ fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u
             let key = format!("key-{}", random.below(400));
             let kind = if random.below(4) == 0 { Kind::Tombstone } else { Kind::Value };
             if over % 2 == 0 {
-                let time = RIGHT + 1 + random.below(1_000_000);
+                let time = CORRECT_TIME + 1 + random.below(1_000_000);
                 write(&engine, &mut future, key.as_bytes(), kind, time, b"");
                 times += 1;
             } else {
-                let time = RIGHT / 2 + random.below(RIGHT / 2);
+                let time = CORRECT_TIME / 2 + random.below(CORRECT_TIME / 2);
                 write(&engine, &mut model, key.as_bytes(), kind, time, b"");
             }
         }
@@ -468,11 +469,11 @@ fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u
 fn removing_future_records_restores_the_records_they_hid() {
     for seed in 1..8 {
         let (disk, mut random) = (MemDisk::new(), Random(seed));
-        let (engine, model, most) = store_with_a_future(&disk, &mut random);
+        let (engine, model, most) = store_with_future_records(&disk, &mut random);
         let mut found = 0;
         engine
             .records_above(FUTURE, |space, _, when| {
-                assert!(space == Space::Data && when > RIGHT);
+                assert!(space == Space::Data && when > CORRECT_TIME);
                 found += 1;
             })
             .unwrap();
@@ -510,7 +511,7 @@ fn proven_hidden_records_are_not_restored() {
     flush_all(&engine);
     for key in [b"proven", b"single", b"newer-"] {
         put(key, Kind::Tombstone, 70, 0);
-        put(key, Kind::Value, RIGHT + 1, 0);
+        put(key, Kind::Value, CORRECT_TIME + 1, 0);
     }
     let above = RemovalFilter { proven: 50, ..FUTURE };
     assert_eq!(engine.remove_above(above).unwrap(), 3);
@@ -529,7 +530,7 @@ fn removal_keeps_records_of_other_spaces() {
     let engine = open(&disk, &small_options());
     let mut batch = Batch::new();
     for space in [Space::Data, Space::Hints, Space::Node] {
-        batch.put(space, b"key", version(RIGHT + 1), b"value").unwrap();
+        batch.put(space, b"key", version(CORRECT_TIME + 1), b"value").unwrap();
     }
     engine.commit(std::iter::once(&batch)).unwrap();
     let both = RemovalFilter { spaces: &[Space::Data, Space::Hints], ..FUTURE };
@@ -544,7 +545,7 @@ fn an_interrupted_removal_is_completed_later() {
     use crate::disk::{Fault, Op};
     for after in 0..40 {
         let (disk, mut random) = (MemDisk::new(), Random(3));
-        let (engine, model, _) = store_with_a_future(&disk, &mut random);
+        let (engine, model, _) = store_with_future_records(&disk, &mut random);
         engine.records_above(FUTURE, |_, _, _| {}).unwrap();
         let (op, suffix) = [(Op::Write, ".sst"), (Op::Sync, ".sst"), (Op::Create, ".sst")]
             .into_iter()

@@ -1,5 +1,5 @@
-//! Dropping removes orphaned records and nothing else, and no older record of a key becomes
-//! visible.
+//! Tests of the dropping of orphaned records: no other record is dropped, and no older record of a
+//! key becomes visible.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::ballots::{deep, note, rank, store};
+use super::ballots::{add_to_model, deep_options, rank, store};
 use super::*;
 use crate::table::{Access, TableIter};
 
@@ -32,8 +32,8 @@ fn record(key: u8, kind: Kind, time: u64, ballot: u64, copies: u8) -> Record {
     Record::new(&[key], &fields, if kind == Kind::Value { &[7; 40] } else { &[] })
 }
 
-/// Writes all keys below 60 and moves earlier records one level deeper.
-fn layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
+/// Writes and flushes a record for each key below 60.
+fn write_layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
     for key in 0..60 {
         store(engine, &[key], &record(key, kind, time, ballot, 0));
     }
@@ -67,15 +67,15 @@ fn compact_whole(engine: &Engine) {
     engine.compact_all().unwrap();
 }
 
-/// Writes three levels that each hold all keys; upper records hide lower ones.
-fn three_levels(engine: &Engine) {
+/// Writes four layers of records for all keys to several levels; newer records hide older ones.
+fn write_several_levels(engine: &Engine) {
     for (time, kind, ballot) in [
         (1, Kind::Value, 0),
         (2, Kind::Tombstone, 0),
         (3, Kind::Value, 9),
         (4, Kind::Superseded, 9),
     ] {
-        layer(engine, kind, time, ballot);
+        write_layer(engine, kind, time, ballot);
         if time < 3 {
             engine.compact_one().unwrap();
         }
@@ -87,9 +87,9 @@ fn three_levels(engine: &Engine) {
 #[test]
 fn no_orphans_are_dropped_unless_requested() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
-    three_levels(&engine);
+    write_several_levels(&engine);
     compact_whole(&engine);
     assert_eq!(keys_in_tables(&engine).len(), 60);
     assert!(!rule.is_dropping());
@@ -102,9 +102,9 @@ fn no_orphans_are_dropped_unless_requested() {
 #[test]
 fn a_full_compaction_drops_all_orphans_of_every_kind_and_level() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
-    three_levels(&engine);
+    write_several_levels(&engine);
     // The newest records of some keys are in memory.
     for key in 0..20 {
         store(&engine, &[key], &record(key, Kind::Value, 7, 0, 0));
@@ -141,9 +141,9 @@ fn a_full_compaction_drops_all_orphans_of_every_kind_and_level() {
 #[test]
 fn moved_and_deepest_tables_are_rewritten_once() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
-    layer(&engine, Kind::Value, 1, 0);
+    write_layer(&engine, Kind::Value, 1, 0);
     compact_whole(&engine);
     rule.drop_orphans(is_placed);
     let compactions = || engine.stats().compactions;
@@ -165,10 +165,10 @@ fn moved_and_deepest_tables_are_rewritten_once() {
 #[test]
 fn concurrent_writes_keep_no_orphans() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     for writes_every in 1..4 {
         let engine = open(&disk, &options);
-        three_levels(&engine);
+        write_several_levels(&engine);
         rule.drop_orphans(is_placed);
         flush_all(&engine);
         let (mut whole, mut steps) = (FullCompaction::default(), 0);
@@ -187,8 +187,8 @@ fn concurrent_writes_keep_no_orphans() {
     }
 }
 
-/// A record that is not placed here has hidden one that is placed here: the hiding record is all
-/// that is left of the key.
+/// An orphaned record has hidden a record that is placed here, so it must stay as the only record
+/// of the key.
 #[test]
 fn an_orphan_that_hides_a_placed_record_stays() {
     let whole = |engine: &Engine, rule: &PurgeRule| {
@@ -207,7 +207,7 @@ fn an_orphan_that_hides_a_placed_record_stays() {
         (true, true, [2, 1]),
     ] {
         let rule = rule();
-        let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+        let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
         let engine = open(&disk, &options);
         for time in order {
             let copies = if time == 1 { EVERYWHERE } else { 1 };
@@ -250,10 +250,10 @@ fn an_orphan_that_hides_a_placed_record_stays() {
 
 /// The hidden copies of a record received from another node describe the store of that node.
 #[test]
-fn what_was_hidden_elsewhere_keeps_nothing() {
+fn copies_hidden_in_another_store_do_not_keep_an_orphan() {
     let (rule, other) = (rule(), rule());
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
-    let engine = open(&MemDisk::new(), &with(&other, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
+    let engine = open(&MemDisk::new(), &with(&other, deep_options()));
     store(&engine, &[1], &record(1, Kind::Value, 1, 0, EVERYWHERE));
     store(&engine, &[1], &record(1, Kind::Value, 2, 0, 1));
     flush_all(&engine);
@@ -265,11 +265,11 @@ fn what_was_hidden_elsewhere_keeps_nothing() {
     assert!(keys_in_tables(&engine).is_empty());
 }
 
-/// The record may be stored by no majority, and this node does not complete its write.
+/// A majority may not have stored the record, and this node does not complete the record's write.
 #[test]
 fn a_conditional_record_is_dropped_by_its_own_copies() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
     store(&engine, &[1], &record(1, Kind::Value, 1, 0, EVERYWHERE));
     store(&engine, &[1], &record(1, Kind::Value, 1, 7, 0));
@@ -281,9 +281,9 @@ fn a_conditional_record_is_dropped_by_its_own_copies() {
 #[test]
 fn a_snapshot_keeps_records_dropped_after_it() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
-    three_levels(&engine);
+    write_several_levels(&engine);
     let snapshot = engine.snapshot();
     let mut begun = snapshot.scan(Space::Data, b"", None);
     assert!(begun.next().unwrap().is_some());
@@ -302,8 +302,8 @@ fn a_snapshot_keeps_records_dropped_after_it() {
     assert_eq!(left(engine.snapshot().scan(Space::Data, b"", None)), 30);
 }
 
-/// Every orphaned record that is found is the newest of its key, and all other records exist.
-fn check_left(engine: &Engine, model: &Model) {
+/// Checks that each record found is the newest of its key, and that every other record is orphaned.
+fn check_remaining(engine: &Engine, model: &Model) {
     for (key, expected) in model {
         let copies = expected.view().copies();
         match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
@@ -317,9 +317,9 @@ fn check_left(engine: &Engine, model: &Model) {
 #[test]
 fn a_crash_while_dropping_leaves_the_newest_record_or_none() {
     let rule = rule();
-    let (whole, options) = (MemDisk::new(), with(&rule, deep()));
+    let (whole, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&whole, &options);
-    three_levels(&engine);
+    write_several_levels(&engine);
     drop(engine);
     let model: Model =
         (0..60).map(|key| (vec![key], record(key, Kind::Superseded, 4, 9, 0))).collect();
@@ -338,11 +338,11 @@ fn a_crash_while_dropping_leaves_the_newest_record_or_none() {
         crashes += 1;
         let disk = disk.crash(calls);
         let engine = open(&disk, &options);
-        check_left(&engine, &model);
+        check_remaining(&engine, &model);
         rule.drop_orphans(is_placed);
         compact_whole(&engine);
         assert_eq!(orphans_in(&engine), 0);
-        check_left(&engine, &model);
+        check_remaining(&engine, &model);
         rule.stop_dropping();
         calls += 1;
     }
@@ -352,9 +352,9 @@ fn a_crash_while_dropping_leaves_the_newest_record_or_none() {
 #[test]
 fn dropping_ends_with_the_step_in_progress() {
     let (rule, asked) = (rule(), Arc::new(AtomicU64::new(0)));
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
-    three_levels(&engine);
+    write_several_levels(&engine);
     let (own, count) = (Arc::downgrade(&rule), Arc::clone(&asked));
     rule.drop_orphans(move |key, copies| {
         count.fetch_add(1, Ordering::Relaxed);
@@ -370,11 +370,11 @@ fn dropping_ends_with_the_step_in_progress() {
 
 #[test]
 #[should_panic(expected = "was placed here while what was left of it went")]
-fn a_key_that_becomes_placed_here_meanwhile_ends_it() {
+fn a_compaction_panics_if_a_dropped_key_becomes_placed() {
     let rule = rule();
-    let (disk, options) = (MemDisk::new(), with(&rule, deep()));
+    let (disk, options) = (MemDisk::new(), with(&rule, deep_options()));
     let engine = open(&disk, &options);
-    three_levels(&engine);
+    write_several_levels(&engine);
     let late = AtomicBool::new(false);
     rule.drop_orphans(move |key, _| late.fetch_or(key[0] == 59, Ordering::Relaxed));
     let _ = engine.compact_all();
@@ -435,13 +435,13 @@ struct World {
 impl World {
     fn new() -> Self {
         let (rule, disk) = (rule(), MemDisk::new());
-        let options = with(&rule, deep());
+        let options = with(&rule, deep_options());
         let (engine, model) = (open(&disk, &options), Model::new());
         let wide = BTreeSet::new();
         Self { disk, options, rule, engine, model, wide, dropping: None, watermark: 0 }
     }
 
-    fn take(&mut self, step: Step) {
+    fn apply(&mut self, step: Step) {
         match step {
             Step::Write { key, time, ballot, kind, copies } => {
                 let kind = match kind {
@@ -460,7 +460,7 @@ impl World {
                         self.wide.insert(key);
                     }
                     store(&self.engine, &[key], &record);
-                    note(&mut self.model, &[key], record);
+                    add_to_model(&mut self.model, &[key], record);
                 }
             }
             Step::Flush => flush_all(&self.engine),
@@ -541,12 +541,12 @@ proptest! {
     fn in_any_order_of_events_no_orphan_stays_and_none_reappears(steps in vec(step(), 1..250)) {
         let mut world = World::new();
         for step in steps {
-            world.take(step);
+            world.apply(step);
             world.check();
         }
-        world.take(Step::Drop);
+        world.apply(Step::Drop);
         while world.dropping.is_some() {
-            world.take(Step::Next);
+            world.apply(Step::Next);
         }
         world.check();
     }

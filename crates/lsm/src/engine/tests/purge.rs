@@ -3,16 +3,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::ballots::{deep, note, rank, store};
+use super::ballots::{add_to_model, deep_options, rank, store};
 use super::*;
 
 fn watermark_rule() -> Arc<PurgeRule> {
     Arc::new(PurgeRule::with_watermark(0, 0, || 0))
 }
 
-/// Options whose levels 0 and 1 exceed the writes of these tests, so that compactions run only to
+/// Options with levels 0 and 1 larger than the data of these tests, so that compactions run only to
 /// purge.
-fn roomy(rule: &Arc<PurgeRule>) -> Options {
+fn large_level_options(rule: &Arc<PurgeRule>) -> Options {
     let purge = Arc::clone(rule);
     Options { purge, new_tree_bits: 0, level0_tables: 9, level1_bytes: 1 << 30, ..small_options() }
 }
@@ -42,7 +42,7 @@ fn compact_while_there_is_work(engine: &Engine) -> usize {
 #[test]
 fn compaction_empties_a_store_whose_keys_are_all_deleted() {
     let (disk, rule) = (MemDisk::new(), watermark_rule());
-    let engine = open(&disk, &roomy(&rule));
+    let engine = open(&disk, &large_level_options(&rule));
     write_all(&engine, Kind::Value, 1);
     write(&engine, 0..150, Kind::Tombstone, 3);
     write(&engine, 150..200, Kind::Tombstone, 2);
@@ -67,7 +67,7 @@ fn compaction_empties_a_store_whose_keys_are_all_deleted() {
 fn compaction_seeks_purgeable_records_and_terminates() {
     for merged in [false, true] {
         let (disk, rule) = (MemDisk::new(), watermark_rule());
-        let engine = open(&disk, &roomy(&rule));
+        let engine = open(&disk, &large_level_options(&rule));
         write_all(&engine, Kind::Value, 1);
         engine.compact_all().unwrap();
         write(&engine, 0..100, Kind::Tombstone, 2);
@@ -101,7 +101,7 @@ fn compaction_seeks_purgeable_records_and_terminates() {
 #[test]
 fn values_that_expired_before_the_watermark_are_purged() {
     let (disk, rule) = (MemDisk::new(), watermark_rule());
-    let engine = open(&disk, &roomy(&rule));
+    let engine = open(&disk, &large_level_options(&rule));
     for key in 0..100_u8 {
         let expiry_ms = 10 + u64::from(key % 2) * 10;
         let fields = Fields { expiry_ms, ..Fields::new(Kind::Value, version(1)) };
@@ -124,7 +124,7 @@ fn values_that_expired_before_the_watermark_are_purged() {
 #[test]
 fn a_snapshot_keeps_records_purged_after_it() {
     let (disk, rule) = (MemDisk::new(), watermark_rule());
-    let engine = open(&disk, &roomy(&rule));
+    let engine = open(&disk, &large_level_options(&rule));
     write_all(&engine, Kind::Value, 1);
     write_all(&engine, Kind::Tombstone, 2);
     let snapshot = engine.snapshot();
@@ -182,7 +182,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Only records that the rule allows to purge disappear, and hidden records do not reappear.
+    /// Only records that the rule permits to be purged disappear, and no hidden record reappears.
     #[test]
     fn only_records_up_to_the_watermark_are_purged(steps in vec(step(), 1..150)) {
         let (disk, rule) = (MemDisk::new(), watermark_rule());
@@ -190,7 +190,7 @@ proptest! {
             purge: Arc::clone(&rule),
             block_bytes: 128,
             table_bytes: 1024,
-            ..deep()
+            ..deep_options()
         };
         let (mut engine, mut model) = (open(&disk, &options), Model::new());
         for step in steps {
@@ -210,7 +210,7 @@ proptest! {
                     };
                     let record = Record::new(&[key], &fields, b"");
                     store(&engine, &[key], &record);
-                    note(&mut model, &[key], record);
+                    add_to_model(&mut model, &[key], record);
                 }
                 Step::Raise(by) => rule.raise_watermark(rule.watermark() + by),
                 Step::Rotate => engine.rotate_all(),
@@ -224,18 +224,20 @@ proptest! {
                     engine = open(&disk, &options);
                 }
             }
-            check_only_purgeable_is_gone(&engine, &model, &rule);
+            check_only_purgeable_records_are_missing(&engine, &model, &rule);
         }
         flush_all(&engine);
         engine.compact_all().unwrap();
-        check_only_purgeable_is_gone(&engine, &model, &rule);
-        let goes = |record: &&Record| PurgeRule::is_purgeable_at(record.view(), rule.watermark());
-        let stay = model.len() - model.values().filter(goes).count();
+        check_only_purgeable_records_are_missing(&engine, &model, &rule);
+        let watermark = rule.watermark();
+        let is_purgeable =
+            |record: &&Record| PurgeRule::is_purgeable_at(record.view(), watermark);
+        let stay = model.len() - model.values().filter(is_purgeable).count();
         prop_assert_eq!(entries(&engine), stay as u64, "all that may go is gone");
     }
 }
 
-fn check_only_purgeable_is_gone(engine: &Engine, model: &Model, rule: &PurgeRule) {
+fn check_only_purgeable_records_are_missing(engine: &Engine, model: &Model, rule: &PurgeRule) {
     for (key, expected) in model {
         let watermark = rule.watermark();
         match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {

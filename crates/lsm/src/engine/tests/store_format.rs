@@ -1,5 +1,5 @@
-//! The format of a store: a release opens formats within its range, a raise is durable, and nothing
-//! is written in a format before the raise to it is durable.
+//! Tests of the store's format: a release opens formats within its range, a raise is durable, and
+//! no file is written in a new format before the raise is durable.
 
 use super::*;
 use crate::disk::{Fault, Op};
@@ -19,7 +19,7 @@ fn format_of(disk: &MemDisk, options: &Options) -> Result<u32, Error> {
     Ok(format)
 }
 
-fn stored(disk: &MemDisk) -> u32 {
+fn stored_format(disk: &MemDisk) -> u32 {
     let bytes = disk.file(STORE).unwrap();
     u32::from_le_bytes(bytes[8..12].try_into().unwrap())
 }
@@ -40,14 +40,14 @@ fn a_new_store_has_the_earliest_format_and_keeps_it_until_it_is_raised() {
     write(&engine, &mut model, b"b", Kind::Value, 2, b"by the later release");
     flush_all(&engine);
     engine.close().unwrap();
-    assert_eq!(stored(&disk), 1, "the later release writes the format of the store");
+    assert_eq!(stored_format(&disk), 1, "the later release writes the format of the store");
     let engine = open(&disk, &of(1, 1));
     write(&engine, &mut model, b"c", Kind::Value, 3, b"by the earlier release, back again");
     check(&engine, &model);
     engine.close().unwrap();
     let engine = open(&disk, &of(1, 2));
     assert_eq!(engine.raise_format(2).unwrap(), 2);
-    assert_eq!((engine.format(), stored(&disk)), (2, 2));
+    assert_eq!((engine.format(), stored_format(&disk)), (2, 2));
     write(&engine, &mut model, b"d", Kind::Value, 4, b"in format 2");
     check(&engine, &model);
     engine.close().unwrap();
@@ -81,7 +81,7 @@ fn a_refused_open_changes_no_byte_and_says_what_to_do() {
 }
 
 #[test]
-fn a_raise_is_repeatable_and_leads_to_no_format_that_the_release_does_not_write() {
+fn a_raise_is_repeatable_and_refuses_formats_unknown_to_the_release() {
     let disk = MemDisk::new();
     let engine = open(&disk, &of(1, 2));
     let before = files(&disk);
@@ -99,9 +99,9 @@ fn a_raise_is_repeatable_and_leads_to_no_format_that_the_release_does_not_write(
     assert_eq!(disk.operations(), operations);
 }
 
-/// Raises the format on a copy of the disk whose power is cut after some steps. Returns the dead
-/// disk, and true if the raise succeeded.
-fn cut_after(disk: &MemDisk, steps: u64) -> (MemDisk, bool) {
+/// Raises the format on a copy of `disk`, whose power is cut after `steps` calls. Returns the copy,
+/// and true if the raise succeeded.
+fn raise_until_power_cut(disk: &MemDisk, steps: u64) -> (MemDisk, bool) {
     let disk = disk.deep_clone();
     let engine = open(&disk, &of(1, 2));
     disk.crash_after(steps);
@@ -124,13 +124,13 @@ fn a_crash_at_each_step_leaves_the_old_or_the_new_format_and_all_records() {
     engine.close().unwrap();
     let mut found = [0; 2];
     for steps in 0.. {
-        let (dead, is_raised) = cut_after(&disk, steps);
+        let (dead, is_raised) = raise_until_power_cut(&disk, steps);
         let power_cuts = (0..8).map(|seed| dead.crash(seed));
         for after in power_cuts.chain([dead.process_crash()]) {
             let engine = open(&after, &of(1, 2));
             check(&engine, &model);
             let format = engine.format();
-            assert_eq!(format, stored(&after));
+            assert_eq!(format, stored_format(&after));
             assert!(format == 2 || !is_raised, "an acknowledged raise is lost");
             found[format as usize - 1] += 1;
             assert_eq!(engine.raise_format(2).unwrap(), 2, "the raise can be repeated");
@@ -163,7 +163,7 @@ fn an_error_of_a_raise_leaves_the_store_as_it_is_or_fails_it() {
         if fails {
             assert!(engine.raise_format(2).is_err(), "the store is to be reopened");
         } else {
-            assert!(error.is_no_space() && stored(&disk) == 1, "{error}");
+            assert!(error.is_no_space() && stored_format(&disk) == 1, "{error}");
             assert_eq!(engine.raise_format(2).unwrap(), 2);
         }
         drop(engine);

@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::ballots::{deep, made, note, rank, store};
+use super::ballots::{add_to_model, deep_options, new_record, rank, store};
 use super::*;
 use crate::disk::{Fault, Op};
 use crate::table::file_name;
@@ -14,10 +14,10 @@ pub(super) const KEYS: u8 = 40;
 
 /// Options with blocks of one or two records.
 pub(super) fn tiny(tree_bits: u8) -> Options {
-    Options { new_tree_bits: tree_bits, block_bytes: 96, table_bytes: 1024, ..deep() }
+    Options { new_tree_bits: tree_bits, block_bytes: 96, table_bytes: 1024, ..deep_options() }
 }
 
-fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
+fn naive_scan(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
     let mut scan = engine.snapshot().scan(Space::Data, b"", None);
     let mut found = Vec::new();
     while let Some((key, record)) = scan.next().unwrap() {
@@ -28,7 +28,7 @@ fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
     found
 }
 
-/// All items of a scan that takes a new snapshot after each pause.
+/// Returns all records of a scan that pauses after `bytes` bytes, and continues on a new snapshot.
 fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, ScanCost) {
     let (mut found, mut start, mut progress) = (Vec::new(), Vec::new(), ScanCost::default());
     loop {
@@ -60,7 +60,7 @@ fn check_scans(engine: &Engine) -> ScanCost {
         found.into_iter().map(|(key, record)| (key, rank(&record))).collect()
     };
     for since in 0..=TIMES {
-        let expected = ranks(naive(engine, since));
+        let expected = ranks(naive_scan(engine, since));
         for bytes in [1, 300, u64::MAX] {
             let (found, progress) = verified(engine, since, bytes);
             assert_eq!(ranks(found), expected, "since {since}, by {bytes} bytes");
@@ -147,8 +147,7 @@ proptest! {
     }
 }
 
-/// A long history exercises every path: skipped blocks, skipped tables, and records that are looked
-/// up.
+/// A long history exercises every path: skipped blocks, skipped tables, and lookups.
 #[test]
 fn a_scan_since_a_time_skips_and_looks_up() {
     let (disk, options) = (MemDisk::new(), tiny(0));
@@ -170,15 +169,15 @@ fn a_scan_since_a_time_skips_and_looks_up() {
     assert!(figures.iter().all(|figure| *figure > 5), "{sum:?}");
 }
 
-/// A skipped record outranks a record that was read: a conditional write continued an old version,
-/// and a plain write with a newer version is older by write time.
+/// A record that the scan reads has the old version of the record that it continues, and a recent
+/// ballot. A skipped record has a newer version but an older write time, so it outranks the other.
 #[test]
 fn a_record_outranked_by_a_skipped_one_is_not_returned() {
     let (disk, options) = (MemDisk::new(), tiny(0));
     let engine = open(&disk, &options);
     for (time, ballot) in [(5, 0), (3, 9)] {
         for key in 0..KEYS {
-            store(&engine, &[key], &made(&[key], time, ballot, Kind::Value, b"v"));
+            store(&engine, &[key], &new_record(&[key], time, ballot, Kind::Value, b"v"));
         }
         engine.rotate_all();
         engine.flush_one().unwrap();
@@ -224,9 +223,9 @@ pub(super) fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Mod
     let (engine, mut model) = (open(disk, options), Model::new());
     for (round, time) in [3, 5, 8].into_iter().enumerate() {
         for key in (0..KEYS).filter(|key| round == 0 || usize::from(*key) % 3 == round) {
-            let record = made(&[key], time, 0, Kind::Value, &[key; 20]);
+            let record = new_record(&[key], time, 0, Kind::Value, &[key; 20]);
             store(&engine, &[key], &record);
-            note(&mut model, &[key], record);
+            add_to_model(&mut model, &[key], record);
         }
         engine.rotate_all();
         engine.flush_one().unwrap();
@@ -237,22 +236,25 @@ pub(super) fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Mod
     (engine, model)
 }
 
-/// Scans a damaged store and returns the damaged ranges: every key is returned with its newest
-/// record, or lies in a range reported before.
+/// Scans a damaged store and returns the damaged ranges. Asserts that the scan returns every key
+/// outside these ranges with its newest record.
 pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Damaged> {
     let mut scan = engine.snapshot().verified_scan(Space::Data, b"", None, since);
-    let (mut told, mut found) = (Vec::<Damaged>::new(), Model::new());
-    let is_told = |told: &[Damaged], key: &[u8]| {
+    let (mut reported, mut found) = (Vec::<Damaged>::new(), Model::new());
+    let is_reported = |reported: &[Damaged], key: &[u8]| {
         let within =
             |d: &Damaged| &d.first[..] <= key && d.last.as_ref().is_none_or(|l| key <= &l[..]);
-        told.iter().any(within)
+        reported.iter().any(within)
     };
     while let Some(item) = scan.next() {
         match item {
-            ScanItem::Damaged(damaged) => told.push(damaged),
+            ScanItem::Damaged(damaged) => reported.push(damaged),
             ScanItem::Record(key, record) => {
                 let is_newest = rank(&record.to_record()) == rank(&model[key]);
-                assert!(is_newest || is_told(&told, key), "{key:?} is old, and nothing was told");
+                assert!(
+                    is_newest || is_reported(&reported, key),
+                    "{key:?} is old, and nothing was reported"
+                );
                 found.insert(key.to_vec(), record.to_record());
             }
             ScanItem::Pause { .. } => panic!("nobody asked for that"),
@@ -260,13 +262,16 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
     }
     for (key, record) in model.iter().filter(|(_, record)| record.view().write_time() > since) {
         let is_found = found.get(key).is_some_and(|found| rank(found) == rank(record));
-        assert!(is_found || is_told(&told, key), "{key:?} is missing, and nothing was told");
+        assert!(
+            is_found || is_reported(&reported, key),
+            "{key:?} is missing, and nothing was reported"
+        );
     }
-    told
+    reported
 }
 
-/// Damage to any byte of any table is detected by a full scan although all blocks are cached, and
-/// the scan continues after it.
+/// A full scan detects damage to any byte of any table, although all blocks are cached, and
+/// continues after the damage.
 #[test]
 fn damage_is_reported_with_its_keys_and_the_scan_continues() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
@@ -292,9 +297,9 @@ fn damage_is_reported_with_its_keys_and_the_scan_continues() {
         let blocks_end = u64::from_le_bytes(footer[..8].try_into().unwrap());
         for byte in (0..blocks_end).step_by(3) {
             disk.flip_bit(&name, byte * 8 + byte % 8);
-            let told = scan_damaged(&engine, &model, 0);
+            let reported = scan_damaged(&engine, &model, 0);
             disk.flip_bit(&name, byte * 8 + byte % 8);
-            let [damaged] = &told[..] else { panic!("byte {byte} of {name}: {told:?}") };
+            let [damaged] = &reported[..] else { panic!("byte {byte} of {name}: {reported:?}") };
             assert_eq!(damaged.table, Some(meta.id));
             assert!(matches!(damaged.error, Error::Corrupt { .. }));
             assert!(damaged.last.as_deref().unwrap() <= &meta.largest[1..]);
@@ -318,14 +323,14 @@ fn an_unreadable_block_is_reported_and_its_neighbours_are_read() {
             // Two faults: for the read, and for its retry.
             disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
             disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
-            let told = scan_damaged(&engine, &model, since);
-            assert!(told.iter().all(|damaged| matches!(damaged.error, Error::Io { .. })));
+            let reported = scan_damaged(&engine, &model, since);
+            assert!(reported.iter().all(|damaged| matches!(damaged.error, Error::Io { .. })));
             disk.clear_faults();
         }
     }
     disk.fail(Fault::forever(Op::Read, 5).suffix(".sst"));
-    let told = scan_damaged(&engine, &model, 0);
-    assert!(told.len() > 2, "each table is told once: {}", told.len());
+    let reported = scan_damaged(&engine, &model, 0);
+    assert!(reported.len() > 2, "each table is reported once: {}", reported.len());
     disk.clear_faults();
     assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
 }

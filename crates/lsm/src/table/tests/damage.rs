@@ -8,7 +8,7 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
 #[test]
-fn a_flipped_bit_is_an_error_or_without_effect() {
+fn a_flipped_bit_is_reported_and_no_read_returns_wrong_data() {
     let model = model(700, 60);
     let (bytes, meta) = write(params(1), &model);
     let mut rejected = [0, 0];
@@ -50,8 +50,8 @@ fn a_truncated_or_foreign_table_is_not_opened() {
     let (bytes, meta) = write(params(1), &model);
     for len in (0..bytes.len()).step_by(37).chain(bytes.len() - 100..bytes.len()) {
         let cut = bytes[..len].to_vec();
-        let told = TableMeta { bytes: len as u64, ..meta.clone() };
-        for meta in [&meta, &told] {
+        let wrong_meta = TableMeta { bytes: len as u64, ..meta.clone() };
+        for meta in [&meta, &wrong_meta] {
             let error = open(cut.clone(), meta, 0).err();
             assert!(matches!(error, Some(Error::Corrupt { .. })), "{len} bytes: {error:?}");
         }
@@ -64,20 +64,20 @@ fn a_truncated_or_foreign_table_is_not_opened() {
     assert!(error(&other, &meta).contains("table 2"), "{}", error(&other, &meta));
     let (other, _) = write(TableParams { store_id: 9, ..params(1) }, &model);
     assert!(error(&other, &meta).contains("store 0000000000000009"));
-    let told = TableMeta { check: meta.check ^ 1, ..meta.clone() };
-    assert!(error(&bytes, &told).contains("the manifest names"));
-    for told in [
+    let wrong_meta = TableMeta { check: meta.check ^ 1, ..meta.clone() };
+    assert!(error(&bytes, &wrong_meta).contains("the manifest names"));
+    for wrong_meta in [
         TableMeta { entries: meta.entries + 1, ..meta.clone() },
         TableMeta { min_write_time: meta.min_write_time - 1, ..meta.clone() },
         TableMeta { max_write_time: meta.max_write_time + 1, ..meta.clone() },
         TableMeta { expiring: meta.deleted, ..meta.clone() },
     ] {
-        assert!(error(&bytes, &told).contains("properties"));
+        assert!(error(&bytes, &wrong_meta).contains("properties"));
     }
 }
 
 #[test]
-fn a_newer_format_is_named_as_such() {
+fn a_newer_format_is_reported_as_newer() {
     let (mut bytes, meta) = write(params(1), &model(10, 10));
     let (version_at, check_at) = (bytes.len() - 24, bytes.len() - 8);
     bytes[version_at] = 2;
@@ -118,7 +118,7 @@ fn a_misplaced_block_is_detected() {
 }
 
 #[test]
-fn a_disk_that_fails_while_a_table_is_written_is_an_error() {
+fn a_disk_error_during_the_write_of_a_table_is_returned() {
     let model = model(30_000, 100);
     for (op, errno, passes) in
         [(Op::Create, EIO, 0), (Op::Write, ENOSPC, 0), (Op::Write, EIO, 2), (Op::Sync, EIO, 0)]
@@ -137,7 +137,7 @@ fn a_disk_that_fails_while_a_table_is_written_is_an_error() {
 }
 
 #[test]
-fn a_disk_that_fails_while_a_table_is_read_never_means_absent() {
+fn a_failed_read_of_a_table_is_an_error_and_never_absence() {
     let model = model(2_000, 60);
     let (bytes, meta) = write(params(1), &model);
     let disk = MemDisk::new();
@@ -164,7 +164,7 @@ fn a_disk_that_fails_while_a_table_is_read_never_means_absent() {
 
 /// A table whose first block has changed content and a valid checksum, as if memory had been
 /// damaged before the block was written.
-fn forged(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
+fn forge_table(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
     let (mut bytes, meta) = write(TableParams { compress: false, ..params(1) }, model);
     let sound = open(bytes.clone(), &meta, 0).unwrap();
     let handle = read_index(&sound, 0).unwrap().blocks[0].handle;
@@ -172,7 +172,7 @@ fn forged(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
     let mut content = sound.block(handle, ReadMode::Blocking).ok().unwrap().to_vec();
     change(&mut content);
     let mut sealed = Vec::new();
-    block::seal(&mut sealed, &content, sound.seed, handle.offset, None);
+    block::encode_block(&mut sealed, &content, sound.seed, handle.offset, None);
     bytes[stored].copy_from_slice(&sealed);
     open(bytes, &meta, 1 << 20).unwrap()
 }
@@ -214,16 +214,16 @@ fn a_malformed_block_with_a_valid_checksum_is_reported() {
         ("a key before the table's first", &too_small),
     ];
     for (what, change) in changes {
-        let table = forged(&model, change);
+        let table = forge_table(&model, change);
         for access in [Access::Cached, Access::Sequential] {
-            let walked = all(&table, access);
-            let Err(Error::Corrupt { offset: 0, .. }) = walked else {
-                panic!("{what}: {walked:?}")
+            let iteration = all(&table, access);
+            let Err(Error::Corrupt { offset: 0, .. }) = iteration else {
+                panic!("{what}: {iteration:?}")
             };
             let mut iter = TableIter::new(table.clone(), access);
-            let walked = iter.seek(b"\0").and_then(|()| rest(&mut iter));
-            let Err(Error::Corrupt { offset: 0, .. }) = walked else {
-                panic!("{what}: {walked:?}")
+            let iteration = iter.seek(b"\0").and_then(|()| rest(&mut iter));
+            let Err(Error::Corrupt { offset: 0, .. }) = iteration else {
+                panic!("{what}: {iteration:?}")
             };
             assert!(!iter.valid(), "{what}");
         }

@@ -1,4 +1,4 @@
-//! Round trips of tables: every key and position, with various parameters.
+//! Tests of tables: writes with various parameters, reads of every key and position.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -277,21 +277,21 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     let meta = TableMeta { bytes: bytes.len() as u64, check, ..meta.clone() };
     check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
     let other = PurgeableSummary { records: meta.deleted.records + 1, ..meta.deleted };
-    for told in [
+    for wrong_meta in [
         TableMeta { min_write_time: 2, ..meta.clone() },
         TableMeta { max_write_time: meta.max_write_time - 1, ..meta.clone() },
         TableMeta { deleted: other, ..meta.clone() },
         TableMeta { expiring: other, ..meta.clone() },
     ] {
-        assert!(open(bytes.clone(), &told, 0).is_err(), "{name} by other figures");
+        assert!(open(bytes.clone(), &wrong_meta, 0).is_err(), "{name} by other figures");
     }
 }
 
-/// Pins the format: tables of every release must stay readable, and the written bytes must not
-/// change by accident. (LZ4 may find other matches, which does not change the format.) Set
-/// `KVORUM_WRITE_FIXTURES` to rewrite the fixtures after a change of the format version.
+/// Tables of every release must stay readable, and the written bytes must not change by accident.
+/// (The compressed bytes are not compared, because LZ4 may find other matches in the same format.)
+/// Set `KVORUM_WRITE_FIXTURES` to rewrite the fixtures after a change of the format version.
 #[test]
-fn the_format_is_what_the_fixtures_say() {
+fn tables_match_the_format_of_the_fixtures() {
     let mut model = model(60, 40);
     let large = b"\x02large".to_vec();
     model.insert(large.clone(), record(&large, 1 << 40, &[b'x'; 600]));
@@ -327,9 +327,9 @@ fn the_format_is_what_the_fixtures_say() {
     }
 }
 
-/// The index holds the latest time of the records in each block.
+/// The time of a record is the later of its version time and its ballot.
 #[test]
-fn the_index_knows_the_greatest_time_of_each_block() {
+fn the_index_stores_the_latest_time_of_each_block() {
     let mut model = Model::new();
     for i in 0..400_u64 {
         let (time, ballot) = [(i, 0), (7, i), (i, 7)][i as usize % 3];

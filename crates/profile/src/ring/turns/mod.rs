@@ -1,9 +1,9 @@
-//! Ownership of the ring's slots. Producers claim slots in any order, and may be interrupted midway
-//! by a signal whose handler claims a slot too. A single consumer takes the slots in order.
+//! Ownership of the ring's slots. Producers claim slots in any order, and may be interrupted by a
+//! signal whose handler also claims a slot. A single consumer takes the slots in order.
 //!
 //! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and with a
-//! failure instead of a wait when the ring is full. `turns/model.rs` tests every order of its loads
-//! and stores.
+//! failure instead of a wait when the ring is full. `turns/model.rs` tests every order of the
+//! algorithm's loads and stores.
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::AtomicUsize;
@@ -99,12 +99,11 @@ mod tests {
     /// Non-atomic contents, so that Miri detects two threads in one slot.
     struct Slots<const N: usize>([UnsafeCell<[u64; 2]>; N]);
 
-    // SAFETY: `SlotStates` gives each slot to one thread at a time, which is what the test
-    // verifies.
+    // SAFETY: `SlotStates` gives each slot to one thread at a time. The test verifies this.
     unsafe impl<const N: usize> Sync for Slots<N> {}
 
     const PRODUCERS: u64 = 3;
-    const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
+    const SAMPLES_PER_PRODUCER: u64 = if cfg!(miri) { 40 } else { 20_000 };
 
     #[test]
     fn samples_come_out_once_complete_and_in_each_producers_order() {
@@ -113,7 +112,7 @@ mod tests {
         thread::scope(|scope| {
             for producer in 0..PRODUCERS {
                 scope.spawn(move || {
-                    for number in 0..EACH {
+                    for number in 0..SAMPLES_PER_PRODUCER {
                         let ticket = loop {
                             match turns.claim() {
                                 Some(ticket) => break ticket,
@@ -127,7 +126,7 @@ mod tests {
                 });
             }
             let mut next = [0; PRODUCERS as usize];
-            for tail in 0..(PRODUCERS * EACH) as usize {
+            for tail in 0..(PRODUCERS * SAMPLES_PER_PRODUCER) as usize {
                 let ticket = loop {
                     match turns.next(tail) {
                         Some(ticket) => break ticket,
@@ -140,9 +139,12 @@ mod tests {
                 assert_eq!(number, next[producer as usize], "of producer {producer}");
                 next[producer as usize] += 1;
             }
-            assert_eq!(next, [EACH; PRODUCERS as usize]);
+            assert_eq!(next, [SAMPLES_PER_PRODUCER; PRODUCERS as usize]);
         });
-        assert!(turns.next((PRODUCERS * EACH) as usize).is_none(), "nothing more came out");
+        assert!(
+            turns.next((PRODUCERS * SAMPLES_PER_PRODUCER) as usize).is_none(),
+            "nothing more came out"
+        );
     }
 
     #[test]

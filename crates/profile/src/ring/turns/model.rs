@@ -1,5 +1,5 @@
-//! The ring under loom: every interleaving of its threads up to a number of preemptions, and every
-//! value that the memory orderings allow a load to see.
+//! Tests the ring with loom: every interleaving of its threads up to a number of preemptions, and
+//! every value that the memory orderings allow a load to return.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p profile --lib --target-dir target/loom turns
@@ -49,24 +49,24 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-/// Drains the ring `looks` times, starting with sample number `tail`.
-fn take<const N: usize>(ring: &Ring<N>, tail: usize, looks: usize) -> Vec<[u8; 2]> {
+/// Pops a sample from the ring `attempts` times, beginning with sample number `tail`.
+fn take<const N: usize>(ring: &Ring<N>, tail: usize, attempts: usize) -> Vec<[u8; 2]> {
     let mut taken = Vec::new();
-    for _ in 0..looks {
+    for _ in 0..attempts {
         taken.extend(ring.pop(tail + taken.len()));
     }
     taken
 }
 
-/// Pushes the samples of a producer. Returns the samples that found a free slot.
+/// Pushes `count` samples of a producer. Returns the numbers of the samples that found a free slot.
 fn push_all<const N: usize>(ring: &Ring<N>, producer: u8, count: u8) -> Vec<u8> {
     (1..=count).filter(|number| ring.push(producer, *number)).collect()
 }
 
 /// Checks that samples come out once, complete, and in the order of each producer. Every role has a
-/// thread of its own, because loom does not explore what might precede the first step of the
-/// spawning thread.
-fn check<const N: usize>(counts: &'static [u8], looks: usize) {
+/// thread of its own, because loom does not explore steps before the first step of the spawning
+/// thread.
+fn check<const N: usize>(counts: &'static [u8], attempts: usize) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
     builder.check(move || {
@@ -80,7 +80,7 @@ fn check<const N: usize>(counts: &'static [u8], looks: usize) {
             .collect();
         let consumer = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || take(&ring, 0, looks))
+            thread::spawn(move || take(&ring, 0, attempts))
         };
         let pushed: Vec<_> = producers.into_iter().map(|one| one.join().unwrap()).collect();
         let mut taken = consumer.join().unwrap();
@@ -95,7 +95,7 @@ fn check<const N: usize>(counts: &'static [u8], looks: usize) {
 }
 
 #[test]
-fn two_producers_never_have_a_slot_at_once() {
+fn two_producers_never_own_a_slot_at_once() {
     check::<2>(&[2, 1], 2);
 }
 

@@ -13,7 +13,7 @@
 //! with tasks is therefore a function of its state, the time and the event.
 //!
 //! The code that starts a task owns it, and starts the next task of the same kind only after the
-//! last one has ended: a repair round, a rebuild from each other node, the decision on a layout.
+//! last one has ended. Tasks are, for example, a repair round or a rebuild from another node.
 //! Owners ask [`Tasks::is_under_way`] whether a task is under way, and never keep a flag for that,
 //! because a task may be dropped.
 //!
@@ -325,7 +325,7 @@ impl Future for PendingCall {
 }
 
 impl Drop for PendingCall {
-    /// An answer that comes later finds no call.
+    /// Removes the call, so that a later answer is ignored.
     fn drop(&mut self) {
         if let CallState::Made(call) = self.state {
             self.context.0.calls.borrow_mut().remove(&call);

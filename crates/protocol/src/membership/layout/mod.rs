@@ -1,5 +1,5 @@
 //! Layouts: the members of the cluster as of one epoch, and the metadata quorum (`Council`) that
-//! decides the next one.
+//! decides the next layout.
 //!
 //! ```text
 //!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled
@@ -12,11 +12,10 @@
 //! *Read old* and *read new* have two sets of members. A partition moves unless its replicas are
 //! the same in both sets. docs/design/membership.md describes the effect of each stage on requests.
 //!
-//! The asked node makes a layout (`plan/mod.rs`), and the metadata quorum decides it
-//! (`council/mod.rs`).
-//! From then on every node stores the layout (`bytes/mod.rs`) and sends it to nodes that are
-//! behind. If the majority of the quorum is lost for good, an operator forces a layout without the
-//! quorum (`decree/mod.rs`).
+//! The node that receives an operator's request makes a layout (`plan/mod.rs`), and the metadata
+//! quorum decides it (`council/mod.rs`). From then on every node stores the layout (`bytes/mod.rs`)
+//! and sends it to nodes that are behind. If the majority of the quorum is lost for good, an
+//! operator forces a layout without the quorum (`decree/mod.rs`).
 //!
 //! A layout also carries the access tokens (`access/mod.rs`) and the storage quotas (`quota.rs`). A
 //! change of these alone makes a layout of the same stage.
@@ -50,8 +49,8 @@ use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, Topology, TopologyError};
 
-/// Maximum number of members in the metadata quorum: with 7, three may fail, and a decision still
-/// asks only four.
+/// Maximum number of members in the metadata quorum: of 7 members 3 may fail, and a decision still
+/// needs only 4 replies.
 pub const MAX_COUNCIL: usize = 7;
 
 /// Maximum length of a node's URL in bytes; its length field has one byte.
@@ -65,9 +64,9 @@ pub enum Stage {
     /// No partition moves yet: joining nodes start, and nodes drop orphaned records of earlier
     /// placements.
     Prepare,
-    /// Writes go to both sets of nodes; reads use the answers of the old one.
+    /// Writes go to both sets of nodes; reads use the answers of the old set.
     ReadOld,
-    /// Writes go to both sets of nodes; reads use the answers of the new one.
+    /// Writes go to both sets of nodes; reads use the answers of the new set.
     ReadNew,
 }
 
@@ -111,8 +110,8 @@ pub struct Layout {
     pub replicas: u8,
     /// The stage of the transition.
     pub stage: Stage,
-    /// The epoch in which the current placement began: the one in which partitions began to move,
-    /// or in which all had moved.
+    /// The epoch in which the current placement began, when partitions began to move or all had
+    /// moved.
     pub placement_epoch: u64,
     /// The members, sorted by name.
     pub nodes: Vec<Node>,
@@ -122,9 +121,9 @@ pub struct Layout {
     pub council: Vec<Seat>,
     /// The lowest node id that was never assigned.
     pub next_id: u32,
-    /// The id of the layout that this one succeeds.
+    /// The id of the layout's predecessor.
     pub base: u128,
-    /// The forced layouts (`Decree`) in this one's history, oldest first.
+    /// The forced layouts (`Decree`) in this layout's history, oldest first.
     pub decrees: Vec<Decree>,
     /// Access tokens and storage quotas.
     pub access: Arc<Access>,
@@ -152,7 +151,7 @@ impl Layout {
             is_lost: false,
         };
         let nodes: Vec<Node> = topology.ids().map(node).collect();
-        let chosen = plan::councillors(&nodes, &[], |_| true, |_| true);
+        let chosen = plan::choose_council(&nodes, &[], |_| true, |_| true);
         let council = chosen.into_iter().map(|node| Seat { node, voter: None });
         Self {
             epoch: crate::FIRST_EPOCH,
@@ -169,9 +168,9 @@ impl Layout {
         }
     }
 
-    /// Returns the layout's id: a hash that differs from that of every other layout, including one
-    /// of the same epoch. Nobody decides the first layout: each node builds it from its own
-    /// settings, so its id ignores URLs, which may differ between nodes.
+    /// Returns the layout's id: a hash, which differs between any two layouts, even of the same
+    /// epoch. Each node builds the first layout from its own settings, without a decision. The URLs
+    /// in these settings may differ, so the first layout's id ignores URLs.
     pub fn id(&self) -> u128 {
         let hash = |layout: &Self| xxhash_rust::xxh3::xxh3_128(&layout.to_bytes());
         if self.epoch > crate::FIRST_EPOCH {
@@ -214,7 +213,7 @@ impl Layout {
         u32::from(id.0) < self.next_id && self.node(id).is_none()
     }
 
-    /// Returns the placement once all partitions have moved.
+    /// Returns the placement that is in force once all partitions have moved.
     pub fn topology(&self) -> Result<Topology, TopologyError> {
         cached_topology(&self.nodes, self.replicas)
     }
@@ -237,11 +236,11 @@ impl Layout {
         }
     }
 
-    /// Returns the layout that aborts the transition, or `None` if reads have switched already or
-    /// no quorum member can be seated. Aborting *prepare* changes no key's placement. The metadata
-    /// quorum stays the new one, so that a member with a lost disk can be replaced meanwhile; nodes
-    /// that stay take the seats of joining nodes. Assigned ids stay assigned. `voter_of` returns
-    /// the voter id of a node that is up, by its name.
+    /// Returns the layout that aborts the transition; `None` if there is no transition, if reads
+    /// have switched already, or if no quorum member can be seated. The abort of *prepare* changes
+    /// no key's placement. The metadata quorum stays the new one, so that a member with a lost disk
+    /// can be replaced meanwhile; nodes that stay take the seats of joining nodes. Assigned ids
+    /// stay assigned. `voter_of` returns the voter id of a node that is up, by its name.
     pub fn aborted(&self, voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Self> {
         let before = self.before.as_ref().filter(|_| self.stage != Stage::ReadNew)?;
         let is_placed_anew = self.stage == Stage::ReadOld;

@@ -9,7 +9,7 @@ use crate::placement::topology::{PARTITIONS, Topology};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MovedCopies {
     /// Number of copies per (source, destination). A node that leaves a partition is the source for
-    /// a node that joins it; if none leaves, the first replica is.
+    /// a node that joins the partition. If no node leaves it, its first replica is the source.
     pub by_pair: BTreeMap<(NodeId, NodeId), u32>,
 }
 
@@ -35,7 +35,7 @@ impl MovedCopies {
         self.by_pair.values().copied().map(u64::from).sum()
     }
 
-    /// Returns the number of copies that a node receives.
+    /// Returns the number of copies that move to a node.
     pub fn to(&self, node: NodeId) -> u64 {
         let to = self.by_pair.iter().filter(|((_, to), _)| *to == node);
         to.map(|(_, copies)| u64::from(*copies)).sum()

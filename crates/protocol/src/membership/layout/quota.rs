@@ -8,7 +8,7 @@ use bytes::Buf;
 
 use super::access::{Access, AccessError, MAX_TOKEN_PREFIX};
 
-/// Maximum number of quotas: each node repeatedly counts its data under each of them.
+/// Maximum number of quotas: each node repeatedly counts its data under every quota.
 pub const MAX_QUOTAS: usize = 64;
 
 /// Maximum length of a quota's key prefix in bytes.
@@ -35,7 +35,8 @@ pub fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Quota {
-    /// Checks that the quota can be set.
+    /// Checks that the quota can be set. Errors: the prefix is too long, both limits are 0, or the
+    /// soft limit is above the hard limit.
     pub fn check(&self) -> Result<(), AccessError> {
         if self.prefix.len() > MAX_QUOTA_PREFIX {
             return Err(AccessError::LongQuotaPrefix);
@@ -66,7 +67,8 @@ impl Quota {
 }
 
 impl Access {
-    /// Returns a copy with this quota, which replaces one of the same prefix.
+    /// Returns a copy with this quota, which replaces a quota of the same prefix. Errors: the quota
+    /// can't be set, or there are [`MAX_QUOTAS`] already.
     pub fn with_quota(&self, quota: Quota) -> Result<Self, AccessError> {
         quota.check()?;
         let mut next = self.clone();
@@ -78,7 +80,7 @@ impl Access {
         Ok(next)
     }
 
-    /// Returns a copy without the quota of this prefix.
+    /// Returns a copy without the quota of this prefix. Errors: the prefix has no quota.
     pub fn without_quota(&self, prefix: &[u8]) -> Result<Self, AccessError> {
         let mut next = self.clone();
         let place = next.quotas.binary_search_by(|other| other.prefix[..].cmp(prefix));
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_quota_is_refused() {
+    fn an_invalid_quota_is_refused() {
         let with = |quota: Quota| Access::default().with_quota(quota).map(|_| ());
         assert_eq!(with(quota("a", 0, 0)), Err(AccessError::NoLimit));
         let above = AccessError::SoftAboveHard { soft: 3, hard: 2 };

@@ -8,7 +8,7 @@ use super::Node;
 use crate::node_id::NodeId;
 use crate::placement::topology::{Topology, TopologyError};
 
-/// The topologies in use, and the latest one.
+/// The topologies in use, and the latest topology.
 static MADE: Mutex<Vec<Topology>> = Mutex::new(Vec::new());
 
 /// Returns the topology of these nodes, cached if possible.

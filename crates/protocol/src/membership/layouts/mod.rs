@@ -1,5 +1,5 @@
-//! The layout that this node has adopted and its vote on the next one, shared by all threads of the
-//! node.
+//! The layout that this node has adopted and its vote on the next layout, shared by all threads of
+//! the node.
 //!
 //! ```text
 //!   a vote or a learned layout ─▶ changes the state in memory ─▶ the state is encoded, and stored
@@ -40,17 +40,17 @@ pub struct Layouts(Mutex<LayoutsState>);
 #[derive(Debug)]
 struct LayoutsState {
     council: LayoutVoter,
-    /// Number of changes so far, and of those that are durable.
+    /// Number of changes so far, and number of durable changes.
     changes: u64,
     kept: u64,
     /// The layout of the active view.
-    entered: Arc<Layout>,
+    active: Arc<Layout>,
     /// The highest epoch reported by another node, and that node.
     reported: Option<(u64, NodeId)>,
     /// The highest epoch reported by another node that turned out to belong to a fork.
     forked: u64,
     change: Option<ChangeReport>,
-    /// The id of the last layout that this node proposed to change only tokens or quotas, and the
+    /// The last layout that this node proposed as a change of only tokens or quotas: its id and the
     /// outcome.
     access: Option<(u128, Option<ChangeReport>)>,
     /// The rebalance progress in memory, and the part of it that is durable.
@@ -72,7 +72,7 @@ pub struct ChangeReport {
 /// Progress of a proposed change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The metadata quorum is being asked.
+    /// Votes of the metadata quorum are being requested.
     Asking,
     /// The change is decided; a majority of the new metadata quorum has yet to learn it.
     Decided,
@@ -94,7 +94,7 @@ pub struct EncodedLayouts {
 }
 
 impl EncodedLayouts {
-    /// Returns what the node will lack under the record's layout once that layout is active.
+    /// Returns the pull that the node still needs once the record's layout is active.
     pub(crate) fn lacks(&self, own: NodeId) -> PullNeed {
         self.taking.need_under(&self.layout, own)
     }
@@ -112,21 +112,21 @@ impl Layouts {
         Self::of(LayoutVoter::new(own, Arc::new(layout), Vote::default()), PullState::default())
     }
 
-    /// Returns the state of a node of a fixed list that never changed, with a voter that never lost
-    /// a vote.
+    /// Returns the state of a node in a list of nodes that never changed. Its voter never lost a
+    /// vote.
     pub fn fixed(topology: &Topology, own: NodeId) -> Self {
         let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
         Self::first(voter, Layout::first(topology, |_| String::new()))
     }
 
     fn of(council: LayoutVoter, taking: PullState) -> Self {
-        let entered = Arc::clone(council.known());
+        let active = Arc::clone(council.known());
         let (changes, kept, reported, forked, change) = (0, 0, None, 0, None);
         Self(Mutex::new(LayoutsState {
             council,
             changes,
             kept,
-            entered,
+            active,
             reported,
             forked,
             change,
@@ -136,9 +136,10 @@ impl Layouts {
         }))
     }
 
-    /// Decodes the record of the node's disk. As long as the node knows only the first layout,
-    /// `first`, built from the current settings, replaces the stored one. An accepted layout stays
-    /// valid even if a URL has changed, because the first layout's id ignores URLs.
+    /// Decodes the record of the node's disk. `first` is the first layout, built from the current
+    /// settings; it replaces the stored layout as long as the node knows no later layout. An
+    /// accepted layout stays valid even if a URL has changed, because the first layout's id ignores
+    /// URLs.
     ///
     /// Errors: the record is damaged or of a later version.
     pub fn decode(mut bytes: &[u8], first: Layout) -> Result<Self, Unreadable> {
@@ -149,15 +150,16 @@ impl Layouts {
         Ok(Self::of(LayoutVoter::new(own, known, vote), taking))
     }
 
-    /// Returns the record's node and known layout if that layout is later than the first one and so
-    /// takes precedence over the settings.
+    /// Returns the record's node and known layout, which overrides the settings; `None` if that
+    /// layout is the first one. Errors: the record is damaged or of a later version.
     pub fn overriding_layout(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
 
-    /// Returns the record without its votes, for a node that may have lost some: the node has no
-    /// vote until its next boot assigns a voter id.
+    /// Returns the record without its votes, for a node that may have lost votes: the node has no
+    /// vote until its next boot assigns a voter id. Errors: the record is damaged or of a later
+    /// version.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: None, is_first: false, ..own };
@@ -165,9 +167,10 @@ impl Layouts {
         Ok(without.encode().0)
     }
 
-    /// Returns the record of a single node, with the member, URL and number of copies that the
-    /// settings give it (`first`), and the record's layout, which no other node knows. `None` = the
-    /// node has a change under way, which depends on the layout as it stands.
+    /// Updates the record of a single-node cluster from the settings (`first`): member, URL, hash
+    /// weight and number of replicas. Returns the new record and its layout. `None` = either layout
+    /// does not have exactly one node, or a change is under way, which depends on the recorded
+    /// layout. Errors: the record is damaged or of a later version.
     pub fn of_single_node(
         mut bytes: &[u8],
         first: &Layout,
@@ -188,7 +191,8 @@ impl Layouts {
         Ok(Some((layouts.encode().0, known)))
     }
 
-    /// True if the node has a voter id: see [`Layouts::without_votes`].
+    /// True if the node has a voter id; a node that may have lost votes has none until its next
+    /// boot.
     pub fn has_votes(&self) -> bool {
         self.voter().id.is_some()
     }
@@ -214,23 +218,23 @@ impl Layouts {
         (out, EncodedLayouts { changes, layout, taking })
     }
 
-    /// Notes that a record is durable, and makes its layout active if that is later than the active
-    /// one. Returns true if the active layout changed.
+    /// Notes that a record is durable. Makes its layout active if that layout is later than the
+    /// active layout, and then returns true.
     pub(crate) fn on_stored(&self, kept: &EncodedLayouts, views: &Views) -> bool {
         let mut state = self.state();
         if kept.changes >= state.kept {
             (state.kept, state.taking_kept) = (kept.changes, kept.taking.clone());
         }
-        let is_later = kept.layout.epoch > state.entered.epoch;
+        let is_later = kept.layout.epoch > state.active.epoch;
         if is_later {
-            let view = view_after(&kept.layout, &state.entered, &views.current());
-            state.entered = Arc::clone(&kept.layout);
+            let view = view_after(&kept.layout, &state.active, &views.current());
+            state.active = Arc::clone(&kept.layout);
             views.install(view);
         }
         is_later
     }
 
-    /// True if the record's layout places keys differently from the active one.
+    /// True if the record's layout places keys differently from the active layout.
     pub(crate) fn changes_placement(&self, kept: &EncodedLayouts) -> bool {
         let state = self.state();
         let of = |layout: &Layout| {
@@ -241,13 +245,13 @@ impl Layouts {
             };
             (layout.placement_epoch, stage, layout.decrees.len())
         };
-        kept.layout.epoch > state.entered.epoch && of(&kept.layout) != of(&state.entered)
+        kept.layout.epoch > state.active.epoch && of(&kept.layout) != of(&state.active)
     }
 
     /// Returns the view of the active layout, reusing the tables of `view`, which is the view of
     /// `placed`.
     pub fn view_after(&self, placed: &Layout, view: &View) -> View {
-        view_after(&self.state().entered, placed, view)
+        view_after(&self.state().active, placed, view)
     }
 
     /// True if some change is not durable yet.
@@ -258,7 +262,7 @@ impl Layouts {
 
     /// Returns the layout of the active view.
     pub fn active_layout(&self) -> Arc<Layout> {
-        Arc::clone(&self.state().entered)
+        Arc::clone(&self.state().active)
     }
 
     /// Returns the latest layout that is known to be decided.
@@ -285,8 +289,8 @@ impl Layouts {
         is_in && !state.council.has_seat()
     }
 
-    /// Handles a vote request. Returns the reply, and true if the reply must wait until a record
-    /// encoded after this call is durable.
+    /// Handles a vote request. Returns the reply, and true if the caller must hold the reply back
+    /// until a record encoded after this call is durable.
     pub fn handle_request(&self, request: &VoteRequest) -> (VoteReply, bool) {
         let mut state = self.state();
         let before = Arc::clone(state.council.known());
@@ -299,7 +303,8 @@ impl Layouts {
         (reply, state.kept < state.changes)
     }
 
-    /// Notes that a layout is decided. Returns true if that is new.
+    /// Notes that a layout is decided. Returns true if this node did not know the layout and adopts
+    /// it.
     pub fn learn(&self, layout: &Arc<Layout>) -> bool {
         let mut state = self.state();
         let before = Arc::clone(state.council.known());
@@ -345,7 +350,7 @@ impl Layouts {
     }
 
     /// Notes that another node has adopted the layout of `epoch`. Returns true if the epoch is
-    /// later than this node's, than all others reported so far, and than known forks.
+    /// later than this node's epoch, than every epoch reported before, and than the known forks.
     pub fn received_epoch(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
         let known = state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
@@ -375,14 +380,14 @@ impl Layouts {
         self.state().change.clone()
     }
 
-    /// Notes that this node is about to propose a layout that changes only tokens or quotas; its
-    /// outcome is reported by `Layouts::access_change`, apart from changes of the members.
+    /// Notes that this node is about to propose a layout that changes only tokens or quotas.
+    /// `Layouts::access_change` reports its outcome; `Layouts::change` reports all other changes.
     pub fn note_access_proposal(&self, id: u128) {
         self.state().access = Some((id, None));
     }
 
-    /// Returns the progress of the last proposed change of tokens or quotas; `None` if nothing is
-    /// reported yet.
+    /// Returns the progress of the last proposed change of tokens or quotas; `None` if this node
+    /// has proposed none, or if its progress is not reported yet.
     pub fn access_change(&self) -> Option<Progress> {
         self.state().access.as_ref()?.1.as_ref().map(|report| report.progress)
     }
@@ -426,18 +431,18 @@ fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
     if layout.is_empty() { Ok(None) } else { Layout::from_bytes(layout).map(Some) }
 }
 
-/// Builds the view of `layout`, the successor of `entered`. Topologies of the same nodes are reused
+/// Builds the view of `layout`, the successor of `active`. Topologies of the same nodes are reused
 /// from `view`, because placing computes all 65,536 partitions.
-fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
-    let (after, before) = match entered.stage {
+fn view_after(layout: &Layout, active: &Layout, view: &View) -> View {
+    let (after, before) = match active.stage {
         Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.joint.as_ref()),
         Stage::Prepare => (view.prepared.as_ref(), Some(&view.topology)),
         Stage::ReadOld => (view.joint.as_ref(), Some(&view.topology)),
     };
     view_of(layout, |nodes, replicas| {
-        let is_after = entered.nodes == nodes && entered.replicas == replicas;
+        let is_after = active.nodes == nodes && active.replicas == replicas;
         let is_before =
-            || entered.before.as_ref().is_some_and(|b| b.nodes == nodes && b.replicas == replicas);
+            || active.before.as_ref().is_some_and(|b| b.nodes == nodes && b.replicas == replicas);
         match (after, before) {
             (Some(after), _) if is_after => after.clone(),
             (_, Some(before)) if is_before() => before.clone(),

@@ -26,7 +26,7 @@ use crate::placement::view::FIRST_EPOCH;
 /// Length of a bitmap of partitions in bytes.
 const PARTITIONS_LEN: usize = PARTITIONS / 8;
 
-/// Progress of the pull. A later step includes the earlier ones.
+/// Progress of the pull. A later step includes all earlier steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PullStep {
     /// Nothing is done yet.
@@ -41,20 +41,18 @@ pub(crate) enum PullStep {
 /// The rebalance progress of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PullState {
-    /// The epoch in which the last placement began for which this node dropped its orphaned
-    /// records. As long as the active placement began in that epoch, the node holds no orphaned
-    /// record.
+    /// The first epoch of the last placement for which this node dropped its orphaned records.
+    /// While the active placement has the same first epoch, the node holds no orphaned record.
     pub(super) emptied: u64,
-    /// The first epoch of the transition that `step` and `sources` are about; 0 = none.
+    /// The first epoch of the transition to which `step` and `sources` belong; 0 = none.
     pub(super) transition: u64,
     pub(super) step: PullStep,
     /// Nodes from which all records are pulled.
     pub(super) sources: BTreeSet<NodeId>,
-    /// The version time at which this node joined. Earlier conditional-write attempts, in any
-    /// partition, may have been stored by a source without this node knowing.
+    /// The version time at which this node joined. A source may have stored earlier attempts of
+    /// conditional writes, in any partition, that this node does not know.
     pub(super) joined: u64,
-    /// A version time with the meaning of `joined`, for the partitions that moved to this node
-    /// later.
+    /// The counterpart of `joined` for the partitions that moved to this node after it had joined.
     pub(super) received: HistoryGap,
     /// Partitions whose idempotency records before a version time were not all received from their
     /// previous replicas.
@@ -113,23 +111,24 @@ impl Default for PullState {
 
 impl PullState {
     /// Returns the progress of `transition`; resets the progress first if it belongs to another
-    /// one.
+    /// transition.
     pub(super) fn of(&mut self, transition: u64) -> &mut Self {
         if self.transition != transition {
-            // `joined`, `received` and `forgotten` stay: the missing history is not recovered by a
-            // new transition.
+            // `joined`, `received` and `forgotten` stay, because a new transition does not recover
+            // the missing history.
             (self.transition, self.step) = (transition, PullStep::NotStarted);
             self.sources.clear();
         }
         self
     }
 
-    /// Returns what the node lacks under a layout.
+    /// Returns the pull that the node still needs under a layout.
     pub(super) fn need_under(&self, layout: &Layout, own: NodeId) -> PullNeed {
         let is_member = layout.nodes.iter().any(|node| node.id == own);
         let is_of = self.transition == layout.placement_epoch;
         let step = if is_of { self.step } else { PullStep::NotStarted };
-        // Once reads have switched, a node that lacks records has lost them, and is rebuilt.
+        // In later stages reads use the new placement. A node that then lacks records has lost
+        // them, and is rebuilt.
         if layout.stage != Stage::ReadOld || !is_member || step == PullStep::AllPulled {
             return PullNeed::Nothing;
         }
@@ -190,45 +189,47 @@ impl LayoutsState {
 
     /// Returns the progress in the transition of the active view.
     fn pull_state(&mut self) -> &mut PullState {
-        let began = self.entered.placement_epoch;
+        let began = self.active.placement_epoch;
         self.taking.of(began)
     }
 }
 
-/// The steps that a node must complete before its copy of the partitions that move to it is whole.
+/// The part of the pull that a node has yet to do before its copy of the moving partitions is
+/// complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PullNeed {
     /// The copy is complete.
     Nothing,
     /// The node has not pulled all records.
     Pull,
-    /// The node has not dropped its orphaned records either; until then it stores no record that
-    /// moves to it.
+    /// The node has not dropped its orphaned records either. Before it has dropped them, it stores
+    /// no record that moves to it.
     DropOrphansAndPull,
 }
 
 impl Layouts {
-    /// Returns what this node lacks under the layout of the active view, by its durable progress.
+    /// Returns the pull that this node still needs under the active layout, by its durable
+    /// progress.
     pub(crate) fn pull_need(&self, own: NodeId) -> PullNeed {
         let state = self.state();
-        state.taking_kept.need_under(&state.entered, own)
+        state.taking_kept.need_under(&state.active, own)
     }
 
     /// True if this node may hold orphaned records, which are placed on other nodes only.
     pub fn has_orphans(&self) -> bool {
         let state = self.state();
-        state.taking.emptied != state.entered.placement_epoch
+        state.taking.emptied != state.active.placement_epoch
     }
 
-    /// True if it is durable that this node has no orphaned records under the layout `entered`.
-    pub(crate) fn has_no_orphans(&self, entered: &Layout) -> bool {
-        self.state().taking_kept.emptied == entered.placement_epoch
+    /// True if it is durable that this node has no orphaned records under the layout `active`.
+    pub(crate) fn has_no_orphans(&self, active: &Layout) -> bool {
+        self.state().taking_kept.emptied == active.placement_epoch
     }
 
     /// Notes that the orphaned records of the placement that began in this epoch are dropped.
     pub(crate) fn mark_orphans_dropped(&self, began: u64) {
         let mut state = self.state();
-        if state.entered.placement_epoch == began && state.taking.emptied != began {
+        if state.active.placement_epoch == began && state.taking.emptied != began {
             state.taking.emptied = began;
             state.changes += 1;
         }
@@ -241,15 +242,15 @@ impl Layouts {
         (taking.step, taking.sources.clone())
     }
 
-    /// Returns the version time before which conditional-write attempts on a partition's keys may
-    /// have been stored without this node knowing.
+    /// Returns a version time. Other nodes may have stored earlier attempts of conditional writes
+    /// on the partition's keys that this node does not know.
     pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
         let state = self.state();
         state.taking.joined.max(state.taking.received.of(partition))
     }
 
-    /// Returns the version time before which writes with an idempotency key may have been done
-    /// without this node knowing, in `partition` or, if that is `None`, in any.
+    /// Returns a version time. Earlier writes with an idempotency key may have been done that this
+    /// node does not know: in `partition` or, for `None`, in any partition.
     pub(crate) fn forgotten_before(&self, partition: Option<u16>) -> u64 {
         let state = self.state();
         let forgotten = &state.taking.forgotten;
@@ -262,8 +263,8 @@ impl Layouts {
         state.taking.joined.max(state.taking.received.time)
     }
 
-    /// Notes that the repair fence is raised to `since` and that the pull begins: of all partitions
-    /// if the node joins, otherwise of those for which `comes` is true.
+    /// Notes that the repair fence is raised to the version time `since` and that the pull begins:
+    /// of all partitions if the node joins, otherwise of those for which `comes` is true.
     pub(crate) fn begin_pull(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let taking = state.pull_state();
@@ -283,13 +284,13 @@ impl Layouts {
         state.changes += 1;
     }
 
-    /// Notes that not all idempotency records up to `time` were received from the previous replicas
-    /// of these partitions.
+    /// Notes that this node has not received all idempotency records up to the version time `time`
+    /// from the previous replicas of these partitions.
     pub fn mark_forgotten(&self, time: u64, is_of: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let forgotten = &mut state.taking.forgotten;
         if Clock::micros(forgotten.time) + IDEMPOTENCY_RETENTION_MICROS < Clock::micros(time) {
-            // Idempotency records as old as those are not asked for any more.
+            // The idempotency records before the earlier gap's time have expired.
             *forgotten = HistoryGap::default();
         }
         forgotten.add(time, is_of);

@@ -32,7 +32,8 @@ impl LayoutsRecord {
         &self.known
     }
 
-    /// Returns the epoch of a layout that the node accepted and does not know to be decided.
+    /// Returns the epoch of the layout that the node accepted without knowing a decision; `None` if
+    /// there is no such layout.
     pub fn accepted(&self) -> Option<u64> {
         self.vote.accepted.as_ref().map(|(_, layout)| layout.epoch)
     }
@@ -42,8 +43,8 @@ impl LayoutsRecord {
         self.known.council.iter().any(|seat| self.voter.has(seat))
     }
 
-    /// Returns the forced layout that makes this node, as `voter`, the whole metadata quorum; see
-    /// [`Layout::decreed`].
+    /// Returns the forced layout that makes this node, as `voter`, the only member of the metadata
+    /// quorum; see [`Layout::decreed`].
     pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.known.decreed(self.voter.node, voter, lost)
     }

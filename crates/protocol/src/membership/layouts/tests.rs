@@ -31,7 +31,7 @@ fn accepted() -> (Layouts, Vec<u8>) {
 
 /// Pins the record's bytes, so that later releases can read it.
 #[test]
-fn the_bytes_are_those_of_the_document() {
+fn a_layout_record_encodes_to_the_documented_bytes() {
     let (layouts, record) = accepted();
     let mut expected = vec![1, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
@@ -80,10 +80,10 @@ fn a_copied_record_has_no_votes_and_uses_the_decided_layout() {
     assert!(copy.has_votes() && copy.is_unsaved());
 }
 
-/// The record was encoded before a change, so it does not contain that change, whichever record is
-/// stored last.
+/// The first record was encoded before the second change. Its storage does not make that change
+/// durable, in whatever order the two records are stored.
 #[test]
-fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
+fn a_change_after_the_encoding_is_not_durable_with_the_record() {
     let own = Voter { node: NodeId(0), id: Some(VoterId(5)), is_first: true };
     let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
     let views = Views::new(views);

@@ -24,8 +24,8 @@ use crate::message::{Class, NodeId, Reply, Request};
 /// node's id, and doubled with each retry.
 const OUTBID_WAIT_MICROS: u64 = 50_000;
 
-/// Maximum number of doublings. A backoff lets another proposal finish only if it is longer than
-/// the proposal's two phases, each with a sync of a disk that may be slow.
+/// Maximum number of doublings of the backoff. The longest backoff exceeds the two phases of a
+/// competing proposal, each with a sync of a disk that may be slow.
 const OUTBID_DOUBLED: u32 = 5;
 
 /// Deadline of a proposal without a majority, in microseconds: longer than a node takes to start.
@@ -51,16 +51,16 @@ pub(crate) struct Proposals {
 #[derive(Debug)]
 struct Decision {
     proposal: Proposal,
-    /// The layout requested; the proposal may have taken up another layout, which was accepted
-    /// before.
+    /// The requested layout. The proposal may carry another layout instead, which quorum members
+    /// accepted earlier.
     wanted: Arc<Layout>,
-    /// True if the layout was requested at this node; false if it is the next stage or one that
-    /// this quorum member accepted.
+    /// True if the layout was requested at this node; false if it is the next stage of a transition
+    /// or a layout that this quorum member accepted.
     is_own: bool,
     /// Quorum members whose last reply was that they have no vote.
     without_vote: BTreeSet<NodeId>,
     decided: bool,
-    /// True if the task has reported the end.
+    /// True if the final progress is reported.
     has_ended: bool,
 }
 
@@ -70,7 +70,8 @@ enum DecisionStep {
     Wait,
     /// Sends the requests of the proposal's next phase.
     Ask,
-    /// Restarts after a backoff above this ballot, which a competing proposal has.
+    /// Restarts the proposal after a backoff, with a higher ballot than this one of a competing
+    /// proposal.
     Outbid(u64),
     End(Progress),
 }
@@ -135,8 +136,8 @@ impl Decision {
             Some(ProposalStep::Overtaken(layout)) => {
                 cx.shared().membership.layouts.learn(&layout);
                 cx.store_layouts();
-                // The proposal may have taken up another layout, while other nodes decided the
-                // wanted one.
+                // The proposal may have carried another layout, while other nodes decided the
+                // wanted layout.
                 let is_wanted = layout.id() == self.wanted.id();
                 DecisionStep::End(if is_wanted { Progress::Decided } else { Progress::Overtaken })
             }
@@ -192,7 +193,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     }
 }
 
-/// Fetches the layout of a node that has a later one.
+/// Fetches the layout of a node that has a later layout.
 async fn pull(cx: Context, node: NodeId) {
     let request = Request::Council(VoteRequest::Ask);
     let layouts = &cx.shared().membership.layouts;
@@ -202,7 +203,7 @@ async fn pull(cx: Context, node: NodeId) {
     {
         cx.store_layouts();
     }
-    // The node could not be asked, or has a new disk and is itself behind. Then the next node that
+    // If the call failed, or the node has a new disk and is itself behind, the next node that
     // reports a later epoch is asked.
     if layouts.node_ahead() == Some(node) {
         layouts.mark_unreached(node);
@@ -210,9 +211,9 @@ async fn pull(cx: Context, node: NodeId) {
 }
 
 impl Proposals {
-    /// Proposes a layout as the successor of its base. A change that was requested here earlier and
-    /// is not decided takes precedence: this request is then ignored. A request that repeats the
-    /// change under way is ignored too.
+    /// Proposes a layout as the successor of its base. An undecided change that was requested at
+    /// this node earlier takes precedence: the new request is then ignored. A request that repeats
+    /// the change under way is ignored too.
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
         let layouts = &cx.shared().membership.layouts;
@@ -242,7 +243,8 @@ impl Proposals {
         self.begin(tasks, proposal, wanted, None);
     }
 
-    /// Starts the `decide` task; `progress` is the first report if the layout was requested here.
+    /// Starts the `decide` task. `progress` is the first report; `None` if the layout was not
+    /// requested at this node.
     fn begin(
         &mut self,
         tasks: &mut Tasks,
@@ -270,7 +272,7 @@ impl Proposals {
         tasks.is_under_way(*task).then_some(change)
     }
 
-    /// Returns whether a proposal is under way here.
+    /// True if this node drives a proposal.
     pub(crate) fn is_deciding(&self, tasks: &Tasks) -> bool {
         self.under_way(tasks).is_some()
     }
@@ -284,7 +286,8 @@ impl Proposals {
         }
     }
 
-    /// Reports the end of a decision whose task was dropped, because a caller waits for it.
+    /// Reports the end of a decision whose task was dropped, because a caller may wait for the
+    /// report.
     fn end_dropped(&mut self, tasks: &Tasks) {
         let is_over = |(task, _): &mut (TaskId, _)| !tasks.is_under_way(*task);
         let Some((_, change)) = self.change.take_if(is_over) else { return };
@@ -295,8 +298,8 @@ impl Proposals {
         }
     }
 
-    /// Completes a layout that this node accepted: its proposer may be gone, and no node may know
-    /// that it is decided.
+    /// Drives an accepted layout of unknown outcome to a decision: its proposer may be gone, and
+    /// perhaps no node knows that the layout is decided.
     fn complete_accepted(&mut self, tasks: &mut Tasks) {
         let (shared, now) = (tasks.context().shared(), tasks.context().now());
         let completed =

@@ -17,14 +17,14 @@ use crate::shared::Shared;
 
 const NODES: u16 = 3;
 
-/// This node, its calls, and the effects that it requested.
+/// This node, its calls, and its effects.
 struct Own {
     shared: Arc<Shared>,
     node: Background,
     mono: u64,
     asked: Vec<(CallId, NodeId, VoteRequest)>,
-    keeps: usize,
-    stands: Vec<MembershipState>,
+    layout_stores: usize,
+    stored_states: Vec<MembershipState>,
 }
 
 impl Own {
@@ -44,7 +44,14 @@ impl Own {
             remembered: |_, _| None,
         };
         let node = Background::new(Arc::clone(&shared), config);
-        Self { shared, node, mono: 1, asked: Vec::new(), keeps: 0, stands: Vec::new() }
+        Self {
+            shared,
+            node,
+            mono: 1,
+            asked: Vec::new(),
+            layout_stores: 0,
+            stored_states: Vec::new(),
+        }
     }
 
     fn handle(&mut self, event: BackgroundEvent) {
@@ -58,8 +65,8 @@ impl Own {
                 } => {
                     self.asked.push((call, node, request));
                 }
-                BackgroundEffect::StoreLayouts => self.keeps += 1,
-                BackgroundEffect::StoreState(state) => self.stands.push(state),
+                BackgroundEffect::StoreLayouts => self.layout_stores += 1,
+                BackgroundEffect::StoreState(state) => self.stored_states.push(state),
                 _ => {}
             }
         }
@@ -70,7 +77,7 @@ impl Own {
         self.handle(BackgroundEvent::Tick);
     }
 
-    /// Answers, or fails, all requests since the last call.
+    /// Replies to all requests since the last call, or lets them fail if `reply` returns `None`.
     fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
         for (call, node, request) in std::mem::take(&mut self.asked) {
             let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
@@ -134,8 +141,8 @@ fn a_plan_that_is_applied_twice_is_one_change() {
     let plan = own.plan(&["n0"]);
     own.handle(BackgroundEvent::Propose(Arc::clone(&plan)));
     assert_eq!(own.steps(), ALL_PREPARE);
-    // Nobody answers. Neither a repeated request for the same change nor another plan displaces the
-    // change.
+    // No quorum member replies. Neither a repeated request for the same change nor another plan
+    // displaces the change.
     for again in [plan, own.plan(&["n1"])] {
         own.handle(BackgroundEvent::Propose(again));
         assert_eq!((own.steps(), own.progress()), (vec![], (2, Progress::Asking)));
@@ -228,8 +235,8 @@ fn the_nodes_without_a_vote_are_reported() {
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
 }
 
-/// A caller that waits for a change whose task was dropped is told that the change was given up.
-/// The caller may then repeat the request.
+/// If the task of a change is dropped, a caller that waits for the change learns that it was given
+/// up. The caller may then repeat the request.
 #[test]
 fn a_decision_whose_task_is_dropped_is_given_up() {
     let mut own = Own::new(MembershipState::Member);
@@ -253,7 +260,11 @@ fn a_node_that_is_behind_pulls_the_later_layout() {
     own.handle(BackgroundEvent::Behind);
     assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
-    assert_eq!((own.keeps, own.shared.membership.views.epoch()), (1, 1), "it is not durable yet");
+    assert_eq!(
+        (own.layout_stores, own.shared.membership.views.epoch()),
+        (1, 1),
+        "it is not durable yet"
+    );
     own.kept();
     assert_eq!(own.shared.membership.views.epoch(), 2);
     own.after(250_000);
@@ -301,7 +312,7 @@ fn an_accepted_layout_of_unknown_outcome_is_completed() {
 }
 
 /// A layout may seat a node that is being rebuilt. If the node's directory is then restored to an
-/// earlier state, its votes are lost, though no more of its data is.
+/// earlier state, the node loses its votes, but no further data.
 #[test]
 fn a_rebuilding_node_loses_its_votes_again() {
     let mut own = Own::new(MembershipState::Rebuilding);
@@ -313,14 +324,14 @@ fn a_rebuilding_node_loses_its_votes_again() {
         peer,
         incarnation: Incarnation(7),
         knows_us: Some(claim),
-        never_another: false,
+        knew_only_this_disk: false,
         cluster: ClusterId::of_number(1),
     };
     own.shared.membership.logs.mark_doubted(NodeId(1));
     own.handle(met(NodeId(1)));
     assert_eq!(layouts.voter().id, Some(own.shared.membership.logs.voter()));
     assert!(!layouts.voter().is_first);
-    assert_eq!(own.stands, [MembershipState::Rebuilding], "it is stored");
+    assert_eq!(own.stored_states, [MembershipState::Rebuilding], "it is stored");
     own.shared.membership.logs.wrote(LogPosition(9));
     let reported = || own.shared.membership.logs.position_for(NodeId(1));
     assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
@@ -329,5 +340,5 @@ fn a_rebuilding_node_loses_its_votes_again() {
     assert_eq!(own.shared.membership.logs.position_for(NodeId(1)), LogPosition(9));
     assert!(!own.shared.membership.logs.is_in_doubt());
     own.handle(met(NodeId(2)));
-    assert_eq!(own.stands.len(), 1, "nothing more is lost");
+    assert_eq!(own.stored_states.len(), 1, "nothing more is lost");
 }

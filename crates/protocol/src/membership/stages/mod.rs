@@ -25,7 +25,7 @@ use crate::message::{Class, MovesState, NodeId, Reply, Request};
 /// Interval in microseconds at which a node is polled.
 const POLL_MICROS: u64 = 500_000;
 
-/// Delay in microseconds between the starts of consecutive quorum members.
+/// Delay in microseconds between the first polls of consecutive quorum members.
 const STAGGER_MICROS: u64 = 2_000_000;
 
 /// This quorum member's part in the current stage.
@@ -39,7 +39,7 @@ struct StageUnderWay {
     /// The stage's epoch.
     epoch: u64,
     /// The task that polls the nodes.
-    survey: TaskId,
+    poll_task: TaskId,
     reports: Rc<Reports>,
 }
 
@@ -50,8 +50,8 @@ struct Reports {
 }
 
 impl Reports {
-    /// True if the stage is complete. A node declared lost adopts no layout, so it counts as
-    /// entered.
+    /// True if the stage is complete. A node declared lost adopts no layout, so it counts as having
+    /// entered the stage.
     fn are_complete(&self, layout: &Layout) -> bool {
         let reported = self.by_node.borrow();
         let before = layout.before.iter().flat_map(|before| &before.nodes);
@@ -105,10 +105,10 @@ impl Stages {
         let is_over = |under_way: &mut StageUnderWay| {
             place.is_none()
                 || under_way.epoch != layout.epoch
-                || !tasks.is_under_way(under_way.survey)
+                || !tasks.is_under_way(under_way.poll_task)
         };
         if let Some(over) = self.under_way.take_if(is_over) {
-            tasks.stop(over.survey);
+            tasks.stop(over.poll_task);
             if place.is_none() {
                 cx.shared().membership.moves.publish(BTreeMap::new());
             }
@@ -116,13 +116,13 @@ impl Stages {
         let Some(place) = place else { return };
         let under_way = self.under_way.get_or_insert_with(|| {
             let reports = Rc::<Reports>::default();
-            let survey = tasks.spawn(
+            let poll_task = tasks.spawn(
                 "stage",
                 poll_all(cx.clone(), Arc::clone(&layout), place, Rc::clone(&reports)),
             );
-            StageUnderWay { epoch: layout.epoch, survey, reports }
+            StageUnderWay { epoch: layout.epoch, poll_task, reports }
         });
-        // A later layout may be known, and not active yet.
+        // The known layout may be later than the active one. The active stage is then over.
         let known = cx.shared().membership.layouts.known();
         let is_next = known.epoch == layout.epoch && !proposals.is_deciding(tasks);
         let has_asked = !under_way.reports.by_node.borrow().is_empty();

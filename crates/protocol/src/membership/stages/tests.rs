@@ -48,11 +48,11 @@ impl Own {
         let change = PlanChange { weights, ..PlanChange::default() };
         let prepared =
             own.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
-        own.goes_by(prepared);
+        own.adopt_layout(prepared);
         own
     }
 
-    fn goes_by(&mut self, layout: Layout) {
+    fn adopt_layout(&mut self, layout: Layout) {
         self.shared.membership.layouts.learn(&Arc::new(layout));
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.install_layout(&kept);
@@ -60,10 +60,10 @@ impl Own {
     }
 
     /// Enters the next stage as if other nodes had decided it. Returns the stage's epoch.
-    fn goes_on(&mut self) -> u64 {
+    fn enter_next_stage(&mut self) -> u64 {
         let next = self.shared.membership.layouts.known().next_stage().unwrap();
         let epoch = next.epoch;
-        self.goes_by(next);
+        self.adopt_layout(next);
         epoch
     }
 
@@ -84,16 +84,16 @@ impl Own {
         }
     }
 
-    /// Answers the polls of all nodes, each with an epoch and `has_all`, or with a failure. Returns
-    /// true if this node then proposes the next stage.
-    fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
+    /// Replies to the polls of all nodes: with an epoch and `has_all`, or with a failure (`None`).
+    /// Returns true if this node then proposes the next stage.
+    fn proposes_after(&mut self, poll_replies: [Option<(u64, bool)>; NODES as usize]) -> bool {
         self.proposed = false;
         self.mono += POLL_MICROS;
         self.handle(BackgroundEvent::Tick);
         let asked = std::mem::take(&mut self.asked);
-        assert_eq!(asked.len(), tells.len());
+        assert_eq!(asked.len(), poll_replies.len());
         for (call, node) in asked {
-            let result = tells[usize::from(node.0)].map(|(epoch, has_all)| {
+            let result = poll_replies[usize::from(node.0)].map(|(epoch, has_all)| {
                 let state = MovesState { epoch, has_all, ..MovesState::default() };
                 Reply::Moves(state)
             });
@@ -112,20 +112,23 @@ impl Own {
 #[test]
 fn reads_switch_once_all_nodes_have_pulled_under_this_layout() {
     let mut own = Own::new();
-    let epoch = own.goes_on();
+    let epoch = own.enter_next_stage();
     let (has, lacks) = (Some((epoch, true)), Some((epoch, false)));
-    assert!(!own.told([has, has, has, lacks]));
-    assert!(!own.told([has, has, has, None]), "who is away may lack something");
-    assert!(!own.told([has, has, has, Some((epoch - 1, true))]), "it goes by an earlier one");
-    assert!(own.told([has; 4]));
+    assert!(!own.proposes_after([has, has, has, lacks]));
+    assert!(!own.proposes_after([has, has, has, None]), "who is away may lack something");
+    assert!(
+        !own.proposes_after([has, has, has, Some((epoch - 1, true))]),
+        "it goes by an earlier one"
+    );
+    assert!(own.proposes_after([has; 4]));
 }
 
 #[test]
 fn a_transition_ends_once_a_majority_of_the_previous_nodes_has_entered() {
     let mut own = Own::new();
-    let before = own.goes_on();
-    let epoch = own.goes_on();
+    let before = own.enter_next_stage();
+    let epoch = own.enter_next_stage();
     let (entered, behind) = (Some((epoch, true)), Some((before, true)));
-    assert!(!own.told([entered, entered, behind, None]), "two of four are no majority");
-    assert!(own.told([entered, entered, None, entered]));
+    assert!(!own.proposes_after([entered, entered, behind, None]), "two of four are no majority");
+    assert!(own.proposes_after([entered, entered, None, entered]));
 }

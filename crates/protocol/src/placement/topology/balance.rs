@@ -22,16 +22,16 @@ use super::ranking::Placement;
 use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check_members};
 use crate::node_id::NodeId;
 
-/// Maximum relative deviation from its share at which a node's hash weight stays: correcting less
-/// would move more than it gains.
+/// Maximum relative deviation of a node from its share at which its hash weight stays: the
+/// correction of a smaller deviation would move more than it gains.
 const SLACK: f64 = 0.05;
 
 /// Maximum relative deviation of a new node from its share: one or two partitions in a cluster of a
-/// thousand nodes. A new node is tuned more tightly than by `SLACK`, because that moves nothing
-/// twice.
+/// thousand nodes. A new node is tuned more tightly than by `SLACK`, because the tuning of a new
+/// node moves no partition twice.
 const SLACK_OF_NEW: f64 = 0.01;
 
-/// Maximum number of tuning rounds; about ten reach what is reachable.
+/// Maximum number of tuning rounds; about ten rounds reach the best possible balance.
 const ROUNDS: usize = 24;
 
 /// Number of nodes per partition that tuning considers beyond the partition's replicas: other hash
@@ -43,7 +43,7 @@ const SPARE: usize = 16;
 pub struct NodeFill {
     /// The node that holds the partitions.
     pub node: NodeId,
-    /// Number of partitions whose first `replicas` nodes include this one.
+    /// Number of partitions whose first `replicas` nodes include the node.
     pub held: usize,
     /// The node's share by its weight, as far as zones allow.
     pub share: f64,
@@ -56,9 +56,9 @@ impl NodeFill {
     }
 }
 
-/// Returns the nodes, sorted by name, with hash weights by which each holds its share. `before` are
-/// the nodes of the layout before: a partition that need not move stays. A node in both keeps its
-/// id.
+/// Returns the nodes, sorted by name, with hash weights by which each node holds its share.
+/// `before` are the nodes of the previous layout: a partition that need not move stays. A node must
+/// have the same id in `before` and `nodes`. Errors: the members are not valid.
 pub(crate) fn balanced<'a>(
     before: impl Iterator<Item = (NodeId, &'a Member, HashWeight)> + Clone,
     mut nodes: Vec<(NodeId, Member)>,
@@ -104,7 +104,7 @@ impl Topology {
         Self::with_hash_weights(balanced(was, nodes, replicas)?, replicas)
     }
 
-    /// Returns the partitions held by each node and its share, sorted by name.
+    /// Returns the number of partitions held by each node, and the node's share, sorted by name.
     pub fn fill(&self) -> Vec<NodeFill> {
         let mut held = vec![0; self.nodes()];
         let mut order = Vec::new();
@@ -155,7 +155,8 @@ fn mean_factor<'a>(nodes: impl Iterator<Item = (NodeId, &'a Member, HashWeight)>
     (sum / count).exp()
 }
 
-/// Tunes the hash weights of the nodes that are off. Returns true if one changed.
+/// Tunes the hash weights of the nodes that deviate too much from their shares. Returns true if a
+/// hash weight changed.
 fn tune(
     weights: &mut [HashWeight],
     held: &[usize],
@@ -280,8 +281,8 @@ mod tests {
         topology.fill().iter().map(NodeFill::ratio).fold(0.0, f64::max)
     }
 
-    /// Returns the partition copies that a node must receive, and the minimum that would have to
-    /// move: the new nodes' shares and what other nodes lack.
+    /// Returns the number of partition copies that move, and the minimum that would have to move:
+    /// the copies that nodes lack for their shares.
     fn moved(before: &Topology, after: &Topology) -> (usize, f64) {
         let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
         let mut held = HashMap::<NodeId, usize>::new();
@@ -305,7 +306,7 @@ mod tests {
         };
         assert_eq!(shares(&["", "", "", ""], &[1, 1, 1, 1], 3), [0.75; 4]);
         assert_eq!(shares(&["", "", ""], &[1, 2, 3], 1), [0.167, 0.333, 0.5]);
-        // No node holds a partition twice: the excess goes to the others.
+        // No node holds a partition twice: the excess goes to the other nodes.
         assert_eq!(shares(&["", "", "", ""], &[1, 1, 1, 9], 2), [0.333, 0.333, 0.333, 1.0]);
         // Each of three zones has one of three copies, however large the zone is.
         assert_eq!(shares(&["x", "x", "y", "z"], &[1, 3, 5, 1], 3), [0.25, 0.75, 1.0, 1.0]);

@@ -1,5 +1,5 @@
-//! Text form of a topology, which nodes hash, exchange and store on disk, and a report of the
-//! differences between two of them.
+//! Text form of a topology, which nodes hash, exchange and store on disk, and a comparison of two
+//! such texts.
 //!
 //! ```text
 //! kvorum-topology 1
@@ -38,8 +38,8 @@ pub(super) fn describe(
 }
 
 /// Describes the differences between two descriptions in one line; `None` if they are equal.
-/// `whose` names the owner of the second one in the line: "the peer's". A text in another format
-/// counts as a difference.
+/// `whose` names the owner of the second description, for example "the peer's". A text in another
+/// format counts as a difference.
 pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
     if ours == theirs {
         return None;
@@ -47,7 +47,8 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
     let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
         return Some(format!("{whose} topology has a format that this release does not support"));
     };
-    // In a fixed list, missing nodes change the ids of the others.
+    // Ids are positions in a fixed list, so a missing node changes the ids of other nodes. Such
+    // changes are not reported.
     let has_same_names = ours.nodes.keys().eq(theirs.nodes.keys());
     let mut found = Vec::new();
     for name in theirs.nodes.keys().filter(|name| !ours.nodes.contains_key(*name)) {

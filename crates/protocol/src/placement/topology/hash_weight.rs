@@ -3,8 +3,8 @@
 use super::MAX_WEIGHT;
 use super::ranking::cost;
 
-/// Ratio of the maximum hash weight to the maximum weight. Only a node that is to hold nearly all
-/// partitions would need more, and would not gain by it.
+/// Ratio of the maximum hash weight to the maximum weight. Only a node that should hold nearly all
+/// partitions would need a higher hash weight, and would hardly gain partitions by it.
 const MOST_FACTOR: u32 = 16;
 
 /// A node's weight in rendezvous hashing, in 65,536ths: its configured weight, or a value tuned so
@@ -16,7 +16,7 @@ impl HashWeight {
     /// The maximum hash weight of a node.
     const MOST: u32 = (MAX_WEIGHT * MOST_FACTOR) << 16;
 
-    /// The minimum: with half of it a cost would not fit 64 bits.
+    /// The minimum hash weight of a node: with half of it, a cost would exceed 64 bits.
     const LEAST: u32 = 1 << 15;
 
     /// Converts a number received from elsewhere; `None` if it is out of range.

@@ -55,23 +55,24 @@ const MAX_NAME: usize = u8::MAX as usize;
 /// Maximum weight of a node; the minimum is 1.
 const MAX_WEIGHT: u32 = 1000;
 
-/// Number of replicas of a partition that are looked up instead of computed: more than almost any
-/// request asks for, in 16 bytes.
+/// Number of nodes per partition that are stored instead of computed: in 16 bytes, more replicas
+/// than almost any request needs.
 const STORED_REPLICAS: usize = 8;
 
-/// A node's properties that all nodes must agree on.
+/// The properties of a node on which all nodes must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The node's name, which is its identity: 1 to 255 bytes without white space.
     pub name: String,
     /// The node's zone; copies go to different zones first. Empty = a zone of its own.
     pub zone: String,
-    /// The node's share of the keys relative to the others', 1 to 1000.
+    /// The node's share of the keys relative to the other nodes, 1 to 1000.
     pub weight: u32,
 }
 
 impl Member {
-    /// Checks name, zone and weight.
+    /// Checks name, zone and weight. Errors: one of them is empty, too long, malformed or out of
+    /// range.
     pub fn check(&self) -> Result<(), TopologyError> {
         check_members(std::slice::from_ref(self), 1)
     }
@@ -296,8 +297,9 @@ impl Topology {
             let replicas = self.stored[first..first + from].iter();
             replicas.filter(|id| among[usize::from(**id)]).count() > spare
         };
-        // A partition with more than `spare` of the nodes has at least one node that is not among
-        // the first `spare` of `nodes`, so the partitions of those need no visit.
+        // A partition with more than `spare` of the nodes has at least one node beyond the first
+        // `spare` of `nodes`. So only the partitions of the nodes beyond the first `spare` are
+        // visited.
         let held = nodes.iter().skip(spare).map(|node| self.holdings.of(self.place(*node)));
         held.flatten().any(has_more)
     }
@@ -346,10 +348,10 @@ impl Topology {
         self.replicas.min(self.members.len().min(255) as u8)
     }
 
-    /// Returns the number of copies of a record that asks for `said` copies; 0 = the default
+    /// Returns the number of copies of a record that asks for `requested` copies; 0 = the default
     /// number.
-    pub fn copies_of(&self, said: u8) -> u8 {
-        if said == 0 { self.default_copies() } else { said }
+    pub fn copies_of(&self, requested: u8) -> u8 {
+        if requested == 0 { self.default_copies() } else { requested }
     }
 
     /// Returns the hash of [`Topology::describe`]: nodes with equal digests place every key alike.
@@ -421,14 +423,14 @@ pub(crate) fn check_members(members: &[Member], replicas: u8) -> Result<(), Topo
 pub(crate) mod work {
     use std::cell::Cell;
 
-    thread_local!(static LOOKS: Cell<usize> = const { Cell::new(0) });
+    thread_local!(static VISITS: Cell<usize> = const { Cell::new(0) });
 
     pub(crate) fn count() {
-        LOOKS.set(LOOKS.get() + 1);
+        VISITS.set(VISITS.get() + 1);
     }
 
     /// Returns this thread's count since the last call.
     pub(crate) fn take() -> usize {
-        LOOKS.take()
+        VISITS.take()
     }
 }

@@ -22,7 +22,8 @@ use super::{Member, PARTITIONS};
 #[derive(Debug)]
 pub(super) struct Holdings {
     zones: Zones,
-    /// Index in `partitions` at which each node's partitions begin; one more at the end.
+    /// Index in `partitions` at which each node's partitions begin; the last entry is the length of
+    /// `partitions`.
     begins: Vec<u32>,
     /// The partitions with the node among their stored replicas, node after node.
     partitions: Vec<u16>,
@@ -138,7 +139,7 @@ impl Overlap<'_> {
         }
     }
 
-    /// Returns the maximum number of the nodes among the first `from` of any partition.
+    /// Returns the maximum number of the set's nodes among the first `from` nodes of any partition.
     pub(crate) fn most(&self) -> usize {
         self.within + self.above.min(self.rest)
     }

@@ -1,7 +1,7 @@
 //! Order of the nodes for a partition: weighted rendezvous hashing, different zones first.
 //!
-//! Each node gets a random number per partition, from a hash of the two. Its cost is −log₂(number)
-//! divided by the node's hash weight, and the cheapest node comes first:
+//! Each node gets a random number per partition, from a hash of node and partition. Its cost is
+//! −log₂(number) divided by the node's hash weight, and the cheapest node comes first:
 //!
 //! ```text
 //!   cost(node, partition) = −log₂( xxh3-64(partition, seed = xxh3-64(name)) / 2^64 ) / weight

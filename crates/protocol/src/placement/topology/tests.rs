@@ -26,8 +26,8 @@ fn order(topology: &Topology, partition: u16) -> Vec<&str> {
     nodes.iter().map(|node| topology.member(*node).name.as_str()).collect()
 }
 
-/// Returns, for each node, the partitions with the node among the first `from`, relative to its
-/// fair share.
+/// Returns, for each node, the number of partitions with the node among their first `from` nodes,
+/// divided by the node's fair share.
 fn loads(topology: &Topology, from: u8) -> Vec<f64> {
     let mut counts = vec![0_u64; topology.nodes()];
     let mut nodes = Vec::new();
@@ -67,7 +67,7 @@ fn invalid_members_are_refused() {
 }
 
 #[test]
-fn names_whose_versions_could_not_be_told_apart_are_refused() {
+fn names_with_equal_hashes_are_refused() {
     let mut seen = std::collections::HashMap::new();
     let pair = (0..).find_map(|n: u32| {
         let name = format!("node-{n}");
@@ -94,7 +94,7 @@ fn ids_are_positions_in_the_sorted_list_of_names() {
 }
 
 #[test]
-fn more_replicas_than_there_are_nodes_are_all_nodes() {
+fn a_request_for_more_replicas_than_nodes_returns_all_nodes() {
     let cluster = topology(numbered(3));
     let mut nodes = vec![NodeId(9)];
     cluster.replicas(7, 255, &mut nodes);
@@ -104,8 +104,8 @@ fn more_replicas_than_there_are_nodes_are_all_nodes() {
     assert_eq!(nodes, []);
 }
 
-/// Pins what other releases and platforms must compute too. If this fails, clusters can't be
-/// upgraded node by node: `FORMAT_VERSION` has to change with it.
+/// Pins the placement that all releases and platforms must compute. After a change of the
+/// placement, clusters can't be upgraded node by node, and `FORMAT_VERSION` must change.
 #[test]
 fn placement_and_digest_are_pinned() {
     let mut members = numbered(12);
@@ -140,7 +140,7 @@ fn the_description_is_pinned() {
 }
 
 #[test]
-fn a_difference_is_told_in_one_line() {
+fn the_differences_of_two_topologies_are_described_in_one_line() {
     let ours = topology(named(&["a", "b"])).describe();
     let differs = |theirs: &str| difference(&ours, theirs, "the peer's").unwrap();
     assert_eq!(difference(&ours, &ours, "the peer's"), None);
@@ -270,10 +270,10 @@ proptest! {
         prop_assert_eq!(difference(&one.describe(), &other.describe(), "the other's"), None);
     }
 
-    /// With every node in a zone of its own, the others keep their order, so nothing moves between
-    /// them.
+    /// If every node has a zone of its own, the old nodes keep their order, so nothing moves
+    /// between old nodes.
     #[test]
-    fn a_new_node_moves_only_what_it_gets(
+    fn a_new_node_leaves_the_order_of_the_old_nodes_unchanged(
         members in arbitrary_members(12),
         weight in 1..=1000_u32,
     ) {
@@ -315,8 +315,8 @@ fn a_node_added_takes_its_share_and_no_more() {
     }
 }
 
-/// A node that joins changes no id of the others, whatever its place in the order of names, and
-/// moves no partition but its own.
+/// A node that joins changes no id of the other nodes, whatever its place in the order of names. It
+/// moves only the partitions of which it becomes a replica.
 #[test]
 fn ids_stay_when_a_node_joins() {
     let three = topology(named(&["a", "c", "d"]));

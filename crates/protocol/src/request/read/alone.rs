@@ -1,5 +1,5 @@
-//! Reads that this node's store decides alone: one replica must reply, and this node is among the
-//! replicas. Such reads have no slot and no votes, and get the same answer as other reads.
+//! Reads that this node's store decides alone: one replica must reply, and this node is a replica.
+//! Such a read has no slot and no votes, and gets the same answer as an ordinary read.
 //!
 //! ```text
 //!  reads_alone ──true──▶ read the store ──at once──▶ answer_alone ──Some──▶ the answer

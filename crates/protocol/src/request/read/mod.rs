@@ -1,4 +1,5 @@
-//! Reads, which return the newest record that enough replicas report, once enough replicas hold it.
+//! Reads. A read returns the newest record that enough replicas report, once enough replicas hold
+//! it.
 //!
 //! ```text
 //!  ask `ack` replicas ─▶ all replied ─┬─ enough hold the newest record ─────▶ answer
@@ -7,20 +8,19 @@
 //!  a replica failed, or is later than usual (hedge): ask the next replica
 //! ```
 //!
-//! **A future record** is further ahead of this node's wall clock than `--max-clock-skew`, so its
-//! version comes from a clock that was wrong, and the other replicas refuse the record until its
-//! time comes. A future record also hides the earlier records of its key on the replica that holds
-//! it. A replica that reports a future record therefore does not count at first, and the next
-//! replica is asked. If `ack` other replicas reply, any quorum that this read must see shares a
-//! replica with these `ack`. That replica did not report the future record, so no such quorum
-//! acknowledged it, and the answer is the newest record that the others reported. If fewer replicas
-//! are left, the future record may have been acknowledged: the answer is then the future record if
-//! `ack` replicas hold it, and otherwise the read fails, because the next read might not find the
-//! future record.
+//! **A future record** is further ahead of this node's wall clock than `--max-clock-skew`. Its
+//! version comes from a clock that was wrong, and other replicas refuse the record until its time
+//! comes. A future record hides earlier records of its key on the replica that holds it. A replica
+//! that reports a future record therefore does not count at first, and the read asks the next
+//! replica. If `ack` other replicas reply, each quorum that this read must see shares a replica
+//! with them. That replica did not report the future record, so no such quorum acknowledged it: the
+//! answer is the newest record that the `ack` replicas reported. If fewer replicas are left, the
+//! future record may have been acknowledged. The answer is then the future record if `ack` replicas
+//! hold it. Otherwise the read fails, because the next read might miss the record.
 //!
 //! Other nodes send records of up to `brief_bytes` whole, and outlines of longer records. A long
-//! record is fetched only if it is the newest and this node does not have it, and only once memory
-//! for it is reserved.
+//! record is fetched only if it is the newest, this node does not have it, and memory for it is
+//! reserved.
 
 mod alone;
 mod read_repair;
@@ -44,37 +44,36 @@ use read_votes::{Read, ReadRequester, ReadStage, ReadState, ReadVote};
 use record::Record;
 use tally::{ReadStep, Shortfall, Tally, to_repair};
 
-/// The number of reads of which one asks all replicas. That read keeps latencies known, and finds
+/// One read in this number asks all replicas. It updates the latencies of peers, and finds
 /// differences that a quorum of the usual replicas would not show.
 const ASK_ALL_EVERY: u64 = 64;
 
-/// The pause, in microseconds, before replicas that were not authoritative are asked again; the
-/// pause doubles each time.
+/// The first pause before replicas that were not authoritative are asked again, in microseconds;
+/// each further pause is twice as long.
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
-/// The number of such pauses. It is limited because another node may need as long to become
-/// authoritative as streaming a disk takes. If this node itself is about to become authoritative,
-/// the read asks until its deadline instead.
+/// The number of pauses before such a read fails. A limit is needed because another node may stay
+/// not authoritative for as long as it streams a disk. If this node itself is about to become
+/// authoritative, the read continues until its deadline.
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// The detail for the client when a future record keeps a replica from counting.
 const FUTURE_RECORD_DETAIL: &str = "a record of this key with a timestamp ahead of this \
     node's clock by more than --max-clock-skew";
 
-/// The time that a long record may take before the next node is asked to send it, in microseconds.
-/// The record comes from this node's store, where it may have to wait for memory, or from another
-/// node.
+/// The time after which a late long record is requested from the next node, in microseconds. The
+/// record is late if it waits for memory at this node's store, or if another node is slow.
 pub(crate) const LONG_RECORD_DELAY_MICROS: u64 = 200_000;
 
-/// A read whose newest record can't be brought to enough replicas under the record's own ballot. A
-/// conditional write brings the record to a majority of the default replicas under a new ballot.
+/// A read whose newest record can't be written to enough replicas under the record's own ballot. A
+/// conditional write stores the record on a majority of the default replicas, under a new ballot.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) deadline: u64,
     pub(crate) key: Bytes,
     pub(crate) asked: AskedQuorum,
-    /// The requester, which the conditional write answers; `None` = the read begins anew, and finds
-    /// the record under its new ballot.
+    /// The requester that the conditional write answers; `None` = the read begins anew, and finds
+    /// the record under the new ballot.
     pub(crate) reader: Option<ReadRequester>,
 }
 
@@ -87,9 +86,9 @@ pub(crate) struct Reads {
     spare: Vec<Vec<ReadVote>>,
     /// The number of reads so far, of which every 64th asks all replicas.
     begun: u64,
-    /// The number of repairs under way that no client waits for.
+    /// The number of unfinished repairs for which no client waits.
     background: usize,
-    /// The conditional writes that complete records, begun once the event is handled.
+    /// Conditional writes that complete records; they begin after the present event.
     pub(crate) to_complete: Vec<Completion>,
 }
 
@@ -121,7 +120,7 @@ impl Reads {
         self.begin_read(cx, ReadRequester::Client(client), deadline, key, quorum);
     }
 
-    /// Begins a read for another node, which wants a record that a majority of the replicas holds.
+    /// Begins a read for another node, which needs a record that a majority of the replicas holds.
     pub(crate) fn read_quorum_for(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -144,7 +143,7 @@ impl Reads {
         let quorums = Quorums::of(asked, &cx.core.view);
         let mut votes = self.spare.pop().unwrap_or_default();
         fill_votes(cx, &key, quorums.from(), &mut votes);
-        let stage = ReadStage::Asking { asked_again: 0, asks_again: false };
+        let stage = ReadStage::Asking { retry_count: 0, is_retry_due: false };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
             deadline,
@@ -158,8 +157,8 @@ impl Reads {
         self.ask_first(cx, id, all);
     }
 
-    /// Asks as many replicas of the read set as must answer, and as many of the other set as must
-    /// hold the answer.
+    /// Asks the first replicas in the order of asking: in each set, as many as must answer or hold
+    /// the answer.
     pub(crate) fn ask_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, all: bool) {
         let ack = self.slots.get(id).ack();
         let mut asked = PerSet::default();
@@ -196,8 +195,7 @@ impl Reads {
         }
     }
 
-    /// Arms the hedge timer, after which the next replica is asked because those asked so far are
-    /// late.
+    /// Arms the hedge timer. If the replicas asked so far are late, the next replica is asked.
     fn arm_hedge(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let read = &self.slots.get(id).work;
         if !read.is_decided() && read.first_idle().is_none() {
@@ -206,14 +204,15 @@ impl Reads {
         let others = read.votes.iter().filter(|vote| vote.node != cx.core.shared.own);
         let hedge_delay = |vote: &ReadVote| cx.core.peers.hedge_delay(vote.node);
         let asked = others.clone().filter(|vote| vote.state.outstanding().is_some());
-        // A local read that waits for the disk is hedged like a read of the fastest peer.
+        // A read of this node's store that waits for the disk is hedged like a read of the fastest
+        // peer.
         let late = asked.map(hedge_delay).max();
         let late = late.or_else(|| others.map(hedge_delay).min()).unwrap_or(0);
         self.hedges.at(cx.now.mono + late, id);
     }
 
-    /// Handles an expired hedge timer: the replicas that were asked or are being repaired are late,
-    /// and the next replica is asked.
+    /// Handles an expired hedge timer. The replicas that were asked or are being repaired are late,
+    /// so the next replica is asked or repaired.
     pub(crate) fn hedge_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -224,7 +223,7 @@ impl Reads {
                 let Some(vote) = next else { return };
                 self.repair(cx, id, vote);
             }
-            ReadStage::Asking { asks_again: true, .. } => return self.ask_again(cx, id),
+            ReadStage::Asking { is_retry_due: true, .. } => return self.ask_again(cx, id),
             ReadStage::Asking { .. } => match (Tally::of(cx, slot).to_fetch(), read.first_idle()) {
                 (Some(VoteIndex(vote)), _) if !read.votes[vote].state.is_fetching() => {
                     let since = Tally::of(cx, slot).long_under_way().unwrap_or(0);
@@ -242,33 +241,33 @@ impl Reads {
     }
 
     fn ask_again_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let ReadStage::Asking { asked_again, asks_again } = &mut self.slots.work(id).stage else {
+        let ReadStage::Asking { retry_count, is_retry_due } = &mut self.slots.work(id).stage else {
             unreachable!("what is decided is not asked again");
         };
-        if !std::mem::replace(asks_again, true) {
-            let times = (*asked_again).min(ASK_AGAIN_TIMES);
-            *asked_again += 1;
+        if !std::mem::replace(is_retry_due, true) {
+            let times = (*retry_count).min(ASK_AGAIN_TIMES);
+            *retry_count += 1;
             self.hedges.at(cx.now.mono + (ASK_AGAIN_MICROS << times), id);
         }
     }
 
-    /// Handles a read whose newest record can't be brought to enough replicas, because a replica
-    /// has promised a higher ballot. A record of that ballot will probably come soon; if not, the
-    /// promise blocks this record for ever, and a conditional write completes it. That write
-    /// answers a read from a majority of the default replicas. Any other read begins anew, because
-    /// the write shows nothing of the replicas that only this read asks.
+    /// Handles a read whose newest record can't be written to enough replicas, because a replica
+    /// has promised a higher ballot. A record of the higher ballot usually follows soon. If none
+    /// follows, the promise blocks the newest record for ever, and a conditional write completes
+    /// it. That write also answers the read if the read's quorum is a majority of the default
+    /// replicas. Any other read begins anew, because the write tells nothing about the replicas
+    /// that only the read asks.
     fn handle_outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
-        // A replica that is about to take over the partition accepts no earlier record, however
-        // often it is asked.
+        // A replica that is about to take over the partition never accepts an earlier record.
         let is_moving = slot.view.joint.is_some();
         let read = self.slots.work(id);
         let reader = read.reader;
         read.outbid += 1;
         let is_blocked = read.outbid > 1 || is_moving;
-        // The pauses between completions double, so that one completion does not outbid the one
-        // before it.
+        // The pauses between completions double, so that a completion does not outbid the previous
+        // one.
         let is_due = is_blocked && read.outbid.is_power_of_two();
         if is_blocked && is_majority {
             let Slot { deadline, key, quorums, .. } = self.end(id);
@@ -285,21 +284,21 @@ impl Reads {
         self.begin_anew_later(cx, id);
     }
 
-    /// Forgets all reports, and begins again later. Replies to earlier requests are then stale.
+    /// Drops all reports and restarts the read later, under a new id that makes late replies stale.
     fn begin_anew_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let read = self.slots.work(id);
         for vote in &mut read.votes {
             (vote.state, vote.reported) = (ReadState::Idle, None);
         }
-        read.stage = ReadStage::Asking { asked_again: 0, asks_again: false };
+        read.stage = ReadStage::Asking { retry_count: 0, is_retry_due: false };
         self.ask_again_later(cx, id);
     }
 
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let read = self.slots.work(id);
-        if let ReadStage::Asking { asks_again, .. } = &mut read.stage {
-            *asks_again = false;
+        if let ReadStage::Asking { is_retry_due, .. } = &mut read.stage {
+            *is_retry_due = false;
         }
         if read.votes.iter().all(|vote| vote.state == ReadState::Idle) {
             return self.ask_first(cx, id, false);
@@ -316,7 +315,7 @@ impl Reads {
         }
     }
 
-    /// Notes a replica's report of its record, or of having none.
+    /// Records a replica's report of its record; `None` = the replica has no record.
     fn reported(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -332,8 +331,7 @@ impl Reads {
         let Some(VoteIndex(vote)) = read.awaited(node) else { return };
         let voter = &mut read.votes[vote];
         if voter.state.is_repairing() {
-            // This is a late reply to the read request; the reply to the repair is still
-            // outstanding.
+            // This is a late reply to the read; the reply to the repair is still outstanding.
             return;
         }
         voter.state = ReadState::Reported { authoritative };
@@ -358,7 +356,7 @@ impl Reads {
         id: SlotId,
         result: Result<Option<Record>, StoreError>,
     ) {
-        // The slot is gone if its deadline is over.
+        // The slot has ended if its deadline is over.
         let Some(slot) = self.slots.find_mut(id) else { return };
         let own = cx.core.shared.own;
         match result {
@@ -413,9 +411,9 @@ impl Reads {
         }
     }
 
-    /// Asks a replica to send its record, whose length is known. Until the record comes, the
-    /// contents of all other records are dropped, because a read that waits for memory must not
-    /// hold memory.
+    /// Asks a replica to send its record, whose length is known. Until the record arrives, the
+    /// contents of all other records are dropped, because a read must not hold memory while it
+    /// waits for memory.
     fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteIndex(vote): VoteIndex) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
@@ -440,13 +438,13 @@ impl Reads {
         let read = self.slots.work(id);
         let reader = read.reader;
         read.stage = ReadStage::Answered(newest.clone());
-        // The repairs still under way turned out not to be needed, and no client waits for them any
-        // more.
+        // The unfinished repairs were not needed for the answer, and no client waits for them any
+        // longer.
         self.background += read.count_states(ReadState::is_repairing);
         reader.answer(cx, Answer::Found(newest));
     }
 
-    /// Fails a read that can't be answered, and frees its slot.
+    /// Answers the client of a read that failed, and frees the slot.
     fn fail_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -492,8 +490,8 @@ impl Reads {
         }
         let voter = &mut self.slots.work(id).votes[vote];
         if voter.state.is_fetching() {
-            // The replica does not send its record, so the newest record of the other replicas is
-            // looked for.
+            // The replica does not send its record, so the read continues with the other replicas'
+            // records.
             voter.reported = None;
         }
         voter.state = ReadState::Failed(error);
@@ -583,7 +581,7 @@ impl Requests for Reads {
         let slot = self.slots.get_mut(id);
         slot.quorums = Quorums::of(slot.quorums.asked, &cx.core.view);
         fill_votes(cx, &slot.key, slot.quorums.from(), &mut slot.work.votes);
-        slot.work.stage = ReadStage::Asking { asked_again: 0, asks_again: false };
+        slot.work.stage = ReadStage::Asking { retry_count: 0, is_retry_due: false };
         self.ask_first(cx, id, false);
     }
 
@@ -594,14 +592,14 @@ impl Requests for Reads {
             self.end_background(repairing);
             self.end(id);
         } else {
-            read.fall_silent();
+            read.mark_silent();
             self.fail_read(cx, id);
         }
     }
 }
 
-/// Fills a list with a vote for each replica of both sets, in the order of asking. Replicas of both
-/// sets come early, because their votes count in both.
+/// Fills a list with a vote for each replica of either set, in the order of asking. Replicas in
+/// both sets come early, because their votes count twice.
 fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<ReadVote>) {
     let core = &mut *cx.cx.core;
     core.look_up_replicas(key, from);

@@ -1,5 +1,5 @@
-//! Read repair, which writes the newest record to replicas that lack it: to enough replicas before
-//! the answer, and to the others after it.
+//! Read repair: the newest record is written to replicas that lack it, before the answer to as many
+//! as required, after it to the others.
 
 use super::Reads;
 use super::read_votes::{ReadStage, ReadState, ReadVote};
@@ -12,8 +12,8 @@ use crate::request::outstanding::{ReplicaError, VoteIndex};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
 
-/// The largest number of concurrent repairs that no client waits for. Nothing depends on these
-/// repairs, and a replica that lacks much is brought up to date by other means.
+/// The largest number of concurrent repairs for which no client waits. They are optional: hints and
+/// repair rounds update a replica that lacks many records.
 const MAX_BACKGROUND: usize = 256;
 
 impl Reads {
@@ -34,11 +34,11 @@ impl Reads {
             let request = Request::Write { key, record };
             cx.replica.waiting.wait_until_known(&mut cx.cx, OpId::Slot(id), demand, request);
         } else if node == cx.core.shared.own && record.ballot() > 0 {
-            let arrived = ArrivedRecord { key, record, goes_on: false };
+            let arrived = ArrivedRecord { key, record, continues_without_promise: false };
             cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
         } else if node == cx.core.shared.own {
-            // A newer record in the store does not matter, because the replica then needs no
-            // repair.
+            // If the store holds a newer record, the replica needs no repair, so the store need not
+            // look for one.
             cx.core.note_and_check(&record);
             let (op, via, look, durable) = (OpId::Slot(id), Via::Replica, false, false);
             cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
@@ -49,7 +49,7 @@ impl Reads {
         }
     }
 
-    /// Repairs replicas that reported an older record, after the answer, when no client waits.
+    /// After the answer, repairs replicas that reported an older record. No client waits.
     pub(super) fn repair_behind(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -100,8 +100,8 @@ impl Reads {
         let is_conditional = newest.is_some_and(|newest| newest.ballot() > 0);
         let error = match reply {
             Reply::Stored => return self.repaired(cx, id, peer, None),
-            // The newer record may be that of another conditional write on the same base version,
-            // without the effect of this one.
+            // The newer record may come from another conditional write on the same base version,
+            // and lack the effect of this record's write.
             Reply::Newer { .. } if is_conditional => ReplicaError::HigherBallot,
             Reply::Newer { time } => return self.repaired(cx, id, peer, Some(*time)),
             refusal => ReplicaError::of_refusal(refusal),
@@ -127,16 +127,15 @@ impl Reads {
         }
     }
 
-    /// Notes that a replica was repaired: it holds the newest record, or a newer one of time
-    /// `newer`.
+    /// Notes that a replica was repaired: it holds the newest record, or a newer record with the
+    /// version time `newer`.
     fn repaired(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
         if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
             return self.failed(cx, id, node, ReplicaError::Hidden);
         }
         let read = self.slots.work(id);
         let is_it = |vote: &&mut ReadVote| vote.node == node && vote.state.is_repairing();
-        // A reply without such a vote comes from a faulty peer, which was not asked to store
-        // anything.
+        // Without such a vote, the reply comes from a faulty peer that was asked to store nothing.
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != cx.core.shared.own {

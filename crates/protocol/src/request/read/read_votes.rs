@@ -1,4 +1,4 @@
-//! The state of a read under way, with each replica's part in it.
+//! The state of an unfinished read, with each replica's part in it.
 
 use crate::dispatch::core::Cx;
 use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, ReplicaOutcome};
@@ -41,12 +41,12 @@ impl ReadRequester {
     }
 }
 
-/// A read under way, and its votes.
+/// An unfinished read, and its votes.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) reader: ReadRequester,
     pub(crate) stage: ReadStage,
-    /// The number of times that a higher ballot stopped the read.
+    /// The number of times that a higher ballot has blocked the read's repair.
     pub(crate) outbid: u32,
     /// The vote of each replica, in the order of asking.
     pub(crate) votes: Vec<ReadVote>,
@@ -58,14 +58,15 @@ pub(crate) enum ReadStage {
     /// Replicas are being asked for their records.
     Asking {
         /// The number of times that replicas were asked again because they were not authoritative.
-        asked_again: u32,
+        retry_count: u32,
         /// True if these replicas are about to be asked once more.
-        asks_again: bool,
+        is_retry_due: bool,
     },
-    /// The answer is fixed, regardless of later reports, and is being written to enough replicas.
+    /// The answer is fixed, regardless of later reports, and enough replicas are being asked to
+    /// store it.
     Decided(Option<Record>),
-    /// The client was answered. Replicas that report an older record are repaired with this record,
-    /// the newest so far.
+    /// The client was answered. This record, the newest so far, is sent to replicas that report an
+    /// older record.
     Answered(Option<Record>),
 }
 
@@ -73,7 +74,7 @@ pub(crate) enum ReadStage {
 #[derive(Debug, Clone)]
 pub(crate) struct ReadVote {
     pub(crate) node: NodeId,
-    /// The replica's places in the two sets, from 0.
+    /// The replica's positions in the two sets, from 0.
     pub(crate) place: PerSet,
     pub(crate) state: ReadState,
     /// The record that the replica reported; `None` = no record, or no report yet.
@@ -148,9 +149,9 @@ impl ReadVote {
         Self { node, place, state: ReadState::Idle, reported: None, was_asked: false }
     }
 
-    /// True if the replica is known to hold a record, or a newer one that covers it. A replica that
-    /// is being rebuilt received its records from other nodes, so its copy of a conditional write's
-    /// record does not show that the replica accepted that record.
+    /// True if the replica is known to hold this record, or a newer record that covers it. A
+    /// replica that is being rebuilt received its records from other nodes, so a copy of a
+    /// conditional write's record does not prove that the replica accepted the record.
     pub(crate) fn holds(&self, record: &Record) -> bool {
         let covers = |reported: &ReportedRecord| reported.rank().covers(&record.rank());
         let counts = record.ballot() == 0 || self.state.is_authoritative();
@@ -163,7 +164,8 @@ impl Read {
         !matches!(self.stage, ReadStage::Asking { .. })
     }
 
-    /// Returns the answer once it is fixed, or a newer record that was reported since then.
+    /// Returns the fixed answer, or a newer record that was reported after it; `None` = the answer
+    /// is not fixed, or no replica reported a record.
     pub(crate) fn newest(&self) -> Option<&Record> {
         match &self.stage {
             ReadStage::Asking { .. } => None,
@@ -171,7 +173,7 @@ impl Read {
         }
     }
 
-    /// True if all reports agree with the answer: no replica that replied lacks it.
+    /// True if every report agrees with the answer.
     pub(crate) fn is_unanimous(&self) -> bool {
         let answer = self.newest().map(Record::rank);
         self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
@@ -186,7 +188,7 @@ impl Read {
         sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
-    /// Counts the wanted votes in the read set, whose reports decide.
+    /// Counts the wanted votes in the read set only: its reports decide the answer.
     pub(crate) fn count_read(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
         self.votes.iter().filter(|vote| vote.place.is_read() && wanted(vote)).count()
     }
@@ -214,15 +216,15 @@ impl Read {
         self.first(|vote| vote.node == node && vote.state.outstanding().is_some())
     }
 
-    /// Marks replicas that have not replied as silent, because the deadline is over.
-    pub(crate) fn fall_silent(&mut self) {
+    /// Marks the replicas that have not replied as silent: the deadline is over.
+    pub(crate) fn mark_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.outstanding().is_some()) {
             vote.state = ReadState::Failed(ReplicaError::Silent);
         }
     }
 
-    /// Counts the replicas that did their part: those that are authoritative for their reports or
-    /// hold the answer.
+    /// Counts the replicas that did their part: before the answer is fixed, those that are
+    /// authoritative for their reports; afterwards, those that hold the answer.
     pub(crate) fn acked(&self) -> PerSet {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
@@ -236,8 +238,7 @@ impl Read {
             _ => None,
         });
         // If at least one replica was busy and every other failed one was silent, the read failed
-        // because of overload. It changed nothing and may be tried again, whatever other replicas
-        // reported.
+        // because of overload. The read changed nothing, so the client may retry it.
         let only_busy = !self.is_decided()
             && failed.clone().any(|error| error == ReplicaError::Busy)
             && failed.clone().all(|e| matches!(e, ReplicaError::Busy | ReplicaError::Silent));

@@ -1,5 +1,5 @@
-//! The tally of a read's votes: the newest record among the replicas' reports so far, and the next
-//! step of the read.
+//! The evaluation of a read's votes: the newest record that replicas have reported so far, and the
+//! next step of the read.
 
 use super::ASK_AGAIN_TIMES;
 use super::read_votes::{Read, ReadStage, ReadState, ReadVote};
@@ -15,29 +15,29 @@ use record::Record;
 
 /// The next step of a read.
 pub(super) enum ReadStep {
-    /// Write the newest record to this replica; a client waits.
+    /// Write the newest record to this replica, before the client is answered.
     Repair(VoteIndex),
     /// Ask this replica for its record.
     Ask(VoteIndex),
     /// Ask this replica to send the newest record, of which this node has only the outline.
     Fetch(VoteIndex),
     Wait,
-    /// Ask the replicas that were not authoritative again, a little later.
+    /// After a pause, ask again the replicas that were not authoritative.
     AskAgain,
-    /// Begin again, a little later: a conditional write made the newest record, and another record
-    /// outranks it or is about to.
+    /// Restart after a pause: the newest record comes from a conditional write, and another record
+    /// outranks it or may soon.
     BeginAnew,
     /// Answer with the newest record, if there is one.
     Answer(Option<Record>),
     Fail,
 }
 
-/// The numbers of a failed read.
+/// The counts reported for a failed read.
 pub(super) struct Shortfall {
     pub(super) acked: u8,
     pub(super) quorum: Quorum,
-    /// True if the record that was found belongs to fewer replicas than the read asks. Then
-    /// `quorum` counts only the replicas that the record belongs to.
+    /// True if the found record belongs to fewer replicas than the read asks. `quorum` then counts
+    /// only the replicas to which the record belongs.
     pub(super) is_limited: bool,
 }
 
@@ -56,8 +56,8 @@ impl<'a> Tally<'a> {
 
     pub(super) fn next_step(self) -> ReadStep {
         let read = &self.slot.work;
-        if let ReadStage::Asking { asked_again, .. } = read.stage {
-            if let Some(step) = self.step_of_asking(asked_again) {
+        if let ReadStage::Asking { retry_count, .. } = read.stage {
+            if let Some(step) = self.step_of_asking(retry_count) {
                 return step;
             }
             if let Some(vote) = self.to_fetch() {
@@ -74,9 +74,9 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the next step until enough replicas have reported their records; `None` = enough
-    /// have.
-    fn step_of_asking(self, asked_again: u32) -> Option<ReadStep> {
+    /// Returns the next step while too few replicas have reported their records; `None` = enough
+    /// replicas have.
+    fn step_of_asking(self, retry_count: u32) -> Option<ReadStep> {
         let (read, ack) = (&self.slot.work, usize::from(self.slot.quorums.read.ack));
         let settled = self.count_settled();
         if settled >= ack {
@@ -93,19 +93,19 @@ impl<'a> Tally<'a> {
         if authoritative >= ack {
             return None;
         }
-        // Replies that come later decide whether all replicas were busy, or had full disks.
+        // Later replies decide whether all replicas were busy, or had full disks.
         let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
         Some(if authoritative + asked >= ack || is_worth_waiting {
             ReadStep::Wait
-        } else if self.may_become_authoritative(asked_again) {
+        } else if self.may_become_authoritative(retry_count) {
             ReadStep::AskAgain
         } else {
             ReadStep::Fail
         })
     }
 
-    /// Returns the next step until, in each set, `ack` of the replicas that the newest record
-    /// belongs to hold the record.
+    /// Returns the next step after the reports: in each set, `ack` of the replicas to which the
+    /// newest record belongs must hold it.
     fn step_of_repairing(self, newest: &Record) -> ReadStep {
         let read = &self.slot.work;
         let copies = self.slot.copies_of(newest);
@@ -127,12 +127,12 @@ impl<'a> Tally<'a> {
         if repairing.suffices(wanted) {
             return ReadStep::Wait;
         }
-        // A replica would refuse a future record, and this node must not store it either.
+        // Other replicas refuse a future record, and this node must not store it either.
         if !future && let Some(vote) = to_repair(self.slot, newest, repairing.short_of(wanted)) {
             return ReadStep::Repair(vote);
         }
-        // A replica that was asked for its record is repaired only after its reply: a reply to the
-        // read would otherwise be mistaken for the reply to the repair, which has the same id.
+        // A replica that was asked for its record is repaired only after its reply: both replies
+        // have the same id, and the reply to the read could be taken for the reply to the repair.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::HigherBallot);
         let is_unasked =
@@ -140,8 +140,8 @@ impl<'a> Tally<'a> {
         if (repairing + asked).suffices(wanted) {
             ReadStep::Wait
         } else if let Some(vote) = read.first(is_unasked) {
-            // The refusal may mean that the replica already holds the record: after a repair round,
-            // a replica refuses a write of a record that it holds.
+            // A refusal may mean that the replica already holds the record: after a repair round,
+            // the repair fence also refuses records that the replica holds.
             ReadStep::Ask(vote)
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
@@ -150,15 +150,15 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the newest record once enough replicas have reported theirs, although too few
-    /// replicas may hold it; `None` = too few have reported, or none reported a record.
+    /// Returns the newest record once enough replicas have reported, even if too few hold it;
+    /// `None` = too few replicas have reported, or none reported a record.
     fn found(self) -> Option<&'a Record> {
         let is_found = self.count_settled() >= usize::from(self.slot.quorums.read.ack);
         self.slot.work.newest().or_else(|| self.newest().filter(|_| is_found))
     }
 
-    /// Returns the numbers for a client whose read failed. If a record was found, the replicas that
-    /// hold it are counted, among those that it belongs to.
+    /// Returns the counts for a client whose read failed. If a record was found, only the replicas
+    /// to which it belongs count, and only if they hold it.
     pub(super) fn shortfall(self) -> Shortfall {
         let Slot { quorums, work: read, .. } = self.slot;
         let Some(newest) = self.found() else {
@@ -173,7 +173,7 @@ impl<'a> Tally<'a> {
         Shortfall { acked, quorum, is_limited: limited != *quorums }
     }
 
-    /// True if a replica reported a future record, which hides the replica's other records.
+    /// True if a replica reported a future record, which hides its other records of the key.
     pub(super) fn hides(self, vote: &ReadVote) -> bool {
         vote.reported
             .as_ref()
@@ -195,15 +195,16 @@ impl<'a> Tally<'a> {
         self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
     }
 
-    /// True if a replica is authoritative for its report. This node may have learned since then
-    /// that its directory is an older copy.
+    /// True if a replica is authoritative for its report. For this node, the check is repeated: it
+    /// may have learned since the report that its directory is an older copy.
     fn counts(self, vote: &ReadVote) -> bool {
         let is_own = vote.node == self.core.shared.own;
         vote.state.is_authoritative()
             && !(is_own && self.core.shared.membership.state.is_outdated())
     }
 
-    /// Returns a replica's reported record, unless the record was purged since then.
+    /// Returns a replica's reported record; `None` = there is none, or the record may have been
+    /// purged since.
     fn unpurged_report(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
         let greatest = self.core.shared.repair.proofs.reported_watermark();
         vote.reported.as_ref().filter(|r| r.write_time() > greatest || self.counts(vote))
@@ -224,8 +225,8 @@ impl<'a> Tally<'a> {
         whole.max_by(|one, other| one.rank().cmp(&other.rank()))
     }
 
-    /// Returns the replica to ask for its whole record, if the newest record is not among the whole
-    /// ones. The replica reported the newest record and, preferably, was not asked to send it yet.
+    /// Returns the replica to fetch the newest record from; `None` = there is no such record, or it
+    /// is here whole. A replica that was not asked to send the record yet is preferred.
     pub(super) fn to_fetch(self) -> Option<VoteIndex> {
         let read = &self.slot.work;
         let is_long = |vote: &ReadVote| matches!(vote.reported, Some(ReportedRecord::Outline(_)));
@@ -245,8 +246,9 @@ impl<'a> Tally<'a> {
         read.first(has_reported).or_else(|| read.first(is_asked))
     }
 
-    /// Returns the time since which the read has waited for a long record: from a replica that was
-    /// asked to send it, or from this node's store, which usually holds it too.
+    /// Returns the time since which the read has waited for a long record from a replica that was
+    /// asked to send it, or from this node's store, which usually holds the record too; `None` = it
+    /// waits for none.
     pub(super) fn long_under_way(self) -> Option<u64> {
         let own = self.core.shared.own;
         let awaited = |vote: &ReadVote| match vote.state {
@@ -257,10 +259,10 @@ impl<'a> Tally<'a> {
         self.slot.work.votes.iter().filter_map(awaited).max()
     }
 
-    /// True if replicas that are not authoritative may become authoritative soon: a node that has
-    /// just started, for example, first learns what the other nodes know of it. Together with the
-    /// replicas that have not replied, these replicas must be enough.
-    fn may_become_authoritative(self, asked_again: u32) -> bool {
+    /// True if replicas that are not authoritative may soon be: a node that has just started, for
+    /// example, first learns what other nodes know of its disk. These replicas, together with the
+    /// replicas that have not replied, must be enough for a quorum.
+    fn may_become_authoritative(self, retry_count: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
             matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
@@ -272,13 +274,13 @@ impl<'a> Tally<'a> {
         });
         let settles = own_is_not && self.core.shared.membership.state.is_settling();
         reported >= usize::from(self.slot.quorums.read.ack)
-            && (settles || asked_again < ASK_AGAIN_TIMES)
+            && (settles || retry_count < ASK_AGAIN_TIMES)
     }
 }
 
-/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
-/// replicas this is false. With `from` = 1 it is true while partitions move, because the only copy
-/// may be in the set that is about to be dropped.
+/// True if a quorum must hold the answer before the client gets it. With `ack` = 1 of several
+/// replicas, this is false. With `from` = 1, it is true while partitions move, because the only
+/// copy may be in the set that is about to be dropped.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;
@@ -289,7 +291,8 @@ fn must_be_held(slot: &Slot<Read>) -> bool {
 }
 
 /// Returns the next replica to write the newest record to, in a set in which too few replicas hold
-/// it: first one that is known to lack the record, then one that was not asked.
+/// it; `None` = there is none. Replicas that are known to lack the record come before replicas that
+/// were not asked.
 pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteIndex> {
     let (read, copies) = (&slot.work, slot.copies_of(newest));
     let lacks =

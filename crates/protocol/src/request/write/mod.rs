@@ -1,4 +1,4 @@
-//! Writes, which are sent to all replicas at once, and answered when enough replicas hold the
+//! Writes. A write is sent to all replicas at once, and answered when enough replicas hold its
 //! record.
 //!
 //! ```text
@@ -8,14 +8,15 @@
 //!        └── once, with a new version ◀────────────────────────┘
 //! ```
 //!
-//! A replica with a newer record shows that this node's clock is behind the clock that issued that
-//! record's version. Without a correction, a write that began after the newer record was
-//! acknowledged would be lost. So before the client is answered, the write is sent again under a
-//! new version, above all versions seen.
+//! A newer record on a replica shows that this node's clock is behind the clock that issued the
+//! record's version. If the record was acknowledged before the write began, the write must replace
+//! it, but its own version is too low. So before the client is answered, the write is sent again
+//! under a new version, above all versions that replicas reported.
 //!
-//! A future record (`read/mod.rs`) can't be outranked. Its replica does not count, because no read
-//! would find the write there. The other replicas suffice, unless so many replicas hold the future
-//! record that it may have been acknowledged before this write began: then this write is refused.
+//! No write outranks a future record (`read/mod.rs`). A replica that holds one does not count,
+//! because no read would find the write there. The other replicas suffice, with one exception: if
+//! so many replicas hold the future record that it may have been acknowledged before this write
+//! began, this write is refused.
 
 use std::rc::Rc;
 
@@ -33,7 +34,7 @@ use write_votes::{Write, WriteStage, WriteState, WriteVote};
 pub(crate) mod write_alone;
 pub(crate) mod write_votes;
 
-/// The detail for the client when a write can't get a version above an existing record.
+/// The detail for the client when a write can't get a version above that of an existing record.
 pub(crate) const CLOCK_BEHIND_DETAIL: &str = "this node's clock is behind the timestamp of an \
     existing record of this key by more than --max-clock-skew: correct the clock, or send the \
     write to another node; if the clock is correct, the record came from a wrong clock: kvorum \
@@ -78,14 +79,14 @@ impl Writes {
         self.ask_all(cx, id);
     }
 
-    /// Gives slots to the writes that the store should have decided alone, because another view is
-    /// in force. The store may have stored these writes already.
+    /// Gives slots to the writes that the store was to decide alone, because another view is in
+    /// force. The store may have stored them already.
     pub(crate) fn resume_alone(&mut self, cx: &mut RequestCx<'_>) {
         self.resume_late(cx, u64::MAX);
     }
 
-    /// Gives slots to the writes whose deadline is over at `mono`, so that they fail like other
-    /// writes.
+    /// Gives slots to the writes whose deadline is at or before `mono`, so that they fail like
+    /// other writes.
     pub(crate) fn resume_late(&mut self, cx: &mut RequestCx<'_>, mono: u64) {
         while let Some(write) = self.alone.take_late(mono) {
             self.write(cx, write, true);
@@ -99,7 +100,7 @@ impl Writes {
         }
     }
 
-    /// Sends a write to one replica. The reply comes under the slot's id.
+    /// Sends a write to one replica. The reply carries the slot's id.
     pub(crate) fn ask_to_hold(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -152,15 +153,15 @@ impl Writes {
         let (ack, write) = (slot.ack(), &mut slot.work);
         let Some(VoteIndex(vote)) = write.awaited(node) else { return };
         write.votes[vote].state = WriteState::Holds;
-        // `ack` replicas must have replied: the newer record of the first replica need not be the
-        // newest, and the new version must be above the newest.
+        // The write waits for `ack` replies: a record that a later reply reports may be newer
+        // still, and the new version must exceed the newest.
         let held = write.held();
         if let WriteStage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newer);
             if let Some(overtaken) = *overtaken
                 && held.suffices(ack)
             {
-                self.write_anew(cx, id, overtaken);
+                self.reissue(cx, id, overtaken);
                 return;
             }
         }
@@ -168,12 +169,12 @@ impl Writes {
     }
 
     /// Sends the write once more, with a version above all versions that this node has seen.
-    fn write_anew(&mut self, cx: &mut RequestCx<'_>, id: SlotId, overtaken: u64) {
+    fn reissue(&mut self, cx: &mut RequestCx<'_>, id: SlotId, overtaken: u64) {
         let (clock, skew) = (&cx.core.shared.clock, cx.core.config.max_skew_micros);
         let in_reach = clock.merge(overtaken, cx.now, skew);
         let version = match clock.issue(cx.now) {
             Ok(version) if in_reach => version,
-            // Without a version above that of the newer record, the write could be lost.
+            // Without a version above that of the newer record, reads would not return the write.
             issued => {
                 let behind = || CLOCK_BEHIND_DETAIL.to_owned();
                 let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
@@ -196,7 +197,7 @@ impl Writes {
         );
         assert!(version.time > overtaken, "it comes after what has overtaken it");
         write.record = write.record.with_version(&slot.key, version);
-        write.stage = WriteStage::Anew;
+        write.stage = WriteStage::Reissued;
         self.ask_all(cx, id);
     }
 
@@ -234,9 +235,9 @@ impl Writes {
         }
     }
 
-    /// Ends a write when no reply is outstanding, or its deadline is over. If any replica may hold
-    /// the record, each replica that missed it gets a hint. This node itself, and any node for
-    /// which the ledger admits no hint, gets a mark instead.
+    /// Ends a write when no reply is outstanding or its deadline is over. If any replica may hold
+    /// the record, each replica that missed the record gets a hint; this node, and each node for
+    /// which the ledger admits no hint, gets a mark.
     pub(crate) fn end_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if !self.slots.work(id).is_answered() {
             self.fail_write(cx, id, |failed| failed);
@@ -291,7 +292,8 @@ impl Requests for Writes {
         match reply {
             Reply::Stored => self.stored(cx, id, peer, None),
             Reply::Newer { time } => self.stored(cx, id, peer, Some(time)),
-            // The replica is fenced above the write's version, and accepts only a later version.
+            // The replica's repair fence is above the write's version, and admits only later
+            // versions.
             Reply::BallotRefused { promise } if self.slots.work(id).may_restart() => {
                 self.stored(cx, id, peer, Some(promise));
             }
@@ -327,7 +329,7 @@ impl Requests for Writes {
     fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let write = self.slots.work(id);
         if !write.is_answered() {
-            write.fall_silent();
+            write.mark_silent();
         }
         self.end_write(cx, id);
     }

@@ -1,6 +1,7 @@
 //! Writes that this node's store decides alone: the key has one replica, which is this node, and
-//! the store holds no newer record. Such a write has no slot and no votes. If it is not stored in
-//! time and under the same view, it becomes an ordinary write with the same version.
+//! the store holds no newer record. Such a write has no slot and no votes. A write that is not
+//! stored before its deadline, or not under the same view, becomes an ordinary write with the same
+//! version.
 //!
 //! ```text
 //!  writes_alone ─true─▶ write to the store ─┬─ stored ────────────────────▶ answer
@@ -19,10 +20,10 @@ use crate::request::acks::{Acks, ReplicaSet};
 use crate::request::quorum::AskedQuorum;
 use record::Record;
 
-/// The place of the only replica in its key's order.
+/// The position of the only replica in its key's order.
 const ONLY: usize = 0;
 
-/// The id of a write that a node's store decides alone. No id is given twice.
+/// The id of a write that a node's store decides alone. Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AloneId(u64);
 
@@ -38,12 +39,12 @@ pub(crate) struct ClientWrite {
     pub(crate) deadline: u64,
 }
 
-/// The writes that the store has not completed, in the order in which they began.
+/// The writes that the store has not completed, in the order of their start.
 #[derive(Debug, Default)]
 pub(crate) struct AloneWrites {
     /// The id of the first write in the list.
     first: u64,
-    /// `None` = the write is completed, and an earlier one is not.
+    /// `None` = the write is completed, but an earlier write is not.
     writes: VecDeque<Option<ClientWrite>>,
     open: usize,
 }
@@ -66,7 +67,8 @@ impl AloneWrites {
         self.writes.get(at)?.as_ref()
     }
 
-    /// Completes a write: removes it from the list and returns it.
+    /// Completes a write: removes and returns it. `None` = the write was completed, or has a slot
+    /// by now.
     pub(crate) fn take(&mut self, AloneId(id): AloneId) -> Option<ClientWrite> {
         let at = usize::try_from(id.checked_sub(self.first)?).ok()?;
         let write = self.writes.get_mut(at)?.take()?;
@@ -78,7 +80,7 @@ impl AloneWrites {
         Some(write)
     }
 
-    /// Takes the write that began first, if its deadline is over at `mono`.
+    /// Takes the write that began first; `None` = there is none, or its deadline is after `mono`.
     pub(crate) fn take_late(&mut self, mono: u64) -> Option<ClientWrite> {
         let first = self.writes.front()?.as_ref().expect("the first one is not completed");
         if first.deadline > mono { None } else { self.take(AloneId(self.first)) }

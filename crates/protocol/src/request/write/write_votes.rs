@@ -1,4 +1,4 @@
-//! The state of a write under way, with each replica's part in it.
+//! The state of an unfinished write, with each replica's part in it.
 
 use crate::event::{ClientId, FailureKind, ReplicaOutcome};
 use crate::message::NodeId;
@@ -8,13 +8,13 @@ use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;
 
-/// A write under way, and its votes.
+/// An unfinished write, and its votes.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) client: ClientId,
     pub(crate) record: Record,
     pub(crate) stage: WriteStage,
-    /// True if some node that was sent the record under an earlier view may hold it.
+    /// True if a node that received the record in an earlier attempt may hold it.
     pub(crate) may_be_held: bool,
     /// The vote of each replica.
     pub(crate) votes: Vec<WriteVote>,
@@ -31,8 +31,8 @@ pub(crate) enum WriteStage {
     },
     /// The replicas are asked to store the record under a second version. Replicas that stored the
     /// first version still hold it.
-    Anew,
-    /// The client was answered. Replies that come later decide about hints.
+    Reissued,
+    /// The client was answered. Later replies decide which replicas get hints.
     Answered {
         /// True if the write had been given a second version.
         anew: bool,
@@ -76,10 +76,9 @@ impl WriteState {
         matches!(self, Self::Asked(_))
     }
 
-    /// True if the replica holds the write or may hold it: it was sent the write and did not
-    /// refuse. A message that waits for a connection goes out as soon as there is one.
-    /// [`Write::is_worth_waiting`] waits for that, but the message may still be waiting at the
-    /// deadline.
+    /// True if the replica holds the write or may hold it: the write was sent and not refused. A
+    /// message that waits for a connection counts too, because it may still be sent after
+    /// [`Write::is_worth_waiting`] has stopped waiting at the deadline.
     pub(crate) fn may_hold(self) -> bool {
         match self {
             Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
@@ -89,7 +88,7 @@ impl WriteState {
         }
     }
 
-    /// True if the write may have reached the replica, and the replica may hold it.
+    /// True if the write has reached the replica or may have reached it, and was not refused.
     pub(crate) fn has_arrived(self) -> bool {
         match self {
             Self::Asked(outstanding) => outstanding.may_have_arrived(),
@@ -110,7 +109,7 @@ impl Write {
     }
 
     pub(crate) fn is_anew(&self) -> bool {
-        matches!(self.stage, WriteStage::Anew | WriteStage::Answered { anew: true })
+        matches!(self.stage, WriteStage::Reissued | WriteStage::Answered { anew: true })
     }
 
     pub(crate) fn answered(&mut self) {
@@ -126,7 +125,7 @@ impl Write {
         self.count(|state| state == WriteState::Holds)
     }
 
-    /// Counts the replicas that hold the record, and those that have not replied yet.
+    /// Counts the replicas that hold the record, and the replicas that have not replied.
     pub(crate) fn held_and_open(&self) -> (PerSet, PerSet) {
         let (mut held, mut open) = (PerSet::default(), PerSet::default());
         for vote in &self.votes {
@@ -157,8 +156,8 @@ impl Write {
         place.map(VoteIndex)
     }
 
-    /// Marks replicas that have not replied as silent, because the deadline is over.
-    pub(crate) fn fall_silent(&mut self) {
+    /// Marks the replicas that have not replied as silent: the deadline is over.
+    pub(crate) fn mark_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.is_open()) {
             vote.state.fail(ReplicaError::Silent);
         }
@@ -175,9 +174,9 @@ impl Write {
         if !self.held().is_none() { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
-    /// True if a write that can't succeed any more should still wait for its open votes. These
-    /// votes decide whether *all* replicas were busy or full, and whether no replica was sent the
-    /// write, so that the client may safely try again.
+    /// True if a write that can no longer succeed should still wait for its open votes. They decide
+    /// whether *all* replicas were busy or full, and whether no replica received the write: in both
+    /// cases the client may safely retry.
     pub(crate) fn is_worth_waiting(&self) -> bool {
         let none =
             !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_none();

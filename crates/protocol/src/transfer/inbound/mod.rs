@@ -39,7 +39,8 @@ impl Inbound {
         self.rebuild.repaired(cx)
     }
 
-    /// Handles the progress of transfers.
+    /// Handles the ends of walks and passes: drops processed marks, stores the progress, and starts
+    /// the transfers that are now due.
     pub(crate) fn follow_progress(
         &mut self,
         tasks: &mut Tasks,
@@ -47,11 +48,11 @@ impl Inbound {
         cleanup: &Cleanup,
     ) {
         let cx = tasks.context().clone();
-        if self.rebuild.take_news() {
+        if self.rebuild.take_progress_flag() {
             self.rebuild.drop_done(&cx);
             self.become_member_if_complete(&cx, disk_check);
         }
-        if self.rebalance.take_news() {
+        if self.rebalance.take_progress_flag() {
             cx.store_layouts();
             self.rebalance_due(tasks, cleanup);
         }
@@ -62,8 +63,8 @@ impl Inbound {
         }
     }
 
-    /// Starts the rebuild that is due, and pulls the history of writes with an idempotency key once
-    /// all records are rebuilt.
+    /// Starts the walks of the rebuild that are due. Once all records are rebuilt, pulls the
+    /// history of writes with an idempotency key.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         let cx = tasks.context().clone();
         if !self.may_still_count(&cx) {
@@ -116,9 +117,9 @@ impl Inbound {
         self.history.start(tasks, WalkPurpose::Rebuild(lost), &sources, &self.rebalance.pace);
     }
 
-    /// Handles a change of placement. A receiver pulls records that were written long ago. If the
-    /// receiver lost the end of its log, or is a copy, streaming only the records written since
-    /// then no longer suffices, so the receiver is marked to lack everything.
+    /// Handles a change of placement. The partitions that move to this node have records of any
+    /// age. A node that is not a member is therefore marked to lack all records, even if its
+    /// earlier mark named only recent ones.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks, disk_check: &mut DiskCheck) {
         self.rebalance.restart(tasks);
         self.history.stop(tasks);
@@ -138,9 +139,8 @@ impl Inbound {
             return;
         }
         let layout = shared.membership.layouts.active_layout();
-        // This applies also to a node that is being rebuilt, because part of what is streamed back
-        // moves to it: the node stores none of that until its orphaned records are gone and their
-        // removal is durable.
+        // A node that is being rebuilt drops its orphaned records too. It stores no streamed record
+        // that moves to it before the removal of its orphaned records is durable.
         let must_drop_orphans = shared.must_drop_orphans() && may_gain_records(&layout, shared.own);
         if must_drop_orphans && shared.membership.layouts.has_orphans() {
             cleanup.request_drop(&cx);

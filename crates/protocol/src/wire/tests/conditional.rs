@@ -1,8 +1,8 @@
-//! Messages of conditional writes for the tests, one of each kind.
+//! One message of each kind of conditional write, for the tests.
 
 use super::*;
 
-/// Returns one message of each kind, with its name in the fixture.
+/// Returns one message of each kind, and its name in the fixture.
 pub(super) fn conditional_writes() -> Vec<(&'static str, Item)> {
     let version = Version { time: 0x0908, origin: 0x0a };
     let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });

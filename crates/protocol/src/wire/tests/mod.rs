@@ -1,4 +1,4 @@
-//! Tests of the encoding of messages between nodes: the bytes of each item, and malformed items.
+//! Tests of the encoding of messages: the bytes of each item, and malformed items.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -345,8 +345,7 @@ fn encode(items: &[Item]) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// Returns all items that a receiver would see, or the error for which it would close the
-/// connection.
+/// Returns all items that a receiver decodes, or the error for which it closes the connection.
 fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
     let mut items = Vec::new();
     while let Some(length) = envelope_len(input)? {
@@ -360,7 +359,7 @@ fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
     Ok(items)
 }
 
-/// Encodes as [`encode`] does, but lets `forge` change the items' bytes under a correct checksum.
+/// Encodes items like [`encode`], then lets `forge` change the bytes and corrects the checksum.
 fn forged(items: &[Item], forge: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = encode(items);
     forge(&mut bytes);
@@ -376,7 +375,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_is_as_long_as_it_was_said_to_be(message in message()) {
+    fn message_len_matches_the_encoding(message in message()) {
         let mut writer = Writer::default();
         writer.message(&message);
         prop_assert_eq!(writer.len(), ENVELOPE_HEAD + message_len(&message));
@@ -387,7 +386,8 @@ proptest! {
         let mut bytes = encode(&items);
         let bit = at.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // A longer length waits for more bytes; every other change is an error.
+        // If the bit makes the length greater, the decoder waits for more bytes. Any other bit is
+        // an error.
         prop_assert!(decode(&bytes).map_or(true, |items| items.is_empty()));
     }
 
@@ -403,7 +403,7 @@ proptest! {
                 *byte = *new;
             }
         });
-        // The forged bytes are refused, or decode to items that encode to the same bytes again.
+        // Forged bytes are refused, or decode to items whose encoding is the same bytes.
         if let Ok(items) = decode(&forged) {
             let again = encode(&items);
             prop_assert_eq!(&again[ENVELOPE_HEAD..], &forged[ENVELOPE_HEAD..]);
@@ -578,12 +578,12 @@ fn sealed_envelopes_leave_in_any_portions() {
     assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
 }
 
-/// A record that is text where possible; its checksum is wrong.
+/// A record whose bytes are readable as text in the fixture; its checksum is wrong.
 fn short() -> Record {
     Record::parse(Bytes::from_static(b"\0\0\0ctime....origvaluecheck...")).unwrap()
 }
 
-/// Returns one item of each kind, in the order of the document.
+/// Returns one item of each kind, in the order of `docs/formats/peer-protocol.md`.
 fn one_of_each() -> Vec<(&'static str, Item)> {
     let key = || Bytes::from_static(b"key");
     let page = |filter, end| {
@@ -691,7 +691,7 @@ fn moves() -> Vec<(&'static str, Item)> {
     ]
 }
 
-/// Returns one item of each kind for comparisons.
+/// Returns one item of each kind for comparisons and repair rounds.
 fn comparisons() -> Vec<(&'static str, Item)> {
     let key = || Bytes::from_static(b"key");
     let outline = short().outline();
@@ -755,8 +755,8 @@ fn votes() -> Vec<(&'static str, Item)> {
     ]
 }
 
-/// Pins the layout of every item, and of an envelope around all of them: if this test fails, the
-/// protocol needs a new version.
+/// Pins the bytes of every item, and the head of an envelope with all items. If this test fails,
+/// the protocol needs a new version.
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

@@ -8,9 +8,8 @@ use crate::store::Store;
 
 const ONE_OF_THREE: AskedQuorum = AskedQuorum { ack: Some(1), from: Some(3) };
 
-/// Returns a node of this cluster with a value, a tombstone, and a value from a clock that is
-/// ahead.
-fn filled(names: &[&str]) -> TestNode {
+/// Returns the first node of this cluster, with a value, a tombstone, and a future record.
+fn node_with_records(names: &[&str]) -> TestNode {
     let stage = TestNode::of(names);
     let mut batch = Batch::new();
     for (key, kind, wall) in [
@@ -26,8 +25,8 @@ fn filled(names: &[&str]) -> TestNode {
     stage
 }
 
-/// Returns the answer to a read by event.
-fn by_event(
+/// Reads a key by an [`Event::Get`], and returns the answer.
+fn read_by_event(
     stage: &mut TestNode,
     own: &mut Loop,
     key: &'static [u8],
@@ -48,7 +47,7 @@ fn a_read_alone_is_answered_as_by_an_event() {
         (&["a", "b", "c"], ONE_OF_THREE),
         (&["a", "b", "c", "d"], ONE_OF_THREE),
     ] {
-        let mut stage = filled(names);
+        let mut stage = node_with_records(names);
         let mut own = stage.event_loop();
         for key in [&b"value"[..], b"deleted", b"absent"] {
             let Some(alone) = own.get_alone(&mut stage, key, quorum) else {
@@ -56,7 +55,11 @@ fn a_read_alone_is_answered_as_by_an_event() {
                 assert!(!topology.holds(stage.shared.own, protocol::partition_of(key), 3));
                 continue;
             };
-            assert_eq!(alone, by_event(&mut stage, &mut own, key, quorum), "{key:?} of {names:?}");
+            assert_eq!(
+                alone,
+                read_by_event(&mut stage, &mut own, key, quorum),
+                "{key:?} of {names:?}"
+            );
         }
         let ahead = own.get_alone(&mut stage, b"ahead", quorum);
         assert_eq!(ahead, None, "a future record does not count by itself");
@@ -64,14 +67,14 @@ fn a_read_alone_is_answered_as_by_an_event() {
 }
 
 #[test]
-fn what_one_store_does_not_decide_takes_an_event() {
+fn a_read_that_one_store_does_not_decide_needs_an_event() {
     let usual = AskedQuorum::default();
     let alone = |stage: &mut TestNode, quorum| {
         let mut own = stage.event_loop();
         own.get_alone(stage, b"value", quorum)
     };
-    assert_eq!(alone(&mut filled(&["a", "b", "c"]), usual), None, "two must reply");
-    let mut stage = filled(&["a"]);
+    assert_eq!(alone(&mut node_with_records(&["a", "b", "c"]), usual), None, "two must reply");
+    let mut stage = node_with_records(&["a"]);
     assert!(alone(&mut stage, usual).is_some());
     stage.cold = true;
     assert_eq!(alone(&mut stage, usual), None, "the disk has to be read");
@@ -80,18 +83,18 @@ fn what_one_store_does_not_decide_takes_an_event() {
     stage.unreadable = false;
     stage.shared.membership.state.mark_outdated();
     assert_eq!(alone(&mut stage, usual), None, "its directory is an older copy");
-    let mut stage = filled(&["a"]);
+    let mut stage = node_with_records(&["a"]);
     assert!(stage.shared.membership.state.fence());
     assert_eq!(alone(&mut stage, usual), None, "another process serves in its place");
 }
 
 #[test]
-fn all_replicas_are_asked_once_in_a_while() {
-    let mut stage = filled(&["a", "b", "c"]);
+fn one_in_64_reads_alone_asks_all_replicas() {
+    let mut stage = node_with_records(&["a", "b", "c"]);
     let mut own = stage.event_loop();
     let answered = (0..64).filter(|_| own.get_alone(&mut stage, b"value", ONE_OF_THREE).is_some());
     assert_eq!(answered.count(), 63);
-    by_event(&mut stage, &mut own, b"value", ONE_OF_THREE);
+    read_by_event(&mut stage, &mut own, b"value", ONE_OF_THREE);
     assert!(own.get_alone(&mut stage, b"value", ONE_OF_THREE).is_some(), "and then not again");
 }
 
@@ -152,7 +155,7 @@ fn a_write_alone_is_answered_as_by_an_event() {
 }
 
 #[test]
-fn a_write_of_several_replicas_or_below_a_newer_record_is_no_write_alone() {
+fn a_write_of_several_replicas_or_below_a_newer_record_is_not_written_alone() {
     let begun = |stage: &mut TestNode, quorum| {
         let mut own = stage.event_loop();
         let key = own_key(stage);
@@ -172,7 +175,7 @@ fn a_write_of_several_replicas_or_below_a_newer_record_is_no_write_alone() {
 }
 
 #[test]
-fn a_write_alone_that_the_store_refuses_goes_on_as_any_other() {
+fn a_write_alone_that_the_store_refuses_is_retried_as_an_ordinary_write() {
     let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     let key = Bytes::from_static(b"key");
@@ -199,9 +202,9 @@ fn a_write_alone_that_the_store_refuses_goes_on_as_any_other() {
     assert!(own.is_empty());
 }
 
-/// The sync of the log failed, so the write may be durable all the same.
+/// The sync of the log failed, but the write may be durable nevertheless.
 #[test]
-fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
+fn a_write_alone_with_a_failed_sync_has_an_unknown_outcome() {
     let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
@@ -218,7 +221,7 @@ fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
 }
 
 #[test]
-fn a_write_alone_fails_at_its_deadline_and_once() {
+fn a_write_alone_fails_at_its_deadline_and_is_answered_once() {
     let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
@@ -239,7 +242,7 @@ fn a_write_alone_fails_at_its_deadline_and_once() {
     assert!(own.is_empty());
 }
 
-/// By the time that the store has the record, its key has another replica.
+/// Before the store has stored the record, a new view moves the record's key to another replica.
 #[test]
 fn a_write_alone_is_not_answered_by_an_earlier_view() {
     let mut stage = TestNode::of(&["a", "b", "c"]);

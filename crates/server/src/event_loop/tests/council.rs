@@ -16,11 +16,11 @@ fn layouts(stage: &TestNode) -> [Arc<Layout>; 2] {
 
 /// Sends a request about layouts; returns the loop's immediate actions.
 fn ask(stage: &mut TestNode, own: &mut Loop, id: u64, request: VoteRequest) -> Vec<Done> {
-    own.handle(stage, asked(id, Request::Council(request)));
+    own.handle(stage, request_event(id, Request::Council(request)));
     stage.take()
 }
 
-/// Reports the batches to keep as stored, or as failed.
+/// Commits the batch of a `Done::Keep` if `result` is a success, then reports `result` to the loop.
 fn keep(stage: &mut TestNode, own: &mut Loop, done: Vec<Done>, result: Result<(), lsm::Error>) {
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("not kept: {done:?}") };
     if result.is_ok() {
@@ -30,7 +30,7 @@ fn keep(stage: &mut TestNode, own: &mut Loop, done: Vec<Done>, result: Result<()
     own.kept(stage, *op, keeps, result);
 }
 
-fn told(id: u64, reply: VoteReply) -> [(u64, Reply); 1] {
+fn council_reply(id: u64, reply: VoteReply) -> [(u64, Reply); 1] {
     [(id, Reply::Council(reply))]
 }
 
@@ -41,21 +41,25 @@ fn a_vote_is_sent_once_it_is_durable() {
     let [base, layout] = layouts(&stage);
     let prepare = |ballot| VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let done = ask(&mut stage, &mut own, 1, prepare(3));
-    // The vote can't be stored, so the answer is the error. The next reply tells of the vote, so it
-    // waits until the vote is stored.
+    // The vote can't be stored, so the reply is an error. The next reply reveals the vote, so this
+    // reply waits until the vote is stored.
     let full = || lsm::Error::NoSpace { what: "tables" };
     keep(&mut stage, &mut own, done, Err(full()));
     assert_eq!(stage.replies(), [(1, Reply::NoSpace)]);
     let done = ask(&mut stage, &mut own, 2, prepare(2));
     keep(&mut stage, &mut own, done, Ok(()));
-    assert_eq!(stage.replies(), told(2, VoteReply::Outbid(3)));
+    assert_eq!(stage.replies(), council_reply(2, VoteReply::Outbid(3)));
 
     let accept = VoteRequest::Accept { ballot: 3, layout: Arc::clone(&layout) };
     let done = ask(&mut stage, &mut own, 3, accept);
     keep(&mut stage, &mut own, done, Ok(()));
-    assert_eq!(stage.replies(), told(3, VoteReply::Accepted));
-    own.handle(&mut stage, asked(4, Request::Council(prepare(1))));
-    assert_eq!(stage.replies(), told(4, VoteReply::Outbid(3)), "nothing has to be stored for that");
+    assert_eq!(stage.replies(), council_reply(3, VoteReply::Accepted));
+    own.handle(&mut stage, request_event(4, Request::Council(prepare(1))));
+    assert_eq!(
+        stage.replies(),
+        council_reply(4, VoteReply::Outbid(3)),
+        "nothing has to be stored for that"
+    );
 }
 
 #[test]
@@ -72,12 +76,12 @@ fn a_layout_is_in_force_once_it_is_durable() {
     let done = ask(&mut stage, &mut own, 2, VoteRequest::Ask);
     keep(&mut stage, &mut own, done, Ok(()));
     assert_eq!(epoch(&stage), 2);
-    assert_eq!(stage.replies(), told(2, VoteReply::Known(layout)));
+    assert_eq!(stage.replies(), council_reply(2, VoteReply::Known(layout)));
 }
 
-/// The directory may be an earlier state of itself, and have lost promises.
+/// The directory may be an older copy, without the latest promises.
 #[test]
-fn nobody_votes_before_the_others_were_asked_what_they_know() {
+fn a_node_does_not_vote_while_its_directory_is_in_doubt() {
     let mut stage = TestNode::new();
     Arc::get_mut(&mut stage.shared).unwrap().membership.state =
         Membership::new(MembershipState::Member, 0, false);

@@ -11,21 +11,21 @@ use protocol::{
 use super::*;
 use crate::test_node::{self, BRIEF, DEADLINE, Done, TestNode, WALL, value};
 
-fn asked(id: u64, request: Request) -> Event {
+fn request_event(id: u64, request: Request) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1000);
     Event::Request { connection, id, class, remaining_ms, under: test_node::under(), request }
 }
 
 fn write(id: u64, key: &'static [u8], record: Record) -> Event {
-    asked(id, Request::Write { key: Bytes::from_static(key), record })
+    request_event(id, Request::Write { key: Bytes::from_static(key), record })
 }
 
 fn read(id: u64, key: &'static [u8]) -> Event {
-    asked(id, Request::Read { key: Bytes::from_static(key), most: BRIEF })
+    request_event(id, Request::Read { key: Bytes::from_static(key), most: BRIEF })
 }
 
 #[test]
-fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
+fn a_replica_answers_once_a_write_is_stored_and_reports_newer_records() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     own.handle(&mut stage, write(1, b"k", value(b"k", 10, 1)));
@@ -42,9 +42,10 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     assert_eq!(logs.position_for(NodeId(1)), end, "its log reaches that far");
 }
 
-/// Expiry is for the requester to judge: replicas with different clocks must not differ.
+/// The requester decides whether a record has expired, so that replicas with different clocks send
+/// the same record.
 #[test]
-fn a_replica_sends_what_has_expired_as_any_other_record() {
+fn a_replica_sends_expired_records_like_other_records() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let version = lsm::Version { time: protocol::Clock::time_of(WALL - 10_000_000), origin: 7 };
@@ -63,7 +64,7 @@ fn a_replica_sends_what_has_expired_as_any_other_record() {
 }
 
 #[test]
-fn a_write_waits_for_room_in_order() {
+fn waiting_writes_are_stored_in_order() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.refusal = Some(WriteError::Busy);
@@ -93,7 +94,7 @@ fn a_write_that_finds_no_room_is_refused_shortly_before_its_deadline() {
 }
 
 #[test]
-fn a_full_disk_is_told_at_once() {
+fn a_full_disk_refuses_a_write_at_once() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.refusal = Some(WriteError::Store(lsm::Error::NoSpace { what: "tables" }));
@@ -102,7 +103,7 @@ fn a_full_disk_is_told_at_once() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_failure_and_no_absence() {
+fn an_unreadable_record_is_a_failure_and_not_an_absence() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.unreadable = true;
@@ -116,17 +117,17 @@ fn several_records_are_stored_as_one_or_refused() {
     let mut own = stage.event_loop();
     let items = || [b"k", b"l"].map(|key| (Bytes::from_static(key), value(key, 9, 1))).to_vec();
     stage.refusal = Some(WriteError::Busy);
-    own.handle(&mut stage, asked(1, Request::Writes { items: items() }));
+    own.handle(&mut stage, request_event(1, Request::Writes { items: items() }));
     assert_eq!(stage.replies(), [(1, Reply::Busy)], "its node asks again");
     stage.refusal = None;
-    own.handle(&mut stage, asked(2, Request::Writes { items: items() }));
+    own.handle(&mut stage, request_event(2, Request::Writes { items: items() }));
     stage.write(&mut own);
     assert_eq!(stage.replies(), [(2, Reply::Stored)]);
     assert!(stage.engine.read(Space::Data, b"l").unwrap().is_some());
 }
 
 #[test]
-fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
+fn a_long_record_is_answered_by_its_outline_and_a_cold_record_after_its_read() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let record = value(b"k", 10, BRIEF as usize);
@@ -146,16 +147,16 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     assert_eq!(stage.replies(), [(4, Reply::Long { outline, authoritative: true })]);
 }
 
-/// The newest record here is so far ahead that no write can get a version above it. So the node
-/// reads the key before it answers that a newer record is there.
+/// The node's newest record is so far ahead that no write can get a greater version. So the node
+/// reads the key before it replies that it has a newer record.
 #[test]
-fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here() {
+fn a_write_waits_for_the_disk_if_no_version_can_exceed_the_newest_record() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let [old, new] = [20, 10].map(|age| value(b"k", age, 1));
     own.handle(&mut stage, write(1, b"k", old.clone()));
-    // Makes the table hold a record newer than write 3 below. Otherwise nothing in the table could
-    // outrank that write.
+    // This record makes the table's greatest version exceed that of write 3 below. Otherwise the
+    // node would know without a read that the table has no newer record.
     own.handle(&mut stage, write(2, b"later", value(b"later", 1, 1)));
     stage.write(&mut own);
     stage.engine.rotate_all();
@@ -246,7 +247,7 @@ fn marks_are_durable_before_they_are_reported() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let marks = vec![Mark { partition: Some(3), since: 1 }];
-    let missed = |id| asked(id, Request::Missed { node: NodeId(2), marks: marks.clone() });
+    let missed = |id| request_event(id, Request::Missed { node: NodeId(2), marks: marks.clone() });
     for (id, fails) in [(1, false), (2, true)] {
         own.handle(&mut stage, missed(id));
         let mut done = stage.take();

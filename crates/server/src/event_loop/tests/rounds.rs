@@ -1,5 +1,5 @@
-//! Tests of a replica in repair rounds: the writes that a repair fence (seal) waits for, the writes
-//! that it refuses, and the time from which tombstones may be purged.
+//! Tests of a replica in repair rounds: the writes for which a repair fence (seal) waits, the
+//! writes that the fence refuses, and the rise of the watermark.
 
 use protocol::{RoundId, RoundStep};
 
@@ -14,10 +14,10 @@ const OLD: u64 = 20;
 const NEW: u64 = 5;
 
 fn step(id: u64, step: RoundStep) -> Event {
-    asked(id, Request::Round { round: ROUND, step })
+    request_event(id, Request::Round { round: ROUND, step })
 }
 
-/// Stores the batches to keep, and informs the loop.
+/// Commits the batch of a `Done::Keep`, then reports the success to the loop.
 fn keep(stage: &mut TestNode, own: &mut Loop) {
     let done = stage.take();
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("{done:?}") };
@@ -25,18 +25,18 @@ fn keep(stage: &mut TestNode, own: &mut Loop) {
     own.kept(stage, *op, keeps, Ok(()));
 }
 
-/// Has the loop do a step of the round, and checks that it replies only once the step is durable.
-fn does(stage: &mut TestNode, own: &mut Loop, id: u64, what: RoundStep) {
+/// Sends a step of the round, and checks that the loop replies only once the step is durable.
+fn do_step(stage: &mut TestNode, own: &mut Loop, id: u64, what: RoundStep) {
     own.handle(stage, step(id, what));
     keep(stage, own);
     let replies = stage.replies();
     assert!(matches!(&replies[..], [(of, Reply::Round(_))] if *of == id), "{replies:?}");
 }
 
-fn sealed(stage: &mut TestNode) -> Loop {
+fn loop_with_repair_fence(stage: &mut TestNode) -> Loop {
     stage.shared.clock.mark_durable(u64::MAX, 0);
     let mut own = stage.event_loop();
-    does(stage, &mut own, 1, RoundStep::Seal);
+    do_step(stage, &mut own, 1, RoundStep::Seal);
     own
 }
 
@@ -62,14 +62,14 @@ fn a_repair_fence_waits_for_writes_admitted_before_it() {
         assert_eq!(stage.replies(), [(2, Reply::Busy)], "one is not in the store yet");
         stage.write(&mut own);
         assert_eq!(stage.replies(), [(1, Reply::Stored)]);
-        does(&mut stage, &mut own, 3, RoundStep::Seal);
+        do_step(&mut stage, &mut own, 3, RoundStep::Seal);
     }
 }
 
 #[test]
 fn a_repair_fence_refuses_older_writes() {
     let mut stage = TestNode::new();
-    let mut own = sealed(&mut stage);
+    let mut own = loop_with_repair_fence(&mut stage);
     own.handle(&mut stage, write(2, b"old", value(b"old", OLD, 1)));
     assert_eq!(
         stage.replies(),
@@ -91,28 +91,28 @@ fn a_repair_fence_refuses_older_writes() {
 #[test]
 fn a_repair_fence_admits_records_of_its_own_round() {
     let mut stage = TestNode::new();
-    let mut own = sealed(&mut stage);
+    let mut own = loop_with_repair_fence(&mut stage);
     let (key, record) = (Bytes::from_static(b"k"), value(b"k", OLD, 1));
     let other = RoundId { node: NodeId(2), ..ROUND };
     for (id, round) in [(2, other), (3, ROUND)] {
         let (key, record) = (key.clone(), record.clone());
-        own.handle(&mut stage, asked(id, Request::Bring { round, key, record }));
+        own.handle(&mut stage, request_event(id, Request::Bring { round, key, record }));
         stage.write(&mut own);
     }
     assert_eq!(stage.replies(), [(2, Reply::TopologyMismatch), (3, Reply::Stored)]);
     assert!(holds(&stage, b"k"));
 }
 
-/// The record of a conditional write's hint was chosen, so no promise refuses it. But its base may
-/// have been deleted, proven and purged since: the node refuses a hint whose ballot is not above
-/// the floor of the round's commit.
+/// The record in a conditional write's hint was chosen, so no promise refuses it. But a later
+/// tombstone of its base version may already be proven and purged. So the node refuses a hint whose
+/// ballot is not above the floor of the round's commit.
 #[test]
-fn a_conditional_hint_obeys_what_a_commit_has_promised() {
+fn a_conditional_hint_below_the_floor_of_a_commit_is_refused() {
     let mut stage = TestNode::new();
-    let mut own = sealed(&mut stage);
-    does(&mut stage, &mut own, 2, RoundStep::Ready);
+    let mut own = loop_with_repair_fence(&mut stage);
+    do_step(&mut stage, &mut own, 2, RoundStep::Ready);
     let floor = ROUND.time + 100;
-    does(&mut stage, &mut own, 3, RoundStep::Commit { floor, is_uniform: true });
+    do_step(&mut stage, &mut own, 3, RoundStep::Commit { floor, is_uniform: true });
     let hinted = [("below", floor), ("above", floor + 1)];
     let items =
         hinted.map(|(key, ballot)| (Bytes::from(key), conditional(key.as_bytes(), OLD, ballot)));
@@ -124,8 +124,8 @@ fn a_conditional_hint_obeys_what_a_commit_has_promised() {
 #[test]
 fn the_watermark_rises_once_it_is_durable() {
     let mut stage = TestNode::new();
-    let mut own = sealed(&mut stage);
-    does(&mut stage, &mut own, 2, RoundStep::Ready);
+    let mut own = loop_with_repair_fence(&mut stage);
+    do_step(&mut stage, &mut own, 2, RoundStep::Ready);
     let watermark = |stage: &TestNode| stage.engine.purge_rule().watermark();
     own.handle(&mut stage, step(3, RoundStep::Commit { floor: 0, is_uniform: true }));
     assert_eq!(watermark(&stage), 0);

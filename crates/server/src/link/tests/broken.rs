@@ -5,21 +5,21 @@ use protocol::{Event, Reply};
 
 use super::*;
 
-/// Returns B's error for these bytes.
-fn refused(bytes: &[u8]) -> Option<Malformed> {
+/// Returns the error of node B when it receives these bytes; `None` = B accepts them.
+fn receive_error(bytes: &[u8]) -> Option<Malformed> {
     let [_, mut b] = pair();
     b.driver.free = 0;
     b.take(bytes, 10_000).err()
 }
 
 #[test]
-fn no_flipped_bit_gets_through() {
+fn every_flipped_bit_is_detected() {
     let [mut a, _] = pair();
     assert!(a.push(write(1, 20)));
     assert!(a.push(read(2)));
-    let said = a.written();
-    for bit in 0..said.len() * 8 {
-        let mut broken = said.clone();
+    let sent_bytes = a.written();
+    for bit in 0..sent_bytes.len() * 8 {
+        let mut broken = sent_bytes.clone();
         broken[bit / 8] ^= 1 << (bit % 8);
         let [_, mut b] = pair();
         match b.take(&broken, 10_000) {
@@ -32,10 +32,10 @@ fn no_flipped_bit_gets_through() {
 }
 
 #[test]
-fn garbage_is_malformed_as_soon_as_that_can_be_told() {
-    assert!(refused(&[0xff; 12]).is_some(), "an endless envelope");
-    assert!(refused(&[0; ENVELOPE_HEAD]).is_some(), "an empty one");
-    assert!(refused(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").is_some());
+fn garbage_is_malformed_as_soon_as_it_is_detectable() {
+    assert!(receive_error(&[0xff; 12]).is_some(), "an endless envelope");
+    assert!(receive_error(&[0; ENVELOPE_HEAD]).is_some(), "an empty one");
+    assert!(receive_error(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").is_some());
     let mut word = 1_u64;
     for _ in 0..200 {
         let noise = std::iter::repeat_with(|| {
@@ -44,12 +44,14 @@ fn garbage_is_malformed_as_soon_as_that_can_be_told() {
         });
         let noise: Vec<u8> = noise.take(300).collect();
         let [_, mut b] = pair();
-        assert!(b.take(&noise, 7).is_ok_and(|came| came.is_empty()) || refused(&noise).is_some());
+        assert!(
+            b.take(&noise, 7).is_ok_and(|came| came.is_empty()) || receive_error(&noise).is_some()
+        );
     }
 }
 
 #[test]
-fn more_pieces_than_there_is_credit_for_are_not_taken() {
+fn pieces_beyond_the_credit_are_refused() {
     let [a, mut b] = pair();
     let mut first = vec![0; PIECE_MAX];
     // A write of 16 MB.
@@ -60,19 +62,19 @@ fn more_pieces_than_there_is_credit_for_are_not_taken() {
     for _ in 0..4 {
         assert!(b.take(&piece, 10_000).unwrap().is_empty());
     }
-    let refused = b.take(&piece, 10_000).unwrap_err();
-    assert_eq!(refused, Malformed("more fragments than the credit allows"));
+    let receive_error = b.take(&piece, 10_000).unwrap_err();
+    assert_eq!(receive_error, Malformed("more fragments than the credit allows"));
 }
 
 #[test]
-fn more_credit_than_was_used_is_not_taken() {
+fn more_credit_than_was_used_is_refused() {
     let [a, _] = pair();
     let credit = a.sealed(|writer| writer.credit(1));
-    assert_eq!(refused(&credit), Some(Malformed("more credit returned than was used")));
+    assert_eq!(receive_error(&credit), Some(Malformed("more credit returned than was used")));
 }
 
 #[test]
-fn a_long_message_is_as_long_as_it_said() {
+fn a_long_message_of_another_length_than_announced_is_refused() {
     let [a, _] = pair();
     let mut piece = vec![0; 1000];
     piece[0] = 2;
@@ -90,36 +92,36 @@ fn a_long_message_is_as_long_as_it_said() {
 fn requests_and_replies_are_refused_in_the_wrong_direction() {
     let [mut a, mut b] = pair();
     let request = a.sealed(|writer| writer.message(&read(1)));
-    let refused = a.take(&request, 10_000).unwrap_err();
-    assert_eq!(refused, Malformed("a request on a connection for replies"));
+    let receive_error = a.take(&request, 10_000).unwrap_err();
+    assert_eq!(receive_error, Malformed("a request on a connection for replies"));
     let body = Body::Reply(Reply::Stored);
     let reply = b.sealed(|writer| writer.message(&Message { id: 1, body }));
-    let refused = b.take(&reply, 10_000).unwrap_err();
-    assert_eq!(refused, Malformed("a reply on a connection for requests"));
+    let receive_error = b.take(&reply, 10_000).unwrap_err();
+    assert_eq!(receive_error, Malformed("a reply on a connection for requests"));
 }
 
 #[test]
-fn a_request_by_another_topology_is_told_so() {
+fn a_request_with_another_topology_is_answered_with_a_mismatch() {
     let [mut a, mut b] = pair();
     a.table = Setup { replicas: 2, ..Setup::of(A) }.table(A);
-    let said = a.sealed(|writer| writer.message(&write(1, 10)));
-    assert!(b.events(&said, 10_000).is_empty(), "nobody is asked to do it");
+    let sent_bytes = a.sealed(|writer| writer.message(&write(1, 10)));
+    assert!(b.events(&sent_bytes, 10_000).is_empty(), "nobody is asked to do it");
     let events = a.events(&b.written(), 10_000);
     let [Event::Reply { id: 1, reply: Reply::TopologyMismatch, .. }] = events[..] else { panic!() };
     let mut cut = protocol::wire::OutgoingPieces::new(&write(2, 100_000));
-    let said = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
+    let sent_bytes = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
     b.connection.take_traffic();
-    assert!(b.events(&said, 10_000).is_empty(), "nor for a long one");
+    assert!(b.events(&sent_bytes, 10_000).is_empty(), "nor for a long one");
     assert_eq!(b.connection.take_traffic().messages_sent, 1);
 }
 
 #[test]
-fn messages_of_an_outlived_process_are_void() {
+fn messages_of_an_earlier_process_are_ignored() {
     let [mut a, mut b] = pair();
     assert!(a.push(write(1, 10)));
     let later = Setup { life: BootId(41), ..Setup::of(A) }.table(A);
-    let [_, met] = shake(&later, &b.table, B).map(Result::unwrap);
-    b.table.saw(&met);
+    let [_, seen_peer] = do_handshake(&later, &b.table, B).map(Result::unwrap);
+    b.table.saw(&seen_peer);
     assert!(b.events(&a.written(), 10_000).is_empty());
     let why = "a later process with that node's data directory is known";
     assert_eq!(b.connection.closed(), Some(why));

@@ -13,11 +13,11 @@ fn requests_and_replies_arrive_split_at_every_byte() {
     }
     assert!(a.push(write(3, 50)));
     a.connection.goodbye();
-    let said = a.written();
-    for at in 0..=said.len() {
+    let sent_bytes = a.written();
+    for at in 0..=sent_bytes.len() {
         let [_, mut b] = pair();
-        let mut events = b.events(&said[..at], 10_000);
-        events.extend(b.events(&said[at..], 10_000));
+        let mut events = b.events(&sent_bytes[..at], 10_000);
+        events.extend(b.events(&sent_bytes[at..], 10_000));
         assert_eq!(ids(&events), [1, 2, 3], "split at {at}");
         let Event::Request { connection: CONNECTION, request, .. } = &events[2] else { panic!() };
         assert_eq!(*request, Request::Write { key: "3".into(), record: record(3, 50) });
@@ -31,10 +31,10 @@ fn a_long_message_arrives_in_steps_of_any_size() {
     let [mut a, _] = pair();
     assert!(a.push(write(1, 150_000)));
     assert!(a.push(read(2)));
-    let said = a.written();
-    for step in [1, 7, ENVELOPE_HEAD - 1, ENVELOPE_HEAD, 4096, said.len()] {
+    let sent_bytes = a.written();
+    for step in [1, 7, ENVELOPE_HEAD - 1, ENVELOPE_HEAD, 4096, sent_bytes.len()] {
         let [_, mut b] = pair();
-        let events = b.events(&said, step);
+        let events = b.events(&sent_bytes, step);
         assert_eq!(ids(&events), [2, 1], "the short one first, in steps of {step}");
         let Event::Request { request, .. } = &events[1] else { panic!() };
         assert_eq!(*request, Request::Write { key: "1".into(), record: record(1, 150_000) });
@@ -42,14 +42,14 @@ fn a_long_message_arrives_in_steps_of_any_size() {
 }
 
 #[test]
-fn no_more_is_sent_than_there_is_credit_for() {
+fn no_bytes_are_sent_beyond_the_credit() {
     let mut ends = pair();
     assert!(ends[0].push(write(1, 1 << 20)));
     let first = ends[0].written();
     assert!(first.len() > WINDOW - 65_536 && first.len() < WINDOW + 1000, "{}", first.len());
     assert!(ends[0].written().is_empty(), "the rest waits for credit");
     assert!(ends[1].events(&first, 10_000).is_empty());
-    let [_, events] = carry(&mut ends);
+    let [_, events] = exchange_bytes(&mut ends);
     assert_eq!(ids(&events), [1]);
     assert_eq!(ends[0].connection.waiting(), 0);
 }
@@ -60,30 +60,30 @@ fn a_long_request_waits_for_memory_and_short_ones_overtake_it() {
     ends[1].driver.free = 0;
     assert!(ends[0].push(write(1, 900_000)));
     assert!(ends[0].push(read(2)));
-    let [_, events] = carry(&mut ends);
+    let [_, events] = exchange_bytes(&mut ends);
     assert_eq!(ids(&events), [2]);
     assert!(ends[1].events(&[], 1).is_empty() && ends[1].written().is_empty(), "no credit");
     ends[1].driver.free = 1 << 20;
     assert!(ends[1].events(&[], 1).is_empty(), "there is more to come");
-    let [_, events] = carry(&mut ends);
+    let [_, events] = exchange_bytes(&mut ends);
     assert_eq!(ids(&events), [1]);
 }
 
 #[test]
-fn a_fetched_record_goes_where_memory_was_reserved_or_nowhere() {
+fn a_long_record_without_a_large_enough_reservation_is_discarded() {
     let mut ends = pair();
     let long = Reply::Found { record: record(1, 300_000), authoritative: true };
     for (id, reserved) in [(1, None), (2, Some(200_000)), (3, Some(8 + 300_000))] {
         ends[0].driver.reply_reservation = reserved;
         ends[1].respond(id, long.clone());
-        let [events, _] = carry(&mut ends);
+        let [events, _] = exchange_bytes(&mut ends);
         let expected = if id == 3 { long.clone() } else { Reply::Busy };
         let [Event::Reply { id: got, reply, .. }] = &events[..] else { panic!("{events:?}") };
         assert_eq!((*got, reply), (id, &expected));
     }
     let short = Reply::Found { record: record(4, 100), authoritative: true };
     ends[1].respond(4, short.clone());
-    let [events, _] = carry(&mut ends);
+    let [events, _] = exchange_bytes(&mut ends);
     assert!(matches!(&events[..], [Event::Reply { reply, .. }] if *reply == short));
 }
 
@@ -98,7 +98,7 @@ fn messages_beyond_the_queue_limit_are_refused() {
 }
 
 #[test]
-fn an_asker_that_takes_no_replies_is_told_so_then_closed() {
+fn a_requester_that_takes_no_replies_gets_busy_and_is_then_closed() {
     let [_, mut b] = pair();
     let mut replies = 0;
     while b.connection.closed().is_none() {
@@ -125,7 +125,7 @@ fn a_request_that_waited_too_long_is_not_sent() {
 }
 
 #[test]
-fn a_connection_is_finished_when_all_is_written() {
+fn a_connection_is_finished_when_all_bytes_are_written() {
     let [_, mut b] = pair();
     b.respond(1, Reply::Stored);
     b.connection.finish();
@@ -136,7 +136,7 @@ fn a_connection_is_finished_when_all_is_written() {
 #[test]
 fn clocks_are_compared_with_the_first_ping() {
     let tables = [Setup::of(A).table(A), Setup::of(B).table(B)];
-    let [b, a] = shake(&tables[0], &tables[1], B).map(Result::unwrap);
+    let [b, a] = do_handshake(&tables[0], &tables[1], B).map(Result::unwrap);
     let mut ends = [End::new(&tables[0], &b), End::new(&tables[1], &a)];
     assert!(ends[0].push(read(1)));
     ends[1].driver.now.wall += 60_000_000;
@@ -162,7 +162,7 @@ fn a_silent_connection_is_closed() {
     let now = ends[0].driver.now;
     for _ in 0..5 {
         ends.iter_mut().for_each(|end| end.connection.ping(now, true, 1));
-        carry(&mut ends);
+        exchange_bytes(&mut ends);
     }
     assert!(ends.iter().all(|end| end.connection.closed().is_none()), "both are heard");
     let rounds = |end: &mut End| {
@@ -182,7 +182,7 @@ fn an_idle_connection_pings_in_its_turn_only() {
     let mut ends = pair();
     let now = ends[0].driver.now;
     ends[0].connection.ping(now, true, 4);
-    carry(&mut ends);
+    exchange_bytes(&mut ends);
     for _ in 0..3 {
         ends[0].connection.ping(now, false, 4);
         assert!(ends[0].written().is_empty());

@@ -7,7 +7,7 @@ use super::*;
 
 /// Returns the reasons for which A, the dialer, and B refuse each other.
 fn reasons(a: &Setup, b: &Setup) -> [Reason; 2] {
-    let outcomes = shake(&a.table(A), &b.table(B), B);
+    let outcomes = do_handshake(&a.table(A), &b.table(B), B);
     outcomes.map(|outcome| outcome.unwrap_err().reason)
 }
 
@@ -20,23 +20,23 @@ fn incompatible_peers_refuse_each_other() {
     assert_eq!(reasons(&Setup { replicas: 2, ..usual() }, &b), both(Reason::Topology));
     assert_eq!(reasons(&Setup { cluster: ClusterId(6), ..usual() }, &b), both(Reason::Cluster));
     let a = usual().table(A);
-    let itself = shake(&a, &a, A).map(|outcome| outcome.unwrap_err().reason);
+    let itself = do_handshake(&a, &a, A).map(|outcome| outcome.unwrap_err().reason);
     assert_eq!(itself, both(Reason::Itself));
     let twin = Setup { incarnation: Incarnation(999), ..usual() }.table(A);
-    let namesake = shake(&a, &twin, B).map(|outcome| outcome.unwrap_err().reason);
+    let namesake = do_handshake(&a, &twin, B).map(|outcome| outcome.unwrap_err().reason);
     assert_eq!(namesake, both(Reason::Namesake));
-    let wrong_place = shake(&b.table(B), &a, B).map(|outcome| outcome.unwrap_err().reason);
+    let wrong_place = do_handshake(&b.table(B), &a, B).map(|outcome| outcome.unwrap_err().reason);
     assert_eq!(wrong_place, both(Reason::Name));
 }
 
 #[test]
-fn a_process_that_was_outlived_is_refused_and_fenced_once() {
+fn an_earlier_process_of_a_node_is_refused_and_fenced_once() {
     let b = Setup::of(B).table(B);
     let later = Setup { life: BootId(50), ..Setup::of(A) }.table(A);
-    let [_, met] = shake(&later, &b, B).map(Result::unwrap);
-    b.saw(&met);
+    let [_, seen_peer] = do_handshake(&later, &b, B).map(Result::unwrap);
+    b.saw(&seen_peer);
     let a = Setup::of(A).table(A);
-    let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
+    let [ours, theirs] = do_handshake(&a, &b, B).map(Result::unwrap_err);
     assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
     assert!(!b.is_fenced_by(Some(A), &theirs), "it is not b that is fenced");
     assert!(a.is_fenced_by(Some(B), &ours) && a.shared.membership.state.is_fenced());
@@ -44,31 +44,33 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
 }
 
 #[test]
-fn a_node_that_was_removed_takes_no_peer_that_refuses_it_for_away() {
+fn a_removed_node_does_not_count_a_peer_that_refuses_it_as_unreachable() {
     let a = Setup::of(A).table(A);
     let known_disk = &a.shared.membership.known_disk;
     let refusal = |reason| HandshakeRefused { reason, text: String::new() };
     for (reason, acknowledges) in [(Reason::Name, true), (Reason::Removed, false)] {
         assert!(!a.is_fenced_by(Some(B), &refusal(reason)));
-        known_disk.unreached(B, 0);
+        known_disk.mark_away(B, 0);
         known_disk.update_waiting(false, &[B]);
         assert_eq!(known_disk.acknowledges(), acknowledges, "{reason:?}");
     }
 }
 
 #[test]
-fn a_node_told_of_another_disk_under_its_name_is_not_authoritative() {
+fn a_node_that_learns_of_another_disk_with_its_name_is_not_authoritative() {
     let b = Setup::of(B).table(B);
-    let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
-    b.saw(&met);
+    let [_, mut seen_peer] = do_handshake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
+    b.saw(&seen_peer);
     assert_eq!(b.seen(A).incarnation(), Some(Incarnation(100)));
     assert!(b.shared.membership.state.is_authoritative(None), "nobody knows better");
-    met.knows_us = Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
-    b.saw(&met);
+    seen_peer.knows_us =
+        Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
+    b.saw(&seen_peer);
     assert!(b.shared.membership.state.is_authoritative(None), "that is its disk");
     assert!(!b.shared.membership.logs.is_in_doubt());
-    met.knows_us = Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
-    b.saw(&met);
+    seen_peer.knows_us =
+        Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
+    b.saw(&seen_peer);
     assert!(!b.shared.membership.state.is_authoritative(None), "it had another one");
     assert!(
         b.shared.membership.logs.is_in_doubt(),
@@ -77,17 +79,17 @@ fn a_node_told_of_another_disk_under_its_name_is_not_authoritative() {
 }
 
 #[test]
-fn who_is_told_of_a_proof_since_its_directory_was_made_holds_nothing_that_counts() {
+fn a_node_that_learns_of_a_later_proof_is_not_authoritative() {
     let b = Setup::of(B).table(B);
-    let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
-    assert_eq!(met.proven, RoundId::default(), "nothing is proven yet");
-    b.saw(&met);
+    let [_, mut seen_peer] = do_handshake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
+    assert_eq!(seen_peer.proven, RoundId::default(), "nothing is proven yet");
+    b.saw(&seen_peer);
     let seal = RoundId { time: 70, node: A };
     b.shared.repair.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
-    met.proven = seal;
-    b.saw(&met);
+    seen_peer.proven = seal;
+    b.saw(&seen_peer);
     assert!(b.shared.membership.state.is_authoritative(None), "it was ready for that");
-    met.proven.time += 1;
-    b.saw(&met);
+    seen_peer.proven.time += 1;
+    b.saw(&seen_peer);
     assert!(!b.shared.membership.state.is_authoritative(None), "it may hold what is purged");
 }

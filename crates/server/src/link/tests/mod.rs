@@ -1,4 +1,4 @@
-//! Two nodes reduced to a connection, with control over every byte and every microsecond.
+//! Tests of the connection between two nodes. A test controls every byte and every microsecond.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 mod broken;
@@ -29,7 +29,7 @@ const CONNECTION: ConnectionId = ConnectionId(7);
 
 const WALL: u64 = 1_700_000_000_000_000;
 
-/// The settings that make two nodes fit each other, or not.
+/// The settings of a node by which another node accepts or refuses it.
 struct Setup {
     secret: &'static str,
     replicas: u8,
@@ -48,8 +48,8 @@ impl Setup {
     fn table(&self, own: NodeId) -> Arc<PeerTable> {
         let topology = topology(self.replicas);
         let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
-        let lineage = BootHistory::new(Vec::new(), life);
-        let logs = Arc::new(Logs::new(self.incarnation, lineage, &[]));
+        let boot_history = BootHistory::new(Vec::new(), life);
+        let logs = Arc::new(Logs::new(self.incarnation, boot_history, &[]));
         let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
@@ -74,7 +74,7 @@ fn topology(replicas: u8) -> Topology {
     if replicas == 3 { USUAL.clone() } else { make(replicas) }
 }
 
-/// A reservation that its owner counts.
+/// A reservation of this many bytes.
 struct Held(usize);
 
 impl MessageReservation for Held {
@@ -122,13 +122,13 @@ struct End {
 }
 
 impl End {
-    /// Creates an end; `met` is the peer seen in the handshake.
-    fn new(table: &Arc<PeerTable>, met: &PeerSeen) -> Self {
-        table.saw(met);
+    /// Creates an end; `seen_peer` is the peer seen in the handshake.
+    fn new(table: &Arc<PeerTable>, seen_peer: &PeerSeen) -> Self {
+        table.saw(seen_peer);
         let driver = Driver::new();
         let way =
             if table.own() == A { Direction::Dialed } else { Direction::Accepted(CONNECTION) };
-        let connection = Connection::new(table, met, way, driver.now);
+        let connection = Connection::new(table, seen_peer, way, driver.now);
         Self { table: Arc::clone(table), connection, driver }
     }
 
@@ -142,7 +142,7 @@ impl End {
         self.connection.respond(id, reply, || now);
     }
 
-    /// Takes all bytes that the connection wants to write now.
+    /// Removes and returns all bytes that the connection has to write now.
     fn written(&mut self) -> Vec<u8> {
         let (now, mut all) = (self.driver.now, Vec::new());
         loop {
@@ -155,7 +155,7 @@ impl End {
         }
     }
 
-    /// Feeds bytes, `step` at a time; returns the results.
+    /// Passes `bytes` to the connection, `step` bytes at a time; returns the results.
     fn take(
         &mut self,
         bytes: &[u8],
@@ -172,7 +172,7 @@ impl End {
         Ok(all)
     }
 
-    /// Feeds bytes that must be well-formed; returns the events.
+    /// Passes well-formed `bytes` to the connection, `step` bytes at a time; returns the events.
     fn events(&mut self, bytes: &[u8], step: usize) -> Vec<Event> {
         let event = |came| match came {
             ConnectionInput::Event(event) => Some(event),
@@ -181,7 +181,7 @@ impl End {
         self.take(bytes, step).unwrap().into_iter().filter_map(event).collect()
     }
 
-    /// Returns bytes that the other node's writer may have sealed.
+    /// Returns an envelope for the peer, with the items that `write` adds.
     fn sealed(&self, write: impl FnOnce(&mut protocol::wire::Writer)) -> Vec<u8> {
         let mut writer = protocol::wire::Writer::default();
         write(&mut writer);
@@ -190,21 +190,25 @@ impl End {
     }
 }
 
-/// Shakes hands between A, the dialer, and B; returns each side's result.
-fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, HandshakeRefused>; 2] {
+/// Executes a handshake between A, the dialer, and B; returns each side's result.
+fn do_handshake(
+    a: &PeerTable,
+    b: &PeerTable,
+    to: NodeId,
+) -> [Result<PeerSeen, HandshakeRefused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let dialer = Arc::clone(&a.identity);
     let mut dialer = Handshake::dial(dialer, to, ConnectionKind::Small, [1; 32], &mut to_b);
     let mut acceptor = Handshake::accept(Arc::clone(&b.identity), [2; 32]);
     let mut outcomes = [None, None];
     while outcomes.iter().any(Option::is_none) && !(to_b.is_empty() && to_a.is_empty()) {
-        let said = std::mem::take(&mut to_b);
+        let sent_bytes = std::mem::take(&mut to_b);
         if outcomes[1].is_none() {
-            outcomes[1] = acceptor.receive(&said, &mut to_a).transpose();
+            outcomes[1] = acceptor.receive(&sent_bytes, &mut to_a).transpose();
         }
-        let said = std::mem::take(&mut to_a);
+        let sent_bytes = std::mem::take(&mut to_a);
         if outcomes[0].is_none() {
-            outcomes[0] = dialer.receive(&said, &mut to_b).transpose();
+            outcomes[0] = dialer.receive(&sent_bytes, &mut to_b).transpose();
         }
     }
     outcomes.map(|outcome| outcome.expect("it ends"))
@@ -213,14 +217,15 @@ fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, Handshak
 /// Returns both ends of a connection dialed by A, after its first ping was answered.
 fn pair() -> [End; 2] {
     let tables = [Setup::of(A).table(A), Setup::of(B).table(B)];
-    let [b, a] = shake(&tables[0], &tables[1], B).map(Result::unwrap);
+    let [b, a] = do_handshake(&tables[0], &tables[1], B).map(Result::unwrap);
     let mut ends = [End::new(&tables[0], &b), End::new(&tables[1], &a)];
-    assert!(carry(&mut ends).iter().all(Vec::is_empty));
+    assert!(exchange_bytes(&mut ends).iter().all(Vec::is_empty));
     ends
 }
 
-/// Carries bytes to and fro until both ends are silent; returns the events of each end.
-fn carry(ends: &mut [End; 2]) -> [Vec<Event>; 2] {
+/// Exchanges bytes between both ends until neither has bytes to send; returns the events of each
+/// end.
+fn exchange_bytes(ends: &mut [End; 2]) -> [Vec<Event>; 2] {
     let mut events = [Vec::new(), Vec::new()];
     loop {
         let mut quiet = true;

@@ -1,4 +1,4 @@
-//! Record of the clients' writes and their answers, in a process that no fault reaches, and checks
+//! Record of the clients' writes and their outcomes, kept in a process without faults; and checks
 //! of later reads against the record.
 //!
 //! ```text
@@ -7,10 +7,10 @@
 //!  may be found after:  b or c. Not a: b began after a had ended, so b is newer.
 //! ```
 //!
-//! Oracle A: a found value comes from an attempt that may be the newest one: no *acknowledged*
-//! attempt began after the end of that attempt. Oracle F: a found value equals, byte by byte, that
-//! of an attempt on this key that was not refused. Oracle P: the lost writes are the last ones,
-//! without holes, and no older than the sync interval.
+//! Oracle A: a found value comes from an attempt that may be the newest: no acknowledged attempt
+//! began after its end. Oracle F: a found value equals, byte by byte, the value of an attempt on
+//! the same key that was not refused. Oracle P: the lost writes are the newest ones, without holes,
+//! and no older than the sync interval.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,23 +21,23 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::Failure;
 use crate::random::Random;
 
-/// The outcome of a write, by the node's answer.
+/// The outcome of a write, as the node's answer reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// The node acknowledged the write.
     Ok,
-    /// The node refused the write, which has no effect and will have none.
+    /// The node refused the write, which has no effect and never will.
     Failed,
-    /// No answer, or an answer that the outcome is unknown.
+    /// The answer is missing, or says that the outcome is unknown.
     Unknown,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
-    /// The value's tag. `None` = a delete, or the initial absence of the key.
+    /// The value's tag. `None` for a delete, and for the initial absence of the key.
     tag: Option<u64>,
     begun: Duration,
-    /// Time of the answer. `None` = no answer came, or the outcome is unknown.
+    /// Time of the answer. `None` if the answer is missing, or the outcome is unknown.
     ended: Option<Duration>,
     said: WriteOutcome,
 }
@@ -50,23 +50,24 @@ pub struct Ticket {
     place: usize,
 }
 
-/// State of the process that received the attempts, at a check.
+/// State of the node's process at the time of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessState {
-    /// The process still runs, so that a write with an unknown outcome may still take effect.
+    /// The process that received the writes still runs, so a write with an unknown outcome may
+    /// still take effect.
     Same,
-    /// The process has ended. A write with an unknown outcome cannot take effect any more.
+    /// The process has exited. A write with an unknown outcome cannot take effect any more.
     New,
 }
 
 /// The kinds of wrong answers to a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongAnswer {
-    /// A value older than the newest acknowledged one.
+    /// A value older than the newest acknowledged value.
     Old,
     /// A value, although a newer delete was acknowledged.
     Deleted,
-    /// No value, although one was acknowledged.
+    /// No value, although a write was acknowledged.
     Absent,
 }
 
@@ -75,13 +76,13 @@ pub enum WrongAnswer {
 pub struct Tally {
     /// Number of keys checked.
     pub keys: usize,
-    /// Number of keys that have lost an acknowledged write, and everything newer.
+    /// Number of keys that have lost their newest acknowledged writes.
     pub lost: usize,
-    /// Time from the acknowledgment of the oldest lost write to the cut.
+    /// Time from the acknowledgment of the oldest lost write to the power cut.
     pub window: Duration,
 }
 
-/// All writes, and their answers.
+/// All writes and their outcomes.
 #[derive(Debug)]
 pub struct Ledger {
     begun: Instant,
@@ -105,7 +106,8 @@ impl Ledger {
         self.begun.elapsed()
     }
 
-    /// Records the start of a write. Returns the value to write, of about `len` bytes.
+    /// Records the start of a write. Returns the value to write: at least `len` bytes, a few more
+    /// than `len` at most.
     pub fn put(&self, key: &str, len: usize) -> (Ticket, Vec<u8>) {
         let tag = self.tags.fetch_add(1, Ordering::Relaxed);
         (self.begin(key, Some(tag)), value_of(key, tag, len))
@@ -133,7 +135,7 @@ impl Ledger {
         Ticket { key: key.to_owned(), place: attempts.len() - 1 }
     }
 
-    /// Records the node's answer.
+    /// Records the outcome of a write, as the node's answer reports it.
     pub fn end(&self, ticket: Ticket, said: WriteOutcome) {
         let now = self.now();
         if let Some(attempt) =
@@ -144,8 +146,9 @@ impl Ledger {
         }
     }
 
-    /// Returns the numbers of acknowledged, refused and unknown writes. A check of a new process
-    /// replaces the attempts on each key by one acknowledged attempt.
+    /// Returns the numbers of acknowledged, refused and unknown writes since the last check with
+    /// [`ProcessState::New`]. Such a check replaces the attempts on each key by one acknowledged
+    /// attempt.
     pub fn counts(&self) -> (usize, usize, usize) {
         let keys = self.lock();
         let of = |said| keys.values().flatten().filter(|a| a.said == said).count();
@@ -159,12 +162,12 @@ impl Ledger {
         keys.values().flatten().filter(|a| a.said == WriteOutcome::Ok && a.begun > moment).count()
     }
 
-    /// Returns the keys with any attempt.
+    /// Returns the keys that had any attempt.
     pub fn keys(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
 
-    /// Checks that a read of `key` may return `found`, while no write of the key is in progress.
+    /// Checks that a read of `key` may return `found`. No write of the key may be in progress.
     pub fn check_read(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
         match self.wrong(key, found)? {
             None => Ok(()),
@@ -177,8 +180,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the kind of a wrong answer, which callers count, or `None` if the answer is right. A
-    /// value that no client wrote, or whose write was refused, is an error.
+    /// Returns the kind of a wrong answer, or `None` if the answer is right. A value that no client
+    /// wrote, or whose write was refused, is an error.
     pub fn wrong(&self, key: &str, found: Option<&[u8]>) -> Result<Option<WrongAnswer>, Failure> {
         let keys = self.lock();
         let Some(attempts) = keys.get(key) else {
@@ -207,8 +210,8 @@ impl Ledger {
         keys.iter().filter(|(_, attempts)| was(attempts)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Checks that no acknowledged write of any key is lost, and that no value is invented. After a
-    /// check of a new process, the found values count as acknowledged.
+    /// Checks that no acknowledged write is lost, and that no value is invented. After a check with
+    /// [`ProcessState::New`], the found values count as acknowledged.
     pub fn check(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -242,9 +245,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks what is left after all unsynced writes were lost at `cut`. No value may be invented,
-    /// the remaining writes must be a prefix of the acknowledged ones, and the lost writes must
-    /// have been acknowledged at most `most` before the cut.
+    /// Checks a store that lost all unsynced writes at `cut`. No value may be invented, the
+    /// surviving writes must be a prefix of the acknowledged writes, and all lost writes must have
+    /// been acknowledged at most `most` before the cut.
     pub fn check_prefix(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -260,8 +263,9 @@ impl Ledger {
         for (key, attempts) in keys.iter() {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
             let kept = candidates(key, attempts, tag)?;
-            // Several attempts may have left the value. The oldest of them proves the least about
-            // what survived, and the newest the least about what was lost.
+            // Several attempts may have left the value. The oldest of these attempts proves the
+            // least about the surviving writes, and the newest proves the least about the lost
+            // writes.
             let begun = kept.iter().map(|candidate| candidate.begun).min().unwrap_or_default();
             if begun > newest.0 {
                 newest = (begun, key);
@@ -305,7 +309,8 @@ fn check_none_invented(
     }
 }
 
-/// Returns the attempts that may have left `tag`, or an error if only refused attempts could have.
+/// Returns the attempts that may have left `tag`. If no attempt or only refused attempts could have
+/// left it, returns an error.
 fn candidates<'a>(
     key: &str,
     attempts: &'a [Attempt],
@@ -344,7 +349,8 @@ fn lost(key: &str, tag: Option<u64>, attempts: &[Attempt]) -> String {
     format!("{key} holds {tag:?}, but the last attempts on it were {:?}", &attempts[from..])
 }
 
-/// Returns the value of a tag. The value names its key and tag, from which every byte is derived.
+/// Returns the value of a tag. The value begins with its key and tag; the tag seeds its random
+/// bytes.
 fn value_of(key: &str, tag: u64, len: usize) -> Vec<u8> {
     let mut value = format!("{key} {tag} {len} ").into_bytes();
     let mut random = Random::new(tag);
@@ -354,7 +360,8 @@ fn value_of(key: &str, tag: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Parses the tag of a value found under `key`.
+/// Parses the tag of a value found under `key`. A value that [`value_of`] could not have returned
+/// is an error.
 fn tag_of(key: &str, value: &[u8]) -> Result<u64, Failure> {
     let head = String::from_utf8_lossy(&value[..value.len().min(256)]);
     let mut words = head.split(' ');

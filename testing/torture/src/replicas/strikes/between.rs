@@ -1,6 +1,6 @@
 //! Row 28 of docs/results/reliability.md, with faults between two steps of a round. The syncs of
-//! one node are delayed, so that at each step all nodes wait for that node, until another node
-//! shows that it has done the wanted step.
+//! one node are delayed, so that at each step all nodes wait for that node. The fault is injected
+//! when another node reports that it has completed the chosen step.
 //!
 //! ```text
 //!  step     a member is delayed                     the coordinator is delayed
@@ -21,14 +21,14 @@ use crate::old_copy::rollback::{NODES, copy};
 use crate::replicas::proofs::{Stage, begin_until, round, stage_of};
 
 /// Additional duration of each sync of the delayed node, long enough for many polls of another
-/// node. Two such syncs must be shorter than the deadline of a step, because one may be in progress
-/// when the step begins.
+/// node. Two such syncs must be shorter than the deadline of a step, because one sync may be in
+/// progress when the step begins.
 const HELD: Duration = Duration::from_millis(150);
 
-/// Attempts to meet a moment, after which it counts as impossible.
+/// Maximum number of rounds in which an injection point is tried.
 const TRIES: usize = 10;
 
-/// Percentage of faults after which another node coordinates a round before the struck node
+/// Percentage of faults after which another node coordinates a round before the node with the fault
 /// continues.
 const ANOTHER: u64 = 50;
 
@@ -41,18 +41,18 @@ enum RoundRole {
     Second,
 }
 
-/// A moment in a round, and the fault to inject then.
+/// A moment in a round, and the fault that is injected then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InjectionPoint {
-    /// The last step that the first member has done at that moment.
+    /// The last step that the first member has completed at that moment.
     done: Stage,
     held_up: RoundRole,
     struck: RoundRole,
-    /// True if the struck node is suspended, false if it is killed.
+    /// True if the node is suspended, false if it is killed.
     stops: bool,
 }
 
-/// The first of each is what a test uses: one member knows the proof, and the coordinator is
+/// A test uses the first entry of each list: one member knows the proof, and the coordinator is
 /// killed.
 const STEPS: [Stage; 3] = [Stage::Proven, Stage::Ready, Stage::Sealed];
 const PLACES: [(RoundRole, RoundRole); 5] = [
@@ -63,12 +63,12 @@ const PLACES: [(RoundRole, RoundRole); 5] = [
     (RoundRole::Second, RoundRole::First),
 ];
 
-/// Number of combinations of a moment and a fault.
+/// Number of injection points.
 pub(super) const MOMENTS: usize = STEPS.len() * PLACES.len() * 2;
 
 impl InjectionPoint {
-    /// Returns the combination with this number. Consecutive numbers reach all combinations,
-    /// because the three lengths are pairwise coprime.
+    /// Returns the injection point with this number. Consecutive numbers cover all injection
+    /// points, because the three lengths are pairwise coprime.
     pub(super) fn of(number: usize) -> Self {
         let (held_up, struck) = PLACES[number % PLACES.len()];
         Self { done: STEPS[number % STEPS.len()], held_up, struck, stops: number % 2 == 1 }
@@ -76,8 +76,7 @@ impl InjectionPoint {
 }
 
 impl StrikesRow<'_> {
-    /// Injects a fault at that moment of a round. Returns false if the machine does not allow that,
-    /// for lack of strace.
+    /// Injects a fault at that moment of a round. Returns false if strace is not available.
     pub(super) fn strike_in(
         &mut self,
         moment: InjectionPoint,
@@ -108,7 +107,8 @@ impl StrikesRow<'_> {
         Err(Failure::Environment(format!("in {TRIES} rounds {moment:?} never came")))
     }
 
-    /// Kills or suspends a node, and lets it continue at once, or after a round of another node.
+    /// Kills or suspends a node, and restarts or resumes it, either at once or after a round of
+    /// another node.
     fn strike_one(&mut self, node: usize, stops: bool) -> Result<(), Failure> {
         match stops {
             true => self.cluster.node(node)?.signal(Signal::STOP)?,

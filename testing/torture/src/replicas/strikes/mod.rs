@@ -1,13 +1,13 @@
-//! Row 28 of docs/results/reliability.md, with faults in the middle of rounds that prove something:
-//! nodes are killed, suspended, lose their disks or get older copies of them, their disks are full,
-//! their clocks are wrong, or a second node coordinates a round at the same time. Keys are deleted
-//! throughout, in half of the rounds with one node away, and clients continue. Whatever the outcome
-//! of that round, a later round must prove that all nodes are equal, compactions must purge, and no
-//! deleted key may ever be read.
+//! Row 28 of docs/results/reliability.md, with faults in the middle of repair rounds: nodes are
+//! killed, suspended, lose their disks or get older copies of them, their disks are full, their
+//! clocks are wrong, or a second node coordinates a round at the same time. Keys are deleted
+//! throughout, each time with one node down, and clients continue. Whatever the outcome of that
+//! round, a later round must prove that all nodes are equal, compactions must purge the deletes,
+//! and no deleted key may ever be visible.
 //!
-//! Some faults happen at any time of a round, others between two steps (`between.rs`). Faults
-//! between two steps leave the clocks unchanged, because a node with an adjustable clock reads a
-//! file whenever it reads the clock. strace would stop the node at each of these system calls, and
+//! Some faults are injected at any time of a round, others between two steps (`between.rs`). Faults
+//! between two steps leave the clocks unchanged: a node with an adjustable clock reads a file
+//! whenever it reads the clock, strace would stop the node at each of these system calls, and
 //! rounds would proceed without the node.
 
 mod between;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use kit::Failure;
 use kit::cluster::Cluster;
-use kit::faults::clock::{faked, set_millis};
+use kit::faults::clock::{fake_clocks, set_millis};
 use kit::faults::mount::Mount;
 use kit::faults::strace::Strace;
 use kit::oracle::audit;
@@ -55,14 +55,14 @@ enum FaultKind {
     ClockOff,
 }
 
-/// A fault of the row, with its moment in the round.
+/// A fault of the row, and its moment in the round.
 #[derive(Debug, Clone, Copy)]
 enum FaultMoment {
     Anywhere(FaultKind),
     Between(InjectionPoint),
 }
 
-/// Faults at any time of a round, one after another. A test uses the first ones.
+/// Faults at any time of a round, in their order. A test uses the first entries.
 const EACH: [FaultKind; 10] = [
     FaultKind::DriverKilled,
     FaultKind::OldCopy,
@@ -76,28 +76,28 @@ const EACH: [FaultKind; 10] = [
     FaultKind::ClockOff,
 ];
 
-/// The node that gets a small disk, if the machine allows that, and the disk's size in MiB.
+/// The node with a small disk, if the machine can mount one, and the disk's size in MiB.
 const SMALL: usize = 2;
 const DISK_MIB: u64 = 256;
 
-/// Longest suspension of a node, beyond the time after which a round goes on without the node, and
-/// greatest error of a clock.
+/// Maximum duration of a suspension, in milliseconds, which exceeds the time after which a round
+/// continues without the node; and maximum error of a clock, in milliseconds.
 const PAUSE_MS: u64 = 4_000;
 const OFF_MS: u64 = 4_000;
 
-/// Percentages of steps in which hints are dropped, and in which nodes are killed instead of
-/// stopped.
+/// Percentage of steps in which hints are dropped, and percentage in which the node is killed
+/// instead of stopped.
 const DROPPED: u64 = 40;
 const KILLED: u64 = 50;
 
 /// Additional duration of one node's syncs while a fault is injected. Each step of a round ends
-/// with a sync, so that rounds take longer.
+/// with a sync, so the rounds become longer.
 const SLOW_SYNC: Duration = Duration::from_millis(40);
 
-/// Number of keys that are read one by one, at every node and with every quorum.
-const ASKED: usize = 20;
+/// Number of keys that are read singly, at every node with every quorum.
+const READ_KEYS: usize = 20;
 
-/// Time limit of an answer, longer than a node's own deadline.
+/// Timeout of an answer, longer than the deadline inside the node.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Time for which clients continue after a fault.
@@ -111,7 +111,7 @@ struct StrikesRow<'a> {
     cluster: Cluster,
     ledger: Arc<Ledger>,
     random: Random,
-    /// Numbers of nodes that were killed or suspended between two steps, by their stage.
+    /// Number of killed or suspended nodes, by their stage in the round.
     stages: Stages,
     /// A node, and a copy of its directory from before the last proof.
     old: Option<(usize, PathBuf)>,
@@ -160,7 +160,7 @@ fn strikes(
     ))
 }
 
-/// Returns a small disk, adjustable clocks or a strace, or `None` if the machine has none.
+/// Returns a tool that a fault needs, or `None` if the machine does not have it.
 fn none_if_unavailable<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match made {
         Err(Failure::Skipped(_)) => Ok(None),
@@ -171,7 +171,8 @@ fn none_if_unavailable<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure
 impl<'a> StrikesRow<'a> {
     fn start(setup: &'a Setup, sets_clocks: bool) -> Result<Self, Failure> {
         let mut cluster = Cluster::plan(&setup.binary, NODES, None, &ARGS)?;
-        let clocks = if sets_clocks { none_if_unavailable(faked(&mut cluster))? } else { None };
+        let clocks =
+            if sets_clocks { none_if_unavailable(fake_clocks(&mut cluster))? } else { None };
         let disk = none_if_unavailable(Mount::tmpfs(DISK_MIB))?;
         if let Some(disk) = &disk {
             cluster.launches[SMALL].data = disk.path().join("data");
@@ -207,7 +208,7 @@ impl<'a> StrikesRow<'a> {
         (than + 1 + self.random.below(NODES as u64 - 1) as usize) % NODES
     }
 
-    /// Deletes keys while a node is away, and injects a fault into a round. Returns false if the
+    /// Deletes keys while a node is down, and injects a fault into a round. Returns false if the
     /// machine does not allow that fault.
     fn step(&mut self, when: FaultMoment, number: usize) -> Result<bool, Failure> {
         let old = self.edit(number)?;
@@ -252,8 +253,8 @@ impl<'a> StrikesRow<'a> {
         self.strike(strike, driver)
     }
 
-    /// Writes keys, overwrites and deletes them while a node is away, and brings the node back.
-    /// Returns the node, and a copy of its directory from before.
+    /// Writes keys, overwrites and deletes them while a node is down, and restarts the node.
+    /// Returns the node, and a copy of its directory from before the changes.
     fn edit(&mut self, number: usize) -> Result<(usize, PathBuf), Failure> {
         let prefix = format!("x{number}-");
         let count = self.setup.size(1_000, 40);
@@ -284,8 +285,8 @@ impl<'a> StrikesRow<'a> {
         Ok((away, kept))
     }
 
-    /// Checks that all writes so far are proven, that nothing is left to purge, and that all
-    /// answers are right.
+    /// Proves all writes so far, and checks that compactions purge all that is purgeable, and that
+    /// all answers are right.
     fn prove(&mut self) -> Result<(), Failure> {
         let driver = self.any();
         let last = prove(self.setup, &self.cluster, driver)?;
@@ -298,7 +299,7 @@ impl<'a> StrikesRow<'a> {
                 return Err(Failure::Broken(format!("{what}: {status}")));
             }
         }
-        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, ASKED)?;
+        self.answers += audit::check_everywhere(&self.cluster, &self.ledger, READ_KEYS)?;
         Ok(())
     }
 
@@ -345,7 +346,7 @@ impl<'a> StrikesRow<'a> {
         self.cluster.start_node(node)
     }
 
-    /// Requests rounds of all nodes while one is in progress. All of the rounds must end.
+    /// Requests rounds from all nodes while a round is in progress. All of these rounds must end.
     fn two_drivers(&self, other: usize) -> Result<(), Failure> {
         let (setup, cluster) = (self.setup, &self.cluster);
         thread::scope(|scope| {
@@ -387,7 +388,8 @@ impl<'a> StrikesRow<'a> {
         set_millis(&clocks[node], off)?;
         thread::sleep(Duration::from_millis(self.random.below(PAUSE_MS)));
         set_millis(&clocks[node], 0)?;
-        // Until then, other nodes refuse the writes that the node made with its clock ahead.
+        // The other nodes refuse the node's writes until the timestamps from its clock are no
+        // longer ahead.
         thread::sleep(Duration::from_millis(off.unsigned_abs()));
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! Access tokens, which decide the requests that a client may make. A layout carries tokens and
-//! quotas (`quota.rs`), so that the metadata quorum decides each change of them, and every node
-//! stores them and knows them while the quorum is down.
+//! quotas (`quota.rs`). The metadata quorum therefore decides each change of them, and every node
+//! has them on its disk while the quorum is down.
 //!
 //! ```text
 //!   "kvorum_…" ─ SHA-256 ─▶ hash ─▶ token: methods, kinds of requests, key prefix, expiry
@@ -19,8 +19,8 @@ use super::quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota};
 /// Number of hex digits in the text form of a token's id.
 const ID_DIGITS: usize = 8;
 
-/// Maximum number of tokens: with the longest names and prefixes they take a quarter of a mebibyte,
-/// which every node stores and every transfer of a layout carries.
+/// Maximum number of tokens: with the longest names and prefixes they take about 256 KiB, which
+/// every node stores and every transfer of a layout carries.
 pub const MAX_TOKENS: usize = 1024;
 
 /// Maximum length of a token's name in bytes.
@@ -55,7 +55,7 @@ macro_rules! bits {
                 Self(self.0 | other.0)
             }
 
-            /// True if this set contains all of the other one.
+            /// True if this set contains every element of `other`.
             pub const fn has(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
@@ -92,7 +92,7 @@ bits! {
 /// An access token, as nodes store it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Random id, distinct from that of an earlier token of the same name.
+    /// Random id, different from the id of an earlier token with the same name.
     pub id: u32,
     /// The token's name, unique among the tokens.
     pub name: String,
@@ -149,7 +149,7 @@ pub enum AccessError {
     /// The quota has neither limit, so it would have no effect.
     #[error("a quota needs a soft limit or a hard one, of 1 byte or more")]
     NoLimit,
-    /// The soft limit is above the hard one: the warning would come after writes are refused.
+    /// The soft limit is above the hard limit: the warning would come after writes are refused.
     #[error("the soft limit, {soft} bytes, is above the hard one, {hard} bytes")]
     SoftAboveHard {
         /// The soft limit as given, in bytes.
@@ -190,7 +190,8 @@ impl Token {
         self.expires_ms != 0 && self.expires_ms <= now_ms
     }
 
-    /// Checks the limits of name, prefix and kinds.
+    /// Checks the limits of name, prefix and kinds. Errors: the name is invalid, the prefix is too
+    /// long, or an admin token has a prefix.
     pub fn check(&self) -> Result<(), AccessError> {
         let is_shown = !self.name.chars().any(|one| one.is_control() || one.is_whitespace());
         if !(1..=MAX_TOKEN_NAME).contains(&self.name.len()) || !is_shown {
@@ -255,7 +256,9 @@ impl Access {
         self.tokens.is_empty() && self.quotas.is_empty()
     }
 
-    /// Returns a copy with one more token, without the expired ones.
+    /// Returns a copy with `token`, without the tokens that have expired at `now_ms`, in
+    /// milliseconds since 1970. Errors: the token is invalid or has expired, its name is taken or
+    /// looks like an id, or there are [`MAX_TOKENS`] tokens already.
     pub fn with(&self, token: Token, now_ms: u64) -> Result<Self, AccessError> {
         token.check()?;
         if token.name.chars().any(crate::is_invisible) {
@@ -280,7 +283,8 @@ impl Access {
         Ok(next)
     }
 
-    /// Returns a copy without the token of this id or name, and without the expired ones.
+    /// Returns a copy without the token of this id or name, and without the tokens that have
+    /// expired at `now_ms`, in milliseconds since 1970. Errors: no token has this id or name.
     pub fn without(&self, token: &str, now_ms: u64) -> Result<Self, AccessError> {
         let known = self.find(token).ok_or_else(|| AccessError::Unknown(token.to_owned()))?.id;
         let mut next = self.without_expired(now_ms);
@@ -327,7 +331,7 @@ impl Access {
 
 impl Layout {
     /// Returns the next layout with `access` and no other change: every key stays where it is, and
-    /// a transition goes on.
+    /// a transition continues.
     pub fn with_access(&self, access: Access) -> Self {
         let (epoch, base, access) = (self.epoch + 1, self.id(), std::sync::Arc::new(access));
         Self { epoch, base, access, ..self.clone() }

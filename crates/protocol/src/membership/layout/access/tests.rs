@@ -35,7 +35,7 @@ fn tokens_are_found_and_removed_by_name_or_id() {
 }
 
 #[test]
-fn what_makes_no_token_is_refused() {
+fn an_invalid_token_is_refused() {
     let with = |token: Token| Access::default().with(token, 10).map(|_| ());
     let like_id = "0bd51cd1";
     assert_eq!(with(token(1, like_id)), Err(AccessError::NameLikeId(like_id.to_owned())));

@@ -84,7 +84,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Checks that the decoded parts are consistent.
+    /// Checks that the decoded parts are consistent. Errors: the reason why they are not.
     fn check(&self) -> Result<(), &'static str> {
         let size = self.council.len();
         let before = self.before.as_ref();

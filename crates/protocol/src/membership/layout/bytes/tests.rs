@@ -76,8 +76,8 @@ fn a_layout_is_decoded_as_it_was_encoded() {
     assert!(Layout::from_bytes(&vec![0; MAX_BYTES + 1]).is_err());
 }
 
-/// Pins the encoding that nodes of other releases write and read. If this fails, `FORMAT_VERSION`
-/// has to change.
+/// Pins the encoding that nodes of other releases write and read. A change of the encoding needs a
+/// new `FORMAT_VERSION`.
 #[test]
 fn the_encoding_is_pinned() {
     let [first, moving] = layouts();

@@ -1,5 +1,5 @@
 //! The decision of the next layout: one instance of Paxos among the metadata quorum (`Council`) of
-//! the current one.
+//! the current layout.
 //!
 //! ```text
 //!   proposal                              quorum members of the base, layout e
@@ -11,12 +11,12 @@
 //!   ◀─ learned ─────────────────────────                                          ┘ done
 //! ```
 //!
-//! If any promise reports an accepted layout, the proposer proposes the one of the highest ballot
-//! in place of its own. Two proposals may have the same ballot, but only one of them can get a
-//! majority, because a quorum member promises each ballot once. A quorum member votes only on the
-//! successor of the layout that it knows, and does not learn layouts decided on a fork
-//! (`decree/mod.rs`). docs/design/membership.md lists each rule and the failure that it prevents;
-//! `crates/protocol/tests/membership` is the model of these rules.
+//! If any promise reports an accepted layout, the proposer drops its own layout and proposes the
+//! reported layout with the highest ballot. Two proposals may have the same ballot, but only one of
+//! them can get a majority, because a quorum member promises each ballot once. A quorum member
+//! votes only on the successor of the layout that it knows, and does not learn layouts decided on a
+//! fork (`decree/mod.rs`). docs/design/membership.md lists each rule and the failure that it
+//! prevents; `crates/protocol/tests/membership` is the model of these rules.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
 //! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.
@@ -68,16 +68,17 @@ pub enum VoteReply {
     Promise(Option<(Ballot, Arc<Layout>)>),
     /// The layout is accepted and stored.
     Accepted,
-    /// The node knows that this layout, or a later one, is decided. Distinct from `Accepted`, which
-    /// does not imply a decision.
+    /// The node knows that this layout, or a later one, is decided. `Accepted` does not imply a
+    /// decision.
     Learned,
-    /// A higher ballot, or the prepared one, was promised before; carries that ballot.
+    /// A higher ballot or, for *prepare*, the same ballot was promised before; carries the promised
+    /// ballot.
     Outbid(Ballot),
     /// The latest layout that the node knows to be decided: the answer to `Ask`, and the refusal of
     /// a request that this layout makes obsolete or contradicts.
     Known(Arc<Layout>),
-    /// The node has no vote on this layout: it has no seat, its disk is not the one that has the
-    /// seat, or it does not know the base.
+    /// The node has no vote on this layout: it has no seat, its seat belongs to another disk, or it
+    /// does not know the base.
     NoVote,
 }
 
@@ -108,7 +109,7 @@ impl VoterId {
 pub struct Voter {
     /// The node's id.
     pub node: NodeId,
-    /// The voter id; `None` = the node has no votes until its next boot assigns one.
+    /// The voter id; `None` = the node has no votes until its next boot assigns a voter id.
     pub id: Option<VoterId>,
     /// True if the node never lost a vote, and so has a seat of the first layout, whose seats name
     /// nodes without voter ids.
@@ -123,8 +124,8 @@ impl Voter {
     }
 }
 
-/// A node's part in the decisions: the latest layout known to be decided, and its vote on the next
-/// one.
+/// A node's part in the decisions: the latest layout known to be decided, and the node's vote on
+/// its successor.
 #[derive(Debug)]
 pub struct LayoutVoter {
     own: Voter,
@@ -179,7 +180,8 @@ impl LayoutVoter {
         is_later
     }
 
-    /// Handles a vote request. Returns the reply and the state to make durable before it is sent.
+    /// Handles a vote request. Returns the reply, and the parts of the state that must be durable
+    /// before the reply is sent.
     pub fn handle_request(&mut self, request: &VoteRequest) -> (VoteReply, Keep) {
         let layout = match request {
             VoteRequest::Prepare { base, .. } => self.learn(base),
@@ -214,8 +216,9 @@ impl LayoutVoter {
         (reply, Keep { layout, vote: false })
     }
 
-    /// Returns a proposal of the layout that this node accepted and has no decision on: the
-    /// proposer may be gone, and no other node may know that it is decided.
+    /// Returns a proposal of the layout that this node accepted without learning a decision; `None`
+    /// if there is no such layout. The proposer may be gone, and perhaps no node knows that the
+    /// layout is decided.
     pub fn undecided_proposal(&self) -> Option<Proposal> {
         let (_, layout) = self.vote.accepted.as_ref()?;
         Some(Proposal::new(Arc::clone(&self.known), Arc::clone(layout), self.vote.promise + 1))
@@ -249,9 +252,9 @@ pub enum ProposalStep {
     /// A majority of the new metadata quorum has learned this layout: nodes that left may be
     /// switched off.
     Done(Arc<Layout>),
-    /// A later layout is known: the change must be planned again on it.
+    /// A later layout is known: the change must be planned again on that layout.
     Overtaken(Arc<Layout>),
-    /// A competing proposal has this ballot: retry a little later under a higher one.
+    /// A competing proposal has this ballot: retry after a backoff, under a higher ballot.
     Outbid(Ballot),
 }
 
@@ -259,14 +262,14 @@ pub enum ProposalStep {
 #[derive(Debug)]
 pub struct Proposal {
     base: Arc<Layout>,
-    /// The layout proposed: the caller's own, or one found to be accepted already.
+    /// The proposed layout: the caller's own, or a layout that a promise reported as accepted.
     layout: Arc<Layout>,
     ballot: Ballot,
     phase: Phase,
-    /// The layout accepted under the highest ballot, of all promises so far.
+    /// Of the accepted layouts that promises have reported, the one with the highest ballot.
     accepted: Option<(Ballot, Arc<Layout>)>,
     /// The nodes that have completed the phase.
-    did: Vec<NodeId>,
+    completed: Vec<NodeId>,
 }
 
 impl Proposal {
@@ -274,16 +277,17 @@ impl Proposal {
     pub fn new(base: Arc<Layout>, layout: Arc<Layout>, ballot: Ballot) -> Self {
         assert_eq!(layout.base, base.id(), "a plan belongs to one base");
         let phase = Phase::Preparing;
-        Self { base, layout, ballot, phase, accepted: None, did: Vec::new() }
+        Self { base, layout, ballot, phase, accepted: None, completed: Vec::new() }
     }
 
     /// Creates a proposal of a decided layout that a majority of its metadata quorum must learn.
     pub(crate) fn of_decided(layout: Arc<Layout>) -> Self {
         let (base, phase) = (Arc::clone(&layout), Phase::HandingOver);
-        Self { base, layout, ballot: 0, phase, accepted: None, did: Vec::new() }
+        Self { base, layout, ballot: 0, phase, accepted: None, completed: Vec::new() }
     }
 
-    /// Returns the proposed layout, which is not the caller's if another one was found accepted.
+    /// Returns the proposed layout: the caller's own, or a layout that a promise reported as
+    /// accepted.
     pub(crate) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
@@ -301,7 +305,7 @@ impl Proposal {
             Phase::Done => return Vec::new(),
         };
         let asked = self.voters().iter().map(|seat| seat.node);
-        let asked = asked.filter(|node| !self.did.contains(node));
+        let asked = asked.filter(|node| !self.completed.contains(node));
         asked.map(|node| (node, request.clone())).collect()
     }
 
@@ -314,7 +318,7 @@ impl Proposal {
                 ProposalStep::Done(Arc::clone(&self.layout))
             }),
             (Phase::HandingOver, _) => None,
-            // The known layout may be the proposed one: another node has found that it is decided.
+            // The replying node already knows that the proposed layout is decided.
             (_, VoteReply::Known(known)) if known.id() == self.layout.id() => {
                 Some(self.finish_decision())
             }
@@ -350,10 +354,11 @@ impl Proposal {
 
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.did.clear();
+        self.completed.clear();
     }
 
-    /// Returns the seats that vote or, once the layout is decided, must learn it.
+    /// Returns the seats whose replies the phase needs: those of the base or, once the layout is
+    /// decided, those of the layout.
     fn voters(&self) -> &[Seat] {
         match self.phase {
             Phase::Preparing | Phase::Accepting => &self.base.council,
@@ -364,11 +369,11 @@ impl Proposal {
     /// Counts a node as having completed the phase. Returns true if the node completes a majority.
     fn count_done(&mut self, node: NodeId) -> bool {
         let has_seat = self.voters().iter().any(|seat| seat.node == node);
-        if !has_seat || self.did.contains(&node) {
+        if !has_seat || self.completed.contains(&node) {
             return false;
         }
-        self.did.push(node);
-        self.did.len() == self.voters().len() / 2 + 1
+        self.completed.push(node);
+        self.completed.len() == self.voters().len() / 2 + 1
     }
 }
 

@@ -105,7 +105,7 @@ fn a_layout_is_decided_and_then_known_to_its_own_council() {
 }
 
 #[test]
-fn what_must_be_durable_is_said_with_the_reply() {
+fn a_reply_names_the_state_that_must_first_be_durable() {
     let one = Arc::new(first(&[seat(0, 1)]));
     let two = Arc::new(next(&one, vec![seat(0, 1)], 1));
     let mut node = node_of(seat(0, 1), &one);
@@ -119,7 +119,7 @@ fn what_must_be_durable_is_said_with_the_reply() {
     assert_eq!(node.handle_request(&accept(2)), (VoteReply::Accepted, vote));
     let promise = VoteReply::Promise(Some((2, Arc::clone(&two))));
     assert_eq!(node.handle_request(&prepare(&one, 3)), (promise, vote));
-    // A request about the next layout teaches the current one and resets the vote.
+    // *Prepare* carries its base. A node that is behind learns the base and resets its vote.
     let both = Keep { layout: true, vote: true };
     assert_eq!(node.handle_request(&prepare(&two, 1)), (VoteReply::Promise(None), both));
     assert_eq!(
@@ -147,7 +147,7 @@ fn a_layout_on_a_fork_is_neither_learned_nor_voted_for() {
     assert_eq!(node.handle_request(&prepare), (VoteReply::NoVote, Keep::default()));
     assert_eq!(node.known(), &two);
 
-    // A node that is behind learns the forced layout, and drops its vote on the one replaced.
+    // A node that is behind learns the forced layout, and drops its vote on the replaced layout.
     let mut late = node_of(seat(2, 1), &Arc::new(one.clone()));
     let base = Arc::new(one);
     late.handle_request(&VoteRequest::Prepare { base: Arc::clone(&base), ballot: 1 });
@@ -202,8 +202,8 @@ fn a_node_that_accepted_a_layout_completes_it() {
     );
 }
 
-/// The layout accepted under the highest ballot may be decided, so it is proposed again, in
-/// whatever order the members report.
+/// The accepted layout of the highest ballot may be decided, so the proposal takes it over, in
+/// whatever order the members reply.
 #[test]
 fn the_layout_of_the_highest_ballot_is_proposed_again_in_any_order_of_replies() {
     let one = Arc::new(first(&[seat(0, 1), seat(1, 1), seat(2, 1)]));
@@ -220,15 +220,15 @@ fn the_layout_of_the_highest_ballot_is_proposed_again_in_any_order_of_replies() 
     }
 }
 
-/// A few proposers and the faults that can occur, step by step.
+/// A cluster with three proposers. Each step is an action of a node, a message, or a fault.
 struct World {
     nodes: Vec<LayoutVoter>,
     /// The durable state of each node.
     disks: Vec<(Seat, Arc<Layout>, Vote)>,
     proposals: Vec<Option<(u16, Proposal)>>,
-    /// Requests on their way: index and number of the proposal, recipient, and message.
+    /// Undelivered requests: index and number of the proposal, recipient, and message.
     sent: Vec<(usize, u64, NodeId, VoteRequest)>,
-    /// The number of each proposal: replies to an earlier one are dropped.
+    /// The number of each proposer's current proposal: replies to an earlier proposal are dropped.
     numbers: Vec<u64>,
     decided: BTreeMap<u64, Arc<Layout>>,
     done: u64,
@@ -265,7 +265,7 @@ impl World {
             // A message is delivered twice.
             5 => self.deliver(b, true),
             6 => {
-                // A node that is behind asks another one.
+                // A node that is behind asks another node.
                 let known = Arc::clone(self.nodes[at].known());
                 self.learn(usize::from(a) % usize::from(NODES), &known);
             }
@@ -330,7 +330,7 @@ impl World {
         match proposal.handle_reply(node, reply) {
             Some(ProposalStep::NextPhase) => self.send(proposer),
             Some(ProposalStep::Decided(layout)) => {
-                self.is_decided(&layout);
+                self.record_decided(&layout);
                 self.learn(home, &layout);
                 self.send(proposer);
             }
@@ -345,14 +345,14 @@ impl World {
                 self.done = self.done.max(layout.epoch);
             }
             Some(ProposalStep::Overtaken(layout)) => {
-                self.is_decided(&layout);
+                self.record_decided(&layout);
                 self.learn(home, &layout);
             }
             Some(ProposalStep::Outbid(_)) | None => {}
         }
     }
 
-    fn is_decided(&mut self, layout: &Arc<Layout>) {
+    fn record_decided(&mut self, layout: &Arc<Layout>) {
         let other = self.decided.entry(layout.epoch).or_insert_with(|| Arc::clone(layout));
         assert_eq!(other, layout, "two layouts of one epoch");
     }
@@ -364,7 +364,7 @@ impl World {
         }
     }
 
-    /// Restarts a node: its proposals and everything not durable are gone.
+    /// Restarts a node: its proposals and its state that is not durable are lost.
     fn restart(&mut self, at: usize) {
         let (own, known, vote) = self.disks[at].clone();
         self.nodes[at] = LayoutVoter::new(voter(own), known, vote);
@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    /// Replaces a node's disk. The new one starts with the first layout, as its settings make it.
+    /// Replaces a node's disk. The node then starts from the first layout, built from its settings.
     fn wipe(&mut self, at: usize) {
         self.wiped += 1;
         let own = seat(at as u16, 2);
@@ -402,9 +402,9 @@ proptest! {
     }
 }
 
-/// The random worlds decide some layouts.
+/// The random runs are not vacuous: they decide several layouts in a row.
 #[test]
-fn chains_grow_in_random_worlds() {
+fn random_runs_decide_several_layouts_in_a_row() {
     let mut state = 1_u64;
     let mut random = || {
         state =

@@ -7,12 +7,13 @@
 //!          └─▶ 8, which the lost nodes may have decided: a fork, refused by all other nodes
 //! ```
 //!
-//! A forced layout takes the place of a majority's decision without knowing what that majority had
-//! decided. So each layout carries all forced layouts in its history. A node adopts a later layout
-//! only if the node's forced layouts are a prefix of that layout's, and the node's epoch is not
-//! above the base of the first forced layout that the node lacks. Any other node is on a fork. The
-//! reads and writes of such a node belong to a different placement (`View::decreed`), so no vote is
-//! counted across the fork. docs/design/membership.md shows why that suffices.
+//! A forced layout replaces a decision of the majority, without knowledge of the layouts that the
+//! majority may have decided last. So each layout carries all forced layouts in its history. A node
+//! adopts a later layout under two conditions: the node's forced layouts are a prefix of the later
+//! layout's, and the node's epoch is at most the base of the first forced layout that the node
+//! lacks. Any other node is on a fork. The reads and writes of such a node belong to a different
+//! placement (`View::decreed`), so no vote is counted across the fork. docs/design/membership.md
+//! shows why the two conditions suffice.
 
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
@@ -31,7 +32,8 @@ pub struct Decree {
     pub base: u64,
     /// The epoch of the forced layout.
     pub epoch: u64,
-    /// A random number that distinguishes this forced layout from another one with the same base.
+    /// A random number that distinguishes this forced layout from another forced layout with the
+    /// same base.
     pub number: u64,
 }
 
@@ -48,8 +50,8 @@ pub enum DecreeError {
 
 impl Layout {
     /// Returns the forced layout whose metadata quorum is this node alone, with the new voter id
-    /// `voter`. A transition is aborted as long as reads have not switched; after that it goes
-    /// forward without `lost`, the nodes that are gone with their disks.
+    /// `voter`. A transition is aborted as long as reads have not switched. After the switch it
+    /// continues without the nodes `lost`, whose disks are gone.
     pub fn decreed(
         &self,
         node: NodeId,
@@ -75,8 +77,8 @@ impl Layout {
         Ok(Self { epoch, council, base: self.id(), ..next })
     }
 
-    /// True if one of the two layouts succeeds the other by decisions and forced layouts. If not,
-    /// two parts of the cluster have gone on separately.
+    /// True if one of the two layouts succeeds the other by decisions and forced layouts. Otherwise
+    /// the cluster has forked.
     pub fn shares_lineage_with(&self, other: &Self) -> bool {
         let (early, late) = if self.epoch <= other.epoch { (self, other) } else { (other, self) };
         let shared = early.decrees.len();

@@ -1,5 +1,4 @@
-//! Planning of membership changes: turns a requested change into the layout that makes it, or an
-//! error.
+//! Planning of membership changes: turns a requested change into the next layout or an error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{Member, TopologyError, balanced};
 
-/// A node that is to join.
+/// A node to be added to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joiner {
     /// The node's name, zone and weight.
@@ -28,7 +27,7 @@ pub struct PlanChange {
     pub add: Vec<Joiner>,
     /// Names of nodes that leave after handing over their data.
     pub remove: Vec<String>,
-    /// Names of nodes that leave and are lost with their disks.
+    /// Names of nodes that leave without handing over data, because their disks are lost.
     pub remove_lost: Vec<String>,
     /// Names and new weights of the nodes whose weight changes.
     pub weights: Vec<(String, u32)>,
@@ -116,7 +115,7 @@ pub enum PlanError {
     )]
     Nothing,
     /// The change has no effect, although the metadata quorum is smaller than the nodes allow:
-    /// others can't be seated while they are down.
+    /// nodes that are down get no seat.
     #[error(
         "nothing changes: the council ({}) is smaller than it could be, and can't grow before more \
          nodes are up. Not up: {}. Start them, then plan again",
@@ -129,7 +128,7 @@ pub enum PlanError {
         /// Names of the nodes that are down.
         down: Vec<String>,
     },
-    /// Fewer nodes than copies would be left.
+    /// The change would leave fewer nodes than copies of a key.
     #[error(
         "{left} nodes would be left, fewer than replicas {replicas}: remove fewer, or plan fewer \
          replicas with the same command"
@@ -163,8 +162,9 @@ pub enum PlanError {
 }
 
 impl Layout {
-    /// Returns the layout that makes a change, to be decided by the metadata quorum of this layout.
-    /// `voter_of` returns the voter id of a node that is up, by its name; also of a joining node.
+    /// Returns the layout that makes a change; the metadata quorum of this layout then decides it.
+    /// `voter_of` returns the voter id of a node by its name, also for a joining node; `None` if
+    /// the node is down.
     pub fn planned(
         &self,
         change: &PlanChange,
@@ -177,7 +177,8 @@ impl Layout {
         }
         let replicas = change.replicas.unwrap_or(self.replicas);
         let (members, next_id) = self.members_after(change)?;
-        // A cluster that grows from one node has too few nodes already; a change may leave it so.
+        // A cluster that grows from one node may have fewer nodes than copies. A change may keep
+        // that state, but must not worsen it.
         if members.len() < usize::from(replicas)
             && (members.len() < self.nodes.len() || replicas > self.replicas)
         {
@@ -317,7 +318,7 @@ impl Layout {
         voter_of: impl Fn(&str) -> Option<VoterId>,
     ) -> PlanError {
         let held: Vec<NodeId> = self.council.iter().map(|seat| seat.node).collect();
-        let largest = councillors(&self.nodes, &held, |_| true, |_| true);
+        let largest = choose_council(&self.nodes, &held, |_| true, |_| true);
         let names = |is_wanted: &dyn Fn(&Node) -> bool| -> Vec<String> {
             let wanted = self.nodes.iter().filter(|node| is_wanted(node));
             wanted.map(|node| node.member.name.clone()).collect()
@@ -330,7 +331,7 @@ impl Layout {
     }
 }
 
-/// Refuses a metadata quorum without a majority that is up.
+/// Refuses a metadata quorum unless a majority of its members is up.
 fn check_council(
     council: &[Seat],
     nodes: &[Node],
@@ -346,8 +347,8 @@ fn check_council(
     Ok(())
 }
 
-/// Returns a node's seat with its current voter id or, if the node is down, that of the seat it
-/// holds already.
+/// Returns a node's seat with its current voter id or, if the node is down, with the voter id of
+/// its present seat; `None` if it is down and has no seat.
 fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Seat> {
     let held = held.iter().find(|seat| seat.node == node.id);
     // A node whose disk was replaced gets a seat with its new voter id.
@@ -355,7 +356,7 @@ fn seat(node: &Node, held: &[Seat], voter_of: impl Fn(&str) -> Option<VoterId>) 
     Some(Seat { node: node.id, voter })
 }
 
-/// Returns the metadata quorum of these nodes that succeeds the one with the seats `held`.
+/// Returns the metadata quorum of these nodes that succeeds the quorum with the seats `held`.
 pub(super) fn council_of(
     nodes: &[Node],
     held: &[Seat],
@@ -364,16 +365,15 @@ pub(super) fn council_of(
     let stay: Vec<NodeId> = held.iter().map(|seat| seat.node).collect();
     let seat = |node: &Node| seat(node, held, &voter_of);
     let is_up = |node: &Node| voter_of(&node.member.name).is_some();
-    let chosen = councillors(nodes, &stay, |node| seat(node).is_some(), is_up);
+    let chosen = choose_council(nodes, &stay, |node| seat(node).is_some(), is_up);
     let of_id = |id: NodeId| nodes.iter().find(|node| node.id == id);
     chosen.into_iter().filter_map(|id| seat(of_id(id)?)).collect()
 }
 
-/// Selects the nodes of a metadata quorum, sorted by id: five of five nodes or more, three of three
-/// or four, otherwise one. Current members stay; new ones come from the zones with the fewest
-/// members. If the size would be even, one member is dropped, a node that is down before one that
-/// is up.
-pub(super) fn councillors(
+/// Selects the nodes of a metadata quorum, sorted by id: five out of five or more nodes, three out
+/// of three or four, otherwise one. Current members stay; new members come from the zones with the
+/// fewest members. If the size would be even, one member is dropped, preferably one that is down.
+pub(super) fn choose_council(
     nodes: &[Node],
     stay: &[NodeId],
     can: impl Fn(&Node) -> bool,
@@ -396,7 +396,7 @@ pub(super) fn councillors(
         let Some(next) = can.iter().filter(is_free).min_by_key(|node| in_zone(node)) else { break };
         chosen.push(*next);
     }
-    // An even quorum needs the same majority as one with one member more.
+    // An even quorum needs the same majority as a quorum with one more member.
     if chosen.len().is_multiple_of(2) {
         chosen.sort_by_key(|node| !is_up(node));
         chosen.pop();

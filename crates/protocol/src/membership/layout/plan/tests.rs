@@ -31,7 +31,7 @@ fn names(list: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_fixed_list_becomes_a_layout_and_nothing_moves() {
+fn the_first_layout_of_a_list_places_keys_as_its_topology() {
     let list = ["c", "a", "b"];
     let members = list.iter().map(|name| joiner(name).member).collect();
     let topology = Topology::new(members, 3).unwrap();
@@ -109,8 +109,8 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     assert_eq!(later.named("b").unwrap().id, NodeId(4));
 }
 
-/// A council without any member could decide no further layout, and a council of two would need
-/// both.
+/// A metadata quorum without members could decide no further layout, and a quorum of two would need
+/// both members.
 #[test]
 fn an_aborted_change_gives_the_joiners_seats_to_staying_nodes() {
     let one = first(&["a", "b", "c"], 3);
@@ -207,7 +207,7 @@ fn an_impossible_plan_is_refused_with_its_reason() {
 }
 
 #[test]
-fn one_node_grows_to_three_and_its_keys_get_their_copies() {
+fn a_single_node_that_grows_to_three_gets_three_replicas() {
     let alone = first(&["a"], 3);
     assert_eq!(alone.council.len(), 1);
     let change = PlanChange { add: vec![joiner("b"), joiner("c")], ..PlanChange::default() };
@@ -239,8 +239,8 @@ fn lost_nodes_are_not_awaited_and_lost_quorum_members_are_replaced() {
     assert_eq!(seated.council[0].voter, Some(VoterId(7)));
 }
 
-/// A node that is down may have lost its vote with its disk, and no seat is reassigned while keys
-/// move: the transition would never end.
+/// A node that is down may have lost its disk and thus its vote. No seat is reassigned while keys
+/// move, so the transition might never end.
 #[test]
 fn a_council_whose_majority_is_down_is_not_seated() {
     let layout = first(&["a", "b", "c", "d"], 3);
@@ -253,7 +253,7 @@ fn a_council_whose_majority_is_down_is_not_seated() {
     assert_eq!(layout.planned(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
     assert!(layout.planned(&three, up(&["b", "c", "e"])).is_ok());
     assert_eq!(layout.planned(&grow, |_| None), down(&["a", "b", "c"]));
-    // Two of three are left: the seat of the node that is down goes.
+    // Two of three members stay, so the member that is down loses its seat.
     let three = first(&["a", "b", "c"], 2);
     let fewer = PlanChange { remove: names(&["b"]), ..PlanChange::default() };
     let fewer = three.planned(&fewer, up(&["b", "c"])).unwrap();
@@ -273,11 +273,11 @@ fn councillors_come_from_different_zones() {
     let zones = ["x", "x", "x", "x", "y", "y", "z"];
     let nodes: Vec<Node> = (0..).zip(zones).map(|(n, zone)| node(n, zone)).collect();
     let ids = |chosen: Vec<NodeId>| chosen.iter().map(|id| id.0).collect::<Vec<_>>();
-    assert_eq!(ids(councillors(&nodes, &[], |_| true, |_| true)), [0, 1, 4, 5, 6]);
+    assert_eq!(ids(choose_council(&nodes, &[], |_| true, |_| true)), [0, 1, 4, 5, 6]);
     assert_eq!(
-        ids(councillors(&nodes, &[NodeId(3), NodeId(9)], |_| true, |_| true)),
+        ids(choose_council(&nodes, &[NodeId(3), NodeId(9)], |_| true, |_| true)),
         [0, 3, 4, 5, 6]
     );
-    assert_eq!(ids(councillors(&nodes[..2], &[], |_| true, |_| true)), [0]);
-    assert_eq!(ids(councillors(&nodes, &[], |node| node.id.0 < 4, |_| true)), [0, 1, 2]);
+    assert_eq!(ids(choose_council(&nodes[..2], &[], |_| true, |_| true)), [0]);
+    assert_eq!(ids(choose_council(&nodes, &[], |node| node.id.0 < 4, |_| true)), [0, 1, 2]);
 }

@@ -1,5 +1,5 @@
 //! Tests of a node to which partitions move, with sources played by the test: the node's requests,
-//! their order, and the time at which the node reports that it holds everything.
+//! their order, and the time at which the node reports that it holds all records.
 
 mod ahead;
 mod remembered;
@@ -32,7 +32,7 @@ use record::{Fields, Kind, Rank, Record, RecordOutline, Version};
 
 /// A request of the node under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+enum ObservedRequest {
     /// To a source: whether this node's clock is ahead of the source's.
     Clock(u16),
     Seal,
@@ -47,11 +47,11 @@ enum Asked {
     },
     /// To a source: the record that a majority holds.
     Settle(u16, String, u32),
-    /// Records to be stored here.
+    /// Records to be stored on the node itself.
     Write(Vec<String>),
     /// To a source, or to the node itself: the history of writes, from a name on.
     Recollections(u16, Bytes),
-    /// History to be remembered from now on.
+    /// History entries to be stored on the node itself.
     Keep(Vec<Remembered>),
     /// To a source: the records that this node is marked to lack.
     Lacking(u16),
@@ -62,14 +62,14 @@ struct Own {
     shared: Arc<Shared>,
     node: Background,
     mono: u64,
-    open: Vec<(CallId, Asked)>,
+    open: Vec<(CallId, ObservedRequest)>,
     keeps: usize,
     stored_states: Vec<MembershipState>,
     /// Waits that the node has reported.
     told: Vec<Waits>,
 }
 
-/// Node 0 of four, to which a part of what nodes 1, 2 and 3 hold moves.
+/// Node 0 of four nodes. Some partitions of nodes 1, 2 and 3 move to it.
 impl Own {
     fn new() -> Self {
         Self::at_rate(None)
@@ -78,7 +78,7 @@ impl Own {
     /// Returns a node with a limit on the bytes per second that it pulls.
     fn at_rate(stream_rate: Option<u64>) -> Self {
         let mut own = Self::settled(MembershipState::Member, stream_rate);
-        let prepared = own.more_of_node_0();
+        let prepared = own.layout_with_more_weight();
         own.learns(prepared.clone());
         assert!(own.state().has_all, "nothing moves yet");
         own.learns(prepared.next_stage().unwrap());
@@ -107,7 +107,7 @@ impl Own {
         Self { shared, node, mono: 1, open, keeps: 0, stored_states, told }
     }
 
-    fn more_of_node_0(&self) -> Layout {
+    fn layout_with_more_weight(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
         let change = PlanChange { weights, ..PlanChange::default() };
         self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
@@ -132,7 +132,7 @@ impl Own {
                     self.open.push((call, asked(node, request)));
                 }
                 BackgroundEffect::StoreRemembered { call, remembered } => {
-                    self.open.push((call, Asked::Keep(remembered)));
+                    self.open.push((call, ObservedRequest::Keep(remembered)));
                 }
                 BackgroundEffect::StoreLayouts => self.keeps += 1,
                 BackgroundEffect::StoreState(state) => self.stored_states.push(state),
@@ -155,14 +155,16 @@ impl Own {
     }
 
     /// Returns the requests since the last call.
-    fn asked(&mut self) -> Vec<(CallId, Asked)> {
+    fn asked(&mut self) -> Vec<(CallId, ObservedRequest)> {
         let open = std::mem::take(&mut self.open);
-        let is_of_taking = |asked: &Asked| !matches!(asked, Asked::Other | Asked::Lacking(_));
+        let is_of_taking = |asked: &ObservedRequest| {
+            !matches!(asked, ObservedRequest::Other | ObservedRequest::Lacking(_))
+        };
         open.into_iter().filter(|(_, asked)| is_of_taking(asked)).collect()
     }
 
     /// Returns the call of the only request.
-    fn only(&mut self, expected: Asked) -> CallId {
+    fn only(&mut self, expected: ObservedRequest) -> CallId {
         let asked = self.asked();
         assert_eq!(asked.iter().map(|(_, asked)| asked).collect::<Vec<_>>(), [&expected]);
         asked[0].0
@@ -177,7 +179,7 @@ impl Own {
     }
 
     /// Lets the third source fail until the pass continues without it.
-    fn gives_up(&mut self, call: CallId, first: bool) {
+    fn fail_third_source(&mut self, call: CallId, first: bool) {
         let mut call = call;
         for _ in 1..MAX_FAILURES {
             self.fails(call);
@@ -196,51 +198,54 @@ impl Own {
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
         let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
         let sources = sources(&self.shared.membership.layouts.active_layout(), self.shared.own);
-        let expected: Vec<_> = sources.into_iter().map(|node| Asked::Clock(node.0)).collect();
+        let expected: Vec<_> =
+            sources.into_iter().map(|node| ObservedRequest::Clock(node.0)).collect();
         assert_eq!(asked, expected);
         calls
     }
 
-    /// Lets the clock be right; expects the node to raise its repair fence.
-    fn is_right(&mut self) -> CallId {
+    /// Lets all sources confirm the node's clock; expects the node to raise its repair fence.
+    fn confirm_clock(&mut self) -> CallId {
         self.after(1);
         for call in self.asks_for_clocks() {
             self.reply(call, sealed_up_to(0));
         }
-        self.only(Asked::Seal)
+        self.only(ObservedRequest::Seal)
     }
 
     /// Raises the fence; returns the requests for the first pages.
-    fn sealed(&mut self) -> Vec<(CallId, Asked)> {
-        let call = self.is_right();
+    fn sealed(&mut self) -> Vec<(CallId, ObservedRequest)> {
+        let call = self.confirm_clock();
         self.reply(call, sealed_up_to(self.shared.clock.now(Now { mono: 0, wall: 2_000_000 })));
         self.kept();
         self.asked()
     }
 }
 
-fn asked(node: NodeId, request: Request) -> Asked {
+fn asked(node: NodeId, request: Request) -> ObservedRequest {
     let text = |key: &Bytes| String::from_utf8(key.to_vec()).unwrap();
     match request {
-        Request::Round { step: RoundStep::Seal, .. } => Asked::Seal,
-        Request::Round { round, step: RoundStep::Ask } if round.time > 0 => Asked::Clock(node.0),
+        Request::Round { step: RoundStep::Seal, .. } => ObservedRequest::Seal,
+        Request::Round { round, step: RoundStep::Ask } if round.time > 0 => {
+            ObservedRequest::Clock(node.0)
+        }
         Request::Page(PageRequest { start, end, filter, .. }) => {
             let (to, first, known) = match filter {
                 Filter::Moved { node, first, known, .. } => (node, first, known),
-                Filter::HeldBy { .. } => return Asked::Lacking(node.0),
-                Filter::Remembered { .. } => return Asked::Recollections(node.0, start),
-                _ => return Asked::Other,
+                Filter::HeldBy { .. } => return ObservedRequest::Lacking(node.0),
+                Filter::Remembered { .. } => return ObservedRequest::Recollections(node.0, start),
+                _ => return ObservedRequest::Other,
             };
             assert_eq!(to, NodeId(0));
             let (start, end) = (text(&start), end.as_ref().map(text));
-            Asked::Page { of: node.0, first, start, end, known: known.len() }
+            ObservedRequest::Page { of: node.0, first, start, end, known: known.len() }
         }
-        Request::ReadQuorum { key, most } => Asked::Settle(node.0, text(&key), most),
+        Request::ReadQuorum { key, most } => ObservedRequest::Settle(node.0, text(&key), most),
         Request::Writes { items } => {
             assert_eq!(node, NodeId(0), "it stores what it takes");
-            Asked::Write(items.iter().map(|(key, _)| text(key)).collect())
+            ObservedRequest::Write(items.iter().map(|(key, _)| text(key)).collect())
         }
-        _ => Asked::Other,
+        _ => ObservedRequest::Other,
     }
 }
 
@@ -249,8 +254,8 @@ fn sealed_up_to(time: u64) -> Reply {
     Reply::Round(RoundState { life: BootId(1), proof, promised: 0, is_active: false })
 }
 
-fn page_of(of: u16, first: bool, start: &str) -> Asked {
-    Asked::Page { of, first, start: start.to_owned(), end: None, known: 0 }
+fn page_of(of: u16, first: bool, start: &str) -> ObservedRequest {
+    ObservedRequest::Page { of, first, start: start.to_owned(), end: None, known: 0 }
 }
 
 fn record(key: &'static str, ballot: u64) -> (Bytes, Record) {
@@ -259,7 +264,7 @@ fn record(key: &'static str, ballot: u64) -> (Bytes, Record) {
     (Bytes::from(key), Record::new(key.as_bytes(), &fields, b"value"))
 }
 
-/// Returns the length that the plain record of "a" counts for when it is pulled.
+/// Returns the bytes that the pull counts for the plain record of key "a".
 fn bytes_of_a() -> u64 {
     let (key, record) = record("a", 0);
     (key.len() + record.byte_len()) as u64
@@ -270,23 +275,26 @@ fn page(items: Vec<(Bytes, Record)>, next: Option<&'static str>) -> Reply {
 }
 
 /// Answers all requests with empty pages until there are none.
-fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
+fn reply_with_empty_pages(own: &mut Own, mut open: Vec<(CallId, ObservedRequest)>) {
     while !open.is_empty() {
         for (call, asked) in open {
-            assert!(matches!(asked, Asked::Page { .. } | Asked::Recollections(..)), "{asked:?}");
+            assert!(
+                matches!(asked, ObservedRequest::Page { .. } | ObservedRequest::Recollections(..)),
+                "{asked:?}"
+            );
             own.reply(call, page(Vec::new(), None));
         }
         open = own.asked();
     }
 }
 
-/// The page has seven bytes, at a limit of seven bytes per second.
+/// The limit per second is the size of the page's only record.
 #[test]
-fn at_a_rate_the_next_page_waits_for_what_came() {
+fn with_a_rate_limit_the_next_page_waits_for_the_last_one() {
     let mut own = Own::at_rate(Some(bytes_of_a()));
     let first = own.sealed();
     own.reply(first[0].0, page(vec![record("a", 0)], Some("b")));
-    let call = own.only(Asked::Write(vec!["a".to_owned()]));
+    let call = own.only(ObservedRequest::Write(vec!["a".to_owned()]));
     own.reply(call, Reply::Stored);
     assert_eq!(own.asked(), [], "it came at once");
     own.after(1_000_000 - NODE_TICK_MICROS - 1);
@@ -295,14 +303,14 @@ fn at_a_rate_the_next_page_waits_for_what_came() {
     own.only(page_of(1, true, "b"));
 }
 
-/// The second page takes a second to be written, after the first took a millisecond.
+/// The third page takes a second to be stored, after the first took a millisecond.
 #[test]
-fn while_others_are_at_the_disk_the_next_page_waits() {
+fn the_next_page_waits_while_the_disk_is_busy() {
     let mut own = Own::new();
     let first = own.sealed();
     let wrote = |own: &mut Own, call, next, micros| {
         own.reply(call, page(vec![record("a", 0)], Some(next)));
-        let call = own.only(Asked::Write(vec!["a".to_owned()]));
+        let call = own.only(ObservedRequest::Write(vec!["a".to_owned()]));
         own.mono += micros;
         own.reply(call, Reply::Stored);
     };
@@ -318,22 +326,22 @@ fn while_others_are_at_the_disk_the_next_page_waits() {
 }
 
 #[test]
-fn it_takes_from_all_and_says_so_once_that_is_durable() {
+fn a_pull_from_all_sources_is_reported_once_it_is_durable() {
     let mut own = Own::new();
     assert!(!own.state().has_all);
     let first = own.sealed();
-    let expected: Vec<Asked> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
+    let expected: Vec<ObservedRequest> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
     assert_eq!(first.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
 
     // Key `b` has a conditional write's record: the node stores the record that a majority holds.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
-    let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
+    let call = own.only(ObservedRequest::Settle(1, "b".to_owned(), 0));
     let outline = RecordOutline { bytes: 7, ..record("b", 12).1.outline() };
     own.reply(call, Reply::Long { outline, authoritative: true });
-    let call = own.only(Asked::Settle(1, "b".to_owned(), 7));
+    let call = own.only(ObservedRequest::Settle(1, "b".to_owned(), 7));
     let found = record("b", 12).1;
     own.reply(call, Reply::Found { record: found, authoritative: true });
-    let call = own.only(Asked::Write(vec!["a".to_owned(), "b".to_owned()]));
+    let call = own.only(ObservedRequest::Write(vec!["a".to_owned(), "b".to_owned()]));
     own.reply(call, Reply::Stored);
     let call = own.only(page_of(1, true, "c"));
     own.reply(call, page(Vec::new(), None));
@@ -345,14 +353,14 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(vec![record("a", 0), record("b", 12)], Some("m")));
     let second = own.asked();
-    let page_with = |of| Asked::Page {
+    let page_with = |of| ObservedRequest::Page {
         of,
         first: false,
         start: String::new(),
         end: Some("m".to_owned()),
         known: 2,
     };
-    let expected: Vec<Asked> = [1, 2, 3].map(page_with).into();
+    let expected: Vec<ObservedRequest> = [1, 2, 3].map(page_with).into();
     assert_eq!(second.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
     for (call, _) in second {
         own.reply(call, page(Vec::new(), None));
@@ -363,7 +371,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     own.reply(third[0].0, page(vec![record("z", 0)], None));
     own.reply(third[1].0, page(Vec::new(), None));
     own.reply(third[2].0, page(Vec::new(), None));
-    let call = own.only(Asked::Write(vec!["z".to_owned()]));
+    let call = own.only(ObservedRequest::Write(vec!["z".to_owned()]));
     assert_eq!(
         own.shared.membership.layouts.pull_progress().1.len(),
         0,
@@ -373,7 +381,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     own.reply(call, Reply::Stored);
     assert_eq!(own.shared.membership.layouts.pull_progress().1.len(), 3);
     let open = own.asked();
-    rest_is_empty(&mut own, open);
+    reply_with_empty_pages(&mut own, open);
     own.shared.install_layout(&early);
     assert!(!own.state().has_all, "it is not durable yet");
     own.kept();
@@ -384,13 +392,13 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
 }
 
 #[test]
-fn nothing_is_taken_before_it_is_sealed() {
+fn nothing_is_pulled_before_the_fence_is_raised() {
     let mut own = Own::new();
-    let call = own.is_right();
+    let call = own.confirm_clock();
     own.reply(call, sealed_up_to(1));
     own.kept();
     assert_eq!(own.asked(), [], "it is sealed by an earlier round only");
-    let call = own.is_right();
+    let call = own.confirm_clock();
     own.fails(call);
     own.kept();
     assert_eq!(own.asked(), []);
@@ -400,7 +408,7 @@ fn nothing_is_taken_before_it_is_sealed() {
 /// If the node raised its fence to its own clock, it would refuse other nodes' writes until their
 /// clocks reach the fence.
 #[test]
-fn who_is_ahead_of_a_source_is_not_sealed() {
+fn a_node_ahead_of_a_source_does_not_raise_its_fence() {
     let mut own = Own::new();
     own.after(1);
     let calls = own.asks_for_clocks();
@@ -418,7 +426,7 @@ fn who_is_ahead_of_a_source_is_not_sealed() {
     let calls = own.asks_for_clocks();
     own.reply(calls[0], sealed_up_to(0));
     calls[1..].iter().for_each(|call| own.fails(*call));
-    own.only(Asked::Seal);
+    own.only(ObservedRequest::Seal);
 }
 
 #[test]
@@ -427,10 +435,10 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     let first = own.sealed();
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
-    own.gives_up(first[2].0, true);
+    own.fail_third_source(first[2].0, true);
     // The second pass of the other sources.
     let open = own.asked();
-    rest_is_empty(&mut own, open);
+    reply_with_empty_pages(&mut own, open);
     let (step, done) = own.shared.membership.layouts.pull_progress();
     assert_eq!(
         (step, done.into_iter().collect::<Vec<_>>()),
@@ -443,7 +451,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     let call = own.only(page_of(3, false, ""));
     own.reply(call, page(Vec::new(), None));
     let open = own.asked();
-    rest_is_empty(&mut own, open);
+    reply_with_empty_pages(&mut own, open);
     own.kept();
     own.after(1);
     own.kept();
@@ -451,7 +459,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
 }
 
 #[test]
-fn a_source_that_fails_last_has_not_been_taken() {
+fn a_source_that_fails_in_the_second_pass_is_not_pulled() {
     let mut own = Own::new();
     for (call, _) in own.sealed() {
         own.reply(call, page(Vec::new(), None));
@@ -461,20 +469,20 @@ fn a_source_that_fails_last_has_not_been_taken() {
     let second = own.asked();
     own.reply(second[0].0, page(Vec::new(), None));
     own.reply(second[1].0, page(Vec::new(), None));
-    own.gives_up(second[2].0, false);
+    own.fail_third_source(second[2].0, false);
     let (step, done) = own.shared.membership.layouts.pull_progress();
     assert_eq!((step, done), (PullStep::Pulling, [NodeId(1), NodeId(2)].into()));
 }
 
 #[test]
-fn a_restart_goes_on_with_those_that_are_left() {
+fn after_a_restart_only_the_remaining_sources_are_pulled() {
     let mut own = Own::new();
     let first = own.sealed();
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
-    own.gives_up(first[2].0, true);
+    own.fail_third_source(first[2].0, true);
     let open = own.asked();
-    rest_is_empty(&mut own, open);
+    reply_with_empty_pages(&mut own, open);
     let (record, _) = own.shared.membership.layouts.encode();
     let first =
         Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
@@ -484,10 +492,10 @@ fn a_restart_goes_on_with_those_that_are_left() {
 }
 
 #[test]
-fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
+fn a_node_that_is_rebuilt_drops_its_orphaned_records() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
-    // The node knows nothing of the layout before.
-    let layout = own.more_of_node_0().next_stage().unwrap();
+    // The node does not know the previous layout.
+    let layout = own.layout_with_more_weight().next_stage().unwrap();
     own.learns(Layout {
         epoch: layout.epoch + 1,
         placement_epoch: layout.placement_epoch + 1,
@@ -504,7 +512,7 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
 }
 
 #[test]
-fn another_placement_ends_what_is_under_way() {
+fn a_change_of_placement_stops_the_pull() {
     let mut own = Own::new();
     let first = own.sealed();
     let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
@@ -516,10 +524,10 @@ fn another_placement_ends_what_is_under_way() {
     assert!(own.shared.membership.layouts.has_orphans(), "what it took is of no use here");
 }
 
-/// The amount that a plan announces is that of one change; a sum over all changes since the start
-/// could not be compared with it.
+/// A plan announces the amount of data that one change moves. A sum over all changes since the
+/// start could not be compared with that amount.
 #[test]
-fn what_it_has_taken_is_counted_by_change() {
+fn pulled_records_are_counted_for_each_change() {
     let mut own = Own::new();
     let first = own.sealed();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
@@ -527,14 +535,14 @@ fn what_it_has_taken_is_counted_by_change() {
     let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().records, 1, "until another change begins");
-    let again = own.more_of_node_0();
+    let again = own.layout_with_more_weight();
     own.learns(again.clone());
     assert_eq!(own.state().records, 0, "of this one");
     own.learns(again.next_stage().unwrap());
     assert_eq!((own.state().records, own.state().bytes), (0, 0));
 }
 
-/// Two of three replicas are declared lost: nobody can tell any more what a majority holds.
+/// Two of three replicas are declared lost: no node can determine the record that a majority holds.
 #[test]
 fn remaining_records_are_pulled_where_no_majority_is_left() {
     let mut own = Own::settled(MembershipState::Member, None);
@@ -554,9 +562,9 @@ fn remaining_records_are_pulled_where_no_majority_is_left() {
     let first = own.sealed();
     assert_eq!(first.len(), 1);
     own.reply(first[0].0, page(vec![record(without, 9), record(with, 9)], None));
-    let call = own.only(Asked::Settle(1, with.to_owned(), 0));
+    let call = own.only(ObservedRequest::Settle(1, with.to_owned(), 0));
     own.reply(call, Reply::Absent { authoritative: true });
-    own.only(Asked::Write(vec![without.to_owned()]));
+    own.only(ObservedRequest::Write(vec![without.to_owned()]));
 }
 
 /// The walk over the departed node's records will never end.
@@ -567,7 +575,7 @@ fn a_node_that_has_left_is_not_waited_for() {
     own.after(1);
     let asked = std::mem::take(&mut own.open);
     for (call, asked) in asked {
-        if matches!(asked, Asked::Lacking(1 | 2)) {
+        if matches!(asked, ObservedRequest::Lacking(1 | 2)) {
             own.reply(call, page(Vec::new(), None));
         }
     }
@@ -584,8 +592,9 @@ fn a_node_that_has_left_is_not_waited_for() {
     assert_eq!(own.stored_states, [MembershipState::Member]);
 }
 
-/// With more copies a replica is new; with fewer, one that stays may lack what a majority of more
-/// held; if only nodes without zones join, a node that stays gains nothing.
+/// With more copies, a staying node is a new replica of some keys. With fewer copies, a staying
+/// node may lack records that a majority of the previous replicas held. If only nodes without zones
+/// join, a staying node gains nothing.
 #[test]
 fn a_staying_node_pulls_where_the_number_of_copies_changes() {
     let base = Own::settled(MembershipState::Member, None).shared.membership.layouts.known();

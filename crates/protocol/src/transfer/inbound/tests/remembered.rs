@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::paxos::recent::Via;
-use crate::transfer::PATIENCE_MICROS;
+use crate::transfer::SOURCE_TIMEOUT_MICROS;
 
 const VIAS: [Via; 3] = [Via::Accept, Via::Replica, Via::Chosen];
 
@@ -24,12 +24,12 @@ fn item(it: &Remembered) -> (Bytes, Record) {
     (Bytes::copy_from_slice(&name), Record::new(&name, &fields, &[]))
 }
 
-fn told_of(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
+fn history_page(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
     let next = next.map(|next| Bytes::copy_from_slice(&next.name()));
     Reply::Page(Page { items: traces.iter().map(item).collect(), next, authoritative: true })
 }
 
-/// Returns an accepted write of a partition that moves from 1, 2 and 3 to 0.
+/// Returns an accepted write of a partition that moves from nodes 1, 2 and 3 to node 0.
 fn accepted(own: &Own, id: u64) -> Remembered {
     let view = own.shared.view();
     let moves = |partition: &u16| {
@@ -63,7 +63,7 @@ fn asks() -> (Own, Vec<CallId>) {
 fn is_asked(own: &mut Own, nodes: &[u16], start: &Bytes) -> Vec<CallId> {
     let (calls, asked): (Vec<_>, Vec<_>) = own.asked().into_iter().unzip();
     let expected: Vec<_> =
-        nodes.iter().map(|node| Asked::Recollections(*node, start.clone())).collect();
+        nodes.iter().map(|node| ObservedRequest::Recollections(*node, start.clone())).collect();
     assert_eq!(asked, expected);
     calls
 }
@@ -80,21 +80,21 @@ fn forgets(own: &Own, of: &Remembered) -> bool {
 }
 
 #[test]
-fn it_remembers_what_a_majority_accepted_and_then_has_all() {
+fn the_pull_ends_once_the_history_of_a_majority_is_stored() {
     let (mut own, calls) = asks();
     let [one, two, three] = [1, 2, 3].map(|id| accepted(&own, id));
-    own.reply(calls[0], told_of(&[], None));
-    own.reply(calls[1], told_of(&[one, two], Some(&three)));
-    own.reply(calls[2], told_of(&[one, three], None));
+    own.reply(calls[0], history_page(&[], None));
+    own.reply(calls[1], history_page(&[one, two], Some(&three)));
+    own.reply(calls[2], history_page(&[one, three], None));
     assert_eq!(own.asked(), [], "the third has yet to tell");
-    own.reply(calls[3], told_of(&[], None));
-    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    own.reply(calls[3], history_page(&[], None));
+    let keep = own.only(ObservedRequest::Keep(vec![chosen(one)]));
     assert!(!has_all(&mut own), "what it is to remember is not durable");
     own.reply(keep, Reply::Stored);
     let more = is_asked(&mut own, &[1], &Bytes::copy_from_slice(&three.name()));
     assert!(!has_all(&mut own), "the first has not told all");
-    own.reply(more[0], told_of(&[three], None));
-    let keep = own.only(Asked::Keep(vec![chosen(three)]));
+    own.reply(more[0], history_page(&[three], None));
+    let keep = own.only(ObservedRequest::Keep(vec![chosen(three)]));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(!forgets(&own, &one), "it knows of all others that nobody has done them");
@@ -105,25 +105,25 @@ fn a_failed_store_of_the_history_is_retried() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
     for (call, traces) in calls.iter().zip([vec![], vec![one], vec![one], vec![one]]) {
-        own.reply(*call, told_of(&traces, None));
+        own.reply(*call, history_page(&traces, None));
     }
-    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    let keep = own.only(ObservedRequest::Keep(vec![chosen(one)]));
     own.fails(keep);
-    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    let keep = own.only(ObservedRequest::Keep(vec![chosen(one)]));
     assert!(!has_all(&mut own));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
 }
 
 #[test]
-fn a_source_that_forgot_some_leaves_it_without_knowledge() {
+fn an_incomplete_history_of_a_source_is_marked() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
-    own.reply(calls[0], told_of(&[], None));
-    own.reply(calls[1], told_of(&[one], None));
-    own.reply(calls[2], told_of(&[one], None));
+    own.reply(calls[0], history_page(&[], None));
+    own.reply(calls[1], history_page(&[one], None));
+    own.reply(calls[2], history_page(&[one], None));
     own.reply(calls[3], Reply::Page(Page { items: Vec::new(), next: None, authoritative: false }));
-    let keep = own.only(Asked::Keep(vec![chosen(one)]));
+    let keep = own.only(ObservedRequest::Keep(vec![chosen(one)]));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(forgets(&own, &one));
@@ -139,23 +139,23 @@ fn a_source_that_forgot_some_leaves_it_without_knowledge() {
 }
 
 #[test]
-fn a_source_that_fails_is_asked_again_and_not_for_ever() {
+fn a_source_of_history_that_fails_is_retried_then_given_up() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
     for call in &calls[..3] {
-        own.reply(*call, told_of(&[], None));
+        own.reply(*call, history_page(&[], None));
     }
     own.fails(calls[3]);
     assert_eq!(own.asked(), []);
     own.after(RETRY_MICROS);
     let again = is_asked(&mut own, &[3], &Bytes::new());
     // A page out of order is refused.
-    own.reply(again[0], told_of(&[accepted(&own, 2), one], None));
+    own.reply(again[0], history_page(&[accepted(&own, 2), one], None));
     own.after(RETRY_MICROS);
     let again = is_asked(&mut own, &[3], &Bytes::new());
     assert!(!has_all(&mut own));
     own.fails(again[0]);
-    own.after(PATIENCE_MICROS);
+    own.after(SOURCE_TIMEOUT_MICROS);
     let last = is_asked(&mut own, &[3], &Bytes::new());
     assert!(!has_all(&mut own));
     own.fails(last[0]);
@@ -166,7 +166,7 @@ fn a_source_that_fails_is_asked_again_and_not_for_ever() {
 #[test]
 fn the_history_is_pulled_again_from_other_sources() {
     let (mut own, calls) = asks();
-    own.reply(calls[0], told_of(&[accepted(&own, 1)], None));
+    own.reply(calls[0], history_page(&[accepted(&own, 1)], None));
     let known = own.shared.membership.layouts.known();
     let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
     layout.before.as_mut().unwrap().nodes[2].is_lost = true;
@@ -174,11 +174,12 @@ fn the_history_is_pulled_again_from_other_sources() {
     own.after(1);
     let calls = is_asked(&mut own, &[0, 1, 3], &Bytes::new());
     let one = accepted(&own, 1);
-    own.reply(calls[0], told_of(&[], None));
-    own.reply(calls[1], told_of(&[one], None));
-    own.reply(calls[2], told_of(&[], None));
+    own.reply(calls[0], history_page(&[], None));
+    own.reply(calls[1], history_page(&[one], None));
+    own.reply(calls[2], history_page(&[], None));
     // The replica that is declared lost may have accepted the write too.
-    let keep = own.only(Asked::Keep(vec![Remembered { via: Via::Replica, ballot: 0, ..one }]));
+    let keep =
+        own.only(ObservedRequest::Keep(vec![Remembered { via: Via::Replica, ballot: 0, ..one }]));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(!forgets(&own, &one));
@@ -186,7 +187,7 @@ fn the_history_is_pulled_again_from_other_sources() {
 
 /// Two of three replicas are lost: no other node remembers a write that only those two accepted.
 #[test]
-fn nothing_is_known_where_no_majority_is_left() {
+fn a_history_without_a_majority_is_marked_incomplete() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
     drop(calls);
@@ -197,7 +198,7 @@ fn nothing_is_known_where_no_majority_is_left() {
     own.learns(layout);
     own.after(1);
     for call in is_asked(&mut own, &[0, 1], &Bytes::new()) {
-        own.reply(call, told_of(&[], None));
+        own.reply(call, history_page(&[], None));
     }
     assert!(has_all(&mut own));
     assert!(forgets(&own, &one));
@@ -205,13 +206,13 @@ fn nothing_is_known_where_no_majority_is_left() {
 
 /// The walk ends with a tick, without any further answer.
 #[test]
-fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
+fn a_rebuilt_node_becomes_a_member_although_a_source_fails() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
     own.shared.membership.state.mark_lost(9);
     own.after(1);
     own.after(1);
     for (call, asked) in std::mem::take(&mut own.open) {
-        if matches!(asked, Asked::Lacking(_)) {
+        if matches!(asked, ObservedRequest::Lacking(_)) {
             own.reply(call, page(Vec::new(), None));
         }
     }
@@ -219,16 +220,16 @@ fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
     let mut failing = None;
     for (call, asked) in std::mem::take(&mut own.open) {
         match asked {
-            Asked::Recollections(1, _) => failing = Some(call),
-            Asked::Recollections(..) => own.reply(call, told_of(&[], None)),
+            ObservedRequest::Recollections(1, _) => failing = Some(call),
+            ObservedRequest::Recollections(..) => own.reply(call, history_page(&[], None)),
             _ => {}
         }
     }
     own.fails(failing.expect("each source is asked"));
     assert!(!own.stored_states.contains(&MembershipState::Member));
-    own.after(PATIENCE_MICROS);
+    own.after(SOURCE_TIMEOUT_MICROS);
     let mut asked = std::mem::take(&mut own.open).into_iter();
-    let last = asked.find(|(_, asked)| matches!(asked, Asked::Recollections(1, _)));
+    let last = asked.find(|(_, asked)| matches!(asked, ObservedRequest::Recollections(1, _)));
     own.fails(last.expect("it is asked once more").0);
     own.after(1);
     assert!(own.stored_states.contains(&MembershipState::Member), "it goes on without it");
