@@ -15,7 +15,7 @@ local servers, aimed, hosts
 local fixed
 
 -- Gives `wrk` the values of another server, except those that the script has changed.
-local function aim(index)
+local function select_server(index)
    local old, new = servers[aimed], servers[index]
    if wrk.host == old.host then wrk.host = new.host end
    if wrk.port == old.port then wrk.port = new.port end
@@ -146,7 +146,7 @@ end
 -- Globals are looked up at each call, because a script may replace its functions at any time.
 return {
    share    = share,
-   aim      = aim,
+   select_server = select_server,
    fixed    = function() return type(request) ~= "function" end,
    listens  = function() return type(response) == "function" end,
    delays   = function() return type(delay) == "function" end,
