@@ -30,7 +30,7 @@ use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::serve::{self, WAITS, random};
 use crate::runtime::{accept, credentials, notify};
-use crate::settings::config::{Config, OpenTo};
+use crate::settings::config::Config;
 use crate::settings::members::{Members, ServingAddress, Unlisted, is_loopback};
 use crate::transport::{AcceptedStream, Tls};
 
@@ -83,7 +83,7 @@ pub(crate) fn join_cluster(
     let listen = || accept::listen(socket.try_clone()?);
     let listener = listen().map_err(|source| ServeError::Listen { address, source })?;
     if config.greets {
-        print_instructions(unlisted, &asker, config.open_to);
+        print_instructions(unlisted, &asker, config.admin_token.is_some());
     }
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(ServeError::Asking)?;
@@ -135,17 +135,17 @@ fn join_request(unlisted: &Unlisted, at: ServingAddress, candidate: Candidate) -
     }
 }
 
-/// Prints that the node waits, and the commands that add it. `open_to` says from whom this node
-/// demands a token; the asked node is likely to demand it too.
-fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest, open_to: OpenTo) {
+/// Prints that the node waits, and the commands that add it. `has_admin_token` is true if this node
+/// has an admin token; the asked node is then likely to have it too.
+fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest, has_admin_token: bool) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     let (mut flags, mut notes) = (format!("--url {first}"), Vec::new());
     if first.starts_with("https:") {
         flags += " --ca-file CA.pem";
         notes.push("CA.pem: of the CA that issued its certificate");
     }
-    let is_trusted = open_to == OpenTo::All || open_to == OpenTo::Loopback && is_loopback(first);
-    if !is_trusted {
+    // Without an admin token, only requests over loopback may administer a node.
+    if has_admin_token || !is_loopback(first) {
         flags += " --token-file FILE";
         notes.push("FILE: with the admin token of that cluster");
     }

@@ -263,8 +263,9 @@ fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     cluster.settled();
     cluster.kill(2);
     let plain = cluster.client(0).put("/v0/entity?id=k&ttl=1h", b"x");
-    let changed = ask(&mut cluster.client(1), "PUT", "id=l&ttl=1h", "If-None-Match: *\r\n", "x");
-    let told = [expires(&plain).unwrap(), expires(&changed).unwrap()];
+    let conditional =
+        ask(&mut cluster.client(1), "PUT", "id=l&ttl=1h", "If-None-Match: *\r\n", "x");
+    let told = [expires(&plain).unwrap(), expires(&conditional).unwrap()];
     cluster.up(2);
     for (key, told) in ["k", "l"].into_iter().zip(told) {
         wait_until("the hint", || held(&cluster, key) == [Some(told); 3]);

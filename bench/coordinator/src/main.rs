@@ -4,8 +4,9 @@
 //!
 //!     cargo run --release -p bench-coordinator
 //!
-//! The goal is 300 ns for a request whose only replica is this node. A second table shows the cost
-//! of a range read before the request for its first page; each failed node causes this cost again.
+//! The goal is 300 ns for a request whose only replica is this node. A second table shows the time
+//! that a range read takes until its first page is requested. If a node fails, the range read
+//! starts again with the other nodes, and takes about this time again.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The clients of closed loops, wrk and redis-benchmark, and the writing of all keys before a
-//! measurement.
+//! Runs the clients of closed loops (wrk, `crates/load` or redis-benchmark), and writes all keys
+//! before a measurement.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

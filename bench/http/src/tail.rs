@@ -20,8 +20,8 @@ const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 /// Requests per second of the measured rows.
 const RATE: u64 = 60_000;
 
-/// Percentage of `PUT`s that are sent in addition to the `GET`s, so that there are data to flush
-/// and compact.
+/// Percentage of `PUT`s among the requests of the row in which `PUT`s are sent in addition to
+/// `GET`s at [`RATE`], so that there are data to flush and compact.
 const PUTS_BESIDE: u8 = 10;
 
 /// Requests per second with `sync = always`. A disk with 100 µs per sync and 64 waiters reaches

@@ -16,8 +16,8 @@
 //! value expired and changes nothing else first stores the absence of the value: no later round
 //! then finds the value alive.
 //!
-//! If a round fails, each of its writes is retried alone, once it is known whether the write was
-//! done.
+//! If a round fails, its writes are retried. A write whose record may already be stored is retried
+//! alone, and the retry first determines whether the write was done.
 
 use super::change::{
     ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork, EarlierTry,

@@ -85,9 +85,9 @@ impl Marks {
                 self.hand_overs.insert(node, task);
             }
         }
-        // This node's own marks may be stored by now, because marks that another node hands over
-        // are stored before they are acknowledged. If this node deposited them nevertheless, they
-        // would be handed back forever.
+        // This node's own marks may have been stored since its store refused them: marks that
+        // another node hands over are stored before they are acknowledged. Stored marks must not be
+        // deposited, or the other node would hand them back, and so on forever.
         self.deposit_wanted &= missed.is_unsaved(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {

@@ -60,8 +60,8 @@ pub(crate) enum Phase {
         record: Record,
         stored: BTreeSet<u8>,
     },
-    /// `fate`: true if the accept completes the client's earlier try, whose base version a plain
-    /// write has ended.
+    /// `fate`: true if the accept is sent to learn whether the client's earlier try was chosen,
+    /// after a newer plain write. `record` is then the last known record of the try's base version.
     Accepting {
         record: Record,
         stored: BTreeSet<u8>,

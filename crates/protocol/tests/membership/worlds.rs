@@ -58,7 +58,7 @@ pub(crate) struct World {
     pub(crate) answers_all: bool,
     /// True if all transitions must end.
     pub(crate) ends: bool,
-    /// True if a single register must be able to give the answers.
+    /// True if the answers must be linearizable: those that a single register could give.
     pub(crate) is_register: bool,
     /// Actions that are performed first, so that failures after many steps are found sooner.
     pub(crate) prelude: Vec<Action>,

@@ -81,8 +81,8 @@ impl StartingNode {
         &self.identity
     }
 
-    /// Begins a new process start (life) of the directory, and loads the state that earlier starts
-    /// stored. `number` is random.
+    /// Records this process start as a new boot of the directory, and loads the state that earlier
+    /// starts stored. `number` is the random number for the boot's marker file ([`Directory`]).
     pub fn begin<S: Store, D: Directory>(
         self,
         store: &S,

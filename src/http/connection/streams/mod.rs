@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  connection's watch: its slot, idle or busy, whether the socket takes more, bytes moved
-//!     ├── stream's watch: whether client or node waits for the other; its memory ─▶ reset
+//!     ├── stream's watch: whether client or node waits for the other, the memory that it holds
 //!     └── stream's watch …     the first stream has the connection's slot, the others their own
 //! ```
 //!

@@ -8,10 +8,11 @@
 //! Method for Discrete Data", 1990). The rule excludes throughput in an open loop, and errors if no
 //! request fails.
 //!
-//! With six repeats a side and noise of 3 %, the test finds an increase of one metric by 10 % in 95
-//! % of cases if five metrics are tested at 5 %, and in 75 % if all six are tested at 2.5 %.
-//! Between two equal servers, the test finds a difference in 3 % of cases. These numbers are
-//! simulated; `tests.rs` checks most of them.
+//! With six repeats a side and noise of 3 %, the comparison finds an increase of one metric by 10 %
+//! in 95 % of cases if it tests five metrics at the level of runs, 5 %. If it tested all six, at
+//! half that level, it would find the increase in 75 %. Between two equal servers it finds a
+//! difference in 3 % of cases. These numbers are simulated; `tests.rs` checks bounds for five
+//! metrics.
 
 use super::metrics::{self, Metric};
 use super::rank::{least_p, levels, shift};

@@ -1,5 +1,6 @@
 //! Overlap of a set of nodes with the replicas of one partition: an upper bound computed from the
-//! zones alone, and a search for a partition whose overlap exceeds a number.
+//! zones alone; and the partitions that each node holds, among which `Topology::have_more_than`
+//! searches for one whose overlap exceeds a number.
 //!
 //! The node order of a partition has the first node of each zone, then the second of each, and so
 //! on (`ranking.rs`). Records with `from` replicas are on the first `from` nodes of that order:
@@ -8,7 +9,7 @@
 //!
 //! ```text
 //!   zone x:  a b c      from = 4:  one node of each zone (full = 1), one more of x or y (rest = 1)
-//!   zone y:  d e                   so replicas are at most three of {b, c, e}, two of {d, e}
+//!   zone y:  d e                   so at most three of {b, c, e} are replicas, or two of {d, e}
 //!   zone z:  f
 //! ```
 //!

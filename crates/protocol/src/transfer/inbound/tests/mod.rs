@@ -49,7 +49,8 @@ enum ObservedRequest {
     Settle(u16, String, u32),
     /// Records to be stored on the node itself.
     Write(Vec<String>),
-    /// To a source, or to the node itself: the history of writes, from a name on.
+    /// To a source, or to the node itself: its history of writes, from the entry with this name on
+    /// (`Remembered::name`).
     Recollections(u16, Bytes),
     /// History entries to be stored on the node itself.
     Keep(Vec<Remembered>),
