@@ -379,10 +379,13 @@ fn membership(node: &Node) -> Membership {
 /// empty directory, and a node of its list refuses it because of that layout.
 fn is_removed(node: &Node) -> bool {
     let shared = &node.shared;
-    let is_removed = |reason| reason == Some(Reason::Removed);
+    // A removed node refuses members for the same reason.
+    let layout = shared.membership.layouts.known();
+    let is_refused_by =
+        |id: NodeId| !layout.is_retired(id) && node.facts.refusal(id) == Some(Reason::Removed);
     shared.is_removed()
         || shared.membership.state.state() == MembershipState::Joining
-            && others(node).any(|id| is_removed(node.facts.refusal(id)))
+            && others(node).any(is_refused_by)
 }
 
 /// Returns true if this node's data is of another cluster than all nodes of its layout: each of
