@@ -144,6 +144,13 @@ impl Node {
         &self.own_url
     }
 
+    /// Returns all other nodes of the cluster, including those that are joining or leaving.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        let own = self.shared.own;
+        let views = &self.shared.membership.views;
+        views.with(|view| view.ids().filter(|node| *node != own).collect())
+    }
+
     /// Returns a node's URL. For other nodes see [`PeerFacts::url`].
     pub(crate) fn url_of(&self, node: NodeId) -> String {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }

@@ -365,12 +365,7 @@ impl Requests {
 
     /// Returns all other nodes of the cluster, including those that are joining or leaving.
     pub(crate) fn others(&self) -> Vec<NodeId> {
-        let own = self.own();
-        self.node
-            .shared
-            .membership
-            .views
-            .with(|view| view.ids().filter(|node| *node != own).collect())
+        self.node.others()
     }
 
     /// Returns the number of possible replicas of a key, and the default number of copies. While

@@ -385,26 +385,20 @@ fn is_removed(node: &Node) -> bool {
         |id: NodeId| !layout.is_retired(id) && node.facts.refusal(id) == Some(Reason::Removed);
     shared.is_removed()
         || shared.membership.state.state() == MembershipState::Joining
-            && others(node).any(is_refused_by)
+            && node.others().into_iter().any(is_refused_by)
 }
 
 /// Returns true if this node's data is of another cluster than all nodes of its layout: each of
 /// them refuses it for this reason. A single one may be a stranger at a member's address.
 fn is_of_another_cluster(node: &Node) -> bool {
-    let mut others = others(node).peekable();
-    others.peek().is_some() && others.all(|id| node.facts.refusal(id) == Some(Reason::Cluster))
-}
-
-/// Returns the other nodes of the view.
-fn others(node: &Node) -> impl Iterator<Item = NodeId> {
-    let own = node.shared.own;
-    let others: Vec<NodeId> = node.shared.view().ids().filter(|id| *id != own).collect();
-    others.into_iter()
+    let others = node.others();
+    let refuses = |id: &NodeId| node.facts.refusal(*id) == Some(Reason::Cluster);
+    !others.is_empty() && others.iter().all(refuses)
 }
 
 fn peers(node: &Node) -> Vec<Peer> {
     let shared = &node.shared;
-    let mut others: Vec<NodeId> = others(node).collect();
+    let mut others = node.others();
     others.sort_by_cached_key(|id| shared.name_of(*id));
     others
         .into_iter()

@@ -249,7 +249,8 @@ fn server(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
 
 fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let (view, ledger) = (node.shared.view(), &node.shared.transfer.hints);
-    let others = || view.ids().filter(|id| *id != node.shared.own);
+    let nodes = node.others();
+    let others = || nodes.iter().copied();
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
         others().map(move |id| (node.shared.name_of(id), of(ledger, id)))
     };
@@ -297,8 +298,8 @@ fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     for (metric, of) in all {
         out.counter(metric, sum(node, |counters| of(&counters.peers)))?;
     }
-    let view = node.shared.view();
-    let others = || view.ids().filter(|id| *id != node.shared.own);
+    let nodes = node.others();
+    let others = || nodes.iter().copied();
     let loops = |id| (node.shared.name_of(id), u64::from(node.facts.seen(id).links()));
     out.gauges(&list::PEER_CONNECTED_LOOPS, others().map(loops))?;
     let skew = |id| (node.shared.name_of(id), node.facts.skew_micros(id) as f64 / MICROS);

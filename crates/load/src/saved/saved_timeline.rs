@@ -19,7 +19,8 @@ pub(crate) struct SavedTimeline {
 pub(crate) struct Column {
     /// Name in the first row.
     pub(crate) name: String,
-    /// One figure per row, or NaN if the figure is missing. For a counter, the growth per second.
+    /// The column's figures, one for each row; NaN = the row has none. Of a counter, the growth per
+    /// second.
     pub(crate) values: Vec<f64>,
 }
 

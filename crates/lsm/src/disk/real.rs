@@ -1,8 +1,8 @@
 //! A [`Disk`] in a directory of the file system.
 //!
-//! One process at a time owns the directory. The owner holds two exclusive `flock`s: one on the
-//! directory, which remains if `LOCK` is deleted, and one on the file `LOCK`, because network file
-//! systems lock only files. The kernel releases both locks when the process ends. `LOCK` and
+//! A directory has at most one owner, a process that holds two exclusive `flock`s: a lock of the
+//! directory, which remains if the file `LOCK` is deleted, and a lock of `LOCK`, because network
+//! file systems lock only files. The kernel releases both locks when the process ends. `LOCK` and
 //! subdirectories (such as `lost+found`) are not part of the store and are never listed.
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 

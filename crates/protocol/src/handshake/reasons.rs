@@ -19,8 +19,9 @@ pub enum Reason {
     Topology,
     /// The other side is not the node that was dialed.
     Name,
-    /// One of the two sides knows that it or the other side has left the cluster. A side that
-    /// refuses a removed node sends the code of this reason; otherwise the code is that of `Name`.
+    /// The other side or this node has left the cluster, as at least one of the two knows. A side
+    /// that refuses a removed node sends the code of this reason; otherwise the code is that of
+    /// `Name`.
     Removed,
     /// The other side has this node's name but another disk.
     Namesake,

@@ -149,8 +149,8 @@ impl Round {
 
     /// Removes from the lists the keys up to which all nodes have listed. Returns the keys whose
     /// newest record some nodes lack, and the number of keys with a future record on some node.
-    /// That node is left out for the key, because the record that the future record hides is
-    /// unknown.
+    /// The exchange of such a key leaves out the node with the future record, because the record
+    /// that the future record hides is unknown.
     fn differing_keys(
         &self,
         lists: &mut BTreeMap<NodeId, List>,

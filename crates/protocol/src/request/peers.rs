@@ -1,5 +1,5 @@
-//! One event loop's measurements of the other nodes: whether a link to each node is up, and each
-//! node's latency. They order the replicas, and exclude none.
+//! An event loop's measurements of the other nodes: the state of the link to each node, and the
+//! node's latency. The measurements order the replicas, and exclude none.
 
 use crate::message::NodeId;
 

@@ -1,5 +1,5 @@
-//! One replica of the key: its record, the displaced record of an earlier base version, and its
-//! promise.
+//! The model's replica of the key: its record, the displaced record of an earlier base version, and
+//! its promise.
 
 use std::collections::BTreeSet;
 

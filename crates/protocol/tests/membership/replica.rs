@@ -1,5 +1,5 @@
-//! One replica of one key: its record, the layout that it has entered, and the progress of its
-//! pulls.
+//! The model's replica of the key: its record, the layout that it has entered, and the progress of
+//! its pulls.
 
 use std::collections::BTreeSet;
 

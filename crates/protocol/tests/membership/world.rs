@@ -1,4 +1,4 @@
-//! One key of a partition that moves, its clients, and all possible actions.
+//! The model's world: a key of a partition that moves, the key's clients, and all possible actions.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! One node as a replica of the key: its record, its knowledge of proofs, and the durable part of
-//! both.
+//! The model's node, a replica of the key: its record, its knowledge of proofs, and the durable
+//! part of both.
 
 use std::collections::BTreeSet;
 

@@ -526,7 +526,7 @@ fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
     let (rotten, record) = (damage("a", "z"), written(1, 0));
     let outlines = vec![(Bytes::from("k"), record.outline())];
-    // One node holds a record that the others lack, and another node has damaged records.
+    // Node `OTHER` holds a record that the others lack, and node `SICK` has damaged records.
     let reply = |node: NodeId, request: &Request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
             let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };

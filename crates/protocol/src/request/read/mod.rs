@@ -18,9 +18,9 @@
 //! future record may have been acknowledged. The answer is then the future record if `ack` replicas
 //! hold it. Otherwise the read fails, because the next read might miss the record.
 //!
-//! Other nodes send records of up to `brief_bytes` whole, and outlines of longer records. A long
-//! record is fetched only if it is the newest, this node does not have it, and memory for it is
-//! reserved.
+//! Other nodes send records of up to `brief_bytes` whole, and outlines of longer records. The
+//! coordinator fetches a long record only if the record is the newest, its own store lacks the
+//! record, and memory for the record is reserved.
 
 mod alone;
 mod read_repair;
@@ -44,8 +44,8 @@ use read_votes::{Read, ReadRequester, ReadStage, ReadState, ReadVote};
 use record::Record;
 use tally::{ReadStep, Shortfall, Tally, to_repair};
 
-/// One read in this number asks all replicas. It updates the latencies of peers, and finds
-/// differences that a quorum of the usual replicas would not show.
+/// Interval at which a loop's reads ask all replicas, in reads. Such a read updates the latencies
+/// of peers, and finds differences that a quorum of the usual replicas would not show.
 const ASK_ALL_EVERY: u64 = 64;
 
 /// The first pause before replicas that were not authoritative are asked again, in microseconds;

@@ -14,9 +14,9 @@
 //! under a new version, above all versions that replicas reported.
 //!
 //! No write outranks a future record (`read/mod.rs`). A replica that holds one does not count,
-//! because no read would find the write there. The other replicas suffice, with one exception: if
-//! so many replicas hold the future record that it may have been acknowledged before this write
-//! began, this write is refused.
+//! because no read would find the write there. The other replicas suffice, with one exception: the
+//! write is refused if enough replicas hold the future record for it to have been acknowledged
+//! before the write began.
 
 use std::rc::Rc;
 

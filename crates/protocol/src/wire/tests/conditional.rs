@@ -1,4 +1,4 @@
-//! One message of each kind of conditional write, for the tests.
+//! Example messages for the tests, one for each kind of conditional write.
 
 use super::*;
 
