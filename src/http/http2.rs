@@ -322,7 +322,7 @@ impl Buf for TrackedPiece {
 
     fn advance(&mut self, bytes: usize) {
         self.item.advance(bytes);
-        self.owed.note_buffered();
+        self.owed.note_buffered(bytes);
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::members::{c_joins, json, node, peers, start, tells};
-use crate::peers::{SECRET, good_b, perform_handshake, upgraded};
+use crate::peers::{SECRET, good_b, perform_handshake};
 use crate::process::{Node, TIMEOUT, kvorum, run, wait_until};
 
 /// URL of node c in the layouts of these tests.
@@ -71,7 +71,7 @@ fn plan(node: &Node, add: &str) -> std::process::Output {
 fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let node = node();
     // The cluster begins after a has connected to b.
-    perform_handshake(&mut upgraded(&node), good_b()).0.unwrap();
+    perform_handshake(&node, &good_b()).outcome.unwrap();
     wait_until("a is a member", || json(&node, "/v0/status")["membership"] == "member");
     let data = tempfile::tempdir().unwrap();
     let unknown = plan(&node, "c");
@@ -151,7 +151,7 @@ fn refused(mut command: Command) -> String {
 fn a_refused_join_request_names_the_reason() {
     let node = node();
     // The connection as node b tells node a which disk b has.
-    perform_handshake(&mut upgraded(&node), good_b()).0.unwrap();
+    perform_handshake(&node, &good_b()).outcome.unwrap();
     let of = url(&node);
     for (secret, name, at, says) in [
         (

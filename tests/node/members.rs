@@ -10,7 +10,7 @@ use protocol::{
 };
 use serde_json::Value;
 
-use crate::peers::{CLUSTER, SECRET, USUAL, good_b, perform_handshake, secrets, upgraded};
+use crate::peers::{CLUSTER, SECRET, USUAL, good_b, perform_handshake, secrets};
 use crate::process::{Node, kvorum, run, wait_until};
 
 fn first() -> Layout {
@@ -40,7 +40,7 @@ fn a_leaves() -> Layout {
 
 /// Connects to node a as node b, which has the later layout `layout`.
 pub(crate) fn tells(node: &Node, layout: &Layout) {
-    let met = perform_handshake(&mut upgraded(node), good_b()).0.unwrap();
+    let met = perform_handshake(node, &good_b()).outcome.unwrap();
     let topology = layout.topology().unwrap();
     let own = topology.find("b").unwrap();
     let view = View::settled(layout.epoch, layout.placement_epoch, topology);
@@ -52,7 +52,7 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     views.note_name(NodeId(0), "a");
     let cluster = Arc::new(OwnCluster::new(met.cluster));
     let later = HandshakeIdentity::new(views, own, cluster, secrets(SECRET), known);
-    let _ = perform_handshake(&mut upgraded(node), Arc::new(later));
+    let _ = perform_handshake(node, &Arc::new(later));
 }
 
 pub(crate) fn start(data: tempfile::TempDir, args: &[&str]) -> Node {

@@ -69,34 +69,50 @@ pub(crate) fn upgraded(node: &Node) -> TcpStream {
     client.stream
 }
 
-/// Performs a handshake as the dialer; returns its outcome and the bytes sent.
-pub(crate) fn perform_handshake(
-    stream: &mut TcpStream,
-    own: Arc<HandshakeIdentity>,
-) -> (Result<PeerSeen, HandshakeRefused>, Vec<u8>) {
+/// A handshake that a test has performed as the dialer.
+pub(crate) struct DialedHandshake {
+    pub(crate) stream: TcpStream,
+    pub(crate) outcome: Result<PeerSeen, HandshakeRefused>,
+    /// The bytes that the dialer has sent.
+    sent: Vec<u8>,
+}
+
+/// Opens connections until a handshake has an outcome: on a busy machine a handshake may outlast
+/// the node's timeout.
+pub(crate) fn perform_handshake(node: &Node, own: &Arc<HandshakeIdentity>) -> DialedHandshake {
+    let mut dialed = None;
+    wait_until("the outcome of a handshake", || {
+        dialed = try_handshake(node, own);
+        dialed.is_some()
+    });
+    dialed.unwrap()
+}
+
+/// Performs a handshake; `None` if the node closes the connection before the outcome.
+fn try_handshake(node: &Node, own: &Arc<HandshakeIdentity>) -> Option<DialedHandshake> {
+    let mut stream = upgraded(node);
     let (mut sent, mut told) = (0, Vec::new());
+    let own = Arc::clone(own);
     let mut dialing = Handshake::dial(own, NodeId(0), ConnectionKind::Small, [9; 32], &mut told);
     let mut heard = [0; 4096];
     loop {
-        stream.write_all(&told[sent..]).unwrap();
+        stream.write_all(&told[sent..]).ok()?;
         sent = told.len();
-        let length = stream.read(&mut heard).unwrap();
-        assert_ne!(length, 0, "closed in the handshake");
+        let length = stream.read(&mut heard).ok().filter(|length| *length > 0)?;
         let received = dialing.receive(&heard[..length], &mut told);
         if let Some(outcome) = received.transpose() {
             // The node may already have closed a refused connection.
             let _ = stream.write_all(&told[sent..]);
-            return (outcome, told);
+            return Some(DialedHandshake { stream, outcome, sent: told });
         }
     }
 }
 
 /// Opens a connection on which node b has completed the handshake.
 fn proven(node: &Node) -> TcpStream {
-    let mut stream = upgraded(node);
-    let met = perform_handshake(&mut stream, good_b()).0.unwrap();
-    assert_eq!(met.node, NodeId(0));
-    stream
+    let dialed = perform_handshake(node, &good_b());
+    assert_eq!(dialed.outcome.unwrap().node, NodeId(0));
+    dialed.stream
 }
 
 /// Reads all bytes until the connection is closed or reset.
@@ -208,10 +224,7 @@ fn an_upgrade_on_another_route_is_ignored() {
 #[test]
 fn unauthenticated_connections_get_no_data() {
     let node = node();
-    let mut recording = {
-        let mut stream = upgraded(&node);
-        perform_handshake(&mut stream, good_b()).1
-    };
+    let mut recording = perform_handshake(&node, &good_b()).sent;
     recording.extend_from_slice(&envelope(&request(1, Request::Ping), honest()));
     let tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
     let http = UPGRADE.as_bytes().to_vec();
@@ -224,10 +237,10 @@ fn unauthenticated_connections_get_no_data() {
         let refusal = [1, 0, 0, 0, 3, 3];
         assert!(heard.is_empty() || heard.ends_with(&refusal), "{} bytes", heard.len());
     }
-    let mut stream = upgraded(&node);
-    let refused = perform_handshake(&mut stream, b(USUAL.clone(), "another secret, long enough")).0;
-    assert!(refused.unwrap_err().text.contains("different cluster secrets"));
-    assert_eq!(until_closed(&mut stream), b"");
+    let other_secret = b(USUAL.clone(), "another secret, long enough");
+    let mut refused = perform_handshake(&node, &other_secret);
+    assert!(refused.outcome.unwrap_err().text.contains("different cluster secrets"));
+    assert_eq!(until_closed(&mut refused.stream), b"");
     let all = || metric(&node, REFUSED) + metric(&node, UNFINISHED);
     wait_until("all of them are counted", || all() >= 7);
     // Whoever says nothing is not refused.
@@ -259,11 +272,11 @@ fn many_unauthenticated_connections_block_no_peer_and_are_closed() {
 fn a_list_that_differs_is_told_to_both_sides() {
     let node = node();
     for _ in 0..3 {
-        let mut stream = upgraded(&node);
         let other = topology(&["a", "b", "c"]);
-        let refused = perform_handshake(&mut stream, b(other, SECRET)).0.unwrap_err();
+        let mut dialed = perform_handshake(&node, &b(other, SECRET));
+        let refused = dialed.outcome.unwrap_err();
         assert!(refused.text.contains("node c is in our list and not in a's"), "{refused}");
-        assert_eq!(until_closed(&mut stream), b"");
+        assert_eq!(until_closed(&mut dialed.stream), b"");
     }
     wait_until("it is counted", || metric(&node, REFUSED) == 3);
     node.signal(rustix::process::Signal::TERM);

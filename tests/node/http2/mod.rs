@@ -29,8 +29,15 @@ pub(crate) fn metric(node: &Node, name: &str) -> u64 {
     text.lines().filter(is_it).map(value).sum()
 }
 
+/// Starts a node that lets requests wait for 30 s, because on a busy machine they may wait for
+/// seconds.
 fn node() -> Node {
-    Node::start(&["--sync", "never", "--max-value", "8MiB", "--memory", "512MiB"])
+    node_with_memory("512MiB")
+}
+
+fn node_with_memory(bytes: &str) -> Node {
+    let args = ["--sync", "never", "--deadline", "30s", "--max-value", "8MiB", "--memory", bytes];
+    Node::start(&args)
 }
 
 fn mixed(bytes: usize) -> Vec<u8> {
@@ -123,7 +130,8 @@ fn a_preface_that_comes_in_pieces_is_understood_and_what_resembles_one_is_not_ta
 
 #[test]
 fn long_values_go_up_and_down_on_many_streams_at_once() {
-    let node = node();
+    // Enough for all bodies at once, so that no upload waits for another one.
+    let node = node_with_memory("2GiB");
     let client = Http2::connect(node.address);
     let values: Vec<_> = (0..24).map(|n| mixed(n * 60_000)).collect();
     let ask = |method: &'static str, n: usize, body: &[u8]| {

@@ -1,6 +1,8 @@
 //! Uploads that are refused before they are complete. Some clients discard an answer if a reset
 //! follows at once. So the node reads the rest of the body, up to a bound.
 
+use std::thread;
+
 use h2::Reason;
 
 use super::client::{
@@ -15,9 +17,9 @@ const WINDOW: usize = (64 << 10) - 1;
 
 const PIECE: usize = 16 << 10;
 
-/// Sends a body of `bytes` bytes as fast as the stream's window permits, then a request on the next
-/// stream. Returns the number of resets received before the answer to that request.
-fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
+/// Sends a body of `bytes` bytes as fast as the stream's window permits, then a request on the
+/// stream `next`. Returns the number of resets of the stream before the answer to that request.
+fn upload(raw: &mut Raw, stream: u32, bytes: usize, next: u32) -> usize {
     let (mut window, mut left, mut resets) = (WINDOW, bytes, 0);
     while left > 0 {
         let piece = left.min(PIECE);
@@ -33,16 +35,16 @@ fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
             WINDOW_UPDATE if came.stream == stream => {
                 window += u32::from_be_bytes(came.payload[..4].try_into().unwrap()) as usize;
             }
-            RESET => return resets + 1,
+            RESET if came.stream == stream => return resets + 1,
             _ => {}
         }
     }
-    // The answer on the next stream arrives after all frames of this stream.
-    raw.send(&request(stream + 2, "GET", "/healthz"));
+    // The answer on `next` arrives after all frames of this stream.
+    raw.send(&request(next, "GET", "/healthz"));
     loop {
         let came = raw.next().unwrap();
-        resets += usize::from(came.kind == RESET);
-        if came.kind == HEADERS && came.stream == stream + 2 {
+        resets += usize::from((came.kind, came.stream) == (RESET, stream));
+        if came.kind == HEADERS && came.stream == next {
             return resets;
         }
     }
@@ -66,7 +68,7 @@ fn a_refused_upload_is_taken_to_its_end_and_its_stream_is_not_reset() {
     for ((path, headers), stream) in refused.into_iter().zip((1..).step_by(4)) {
         let block = [head("PUT", path), literals(headers)].concat();
         raw.send(&frame(HEADERS, END_HEADERS, stream, &block));
-        assert_eq!(upload(&mut raw, stream, 1 << 20), 0, "{path} {headers:?}");
+        assert_eq!(upload(&mut raw, stream, 1 << 20, stream + 2), 0, "{path} {headers:?}");
     }
     assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
     wait_until("the end of all streams", || metric(&node, "kvorum_connections") <= 2);
@@ -77,7 +79,7 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
     let node = Node::start(&["--sync", "never", "--max-value", "64KiB"]);
     let mut raw = Raw::connect(node.address, &[]);
     raw.send(&request(1, "PUT", "/nowhere"));
-    assert_eq!(upload(&mut raw, 1, 1 << 30), 1, "more comes than is taken");
+    assert_eq!(upload(&mut raw, 1, 1 << 30, 3), 1, "more comes than is taken");
     // The node resets the stream of a client that sends no body, after a timeout.
     let silent = [head("PUT", "/nowhere"), literals(&[("content-length", "1000000")])].concat();
     raw.send(&frame(HEADERS, END_HEADERS, 3, &silent));
@@ -90,6 +92,7 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
 #[test]
 fn an_upload_aborted_for_waiting_requests_is_answered_and_its_stream_is_not_reset() {
     const LONG: usize = 1 << 20;
+    const SLOW_BYTES: &[u8] = b"slow";
     let node = Node::start(&["--memory", "64MiB", "--deadline", "10s"]);
     let mut raw = Raw::connect(node.address, &[]);
     let length = LONG.to_string();
@@ -101,27 +104,21 @@ fn an_upload_aborted_for_waiting_requests_is_answered_and_its_stream_is_not_rese
         ]
         .concat();
         raw.send(&frame(HEADERS, END_HEADERS, stream, &block));
-        raw.send(&frame(DATA, 0, stream, b"slow"));
+        raw.send(&frame(DATA, 0, stream, SLOW_BYTES));
     }
     wait_until("taking the memory", || {
         metric(&node, "kvorum_request_body_bytes") >= 2 * LONG as u64
     });
-    // This upload waits for memory, so the node aborts a slow upload.
-    assert_eq!(node.client().put("/v0/entity?id=k", &vec![7; LONG]).status, 201);
-    let aborted = raw.until(HEADERS).stream;
-    assert!(uploads.contains(&aborted), "{aborted}");
-    raw.send(&request(9, "GET", "/healthz"));
-    let mut body = Vec::new();
-    loop {
-        let came = raw.next().unwrap();
-        assert_ne!(came.kind, RESET, "stream {}", came.stream);
-        if came.kind == DATA && came.stream == aborted {
-            body.extend_from_slice(&came.payload);
-        }
-        if came.kind == HEADERS && came.stream == 9 {
-            break;
-        }
-    }
-    let body = String::from_utf8(body).unwrap();
-    assert!(body.contains("this slow upload was aborted"), "{body}");
+    thread::scope(|scope| {
+        // This upload waits for memory, so the node aborts a slow upload.
+        let put = scope.spawn(|| node.client().put("/v0/entity?id=k", &vec![7; LONG]).status);
+        let aborted = raw.until(HEADERS).stream;
+        assert!(uploads.contains(&aborted), "{aborted}");
+        let answer = raw.until(DATA);
+        let body = String::from_utf8(answer.payload).unwrap();
+        assert!(body.contains("this slow upload was aborted"), "{body}");
+        let rest = LONG - SLOW_BYTES.len();
+        assert_eq!(upload(&mut raw, aborted, rest, 9), 0, "stream {aborted} was reset");
+        assert_eq!(put.join().unwrap(), 201);
+    });
 }

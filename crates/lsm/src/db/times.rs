@@ -2,7 +2,8 @@
 //! and compactions. The engine reads no clock, so these durations are measured around its calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, Stats};
 
@@ -11,7 +12,7 @@ use crate::stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, Stats};
 pub(super) struct WorkDuration {
     /// Nanoseconds of completed pieces.
     ended: AtomicU64,
-    /// Start of the piece in progress, in nanoseconds after the store was opened; 0 = none.
+    /// Start of the piece in progress by `clock_nanos`; 0 = none.
     since: AtomicU64,
     /// Greatest reported total. Keeps the total from decreasing between the end of a piece and its
     /// addition to `ended`.
@@ -20,21 +21,25 @@ pub(super) struct WorkDuration {
 
 /// All durations of a store.
 pub(super) struct WorkDurations {
-    opened: Instant,
     pub(super) flush: WorkDuration,
     pub(super) compaction: WorkDuration,
     commits: [AtomicU64; COMMIT_BUCKETS],
     commit_nanos: AtomicU64,
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// Returns the monotonic clock's time in nanoseconds, at least 1.
+///
+/// Each group of writes reads this clock twice. `Instant` takes about 35 more instructions per
+/// reading.
+fn clock_nanos() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    (seconds * 1_000_000_000 + time.tv_nsec as u64).max(1)
 }
 
 impl WorkDurations {
     pub(super) fn new() -> Self {
         Self {
-            opened: Instant::now(),
             flush: WorkDuration::default(),
             compaction: WorkDuration::default(),
             commits: Default::default(),
@@ -50,12 +55,12 @@ impl WorkDurations {
         work: impl FnOnce() -> T,
         counts: impl FnOnce(&T) -> bool,
     ) -> T {
-        let begun = nanos(self.opened.elapsed()).max(1);
+        let begun = clock_nanos();
         busy.since.store(begun, Ordering::Relaxed);
         let outcome = work();
         busy.since.store(0, Ordering::Relaxed);
         if counts(&outcome) {
-            let took = nanos(self.opened.elapsed()).saturating_sub(begun);
+            let took = clock_nanos().saturating_sub(begun);
             busy.ended.fetch_add(took, Ordering::Relaxed);
         }
         outcome
@@ -63,9 +68,9 @@ impl WorkDurations {
 
     /// Executes and measures the commit of a group.
     pub(super) fn commit<T>(&self, commit: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
+        let begun = clock_nanos();
         let outcome = commit();
-        let took = nanos(begun.elapsed());
+        let took = clock_nanos().saturating_sub(begun);
         let doublings = u64::BITS - (took.saturating_sub(1) / FIRST_COMMIT_NANOS).leading_zeros();
         let bucket = (doublings as usize).min(COMMIT_BUCKETS - 1);
         self.commits[bucket].fetch_add(1, Ordering::Relaxed);
@@ -74,7 +79,7 @@ impl WorkDurations {
     }
 
     pub(super) fn fill_stats(&self, stats: &mut Stats) {
-        let now = nanos(self.opened.elapsed());
+        let now = clock_nanos();
         stats.flush_nanos = self.flush.nanos(now);
         stats.compaction_nanos = self.compaction.nanos(now);
         for (sum, bucket) in stats.commit_times.iter_mut().zip(&self.commits) {
@@ -85,8 +90,8 @@ impl WorkDurations {
 }
 
 impl WorkDuration {
-    /// Total in nanoseconds, including the elapsed time of the piece in progress. `now`:
-    /// nanoseconds since the store was opened.
+    /// Total in nanoseconds, including the elapsed time of the piece in progress at `now`, a time
+    /// of `clock_nanos`.
     fn nanos(&self, now: u64) -> u64 {
         let under_way = match self.since.load(Ordering::Relaxed) {
             0 => 0,

@@ -10,10 +10,11 @@
 //! reset. If a stream is answered before its request's body has arrived, it lingers: the node
 //! discards further input for a while. An immediate reset would make clients drop the answer.
 //!
-//! The streams of a connection share its bandwidth, so a stream's own rate is not sufficient to
-//! judge it. A stream that waits for its client is too slow if hardly any bytes move on the whole
-//! connection, or if no bytes move on the stream for far longer. While the socket accepts no
-//! output, the limits of the connection apply instead of those of its streams.
+//! The streams of a connection share its bandwidth. So a stream that waits for its client is too
+//! slow only if hardly any bytes move on the whole connection, or if no bytes move on the stream
+//! for far longer. While other requests wait for memory, the rate of each long answer counts, as on
+//! HTTP/1 connections. While the socket accepts no output, the limits of the connection apply
+//! instead of those of its streams.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;
@@ -105,6 +106,10 @@ pub(super) struct Parent {
     moved: Cell<u64>,
     /// Tick at which bytes last moved on the stream.
     stirred: Cell<u32>,
+    /// Bytes of the answer that were buffered in the stream's own window, and the tick at which
+    /// that window began. A window ends once it has [`WRITE_WINDOW_BYTES`].
+    buffered: Cell<u64>,
+    buffered_since: Cell<u32>,
     /// Waker of a task that waits until all pieces of the answer are in the connection's write
     /// buffer.
     waiting: RefCell<Option<Waker>>,
@@ -122,6 +127,8 @@ impl Parent {
             began: Cell::new(0),
             moved: Cell::new(0),
             stirred: Cell::new(0),
+            buffered: Cell::new(0),
+            buffered_since: Cell::new(0),
             waiting: RefCell::default(),
             unread: RefCell::default(),
         }
@@ -148,16 +155,28 @@ impl Parent {
     pub(super) fn begin_wait(&self) {
         self.begin_window();
         self.note_activity();
+        self.begin_answer_window();
     }
 
-    /// True if the answer has waited too long for the client, so it may be aborted in favor of
-    /// others.
+    fn begin_answer_window(&self) {
+        self.buffered.set(0);
+        self.buffered_since.set(self.connection.now.get());
+    }
+
+    /// Records that `bytes` bytes of the answer are in the connection's write buffer.
+    fn note_buffered(&self, bytes: usize) {
+        self.note_activity();
+        self.buffered.set(self.buffered.get() + bytes as u64);
+        if self.buffered.get() >= WRITE_WINDOW_BYTES {
+            self.begin_answer_window();
+        }
+    }
+
+    /// True if the client reads the answer so slowly that it may be aborted in favor of others.
     pub(super) fn is_unread(&self) -> bool {
         let now = self.connection.now.get();
-        let began = self.connection.write_blocked.get().unwrap_or(self.began.get());
-        self.owed.get() > 0
-            && (now.wrapping_sub(began) >= UNREAD_TICKS
-                || now.wrapping_sub(self.stirred.get()) >= WRITE_TICKS)
+        let began = self.connection.write_blocked.get().unwrap_or(self.buffered_since.get());
+        self.owed.get() > 0 && now.wrapping_sub(began) >= UNREAD_TICKS
     }
 
     /// True if the stream has waited too long for the client. `receives` is true if the stream
@@ -267,10 +286,10 @@ impl UnsentPiece {
         Self(Rc::clone(stream))
     }
 
-    /// Records that a part of the piece is in the write buffer.
-    pub(crate) fn note_buffered(&self) {
+    /// Records that `bytes` bytes of the piece are in the write buffer.
+    pub(crate) fn note_buffered(&self, bytes: usize) {
         if let Some(parent) = &self.0.watch.parent {
-            parent.note_activity();
+            parent.note_buffered(bytes);
         }
     }
 }

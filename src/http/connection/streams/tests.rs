@@ -89,6 +89,24 @@ fn a_long_answer_is_unread_after_its_stream_or_connection_was_blocked() {
 }
 
 #[test]
+fn a_long_answer_is_unread_if_only_the_other_streams_of_its_connection_move() {
+    let (now, connection, streams) = streams(2);
+    streams[0].note_long_answer(true);
+    let parent = streams[0].parent.as_ref().unwrap();
+    let mut pass = |bytes| {
+        advance_ticks(&now, UNREAD_TICKS - 1);
+        connection.record_write(WRITE_WINDOW_BYTES as usize);
+        parent.note_buffered(bytes);
+        assert_eq!(count_given_up(&streams), 0);
+        streams[0].is_unread()
+    };
+    assert!(!pass(WRITE_WINDOW_BYTES as usize));
+    assert!(!pass(1));
+    assert!(pass(1), "others move, and two bytes of the answer have moved");
+    assert!(!pass(WRITE_WINDOW_BYTES as usize), "its client reads again");
+}
+
+#[test]
 fn bodies_share_their_connections_pace_too() {
     let (now, connection, streams) = streams(2);
     for stream in &streams {
