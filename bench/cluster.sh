@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds all programs to measure with one profile, then measures them: see
-# docs/results/benchmarks.md. The first run builds etcd from its sources; ETCD is the path of
-# another etcd. CASSANDRA is the directory that bench/cluster/cassandra/build.sh prints; without it,
-# Cassandra is left out. CARGO is another cargo (default: cargo).
+# Builds kvorum and this benchmark in release mode, and runs the benchmark with the given arguments
+# (see docs/results/benchmarks.md). Environment:
+#   ETCD       path of an etcd binary (default: built from etcd's sources on the first run)
+#   CASSANDRA  directory that bench/cluster/cassandra/build.sh printed (default: no Cassandra)
+#   CARGO      path of cargo (default: cargo)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${CARGO:-cargo}" build --release --quiet -p kvorum -p bench-cluster \
@@ -11,7 +12,7 @@ case " $* " in
 *' --no-etcd '* | *' --help '* | *' -h '*) ;;
 *)
     if [ -z "${ETCD:-}" ]; then
-        # If the build fails, an installed etcd is measured, or none, and the report says which.
+        # If the build fails, the benchmark uses an installed etcd, or none, and reports which.
         ETCD=$(bench/cluster/etcd/build.sh) || ETCD=
     fi
     ;;

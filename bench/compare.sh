@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Measures how often `kvorum bench compare` is right, for two equal servers, and for a server that
-# spends 10 % more CPU on each request.
+# Measures how often the verdict of `kvorum bench compare` is right: on two equal servers, and on
+# two servers of which one spends 10 % more CPU time per request.
 #
 #     bench/compare.sh [SETS [ROUNDS]]       default: 40 6
 #
-# Each of SETS comparisons has ROUNDS runs of 1.5 s a side, made in turns: A, which spends 50 µs of
-# CPU on a request, A again, and a slower server, which spends 55 µs. Prints how often the verdict
-# on A and A was "no difference" (aim: 95 %), and how often the verdict on A and the slower server
-# was "B differs" (aim: 90 %). 40 sets take half an hour.
+# There are three servers: A and "A again" spend 50 µs of CPU time per request, and the slower one
+# spends 55 µs. A set has ROUNDS rounds. In each round, each server has one run of 1.5 s; the order
+# of the servers rotates. After each set, A is compared with the two others. Prints how often the
+# verdict on "A again" was "no difference" (aim: 95 %), and how often the verdict on the slower
+# server was "B differs" (aim: 90 %). 40 sets take half an hour.
 # Environment: KVORUM and HELLO are the binaries, with kvorum-bench beside KVORUM (default: release
-# builds, made here). OUT is the file for the verdicts (default: target/compare.txt). CARGO is
-# another cargo. The server runs on CPU 0, the client on CPU 1.
+# builds, made here). OUT is the file for the verdicts (default: target/compare.txt). CARGO is the
+# path of another cargo. The server runs on CPU 0, the client on CPU 1.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -31,7 +32,7 @@ for side in a again slower; do
         >/dev/null
 done
 
-# run SIDE NUMBER: makes one run.
+# run SIDE NUMBER: loads the server SIDE for one run, and stores the run as number NUMBER.
 run() {
     taskset -c 1 "$KVORUM" bench load -t1 -c8 -R$rate -d1500ms --warmup 300ms --keys uniform \
         --out "$work/$1/$2" "http://127.0.0.1:${port[$1]}" >/dev/null

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Measures the CPU time of a GET and of a PUT beside the floor, which is the first commit of release
-# quality. No later commit may make a request cost more than on the floor, and small increases add
-# up unnoticed.
+# Compares the CPU time of a GET and of a PUT with that of the floor: the build of the first commit
+# of release quality. No later commit may need more CPU time than the floor. Without a fixed
+# reference, small increases would add up unnoticed.
 #
 #     bench/guard.sh [--nodes 1|3] [ROUNDS]       default: one node, 15 rounds; about six minutes
 #
-# The floor is built once, into target/floor, and kept. The nodes of both binaries run on CPU 0, and
-# the client on CPU 1 (three nodes and the client share both CPUs). Nodes that are not being
-# measured are stopped. In each round, each binary has runs of 1 s in a closed loop on 32
-# connections: GETs and PUTs with --sync interval, and PUTs with --sync always. A figure is the user
-# and system time that the nodes spent per request. A ratio is a figure divided by the floor's in
-# the same round; the median, least and greatest ratio are printed. Exits with 1 if a median is
-# above 1, and says which.
-# Environment: KVORUM is the binary, with kvorum-bench beside it (default: release builds, made
-# here). FLOOR is the binary of the floor. CARGO is another cargo.
+# The floor is built once, into target/floor, and kept. With one node per binary, the nodes run on
+# CPU 0 and the client on CPU 1; with three nodes, nodes and client share both CPUs. Nodes that are
+# not being measured are suspended (SIGSTOP). In each round, each binary has three runs of 1 s in a
+# closed loop on 32 connections: GETs and PUTs with --sync interval, and PUTs with --sync always. A
+# figure is the user and system time of the nodes per request. A ratio is a figure divided by the
+# floor's figure of the same round. Prints the median, least and greatest ratio of each kind of run.
+# Exits with 1 if a median is above 1, and names the kind of run.
+# Environment: KVORUM is the binary to compare, with kvorum-bench beside it (default: release
+# builds, made here). FLOOR is the binary of the floor. CARGO is the path of another cargo.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -45,7 +45,7 @@ fi
 work=$(mktemp -d)
 started=()
 finish() {
-    # A stopped process handles other signals only after SIGCONT.
+    # A suspended process handles SIGTERM only after SIGCONT.
     kill -CONT "${started[@]}" 2>/dev/null || true
     kill "${started[@]}" 2>/dev/null || true
     rm -rf "$work"
@@ -60,7 +60,7 @@ case $nodes in
     ;;
 esac
 
-# Chooses a free port for each node. No two nodes have the same.
+# Chooses free ports. All sockets stay open until the last port is chosen, so no port occurs twice.
 mapfile -t ports < <(python3 - "$((nodes * 4))" <<'END'
 import socket, sys
 sockets = [socket.socket() for _ in range(int(sys.argv[1]))]
@@ -70,9 +70,9 @@ for one in sockets:
 END
 )
 
-# Sides are floor.interval, now.interval, floor.always, now.always.
+# A side is a binary with a sync mode: floor.interval, now.interval, floor.always or now.always.
 declare -A port pids
-# start SIDE BINARY SYNC: starts the nodes of a side, and waits until they serve.
+# start SIDE BINARY SYNC: starts the side's nodes, and waits until the first one serves.
 start() {
     local side=$1 binary=$2 sync=$3 n urls=
     local own=("${ports[@]:0:nodes}")
@@ -81,7 +81,7 @@ start() {
     port[$side]=${own[0]} pids[$side]=
     for n in "${!own[@]}"; do
         local listed=()
-        # The floor's nodes know each other by their URLs.
+        # Nodes of the floor identify one another by URL, so each is given its own URL.
         [ "$nodes" = 1 ] ||
             listed=(--cluster "$urls" --advertise "http://127.0.0.1:${own[$n]}")
         "${server[@]}" "$binary" serve --listen "127.0.0.1:${own[$n]}" --sync "$sync" \
@@ -92,7 +92,7 @@ start() {
         "http://127.0.0.1:${port[$side]}/readyz" >/dev/null
 }
 
-# run SIDE METHOD SECONDS: makes a run, and prints the number of its requests.
+# run SIDE METHOD DURATION: loads the side for DURATION, and prints the number of requests.
 run() {
     rm -rf "$work/run"
     "${client[@]}" "$KVORUM" bench load -t1 -c32 --closed -d"$3" --warmup 100ms --value-len 64 \
@@ -101,7 +101,7 @@ run() {
     awk '/requests in/ { print $1; exit }' "$work/run.log"
 }
 
-# spent SIDE: prints the CPU ticks of the side's nodes so far.
+# spent SIDE: prints the CPU time of the side's nodes so far, in clock ticks.
 spent() {
     local pid sum=0 fields
     for pid in ${pids[$1]}; do
@@ -111,13 +111,13 @@ spent() {
     echo "$sum"
 }
 
-# measure SIDE METHOD: prints nanoseconds per request.
+# measure SIDE METHOD: loads the side for 1 s, and prints its CPU time per request in nanoseconds.
 measure() {
     kill -CONT ${pids[$1]}
     local before requests
     before=$(spent "$1")
     requests=$(run "$1" "$2" 1s)
-    # The node flushes and compacts the written records before the next run.
+    # The CPU time of the flushes and compactions that the run causes counts too.
     sleep 0.3
     echo $((($(spent "$1") - before) * (1000000000 / $(getconf CLK_TCK)) / requests))
     kill -STOP ${pids[$1]}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds all programs to measure with one profile, then measures them: see
-# docs/results/benchmarks.md. CARGO is another cargo (default: cargo).
+# Builds kvorum, hyper-hello and this benchmark in release mode, and runs the benchmark with the
+# given arguments (see docs/results/benchmarks.md). CARGO is the path of another cargo (default:
+# cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${CARGO:-cargo}" build --release --quiet -p kvorum -p hyper-hello -p bench-http

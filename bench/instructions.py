@@ -8,16 +8,16 @@
     bench/instructions.py --profile dev …                                  counts the tests' binary
 
 One client on one keep-alive connection sends GETs and PUTs of 64-byte values under 3,000 keys, with
---sync interval. Only the node that the client asks is counted; of three nodes, the others answer
-that node. Only user code is counted, without the kernel. A count varies by 0.3 % from run to run,
-even on a busy machine, where CPU time varies far more. The effects of caches, and of work that
-batches share, show only in CPU time (bench/http.sh).
+--sync interval. Only the node with this connection is counted, and only its user-space code, not
+the kernel. The other two of three nodes answer that node's requests. A count varies by 0.3 % from
+run to run, even on a busy machine, on which CPU time varies far more. The effects of CPU caches,
+and of batches of several requests, show only in CPU time (bench/http.sh).
 
-bench/instructions.json has the counts of the last commit that lowered them, by profile, nodes and
-method. --check allows counts to exceed these by the shares in TOLERANCES, which are noise.
-`.ci/run` checks the binary that the tests have built, because a release build takes minutes. The
-counts of that binary are larger, and grow with the same code. Needs valgrind: where nothing can be
-counted, --check says so and succeeds."""
+bench/instructions.json has the counts of the last commit that lowered them, by profile, number of
+nodes and method. --check allows a count to exceed the stored one by the share in TOLERANCES, which
+is noise. `.ci/run` checks the binary that the tests have built, because a release build takes
+minutes. The counts of that binary are larger than a release build's, and grow by the same changes
+of the code. Needs valgrind. If counting is impossible, --check prints the reason and succeeds."""
 
 import argparse
 import collections
@@ -35,20 +35,21 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-KEPT = ROOT / "bench" / "instructions.json"
+COUNTS_FILE = ROOT / "bench" / "instructions.json"
 # Share by which a count may exceed the stored one, by profile and number of nodes. A smaller excess
-# is noise: the slower the machine, the more often nodes under valgrind poll in vain, and three
-# nodes, which wait for each other, more often than one.
+# is noise: on a slower machine, nodes under valgrind poll more often without finding an event.
+# Three nodes do so more often than one, because they wait for each other.
 TOLERANCES = {"release": {1: 0.005, 3: 0.03}, "dev": {1: 0.05, 3: 0.25}}
 BINARIES = {"release": "target/release/kvorum", "dev": "target/debug/kvorum"}
 KEYS = 3_000
 VALUE = b"v" * 64
-# Seconds within which a node under callgrind must serve.
-PATIENCE = 120
+# Time limit in seconds of each step under callgrind: until a node serves, a command of
+# callgrind_control, and until callgrind has written its counts.
+TIMEOUT = 120
 
 
 class Uncounted(Exception):
-    """Nothing was counted, for a reason outside of the node."""
+    """Counting is impossible, for the reason in the message."""
 
 
 def free_ports(count):
@@ -62,7 +63,7 @@ def free_ports(count):
 
 
 class Cluster:
-    """Running nodes. The first runs under callgrind, which counts nothing at first."""
+    """Running nodes. The first runs under callgrind, which counts only while `count` runs."""
 
     def __init__(self, binary, nodes):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="kvorum-instructions-"))
@@ -73,7 +74,7 @@ class Cluster:
         for n, port in enumerate(self.ports):
             command = [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data",
                        str(self.dir / f"n{n}"), "--sync", "interval", "--log", "error"]
-            # The node under callgrind is slow, and no deadline may pass.
+            # A node under callgrind is slow: with the default deadline, requests would time out.
             command += ["--deadline", "10s"] + (["--cluster", listed] if nodes > 1 else [])
             if n == 0:
                 counts = f"--callgrind-out-file={self.dir}/counts"
@@ -83,10 +84,10 @@ class Cluster:
         self.client = None
 
     def connect(self):
-        end = time.time() + PATIENCE
+        end = time.time() + TIMEOUT
         while time.time() < end and all(one.poll() is None for one in self.processes):
             try:
-                client = socket.create_connection(("127.0.0.1", self.ports[0]), PATIENCE)
+                client = socket.create_connection(("127.0.0.1", self.ports[0]), TIMEOUT)
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 client.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 if self.response(client) == b"200":
@@ -126,12 +127,12 @@ class Cluster:
         process = str(self.processes[0].pid)
         command = ["callgrind_control", *what, process]
         try:
-            subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
+            subprocess.run(command, capture_output=True, check=True, timeout=TIMEOUT)
         except (OSError, subprocess.SubprocessError) as why:
             raise Uncounted(f"callgrind can't be told: {why}") from why
 
     def count(self, method, requests):
-        """Returns the instructions of one request, and the file that has them by function."""
+        """Returns the instructions per request, and the path of the counts by function."""
         for number in range(KEYS):
             self.request(method, number)
         self.control("-i", "on")
@@ -140,7 +141,7 @@ class Cluster:
         self.control("-d", method)
         self.control("-i", "off")
         mark = f"Trigger: dump {method}"
-        end = time.time() + PATIENCE
+        end = time.time() + TIMEOUT
         while time.time() < end:
             for path in self.dir.glob("counts*"):
                 text = path.read_text(errors="replace")
@@ -159,7 +160,7 @@ class Cluster:
 
 
 def by_crate(path, requests):
-    """Prints the instructions of each crate."""
+    """Prints the instructions per request of the 20 crates that execute the most."""
     annotate = ["callgrind_annotate", "--threshold=100", "--show-percs=no", str(path)]
     text = subprocess.run(annotate, capture_output=True, text=True, check=True).stdout
     spent = collections.Counter()
@@ -185,7 +186,7 @@ def main():
     if shutil.which("valgrind") is None:
         print("instructions are not counted: valgrind is missing")
         return
-    all_kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    all_kept = json.loads(COUNTS_FILE.read_text()) if COUNTS_FILE.exists() else {}
     kept = all_kept.setdefault(args.profile, {})
     binary = os.path.abspath(args.binary or ROOT / BINARIES[args.profile])
     grown = []
@@ -211,7 +212,7 @@ def main():
         finally:
             cluster.stop()
     if args.write:
-        KEPT.write_text(json.dumps(all_kept, indent=2, sort_keys=True) + "\n")
+        COUNTS_FILE.write_text(json.dumps(all_kept, indent=2, sort_keys=True) + "\n")
     if args.check and grown:
         sys.exit("instructions per request have grown: " + "; ".join(grown))
 

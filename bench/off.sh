@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Measures what the ability to profile a node costs while nobody profiles it: this binary beside one
-# that is built without frame pointers, and without the check at each allocation and each wait.
+# Measures the cost of the profiling hooks in a node while no profile is being recorded: compares
+# this binary with a binary that has no frame pointers, and no check at each allocation and each
+# wait.
 #
 #     bench/off.sh [ROUNDS]                  default: 40
 #
-# Three nodes run on CPU 0, and the client on CPU 1 loads one node at a time: one with profiling,
-# one without, and one with profiling again, whose difference from the first is the noise of the
-# method. In each of ROUNDS rounds, every node has a run of 1 s of PUTs, and later one of GETs, in a
-# closed loop on 32 connections. 40 rounds take six minutes. A machine that slows down slows a whole
-# round, so that each figure is the ratio to "with" of the same round. Printed are the median, and
-# an interval that contains the true median in 95 % of cases (order statistics, by the binomial
+# Three nodes run on CPU 0: "with" hooks, "without" hooks, and with hooks "again". The difference
+# between "again" and "with" is the noise of the method. The client, on CPU 1, loads one node at a
+# time in a closed loop on 32 connections. ROUNDS rounds of PUTs precede ROUNDS rounds of GETs. In
+# each round, each node has one run of 1 s. 40 rounds take six minutes. A machine that slows down
+# slows all runs of a round, so each figure is divided by the figure of "with" in the same round.
+# Prints the median ratio and its 95 % confidence interval (order statistics, by the binomial
 # distribution).
-# Environment: KVORUM is the binary, with kvorum-bench beside it (default: release builds, made
-# here). BARE is the binary without profiling (default: built here into target/hookless). CARGO is
-# another cargo.
+# Environment: KVORUM is the binary with hooks, with kvorum-bench beside it (default: release
+# builds, made here). BARE is the binary without hooks (default: built here into target/hookless).
+# CARGO is the path of another cargo.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -23,7 +24,7 @@ if [ -z "${KVORUM:-}" ]; then
     KVORUM=$PWD/target/release/kvorum
 fi
 if [ -z "${BARE:-}" ]; then
-    # Replaces the flags of .cargo/config.toml.
+    # RUSTFLAGS replaces the flags of .cargo/config.toml, which force frame pointers.
     RUSTFLAGS='--cfg hookless' "$cargo" build --release --quiet --bin kvorum \
         --target-dir target/hookless
     BARE=$PWD/target/hookless/release/kvorum
@@ -34,7 +35,8 @@ trap 'kill "${started[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 sides=(with without again)
 declare -A port=([with]=18981 [without]=18982 [again]=18983)
 
-# load SIDE DIR FLAGS...: makes one run against a side.
+# load SIDE DIR FLAGS...: loads the node SIDE for one run with these flags, and stores the run in
+# DIR.
 load() {
     taskset -c 1 "$KVORUM" bench load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" \
         --out "$2" "http://127.0.0.1:${port[$1]}" >/dev/null
@@ -87,8 +89,8 @@ def interval(values):
 print("| | beside \"with\" | CPU a request | throughput |\n|---|---|---:|---:|")
 for method in ("put", "get"):
     for side in ("without", "again"):
-        told = [interval([figure(method, side, n, of) / figure(method, "with", n, of)
+        cells = [interval([figure(method, side, n, of) / figure(method, "with", n, of)
                           for n in range(rounds)])
                 for of in (cpu, lambda run: run["throughput"])]
-        print("| %s | %s | %s | %s |" % (method.upper(), side, *told))
+        print("| %s | %s | %s | %s |" % (method.upper(), side, *cells))
 END

@@ -30,7 +30,7 @@ import time
 import urllib.request
 import zlib
 
-BESIDE = {
+OBSERVATIONS = {
     "cpu": "cpu",
     "alloc": "alloc",
     "lock": "lock",
@@ -39,7 +39,7 @@ BESIDE = {
     "scrapes": None,
     "dashboard": None,
 }
-# Seconds between two windows, in which a recording gets its names.
+# Seconds between two windows, in which the node resolves the addresses of a recording to names.
 GAP = 1.5
 # Seconds from the start of a load run to its first window.
 LEAD = 3.0
@@ -68,7 +68,7 @@ class Node:
             return answer.read().decode()
 
     def cpu(self):
-        """Returns the CPU seconds of all threads, by the scheduler's own count."""
+        """Returns the CPU time of all threads so far in seconds, as the scheduler counts it."""
         nanos = 0
         for path in glob.glob("/proc/%d/task/*/schedstat" % self.process.pid):
             try:
@@ -83,22 +83,22 @@ class Node:
                    if line.startswith("kvorum_request_duration_seconds_count"))
 
 
-class Beside:
-    """An observation of the node that runs beside the load until `end`."""
+class Observation:
+    """An observation of the node beside the load, on a thread that `end` joins."""
 
     def __init__(self, node, what, seconds):
         self.node, self.over = node, threading.Event()
-        doing = {"scrapes": self.scrape, "dashboard": self.watch}.get(what)
-        if doing is None:
-            path = "/admin/profile?event=%s&seconds=%d&format=json" % (BESIDE[what], seconds)
-            doing = lambda: node.get(path)
+        action = {"scrapes": self.scrape, "dashboard": self.watch}.get(what)
+        if action is None:
+            path = "/admin/profile?event=%s&seconds=%d&format=json" % (OBSERVATIONS[what], seconds)
+            action = lambda: node.get(path)
         self.failed = None
-        self.thread = threading.Thread(target=self.do, args=(doing,))
+        self.thread = threading.Thread(target=self.do, args=(action,))
         self.thread.start()
 
-    def do(self, doing):
+    def do(self, action):
         try:
-            doing()
+            action()
         except OSError as error:
             self.failed = error
 
@@ -119,7 +119,7 @@ class Beside:
 
 
 def window(node, seconds):
-    """Waits for the length of a window. Returns its CPU seconds, requests, start and end."""
+    """Sleeps for `seconds`. Returns the node's CPU seconds and requests, and the start and end."""
     begun, cpu, requests = time.time(), node.cpu(), node.requests()
     time.sleep(seconds)
     requests, cpu = node.requests() - requests, node.cpu() - cpu
@@ -127,9 +127,9 @@ def window(node, seconds):
 
 
 def counts(line):
-    """Returns the values of a line, in nanoseconds, each with its count.
+    """Decodes a line of an HdrHistogram log, which has the compressed V2 encoding.
 
-    The line is in HdrHistogram's V2 encoding, compressed."""
+    Returns a pair for each value that occurs: the value in nanoseconds, and its count."""
     packed = base64.b64decode(line.rsplit(",", 1)[1])
     data = zlib.decompress(packed[8:])[40:]
     at, index, found = 0, 0, []
@@ -147,7 +147,8 @@ def counts(line):
             index -= number
             continue
         if number:
-            # 3 digits take 2,048 buckets, of which each further doubling uses the upper half.
+            # The first 2,048 buckets have a width of 1 (3 significant digits). Each further 1,024
+            # buckets have twice the width of those before.
             half = index // 1024 - 1
             value = index if half <= 0 else (index % 1024 + 1024) << half
             found.append((value, number))
@@ -156,7 +157,8 @@ def counts(line):
 
 
 def tail(log, start, end):
-    """Returns the p99.9 in ms of the whole seconds of a log between two moments, or None."""
+    """Returns the p99.9 in ms over the log's intervals between `start` and `end`, or None if the
+    log has no interval there."""
     zero, total = 0.0, {}
     for line in open(log):
         if line.startswith("#[StartTime:"):
@@ -176,10 +178,10 @@ def tail(log, start, end):
 
 
 def measure(args, node, method, rate, work):
-    """Makes one load run. Returns its windows, each with its observation and its figures."""
+    """Makes one load run. Returns the figures of its windows, each with the observation's name."""
     order = []
     for _ in range(args.rounds):
-        for what in BESIDE:
+        for what in OBSERVATIONS:
             order += ["nothing", what]
     order.append("nothing")
     length = LEAD + len(order) * (args.window + GAP + 2)
@@ -193,8 +195,8 @@ def measure(args, node, method, rate, work):
     windows = []
     for what in order:
         sys.stderr.write("%s %s: %s\n" % (method, rate or "closed", what))
-        # A recording lasts longer than its window.
-        beside = None if what == "nothing" else Beside(node, what, args.window + 1)
+        # A recording lasts longer than its window, so that it covers all of the window.
+        beside = None if what == "nothing" else Observation(node, what, args.window + 1)
         time.sleep(0.2)
         windows.append(dict(window(node, args.window), what=what))
         cpu = node.cpu()
@@ -276,12 +278,12 @@ def table(method, closed, paced):
     print("| %s | nothing | %.0f/s | %.2f µs | %.2f µs | %.2f ms |" % (
         method.upper(), middle(plain, rate_of), middle(plain, cpu_of), middle(quiet, cpu_of),
         middle(quiet, lambda one: one["tail"])))
-    for what in BESIDE:
+    for what in OBSERVATIONS:
         print("| %s | %s | %s | %s | %s | %s |" % (
             method.upper(), what, shown(ratios(closed, what, rate_of)),
             shown(ratios(closed, what, cpu_of)), shown(ratios(paced, what, cpu_of)),
             shown(ratios(paced, what, lambda one: one["tail"]))))
-    # Windows without observation beside one another show the noise of the method.
+    # Ratios between windows without observation show the noise of the method.
     again = [dict(one, what="again" if place % 2 else "nothing")
              for place, one in enumerate(plain)]
     idle = [dict(one, what="again" if place % 2 else "nothing")
@@ -292,7 +294,7 @@ def table(method, closed, paced):
         shown(ratios(again, "again", cpu_of)), shown(ratios(idle, "again", cpu_of)),
         shown(ratios(idle, "again", lambda one: one["tail"]))))
     names = [one["after"] - around(closed, place, lambda one: one["after"])
-             for place, one in enumerate(closed) if one["what"] in BESIDE]
+             for place, one in enumerate(closed) if one["what"] in OBSERVATIONS]
     print("<!-- CPU after a window, beyond its neighbours: median %.2f s -->" %
           statistics.median(names))
     sys.stdout.flush()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Repeats, against kvorum and each by one command, what the authors of the seeds (five published
-# load tests of JVM stores) did by hand. docs/guide/measuring.md explains the steps.
+# Repeats the load tests of the *seeds* (five published reports on JVM stores) against kvorum. Each
+# procedure that their authors performed by hand is one command. docs/guide/measuring.md explains
+# the commands.
 #
 #     bench/seeds.sh 000|001|002|003|004 ...
 #
@@ -8,7 +9,7 @@
 #   DURATION  seconds of each run, in place of the seed's (000: 180, 001: 120, 002: 60, 004: 30)
 #   TRIAL     seconds of each trial of a search (default: 10)
 #   SYNC      sync mode of the nodes (default: interval; the seeds' stores had no log at all)
-#   PROFILE   events that the nodes record of themselves (default: cpu,alloc,lock,wall)
+#   PROFILE   kinds of events that the nodes profile (default: cpu,alloc,lock,wall)
 #   KVORUM    the binary, called kvorum, with kvorum-bench beside it (default: release builds, made
 #             here)
 # A single node runs on CPU 0, and its client on CPU 1. Three nodes and their client share all CPUs.
@@ -18,7 +19,7 @@ if [ -z "${KVORUM:-}" ]; then
     "${CARGO:-cargo}" build --release --quiet -p kvorum -p kvorum-bench
     KVORUM=$PWD/target/release/kvorum
 fi
-# With this PATH, run directories keep the commands as a person would type them.
+# Adds kvorum to PATH, so that run directories record the commands as a person would type them.
 PATH=$(dirname "$KVORUM"):$PATH
 out=${OUT:-target/seeds} scripts=crates/load/tests/scripts
 sync=${SYNC:-interval} profile=${PROFILE:-cpu,alloc,lock,wall} trial=${TRIAL:-10}
@@ -35,8 +36,8 @@ stop() {
 }
 trap 'stop; rm -rf "$data"' EXIT
 
-# start NODES FLAGS...: starts that number of nodes, from $port on, with fresh data, and waits until
-# they serve.
+# start NODES FLAGS...: starts NODES nodes with empty stores on the ports from $port on, and waits
+# until all serve.
 start() {
     local count=$1 urls= i pin=()
     shift
@@ -54,8 +55,8 @@ start() {
     done
 }
 
-# run NAME COMMAND...: prints the command in a form that can be pasted, runs it, and keeps its
-# output.
+# run NAME COMMAND...: prints the command so that it can be pasted into a shell, runs it, and stores
+# its run directory as $out/NAME and its output as $out/NAME.txt.
 run() {
     local command=("${@:2}" --out "$out/$1") word shown=
     for word in "${command[@]}"; do
@@ -67,8 +68,8 @@ run() {
     "${command[@]}" 2>&1 | tee -a "$out/$1.txt"
 }
 
-# report SEED DIR...: makes a page of those runs and of the runs on the seed's own page, so that
-# their curves are drawn against each other. (The page of 004 has no runs.)
+# report SEED DIR...: makes one page of the runs in each DIR and of the runs in the seed's own
+# report, so that charts show the curves of both. (The report of 004 contains no runs.)
 report() {
     local seed=$1 theirs=("crates/load/tests/seeds/$1-"*.txt) dirs=("${@:2}")
     if [ "$seed" != 004 ]; then
@@ -118,7 +119,7 @@ for seed in "$@"; do
         report 003 "$out/003"
         ;;
     004) # the breaking point by search, and four runs below it, cold and hot
-        # get.lua asks for one key after another, so that as many are prepared as a trial can reach.
+        # get.lua reads one key after another, so as many keys are prepared as a trial can read.
         run 004-search $client search -t1 -c1 -s $scripts/put.lua --also $scripts/get.lua \
             --prepare $scripts/put.lua:$((trial * 60000)) -d "$trial" --server "$node" --restart \
             --profile "$profile" "$url"

@@ -12,8 +12,8 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Crates and folders that no user runs.
-LABORATORY = ("bench/", "testing/", "fuzz/", "crates/sim/", "crates/linear/", "planted/")
+# Crates and folders that are not part of the product.
+NOT_SHIPPED = ("bench/", "testing/", "fuzz/", "crates/sim/", "crates/linear/", "planted/")
 
 
 def crate_of(path):
@@ -25,21 +25,21 @@ def crate_of(path):
 
 def is_test_file(path):
     parts = path.split("/")
-    return path.startswith(LABORATORY) or "tests" in parts[:-1] or parts[-1] == "tests.rs"
+    return path.startswith(NOT_SHIPPED) or "tests" in parts[:-1] or parts[-1] == "tests.rs"
 
 
 def lines_of_code(text):
-    """Returns the lines of code of a file, outside of its test module and in it."""
-    code, tests, depth, in_tests, armed = 0, 0, 0, False, False
+    """Returns the numbers of lines of code outside and inside of a file's test modules."""
+    code, tests, depth, in_tests, after_cfg_test = 0, 0, 0, False, False
     for line in text.splitlines():
         line = line.strip()
         if not line or line.startswith("//"):
             continue
-        armed = armed or line == "#[cfg(test)]"
-        if armed and re.match(r"(pub(\(.*\))? )?mod \w+ \{$", line):
-            in_tests, depth, armed = True, 0, False
-        elif armed and not line.startswith("#["):
-            armed = False
+        after_cfg_test = after_cfg_test or line == "#[cfg(test)]"
+        if after_cfg_test and re.match(r"(pub(\(.*\))? )?mod \w+ \{$", line):
+            in_tests, depth, after_cfg_test = True, 0, False
+        elif after_cfg_test and not line.startswith("#["):
+            after_cfg_test = False
         if in_tests:
             tests += 1
             depth += line.count("{") - line.count("}")
@@ -53,24 +53,24 @@ def sizes():
     listed = subprocess.run(
         ["git", "ls-files", "*.rs"], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    found = {}
+    totals = {}
     for path in listed.stdout.split():
         if not (ROOT / path).exists():
             continue
         code, tests = lines_of_code((ROOT / path).read_text())
         if is_test_file(path):
             code, tests = 0, code + tests
-        total = found.setdefault(crate_of(path), [0, 0])
+        total = totals.setdefault(crate_of(path), [0, 0])
         total[0] += code
         total[1] += tests
-    return found
+    return totals
 
 
-def table(found):
+def table(totals):
     rows = ["| crate | code | tests |", "|---|---|---|"]
-    for crate, (code, tests) in sorted(found.items(), key=lambda item: (-item[1][0], -item[1][1])):
+    for crate, (code, tests) in sorted(totals.items(), key=lambda item: (-item[1][0], -item[1][1])):
         rows.append(f"| {crate} | {code:,} | {tests:,} |")
-    code, tests = (sum(size[k] for size in found.values()) for k in (0, 1))
+    code, tests = (sum(size[k] for size in totals.values()) for k in (0, 1))
     rows.append(f"| **all** | **{code:,}** | **{tests:,}** |")
     return "\n".join(rows) + "\n"
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Upgrades nodes from an earlier commit to this tree, one after another, under load (the row
-# "upgrade" of docs/results/reliability.md). Builds both versions, and takes a few minutes.
+# Upgrades the nodes of a cluster from an earlier commit to this tree, one after another, under load
+# (the row "upgrade" of docs/results/reliability.md). Builds both versions; takes a few minutes.
 #
 #     bench/upgrade.sh COMMIT
 #
-# COMMIT is the commit that the nodes run at first. Its formats must be those of 0.1.0 or later.
+# COMMIT is the commit of the nodes before the upgrade, with the formats of 0.1.0 or later.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 commit=${1:?name the commit that the nodes run at first}

@@ -9,11 +9,12 @@
 #                                └─▶ sbom              (CycloneDX)
 #   packaging/chart/ ───────────────▶ chart            (Helm, no binary in it)
 #
-# Installs no tool: a missing one is named, with the command that installs it. Reproducible
-# archives need the commit's time, from git or as SOURCE_DATE_EPOCH. CARGO names another cargo
-# (default: cargo), CARGO_TARGET_DIR another build directory, HELM another helm (default: helm).
+# Installs no tools: prints the name of each missing tool, with the command that installs it.
+# Reproducible archives need the commit's time, from git or as SOURCE_DATE_EPOCH. CARGO names
+# another cargo (default: cargo), CARGO_TARGET_DIR another build directory, HELM another helm
+# (default: helm).
 set -euo pipefail
-# The modes of files in the packages come from it.
+# The umask determines the modes of files in the packages.
 umask 022
 cd "$(dirname "$0")/.."
 
@@ -33,22 +34,22 @@ export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
 # Messages about missing tools, a line for each.
 missing=
 
-# need PROGRAM COMMAND...: notes that PROGRAM is missing if it is; COMMAND installs it.
+# need PROGRAM COMMAND...: records a message if PROGRAM is missing. COMMAND installs PROGRAM.
 need() {
     local program=$1
     shift
-    command -v "$program" >/dev/null || miss "$program is missing. To install it: $*"
+    command -v "$program" >/dev/null || report_missing "$program is missing. To install it: $*"
 }
 
-miss() {
+report_missing() {
     [[ $missing == *"$1"* ]] || missing+="packaging/build.sh: $1"$'\n'
 }
 
-# need_library TARGET: notes that Rust's library for a target is missing if it is.
+# need_library TARGET: records a message if Rust's library for TARGET is missing.
 need_library() {
     need rustc 'see https://rustup.rs'
     test -d "$(rustc --print target-libdir --target "$1" 2>/dev/null)" ||
-        miss "Rust's library for $1 is missing. To install it: rustup target add $1"
+        report_missing "Rust's library for $1 is missing. To install it: rustup target add $1"
 }
 
 needs_of() {
@@ -88,25 +89,26 @@ remapped() {
         "'--remap-path-prefix=$registry=/registry']"
 }
 
-# compile PACKAGE PANIC [TARGET]: builds a binary and prints its path.
+# compile PACKAGE PANIC [TARGET]: builds the binary of PACKAGE with panic strategy PANIC (abort or
+# unwind), and prints the binary's path.
 compile() {
     local package=$1 panic=$2 target=${3:-} build=build
     local words=(--locked --profile packaged --config "$(remapped)")
     words+=(--config "profile.packaged.panic = '$panic'" -p "$package" --bin "$package")
     [ -z "$target" ] || words+=(--target "$target")
-    # zig brings a C compiler, a linker and a libc for another machine.
+    # zig has a C compiler, a linker and a libc for another architecture.
     [[ -z $target || $target == "$machine"-* ]] || build=zigbuild
     "$cargo" auditable "$build" "${words[@]}" >&2
     echo "$built/${target:+$target/}packaged/$package"
 }
 
-# split BINARY TO [PREFIX]: writes the program with its functions' names, for its own profiles and
-# for panics, to TO; its lines and inlined functions go into TO.debug. PREFIX is that of the
-# binutils for the program's machine.
+# split BINARY TO [PREFIX]: writes the program to TO, with function names, which its own profiles
+# and panics need. Writes line numbers and inlined functions to TO.debug. PREFIX is the prefix of
+# the names of the binutils for the program's architecture.
 split() {
     local prefix=${3:-}
     "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$2.debug"
-    # Profiles do not use names of data.
+    # Profiles need no names of data.
     "${prefix}nm" --format=posix "$1" | awk '$2 ~ /^[bBdDrR]$/ { print $1 }' >"$2.unnamed"
     "${prefix}objcopy" --strip-debug --strip-symbols="$2.unnamed" \
         --add-gnu-debuglink="$2.debug" "$1" "$2"
@@ -119,7 +121,7 @@ stage_binaries() {
     [ -z "$staged" ] || return 0
     staged=yes
     mkdir -p "$stage"
-    # kvorum-bench unwinds: Lua's errors pass through its frames.
+    # kvorum-bench must unwind, because Lua's errors pass through its stack frames.
     local server kit
     server=$(compile kvorum abort)
     kit=$(compile kvorum-bench unwind)
@@ -133,7 +135,7 @@ stage_binaries() {
     check_size "$stage/kvorum-bench" 8
 }
 
-# check_size FILE MB
+# check_size FILE MB: fails if FILE has more than MB megabytes.
 check_size() {
     local size
     size=$(stat -c %s "$1")
@@ -153,8 +155,7 @@ build_deb() {
     dbgsym
 }
 
-# Packs the debug symbols; with them installed, profiles, debuggers and perf also name inlined
-# functions.
+# Packs the debug symbols. Profiles, debuggers and perf need them to name inlined functions.
 dbgsym() {
     local at=$stage/dbgsym id arch
     id=$(readelf -n "$stage/kvorum" | sed -n 's/.*Build ID: //p')
@@ -183,8 +184,8 @@ build_rpm() {
     stage_binaries
     rm -rf "$stage/man" && cp -r packaging/man "$stage/"
     gzip -9nr "$stage/man"
-    # cargo-generate-rpm keeps times before SOURCE_DATE_EPOCH, which differ between copies of the
-    # sources.
+    # cargo-generate-rpm keeps file times before SOURCE_DATE_EPOCH. These times differ between
+    # copies of the sources.
     find packaging deploy docs "$stage" -type f -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
     local package
     for package in . crates/kvorum-bench; do
@@ -215,7 +216,7 @@ tarball() {
         --mode=u=rwX,go=rX -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
 }
 
-# Builds an image of the static program alone: without a shell, its user only a number.
+# Builds an image that contains only the static program: no shell, and a user without a name.
 build_image() {
     local at=$stage/image static=$stage/kvorum-$version-$machine-linux-musl/kvorum container
     [ -x "$static" ] || build_static
@@ -236,9 +237,9 @@ build_image() {
     check_size "$dist/kvorum-$version-image.tar" 20
 }
 
-# Writes the dependencies as cargo knows them: for the target of the build, without those of tests.
-# cargo-cyclonedx writes one file beside the manifest of each package of the workspace; two of them
-# are used.
+# Writes the programs' dependencies for the target of the build, without the dependencies of tests.
+# cargo-cyclonedx writes one file beside the manifest of each package of the workspace; two of these
+# files are used.
 build_sbom() {
     local package file
     cargo-cyclonedx cyclonedx --format json --target "$machine-unknown-linux-gnu" \
@@ -252,7 +253,8 @@ build_sbom() {
     find . -path ./target -prune -o -name '*_bin.cdx.json' -exec rm {} +
 }
 
-# Helm checks and selects the files; the archive is reproducible.
+# Helm checks the chart and selects its files. `tar` packs them again, so that the archive is
+# reproducible.
 build_chart() {
     local at=$stage/chart packed
     rm -rf "$at" && mkdir -p "$at"

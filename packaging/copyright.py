@@ -16,9 +16,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
 # Licences whose texts Debian has in /usr/share/common-licenses.
 COMMON = {"Apache-2.0", "MPL-2.0", "CC0-1.0"}
-# Preference among alternative licences, the first one first.
+# Preferred licences among alternatives, the most preferred licence first.
 PREFERRED = ["MIT", "Apache-2.0", "ISC", "BSD-3-Clause"]
-# Words of each licence's text, by which its file is recognized.
+# Words by which the text of each licence is recognized.
 MARKS = {
     "0BSD": "Permission to use, copy, modify, and/or distribute this software for any",
     "Apache-2.0 WITH LLVM-exception": "LLVM Exceptions to the Apache 2.0 License",
@@ -49,7 +49,7 @@ def linked(package, target):
     return {(name, version.removeprefix("v")) for name, version in found}
 
 
-def chosen(expression):
+def chosen_licences(expression):
     """Returns the licences under which a crate is used: of alternatives the one with
     the fewest licences, then the preferred one. Old manifests write / for OR. AND binds closer than
     OR."""
@@ -117,10 +117,10 @@ def licence_text(name, texts):
     if name in COMMON:
         return f" The text is in /usr/share/common-licenses/{name}."
     mark = MARKS.get(name)
-    held = [text for text in texts if mark and mark in " ".join(text.split())]
-    if held:
-        # Other crates have more licences, or more notices.
-        return indented(min(held, key=len))
+    matching_texts = [text for text in texts if mark and mark in " ".join(text.split())]
+    if matching_texts:
+        # Longer files contain other licences too, or more notices.
+        return indented(min(matching_texts, key=len))
     sys.exit(f"copyright.py: {name}: no crate under it has its text, or MARKS does not know it")
 
 
@@ -136,7 +136,7 @@ def main():
         if not crate["license"]:
             sys.exit(f"copyright.py: {key[0]} {key[1]} names no licence")
         texts = licence_files(crate)
-        names = chosen(crate["license"])
+        names = chosen_licences(crate["license"])
         for name in names:
             texts_of[name] += texts
         lines = [f"Files: vendor/{key[0]}-{key[1]}/*", "Copyright:"]

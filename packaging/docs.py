@@ -13,12 +13,12 @@ import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# `[text](target)` and `![text](target)`, the target without a space.
+# A link or picture: `[text](target)` or `![text](target)`. The target has no space.
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 SUFFIXES = {".md", ".yaml"}
 
 
-def packaged():
+def packaged_files():
     """Returns the files of the packages, as paths from the root of the sources."""
     pages = [path for path in (ROOT / "docs").rglob("*") if path.suffix in SUFFIXES]
     examples = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
@@ -30,29 +30,29 @@ def with_links_inside(page, files):
     """Returns a page's text, in which every link leads to one of the files or to the web."""
     folders = {parent for file in files for parent in file.parents}
 
-    def replaced(link):
+    def replacement(link):
         is_picture, text, target = link.groups()
         path = target.split("#")[0]
         if not path or re.match(r"[a-z]+:", path):
             return link[0]
-        meant = pathlib.Path(os.path.normpath(page.parent / path))
-        if not (ROOT / meant).exists():
+        target_path = pathlib.Path(os.path.normpath(page.parent / path))
+        if not (ROOT / target_path).exists():
             sys.exit(f"packaging/docs.py: {page}: the link to {target} leads to no file")
-        if meant in files or meant in folders:
+        if target_path in files or target_path in folders:
             return link[0]
         if is_picture:
             return f"(picture: {text})"
-        return text if text.endswith(meant.name) else f"{text} ({meant} in the sources)"
+        return text if text.endswith(target_path.name) else f"{text} ({target_path} in the sources)"
 
-    # Twice, because a picture can be the text of a link.
-    text = LINK.sub(replaced, (ROOT / page).read_text())
-    return LINK.sub(replaced, text)
+    # Replaces links twice, because a picture can be the text of a link.
+    text = LINK.sub(replacement, (ROOT / page).read_text())
+    return LINK.sub(replacement, text)
 
 
 def main():
     to = pathlib.Path(sys.argv[1])
     shutil.rmtree(to, ignore_errors=True)
-    files = packaged()
+    files = packaged_files()
     for file in files:
         (to / file).parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".md":

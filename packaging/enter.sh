@@ -1,6 +1,6 @@
 #!/bin/bash
-# enter.sh ROOT COMMAND...: runs the command in ROOT, in the namespaces of the caller, with /proc
-# and the devices that programs expect.
+# enter.sh ROOT COMMAND...: runs the command in a chroot of ROOT with /proc and the devices that
+# programs expect. Mounts in the namespaces of the caller.
 set -euo pipefail
 root=$1
 shift

@@ -25,8 +25,8 @@ import sys
 import threading
 import time
 
-# Delay between a change of a pod's readiness and the services' endpoints, in seconds.
-NEWS = 0.5
+# Delay from a change of a pod's readiness to the change of the services' endpoints, in seconds.
+ENDPOINTS_DELAY = 0.5
 # Pause before an ended container starts again, in seconds.
 BACKOFF = 1
 LIBRARIES = ["/lib", "/lib64", "/usr/lib"]
@@ -139,7 +139,7 @@ class Container:
         if self.confined["readOnlyRootFilesystem"]:
             run("mount", "-o", "remount,ro", root)
 
-    def entered(self, argv):
+    def command_line(self, argv):
         user = self.pod.spec["securityContext"]
         assert user["runAsNonRoot"] and user["runAsUser"] and self.confined["capabilities"]["drop"]
         spec = {"network": f"/run/netns/{self.pod.network}", "root": str(self.root), "argv": argv,
@@ -148,12 +148,12 @@ class Container:
 
     def start(self):
         self.process = subprocess.Popen(
-            self.entered(self.argv), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            self.command_line(self.argv), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             start_new_session=True)
 
     def exec(self, *words):
         """Does kubectl exec."""
-        return subprocess.run(self.entered(list(words)), stdin=subprocess.DEVNULL, text=True,
+        return subprocess.run(self.command_line(list(words)), stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
     def runs(self):
@@ -318,7 +318,7 @@ class Cluster:
         self.secrets, self.maps, self.claims = {}, {}, {}
         self.objects, self.pods, self.faults = {}, {}, []
         self.pods_made = 0
-        self.news = [(0, [])]
+        self.endpoint_updates = [(0, [])]
         self.replicas = 0
         self.hosts = place / "hosts"
         self.lock = threading.RLock()
@@ -345,7 +345,7 @@ class Cluster:
                 if pod.volumes and not pod.stopping:
                     pod.refresh()
 
-    def stateful(self):
+    def stateful_set(self):
         return next((found for (kind, _), found in self.objects.items() if kind == "StatefulSet"),
                     None)
 
@@ -353,7 +353,7 @@ class Cluster:
         if name not in self.claims:
             at = self.place / "claims" / f"{name}-{time.monotonic_ns()}"
             at.mkdir(parents=True)
-            # The state after mkfs.ext4, then fsGroup.
+            # A new claim is like a volume after mkfs.ext4 and the change of its group to fsGroup.
             (at / "lost+found").mkdir(mode=0o700)
             os.chown(at, 0, group)
             at.chmod(0o2775)
@@ -363,10 +363,10 @@ class Cluster:
     def control(self):
         while not self.ends:
             with self.lock:
-                found = self.stateful()
+                found = self.stateful_set()
                 if found is not None:
                     self.reconcile(found)
-                self.tell()
+                self.update_endpoints()
             time.sleep(0.1)
 
     def reconcile(self, found):
@@ -417,9 +417,9 @@ class Cluster:
         thread.start()
         return thread
 
-    def tell(self):
+    def update_endpoints(self):
         """Updates DNS and endpoints."""
-        found = self.stateful()
+        found = self.stateful_set()
         service = found and found["spec"]["serviceName"]
         lines = ["127.0.0.1 localhost"]
         for pod in self.pods.values():
@@ -428,16 +428,16 @@ class Cluster:
                 lines.append(f"{pod.address} {name}")
         text = "\n".join(lines) + "\n"
         if self.hosts.read_text() != text:
-            # Written in place, because the file is mounted into every container.
+            # Writes the file in place, because the file is mounted into every container.
             self.hosts.write_text(text)
         ready = [(pod.name, pod.address) for pod in self.pods.values() if pod.is_ready()]
-        if ready != self.news[-1][1]:
-            self.news.append((time.monotonic() + NEWS, ready))
+        if ready != self.endpoint_updates[-1][1]:
+            self.endpoint_updates.append((time.monotonic() + ENDPOINTS_DELAY, ready))
 
     def endpoints(self):
         """Returns the pods behind the clients' service, with name and address."""
         now = time.monotonic()
-        return [ready for known, ready in list(self.news) if known <= now][-1]
+        return [ready for known, ready in list(self.endpoint_updates) if known <= now][-1]
 
     def exec(self, name, *words):
         said = self.pods[name].container.exec(*words)
@@ -445,7 +445,7 @@ class Cluster:
 
     def all_ready(self):
         with self.lock:
-            found = self.stateful()
+            found = self.stateful_set()
             revision = json.dumps(found["spec"]["template"], sort_keys=True)
             return len(self.pods) == self.replicas and all(
                 pod.is_ready() and pod.revision == revision for pod in self.pods.values())

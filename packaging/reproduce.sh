@@ -4,8 +4,8 @@
 #     packaging/reproduce.sh [deb|rpm|static|sbom|chart]...        default: deb rpm sbom
 #
 # Both builds are of the last commit. They differ in folder, time, dates of the sources (40 days),
-# umask, time zone and language. The exit code is 0 only if all files have the same bytes. Needs
-# what build.sh needs. Each build compiles everything: two builds of the default take 20 minutes on
+# umask, time zone and language. The exit code is 0 only if all files have the same bytes. Needs the
+# tools of build.sh. Each build compiles everything: two builds of the default take 20 minutes on
 # two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,34 +1,35 @@
 #!/bin/bash
-# Replaces systemctl in the roots of packaging/test.sh, where no systemd runs, for the one unit and
-# the subcommands that the package's scripts and the pages use. Starts the unit's ExecStart as the
-# unit's user and waits, as Type=notify says, until the node reports READY=1; stops it by SIGTERM.
+# Replaces systemctl in the chroots of packaging/test.sh, where no systemd runs. Supports only the
+# kvorum unit, and the subcommands that the package's scripts and the documents use. Starts
+# ExecStart as the unit's user, and waits until the node reports READY=1, as Type=notify requires.
+# Stops the node by SIGTERM.
 set -euo pipefail
 
 unit=/lib/systemd/system/kvorum.service
 # Deadline of a start and of a stop, in seconds.
-patience=30
+timeout=30
 
-value() { sed -n "s/^$1=//p" "$unit"; }
+unit_value() { sed -n "s/^$1=//p" "$unit"; }
 
 pid() { cat /run/node.pid 2>/dev/null; }
 
 runs() { pid >/dev/null && kill -0 "$(pid)" 2>/dev/null; }
 
-# Makes the data directory and its owner right, as StateDirectory= does.
-own_data() {
+# Creates the data directory, and sets its owner and mode, as StateDirectory= does.
+create_data_directory() {
     local data
-    data=/var/lib/$(value StateDirectory)
+    data=/var/lib/$(unit_value StateDirectory)
     mkdir -p "$data"
-    [ "$(stat -c %U "$data")" = "$(value User)" ] ||
-        chown -R "$(value User):$(value Group)" "$data"
-    chmod "$(value StateDirectoryMode)" "$data"
+    [ "$(stat -c %U "$data")" = "$(unit_value User)" ] ||
+        chown -R "$(unit_value User):$(unit_value Group)" "$data"
+    chmod "$(unit_value StateDirectoryMode)" "$data"
 }
 
 # A Perl program that starts the node. Its exit code is 0 when the node is ready, and 1 when the
 # node has ended or the deadline has passed.
-notified='
+start_program='
     use Socket;
-    my ($path, $patience, @command) = @ARGV;
+    my ($path, $timeout, @command) = @ARGV;
     unlink $path;
     socket(my $socket, PF_UNIX, SOCK_DGRAM, 0) or die $!;
     bind($socket, sockaddr_un($path)) or die $!;
@@ -45,22 +46,22 @@ notified='
     open my $file, ">", "/run/node.pid" or die $!;
     print $file "$pid\n";
     close $file;
-    alarm $patience;
+    alarm $timeout;
     while (1) {
-        recv($socket, my $told, 4096, 0) // next;
-        exit 0 if $told =~ /^READY=1$/m;
+        recv($socket, my $message, 4096, 0) // next;
+        exit 0 if $message =~ /^READY=1$/m;
     }'
 
 start() {
     ! runs || return 0
-    own_data
-    # $(value ExecStart) is several words.
-    perl -e "$notified" /run/notify "$patience" setsid setpriv --reuid "$(value User)" \
-        --regid "$(value Group)" --clear-groups --no-new-privs $(value ExecStart)
+    create_data_directory
+    # $(unit_value ExecStart) is not quoted, because it has several words.
+    perl -e "$start_program" /run/notify "$timeout" setsid setpriv --reuid "$(unit_value User)" \
+        --regid "$(unit_value Group)" --clear-groups --no-new-privs $(unit_value ExecStart)
 }
 
 stop() {
-    local deadline=$((SECONDS + patience))
+    local deadline=$((SECONDS + timeout))
     runs || return 0
     kill "$(pid)"
     while runs; do
@@ -71,7 +72,8 @@ stop() {
 }
 
 link=/etc/systemd/system/multi-user.target.wants/kvorum.service
-# deb-systemd-helper changes files only, which needs no running systemd.
+# With --root (from deb-systemd-helper) the real systemctl only changes files, and needs no running
+# systemd.
 [[ $1 != --root=* ]] || exec /bin/systemctl "$@"
 while [[ ${1:-} == -* ]]; do shift; done
 case $1 in

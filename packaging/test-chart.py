@@ -39,8 +39,8 @@ TOKEN = ["--token-file", "/etc/kvorum/secret/admin-token"]
 # Deadline of a client's request, in seconds: a lost pod does not answer.
 TIMEOUT = 2
 # Deadline of a rollout, a change of members or a rebuild with this test's data, in seconds.
-PATIENCE = 60
-# The test's own values: the waits are shorter than by default, the memory fits the machine.
+DEADLINE = 60
+# Values for the test: waits shorter than the defaults, and memory that fits the machine.
 SHORT = {"minReadySeconds": 3, "preStopSeconds": 2, "memory": "64MiB"}
 
 
@@ -130,7 +130,7 @@ class Clients:
     def connect(self, address):
         if self.tls is None:
             return http.client.HTTPConnection(address, 8080, timeout=TIMEOUT)
-        return Named(address, 8080, timeout=TIMEOUT, context=self.tls)
+        return ServiceConnection(address, 8080, timeout=TIMEOUT, context=self.tls)
 
     def attempt(self, kept, name, address, method, key, value):
         connection = kept.pop(address, None) or self.connect(address)
@@ -176,7 +176,7 @@ class Clients:
             at = random.randrange(max(1, 2 * len(written)))
             key, value = f"load/{number}/{min(at, len(written))}", secrets.token_hex(40).encode()
             if self.request(kept, "PUT", key, value) is None:
-                # The write may have been done, or not.
+                # The write may have taken effect, or not.
                 written.pop(key, None)
             else:
                 written[key] = value
@@ -200,7 +200,7 @@ class Clients:
         say(f"{count} values are there")
 
 
-class Named(http.client.HTTPSConnection):
+class ServiceConnection(http.client.HTTPSConnection):
     """Connects to a pod, by the name of the service."""
 
     def connect(self):
@@ -210,14 +210,14 @@ class Named(http.client.HTTPSConnection):
 
 
 # Accepts any certificate, as kubelet does.
-ANY = ssl.create_default_context()
-ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
+ANY_CERTIFICATE = ssl.create_default_context()
+ANY_CERTIFICATE.check_hostname, ANY_CERTIFICATE.verify_mode = False, ssl.CERT_NONE
 
 
 def probe(address, spec):
     kinds = {"HTTP": http.client.HTTPConnection, "HTTPS": http.client.HTTPSConnection}
     asked = spec["httpGet"]
-    more = {"context": ANY} if asked["scheme"] == "HTTPS" else {}
+    more = {"context": ANY_CERTIFICATE} if asked["scheme"] == "HTTPS" else {}
     connection = kinds[asked["scheme"]](address, 8080, timeout=spec["timeoutSeconds"], **more)
     try:
         connection.request("GET", asked["path"])
@@ -274,7 +274,7 @@ def play_clear(place):
     cluster = cluster_in(place)
     release = Release(cluster, {"secret": {"name": "kvorum"}} | SHORT)
     release.install()
-    until("three pods are ready", PATIENCE, cluster.all_ready)
+    until("three pods are ready", DEADLINE, cluster.all_ready)
     clients = Clients(cluster, None, None)
     clients.start()
     time.sleep(2)
@@ -295,7 +295,7 @@ def play_zones(place):
     zones = [{"name": name, "storageClass": f"kvorum-{name}"} for name in "abc"]
     release = Release(cluster, {"secret": {"name": "kvorum"}, "nodes": 5, "zones": zones} | SHORT)
     release.install()
-    until("five pods are ready", PATIENCE, cluster.all_ready)
+    until("five pods are ready", DEADLINE, cluster.all_ready)
     said = in_pod(cluster, "cluster", "status", *TOKEN)
     found = re.findall(r"^kvorum-(\d) .* zone (\w)", said, re.M)
     if found != [("0", "a"), ("1", "b"), ("2", "c"), ("3", "a"), ("4", "b")]:
@@ -325,8 +325,8 @@ def certificate(cluster, release):
 def grow(cluster, release, clients):
     clients.step = "grow"
     release.upgrade(nodes=5)
-    until("five pods are ready", PATIENCE, cluster.all_ready)
-    until("five are members", PATIENCE, lambda: is_whole(cluster, 5))
+    until("five pods are ready", DEADLINE, cluster.all_ready)
+    until("five are members", DEADLINE, lambda: is_whole(cluster, 5))
 
 
 def lose(cluster, release, clients, ordinal):
@@ -340,45 +340,45 @@ def lose(cluster, release, clients, ordinal):
     thread.join()
     shutil.rmtree(lost)
     begun = time.monotonic()
-    until("another pod", PATIENCE, lambda: cluster.pods.get(name) not in (None, old))
-    until("all are members", PATIENCE, lambda: is_whole(cluster, 5))
-    until("all pods are ready", PATIENCE, cluster.all_ready)
+    until("another pod", DEADLINE, lambda: cluster.pods.get(name) not in (None, old))
+    until("all are members", DEADLINE, lambda: is_whole(cluster, 5))
+    until("all pods are ready", DEADLINE, cluster.all_ready)
     say(f"{name} is rebuilt after {time.monotonic() - begun:.1f} s")
     if "has no vote" not in in_pod(cluster, "status", *TOKEN):
         fail("the status does not say that the vote is lost")
     release.upgrade()
     if "has no vote" in in_pod(cluster, "status", *TOKEN):
         fail("the upgrade has not given the vote back")
-    # No other fault begins while a client still waits for this one's pod.
+    # No other fault begins while a client still waits for the lost pod.
     time.sleep(2 * TIMEOUT)
 
 
 def drain(cluster, release, clients):
     clients.step = "drain"
     release.upgrade(nodes=3)
-    until("three pods are left", PATIENCE, lambda: cluster.all_ready() and is_whole(cluster, 3))
+    until("three pods are left", DEADLINE, lambda: cluster.all_ready() and is_whole(cluster, 3))
 
 
 def grow_on_old_claim(cluster, release, clients):
     """The job waits for a node that was removed before, until its claim is deleted."""
     clients.step = "grow on an old claim"
 
-    def help_it():
+    def schedule_claim_removal():
         def then():
-            until("the node is up, and removed", PATIENCE, lambda: (
+            until("the node is up, and removed", DEADLINE, lambda: (
                 pod := cluster.pods.get(f"{NAME}-3")) and pod.started and cluster.get(
                     pod.address, pod.spec["containers"][0]["readinessProbe"]) == 503)
             log = cluster.place / f"{NAME}-join.log"
-            until("the job says what it waits for", PATIENCE, lambda: log.exists() and
+            until("the job says what it waits for", DEADLINE, lambda: log.exists() and
                   "delete its claim" in log.read_text())
             with cluster.lock:
                 del cluster.claims[f"data-{NAME}-3"]
                 cluster.delete(f"{NAME}-3")
         threading.Thread(target=then, daemon=True).start()
-    release.upgrade(help_it, nodes=4)
-    until("four are members", PATIENCE, lambda: cluster.all_ready() and is_whole(cluster, 4))
+    release.upgrade(schedule_claim_removal, nodes=4)
+    until("four are members", DEADLINE, lambda: cluster.all_ready() and is_whole(cluster, 4))
     release.upgrade(nodes=3)
-    until("three pods are left", PATIENCE, lambda: cluster.all_ready() and is_whole(cluster, 3))
+    until("three pods are left", DEADLINE, lambda: cluster.all_ready() and is_whole(cluster, 3))
 
 
 def renew(cluster, release, clients):
@@ -391,7 +391,7 @@ def renew(cluster, release, clients):
     old = serial(address)
     certificate(cluster, release)
     cluster.apply([])
-    until("the new certificate is shown", PATIENCE, lambda: serial(address) != old)
+    until("the new certificate is shown", DEADLINE, lambda: serial(address) != old)
 
 
 def replace_secret(cluster, clients):
@@ -405,7 +405,7 @@ def replace_secret(cluster, clients):
         kept = {"cluster-secret": now, "admin-token": cluster.secrets["kvorum"]["admin-token"]}
         cluster.secrets["kvorum"] = kept | ({"cluster-secret-also": also} if also else {})
         cluster.apply([])
-        until("all nodes read the secret again", PATIENCE, lambda: all(
+        until("all nodes read the secret again", DEADLINE, lambda: all(
             reloads(name) > before[name] for name in cluster.pods))
 
 
@@ -413,15 +413,15 @@ def roll(cluster, release, clients):
     clients.step = "roll"
     before = {name: pod.number for name, pod in cluster.pods.items()}
     release.upgrade(podAnnotations={"rolled": "yes"})
-    until("all pods are new", 3 * PATIENCE, lambda: cluster.all_ready() and all(
+    until("all pods are new", 3 * DEADLINE, lambda: cluster.all_ready() and all(
         pod.number > before[name] for name, pod in cluster.pods.items()))
-    until("all are members", PATIENCE, lambda: is_whole(cluster, 3))
+    until("all are members", DEADLINE, lambda: is_whole(cluster, 3))
 
 
 def scale(cluster, clients):
     """Does kubectl scale without Helm: no data is lost; with one node few requests succeed."""
     cluster.replicas = 1
-    until("one pod is left", PATIENCE, lambda: len(cluster.pods) == 1 and cluster.all_ready())
+    until("one pod is left", DEADLINE, lambda: len(cluster.pods) == 1 and cluster.all_ready())
     kept, (name, address) = {}, cluster.endpoints()[0]
     done, said = clients.attempt(kept, name, address, "GET", "load/0/0", None)
     say("scaled to 1, a read is answered:", said)
@@ -429,10 +429,10 @@ def scale(cluster, clients):
         fail("one of three replicas answers for all")
     for nodes in [3, 0, 3]:
         cluster.replicas = nodes
-        until(f"{nodes} pods", PATIENCE,
+        until(f"{nodes} pods", DEADLINE,
               lambda: len(cluster.pods) == cluster.replicas and cluster.all_ready())
         if nodes:
-            until("all are members", PATIENCE, lambda: is_whole(cluster, nodes))
+            until("all are members", DEADLINE, lambda: is_whole(cluster, nodes))
             clients.check()
 
 
@@ -443,8 +443,8 @@ def play_tls(place):
     release = Release(cluster, values)
     tls = certificate(cluster, release)
     release.install()
-    until("three pods are ready", PATIENCE, cluster.all_ready)
-    until("three are members", PATIENCE, lambda: is_whole(cluster, 3))
+    until("three pods are ready", DEADLINE, cluster.all_ready)
+    until("three are members", DEADLINE, lambda: is_whole(cluster, 3))
     token = in_pod(cluster, "token", "create", "--name", "load", "--prefix", "load/", *TOKEN)
     token = re.search(r"kvorum_\S+", token)[0]
     clients = Clients(cluster, tls, token)
@@ -482,7 +482,7 @@ def main():
     wanted = sys.argv[5:] or ["all"]
     wanted = list(PLAYS) if wanted == ["all"] else wanted
     place = pathlib.Path(tempfile.mkdtemp(prefix="kvorum-chart-"))
-    # The pods' user must be able to pass through the directory.
+    # The pods' user must be able to traverse the directory.
     place.chmod(0o755)
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place)

@@ -19,7 +19,7 @@ fail() {
     exit 1
 }
 
-# is WHAT FOUND EXPECTED: fails unless the two are equal.
+# is WHAT FOUND EXPECTED: fails unless FOUND equals EXPECTED.
 is() { [ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"; }
 
 says() { grep -q -- "$1" "$said" || fail "nobody said: $1"; }
@@ -43,7 +43,7 @@ enabled() { [ -L /etc/systemd/system/multi-user.target.wants/kvorum.service ]; }
 
 dpkg_says() { dpkg "$@" >"$said" 2>&1; }
 
-forget() {
+purge_everything() {
     systemctl stop kvorum.service
     KVORUM_PURGE_DATA=yes dpkg_says --purge kvorum || fail purge
     rm -rf "$data" /etc/kvorum
@@ -144,7 +144,7 @@ beside_a_node_started_by_hand() {
     is 'who serves' "$(value whose)" by-hand
     kill "$pid" && wait "$pid"
     systemctl start kvorum.service || fail 'it does not start after that'
-    forget
+    purge_everything
 }
 
 with_data_of_another() {
@@ -155,7 +155,7 @@ with_data_of_another() {
     is "the data's owner" "$(stat -c %U $data)" games
     ! enabled || fail 'the service is enabled'
     systemctl start kvorum.service || fail 'it does not start after what the message said'
-    forget
+    purge_everything
 }
 
 with_settings_of_a_later_version() {
@@ -165,7 +165,7 @@ with_settings_of_a_later_version() {
     dpkg_says --force-confold -i "$later" || fail 'the upgrade fails with the node'
     says 'its node did not start'
     grep -q 'of-a-later-version' /run/node.log || fail 'the setting is not named'
-    forget
+    purge_everything
 }
 
 # fills FILE: writes into FILE until its file system is full.
@@ -193,7 +193,7 @@ with_a_full_var() {
     dpkg_says --configure -a || fail 'dpkg --configure -a'
     dpkg_says --force-confold -i "$later" || fail 'the upgrade with space'
     is 'what is stored' "$(value greeting)" hello
-    forget
+    purge_everything
     umount /var && rm -rf /var.kept
     step 'the data directory is full: the package is installed, and the node says what is missing'
     mkdir -p /mnt/small "$data"
@@ -209,13 +209,13 @@ with_a_full_var() {
     kvorum put greeting hello
     systemctl stop kvorum.service
     umount "$data" /mnt/small
-    forget
+    purge_everything
 }
 
-# killed_at SCRIPT: runs go_SCRIPT with the script killed at its first command, its second, and so
-# on, until the script reaches its end; after each kill `dpkg --configure -a` and go_SCRIPT must
-# complete the work.
-killed_at() {
+# test_kills SCRIPT: runs go_SCRIPT repeatedly. SCRIPT is killed at its first command, then at its
+# second, and so on, until SCRIPT reaches its end. After each kill, `dpkg --configure -a` and
+# another go_SCRIPT must complete the work.
+test_kills() {
     local at=0
     while :; do
         at=$((at + 1))
@@ -236,7 +236,7 @@ killed_at() {
 
 fresh() {
     rm -f /kill-at
-    forget
+    purge_everything
 }
 before_postinst() { fresh; }
 go_postinst() { dpkg -i "$killed"; }
@@ -264,7 +264,7 @@ beside_a_node_started_by_hand
 with_data_of_another
 with_settings_of_a_later_version
 with_a_full_var
-for script in postinst prerm postrm; do killed_at "$script"; done
+for script in postinst prerm postrm; do test_kills "$script"; done
 fresh
 # Prints the number of function names in a flame graph of the node.
 names() {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The part of packaging/test.sh that runs the commands of docs/operate/install.md and no others:
-# three roots with Debian and the package, each a machine with an address of its own, become a
+# The part of packaging/test.sh that runs exactly the commands of docs/operate/install.md. Three
+# Debian chroots with the package stand for machines, each with an address of its own, and become a
 # cluster with TLS.
 #
 #     test-page.sh DEB ROOT-A ROOT-B ROOT-C        in a network namespace of its own
@@ -10,12 +10,12 @@ deb=$1
 shift
 nodes=(a b c)
 declare -A root pid
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
 
 fail() {
     echo "FAILED: $*" >&2
-    sed 's/^/  said: /' "$said" >&2
+    sed 's/^/  output: /' "$output" >&2
     exit 1
 }
 
@@ -28,7 +28,7 @@ poll() {
     done
 }
 
-# block NUMBER: prints the page's block of commands with that number.
+# block NUMBER: prints command block NUMBER of the page, counted from 1.
 block() {
     awk -v wanted="$1" '/^```sh/ { at++; inside = 1; next } /^```/ { inside = 0 }
         inside && at == wanted' "$here/../docs/operate/install.md"
@@ -39,7 +39,7 @@ on() {
     nsenter -t "${pid[$1]}" -m -n -p -r -w env -i HOME=/ LC_ALL=C.UTF-8 \
         PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
         bash -euo pipefail -c "mkdir -p /me && cd /me && { [ ! -d secrets ] || cd secrets; }; $2" \
-        >"$said" 2>&1 </dev/null || fail "on $1: $2"
+        >"$output" 2>&1 </dev/null || fail "on $1: $2"
 }
 
 # machine NODE ROOT NUMBER: starts a machine in ROOT, with address 10.9.0.NUMBER.
@@ -65,15 +65,15 @@ machine() {
     nsenter -t "${pid[$node]}" -n ip link set "e$node" up
 }
 
-has_asked() { on a "$client kvorum cluster status --token-file admin-token" && \
-    [ "$(grep -c 'asks to join' "$said")" -eq 2 ]; }
+both_ask_to_join() { on a "$client kvorum cluster status --token-file admin-token" && \
+    [ "$(grep -c 'asks to join' "$output")" -eq 2 ]; }
 
 ip link add machines type bridge
 ip link set machines up
 for number in 1 2 3; do machine "${nodes[number - 1]}" "${!number}" "$number"; done
 for node in "${nodes[@]}"; do on "$node" 'dpkg -i /kvorum.deb'; done
 on a "$(block 1)"
-grep -q 'is alone' "$said" || fail 'status does not say how it becomes a cluster'
+grep -q 'is alone' "$output" || fail 'status does not say how it becomes a cluster'
 on a "$(block 2)"
 for node in b c; do
     install -d "${root[$node]}/me/secrets/certs"
@@ -84,21 +84,21 @@ for node in "${nodes[@]}"; do on "$node" "$(block 3 | sed "s/^NODE=a/NODE=$node/
 on a 'sudo systemctl restart kvorum'
 for node in b c; do on "$node" "$(block 4)"; done
 client=$(block 5 | head -n 1)\;
-poll 20 has_asked
+poll 20 both_ask_to_join
 on a "$client $(block 5 | grep ' plan ')"
-plan=$(grep -o 'cluster apply [0-9a-f]*' "$said" | head -n 1)
+plan=$(grep -o 'cluster apply [0-9a-f]*' "$output" | head -n 1)
 on a "$client $(block 5 | grep ' apply ' | sed "s/PLAN/${plan##* }/")"
 on a "$client $(block 5 | grep ' status ')"
-cat "$said"
-[ "$(grep -c '  up  ' "$said")" -eq 3 ] || fail 'not all three are up'
+cat "$output"
+[ "$(grep -c '  up  ' "$output")" -eq 3 ] || fail 'not all three are up'
 on a "$client kvorum get greeting --ack 3 --token-file admin-token"
-[ "$(cat "$said")" = hello ] || fail 'what a stored when it was alone is not there'
+[ "$(cat "$output")" = hello ] || fail 'what a stored when it was alone is not there'
 on c 'sudo systemctl reload kvorum'
 on a "$(block 6)"
 on a 'sudo systemctl restart kvorum'
 on a 'systemctl stop kvorum && mv /var/lib/kvorum /lost'
 on a 'install -d -o kvorum -g kvorum -m 700 /var/lib/kvorum && systemctl start kvorum'
 is_back() { on a "$client kvorum get greeting --ack 3 --token-file admin-token || true" && \
-    [ "$(cat "$said")" = hello ]; }
+    [ "$(cat "$output")" = hello ]; }
 poll 60 is_back
 for node in "${nodes[@]}"; do on "$node" 'systemctl stop kvorum'; done

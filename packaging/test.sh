@@ -5,11 +5,11 @@
 #
 #   deb     installed, used, upgraded, downgraded, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
-#   page    the commands of docs/operate/install.md: three such roots become a cluster with TLS
-#   binary  its list of crates; a packaged node's flame graph of itself names its functions
+#   page    the commands of docs/operate/install.md: three Debian roots become a TLS cluster
+#   binary  its list of crates; the flame graph of a packaged node has function names
 #   static  serves in a root without any other file; static-aarch64: the same, by qemu
 #   image   its configuration; serves as its own user on a read-only root, in a chroot
-#   rpm     both packages: installed, used and removed in such a root, by rpm
+#   rpm     both packages: installed, used and removed in a Debian root, by rpm
 #   chart   linted and rendered with each file of packaging/chart/ci/, decoded strictly, and played
 #           as processes (test-chart.py). KVORUM names another server (default: target/package/),
 #           HELM another helm (default: helm)
@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 stage=$PWD/target/package
 dist=$PWD/target/dist
 work=$(mktemp -d)
-# Processes of this script: a failed test leaves none of them behind.
+# Processes that this script has started. They are killed at its end, even if a test fails.
 pids=()
 clean() {
     local pid
@@ -39,7 +39,7 @@ need() {
     command -v "$1" >/dev/null || fail "$1 is missing. To install it: apt-get install ${2:-$1}"
 }
 
-# poll SECONDS COMMAND...: repeats COMMAND until it succeeds.
+# poll SECONDS COMMAND...: repeats COMMAND until it succeeds. Fails after SECONDS.
 poll() {
     local deadline=$((SECONDS + $1))
     shift
@@ -49,7 +49,7 @@ poll() {
     done
 }
 
-# one PATTERN: prints the only file that matches.
+# one PATTERN: prints the file that matches PATTERN. Fails unless exactly one file matches.
 one() {
     local found=($1)
     [ ${#found[@]} -eq 1 ] && [ -f "${found[0]}" ] ||
@@ -90,8 +90,8 @@ test_deb() {
         /bin/bash /test-inside.sh
 }
 
-# variants DEB TO: repacks DEB as a later version whose settings file differs, and as one whose
-# scripts are killed at the command whose number is in /kill-at.
+# variants DEB TO: repacks DEB as TO/later.deb, a later version with another settings file, and as
+# TO/killed.deb, whose scripts are killed at the command whose number is in /kill-at.
 variants() {
     local at=$work/variant script
     rm -rf "$at" && dpkg-deb -R "$1" "$at"
@@ -122,8 +122,9 @@ node() {
     url=$(sed -n 's/.* listening on \([^,]*\),.*/\1/p' "$work/out")
 }
 
-# Prints the linked crates, as `cargo auditable` has noted them.
-audited() {
+# Prints the number of linked crates, by the list that `cargo auditable` has stored in a program.
+# Fails if the list lacks rustls.
+print_crate_count() {
     objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc "$1" "$work/deps"
     python3 - "$work/deps" <<'END' || fail "$1 does not say which crates it is made of"
 import json, sys, zlib
@@ -139,7 +140,7 @@ test_binary() {
     ! readelf -S "$kvorum" | grep -q '\.debug_info' || fail "$kvorum has debug information inside"
     "$kvorum" --version
     "$kvorum" --version | grep -q 'store format' || fail '--version names no formats'
-    audited "$kvorum"
+    print_crate_count "$kvorum"
     node "$kvorum" serve --listen 127.0.0.1:0 --data "$work/data"
     (while :; do "$kvorum" scan --url "$url" || exit; done) >/dev/null 2>&1 &
     writer=$!
@@ -167,7 +168,8 @@ test_static-aarch64() {
     serves_on_an_empty_root aarch64 qemu-aarch64-static
 }
 
-# serves_on_an_empty_root MACHINE [EMULATOR]
+# serves_on_an_empty_root MACHINE [EMULATOR]: tests the static program for MACHINE in a root without
+# any other file.
 serves_on_an_empty_root() {
     local name root=$work/empty-$1 run=(/kvorum)
     name=$(one "$dist/kvorum-*-$1-linux-musl.tar.xz")
@@ -190,8 +192,8 @@ serves_on_an_empty_root() {
     poll 20 gone "$pid"
 }
 
-# set_to WORDS: checks that the image's configuration contains WORDS.
-set_to() { grep -qF "$1" "$work/settings" || fail "the image is not set to $1"; }
+# expect_setting WORDS: checks that the image's configuration contains WORDS.
+expect_setting() { grep -qF "$1" "$work/settings" || fail "the image is not set to $1"; }
 
 test_image() {
     need skopeo
@@ -199,11 +201,11 @@ test_image() {
     archive=$(one "$dist/kvorum-*-image.tar")
     mkdir -p "$root" "$work/archive"
     skopeo inspect --config "docker-archive:$archive" | tr -d ' \n' >"$work/settings"
-    set_to '"User":"10001:10001"'
-    set_to '"Entrypoint":["/usr/bin/kvorum"]'
+    expect_setting '"User":"10001:10001"'
+    expect_setting '"Entrypoint":["/usr/bin/kvorum"]'
     tar -C "$work/archive" -xf "$archive"
     cat "$work"/archive/*.json | tr -d ' \n' >"$work/settings"
-    set_to '"Healthcheck":{"Test":["CMD","/usr/bin/kvorum","status","--ready"]'
+    expect_setting '"Healthcheck":{"Test":["CMD","/usr/bin/kvorum","status","--ready"]'
     find "$work/archive" -name '*.tar' ! -type l -exec tar -C "$root" -xpf {} \;
     [ "$(stat -c '%u %a' "$root/var" "$root/var/lib/kvorum" | paste -sd,)" = '0 755,10001 700' ] ||
         fail 'directories of the image belong to somebody else'
@@ -227,7 +229,8 @@ test_rpm() {
     package=$(one "$dist/kvorum-[0-9]*.rpm")
     bench=$(one "$dist/kvorum-bench-[0-9]*.rpm")
     rpm -K --nosignature "$package" "$bench"
-    # The package's scripts run in the root. Its dependencies have other names in Debian.
+    # The package's scripts run in the root. The package's dependencies have other names in Debian,
+    # hence --nodeps.
     debian "$root"
     unshare --mount sh -c 'mount -t proc proc "$1/proc" && rpm --root "$1" --nodeps -i "$2" "$3"' \
         sh "$root" "$package" "$bench"
@@ -270,7 +273,7 @@ test_chart() {
         sed 's/minReadySeconds:/minReadySecond:/' "$work/rendered" >"$work/misspelled"
         ! "$work/decode" <"$work/misspelled" 2>/dev/null || fail 'a misspelled field is not found'
     done
-    # Values that the chart refuses to render.
+    # Checks that the chart refuses to render these values.
     values=packaging/chart/ci/minimal.yaml
     while read -r set; do
         ! "${render[@]}" -f "$values" --set "$set" "$chart" >"$work/rendered" 2>&1 ||

@@ -1,7 +1,8 @@
-# What the scripts have in common that plant bugs. Sourced at the root of the repository, it makes a
-# copy of the tracked files in $TMPDIR and goes there; what is built goes to target/planted.
+# Shared parts of the scripts that plant bugs. A script sources this file at the root of the
+# repository. This file copies the tracked files to $TMPDIR and makes the copy the working
+# directory. Builds go to target/planted.
 cargo=${CARGO:-cargo}
-# Seconds that tests may take: a bug may make one wait for ever.
+# Time limit of a test run, in seconds: a bug may make a test wait for ever.
 limit=${PLANTED_TIMEOUT:-$most_seconds}
 
 copy=$(mktemp -d)
@@ -10,7 +11,8 @@ git ls-files -z | xargs -0 cp --parents -t "$copy"
 export CARGO_TARGET_DIR=$PWD/target/planted RUST_BACKTRACE=0
 cd "$copy"
 
-# Runs tests, of which .log tells; prints if they did not end.
+# Runs tests with their output in .log. Prints a note if they reach the time limit. Fails if they do
+# not compile.
 run_tests() {
     local status=0
     timeout "$limit" "$cargo" test "$@" >.log 2>&1 || status=$?
@@ -21,23 +23,24 @@ run_tests() {
     if [ $status -eq 124 ]; then echo "(no end within $limit s)"; fi
 }
 
-# The planted $patch does not compile: it is taken out, and counts as one that survived.
-does_not_compile() {
+# Handles a $patch that does not compile: reverts it, and counts its bug as one that survived.
+reject_patch() {
     git apply --reverse "$patch"
     echo "$name does not compile" >&2
     survived=1
 }
 
-# Prints the first so many of some names in Markdown, and how many more there are.
-in_short() {
+# list_names MOST NAMES: prints the first MOST names in Markdown, and the number of further names.
+list_names() {
     local most=$1 names=$2 count
     count=$(grep -c . <<<"$names" || true)
     head -"$most" <<<"$names" | sed 's/.\+/`&`/' | paste -sd, | sed 's/,/, /g' | tr -d '\n'
     if [ "$count" -gt "$most" ]; then echo -n " and $((count - most)) more"; fi
 }
 
-# Prints after how many seeds, of so many at most, the simulator finds it, and as what; nothing if
-# it does not. Further words are the simulator's.
+# seeds_until_found COUNT ARGUMENT...: runs the simulator, with the arguments, on at most COUNT
+# seeds. Prints the number of seeds until the first error, and the error's kind. Prints nothing
+# without an error.
 seeds_until_found() {
     local count=$1
     shift

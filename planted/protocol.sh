@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Plants one classic protocol bug after the other and has the simulator look for it, from number 24
-# on also the tests of crates/record, protocol and server. The proof that they can fail. Exits with
+# Plants classic protocol bugs one after the other, to prove that the simulator can fail, and from
+# number 24 on also the tests of crates/record, crates/protocol and crates/server. The exit code is
 # 1 if a bug survives or no longer compiles.
 #
 #   planted/protocol.sh             all bugs; prints two tables in Markdown
-#   planted/protocol.sh 07 12       those only
-#   planted/protocol.sh --briefly   goes on to the next once the tests of crates/protocol, those of
-#                                   crates/server or the simulation have caught it, asked in
-#                                   that order (about an hour for all bugs; without it, some
-#                                   hours)
+#   planted/protocol.sh 07 12       only the bugs with these numbers
+#   planted/protocol.sh --briefly   goes on to the next bug once one of three catches it, in this
+#                                   order: the tests of crates/protocol, the tests of
+#                                   crates/server, the simulation. About an hour for all bugs;
+#                                   some hours without --briefly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 briefly=
@@ -16,17 +16,17 @@ if [ "${1:-}" = --briefly ]; then
     briefly=1
     shift
 fi
-# Seeds that a bug may hide from: before this number, and from it on.
+# Maximum number of seeds for a bug: below number $first_with_tests, and from this number on.
 first_with_tests=24
 seeds=${PLANTED_SEEDS:-1000}
 seeds_with_tests=${PLANTED_SEEDS:-60}
-# From here on keys have to move: more of that in each seed, which takes twice as long.
+# Bugs from this number on need moving keys. Their seeds have more moves, and take twice as long.
 first_with_moves=91
 seeds_with_moves=${PLANTED_SEEDS:-40}
 most_seconds=300
 . planted/plant.sh
 
-# Names the tests that fail, and the scripts, of these packages.
+# Prints the names of the failing tests and scripts of the given packages.
 failing_tests() {
     run_tests -q "$@" --no-fail-fast || return 1
     sed -nE 's/^(.*[^a-z_])?([a-z_]+\.txt)(, line [0-9]+:|: > .*)$/\2/p' .log | sort -u
@@ -56,7 +56,7 @@ for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
     bug=$(head -1 "$patch" | sed 's/\.$//')
     git apply "$patch"
     if [ "$number" -lt "$first_with_tests" ]; then
-        found=$(seeds_until_found "$seeds") || { does_not_compile; continue; }
+        found=$(seeds_until_found "$seeds") || { reject_patch; continue; }
         git apply --reverse "$patch"
         header seeds "| planted bug | seeds until it was found | as |" "|---|---|---|"
         if [ -z "$found" ]; then survived=1; fi
@@ -64,7 +64,7 @@ for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
         echo "| $bug | ${found%%: *} | ${found#*: } |"
         continue
     fi
-    caught=$(tests_that_catch) || { does_not_compile; continue; }
+    caught=$(tests_that_catch) || { reject_patch; continue; }
     if [ "$briefly" ] && [ "$caught" ]; then
         found=
     elif [ "$number" -lt "$first_with_moves" ]; then
@@ -75,7 +75,7 @@ for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
     git apply --reverse "$patch"
     header tests "| planted bug | caught by the tests of crates/protocol and crates/server | seeds \
 until the simulation found it |" "|---|---|---|"
-    by=$(in_short 2 "$caught")
+    by=$(list_names 2 "$caught")
     if [ -z "$caught$found" ]; then
         survived=1
         by="**nothing**"

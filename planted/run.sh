@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Plants one classic storage bug after the other and shows which tests catch it. The proof that the
-# engine's tests can fail. Exits with 1 if a bug survives or no longer compiles.
+# Plants classic storage bugs one after the other, and prints which tests catch each bug: the proof
+# that the engine's tests can fail. The exit code is 1 if a bug survives or no longer compiles.
 #
 #   planted/run.sh                  all bugs; prints a table in Markdown
-#   planted/run.sh 07 12            those only
-#   planted/run.sh --check          only whether every patch still applies, those of
-#                                   testing/torture/releases too
+#   planted/run.sh 07 12            only the bugs with these numbers
+#   planted/run.sh --check          only checks that every patch still applies, including the
+#                                   patches of testing/torture/releases
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,9 +34,9 @@ for patch in planted/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
-    caught=$(failing_tests) || { does_not_compile; continue; }
+    caught=$(failing_tests) || { reject_patch; continue; }
     git apply --reverse "$patch"
-    by=$(in_short 3 "$caught")
+    by=$(list_names 3 "$caught")
     if [ -z "$caught" ]; then
         survived=1
         by="**nothing**"

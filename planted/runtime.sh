@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Plants one bug after the other into crates/server, between protocol and engine, and shows which of
-# its tests catch it, and after how many seeds the simulator does. Exits with 1 if a bug survives
-# both or no longer compiles.
+# Plants bugs one after the other into crates/server, the code between protocol and engine. Prints
+# which tests of crates/server catch each bug, and after how many seeds the simulator finds it. The
+# exit code is 1 if a bug survives both or no longer compiles.
 #
 #   planted/runtime.sh              all bugs; prints a table in Markdown
-#   planted/runtime.sh 07 12        those only
-#   planted/runtime.sh --briefly    asks the simulation only about what no test has caught
+#   planted/runtime.sh 07 12        only the bugs with these numbers
+#   planted/runtime.sh --briefly    runs the simulation only for bugs that no test has caught
 set -euo pipefail
 cd "$(dirname "$0")/.."
 briefly=
@@ -13,7 +13,7 @@ if [ "${1:-}" = --briefly ]; then
     briefly=1
     shift
 fi
-# Seeds that the simulator goes through at most.
+# Maximum number of seeds that the simulator runs for a bug.
 seeds=${PLANTED_SEEDS:-60}
 most_seconds=300
 . planted/plant.sh
@@ -30,11 +30,11 @@ for patch in planted/runtime/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
-    caught=$(failing_tests) || { does_not_compile; continue; }
+    caught=$(failing_tests) || { reject_patch; continue; }
     found=
     if [ -z "$briefly" ] || [ -z "$caught" ]; then found=$(seeds_until_found "$seeds"); fi
     git apply --reverse "$patch"
-    by=$(in_short 2 "$caught")
+    by=$(list_names 2 "$caught")
     if [ -z "$caught$found" ]; then
         survived=1
         by="**nothing**"

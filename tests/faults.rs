@@ -1,6 +1,6 @@
 //! The rows of `docs/results/reliability.md` that need a real process, in their short form. The
-//! long form: `cargo run --release -p torture`. Tests start in the order of their names. Tests that
-//! mostly wait have names that sort first, so that other tests run while they wait.
+//! long form is `cargo run --release -p torture`. Tests start in the order of their names. Tests
+//! that mostly wait have names that sort first, so that other tests run while they wait.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ fn setup(rounds: u32) -> Setup {
     Setup { binary, rounds, quick: true, seed: 1, earlier: None, later: None, curves: None }
 }
 
-/// Prints a row's figures, or the reason why the row was skipped; panics if a promise did not hold.
-/// The reason goes to stderr itself, because the test harness captures the print macros.
+/// Prints a row's figures, or the reason why the row was skipped; panics if a guarantee did not
+/// hold. The reason goes to stderr directly, because the test harness captures the print macros.
 fn row(number: &str, outcome: Result<String, Failure>) {
     match outcome {
         Ok(figures) => println!("row {number}: {figures}"),

@@ -1,6 +1,7 @@
--- GET of keys chosen at random.  wrk -s get.lua URL -- [KEYS]
--- Up to a million keys, the requests are made before the run, so that wrk's own CPU use is not what
--- is measured. More requests would take too much memory, and are made one by one.
+-- GETs of keys chosen at random.  wrk -s get.lua URL -- [KEYS]
+-- For up to a million keys, all requests are built before the run, so that the figures are not
+-- limited by wrk's own CPU time. For more keys, they would take too much memory, and each request
+-- is built when it is sent.
 
 local KEYS_IN_MEMORY = 1000000
 

@@ -1,5 +1,5 @@
--- PUT to keys chosen at random, with values of 64 random bytes.  wrk -s put.lua URL -- [KEYS]
--- The requests are made before the run, so that wrk's own CPU use is not what is measured.
+-- PUTs to keys chosen at random, with values of 64 random bytes.  wrk -s put.lua URL -- [KEYS]
+-- All requests are built before the run, so that the figures are not limited by wrk's own CPU time.
 
 local VALUE_LEN = 64
 local POOL_LEN = 65536

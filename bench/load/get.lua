@@ -1,4 +1,5 @@
--- GET of one key after another. Requests are made one by one, as in the scripts of most reports.
+-- GETs of one key after another. Each request is built when it is sent, as in the scripts of most
+-- published load tests, so that the figures include the cost of Lua.
 local number = 0
 
 request = function()

@@ -1,5 +1,5 @@
 //! Writes seed inputs into `fuzz/corpus`: valid inputs, from which the fuzzer reaches states that
-//! random bytes would hardly reach.
+//! it would hardly reach from random bytes.
 //!
 //! ```text
 //! cargo run --manifest-path fuzz/Cargo.toml --example seeds
@@ -53,7 +53,7 @@ fn wire() -> std::io::Result<()> {
         }
         put("wire_decode", &format!("envelope-{number}"), &[&[1], &ENVELOPE_HEAD, &item])?;
         put("wire_decode", &format!("message-{number}"), &[&[2], &item])?;
-        // A piece that holds the whole message, and is the last piece.
+        // A last piece that contains the whole message.
         let length = item.len() as u32;
         let head = [&[0x40, 8, 0, 0][..], &length.to_le_bytes(), &[0; 12]].concat();
         put("wire_decode", &format!("piece-{number}"), &[&[1], &ENVELOPE_HEAD, &head, &item])?;

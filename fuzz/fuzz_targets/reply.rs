@@ -1,5 +1,5 @@
-//! The load generator's parser of answers. Any bytes are parsed as answers or refused, with the
-//! same result in whichever pieces they arrive.
+//! Fuzzes the load generator's parser of HTTP answers. The parser must parse or refuse every input,
+//! with the same result for all divisions of the input into pieces.
 //!
 //! ```text
 //!  input: mode u8 │ length of a piece u8 … 0 │ the server's bytes
@@ -8,8 +8,8 @@
 //!       & 4: the pieces are 32 times as long
 //! ```
 //!
-//! The parser's file is compiled in by its path, because the parser needs nothing else of its
-//! crate, which would bring LuaJIT and a TLS library.
+//! The target includes the parser's file by its path. A dependency on the parser's crate would
+//! bring LuaJIT and a TLS library.
 #![no_main]
 
 #[allow(dead_code, reason = "only the parser is called")]
@@ -45,8 +45,8 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// Parses all answers. For the bytes after the last one, returns whether they are an answer once
-/// the stream ends.
+/// Parses all answers. The flag is true if the bytes after the last answer are an answer once the
+/// stream ends. It is `None` if the parser refuses the bytes.
 fn answers<'a>(pieces: impl Iterator<Item = &'a [u8]>, mode: u8) -> (Vec<Answer>, Option<bool>) {
     let mut answers = Vec::new();
     let mut reply = Reply::new(mode & 1 != 0);

@@ -1,4 +1,4 @@
-//! Shared parts of the targets `wal` and `table`: small stores on disks in memory, and all ways of
+//! Shared parts of the targets `wal` and `table`: small stores on in-memory disks, and all ways of
 //! reading them.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub const STORE_ID: u64 = 0x0123_4567_89ab_cdef;
 pub const SPACES: [Space; 5] =
     [Space::Data, Space::Hints, Space::Node, Space::Conditions, Space::Idempotency];
 
-/// Options for small stores, with which most of the time is spent in the code under test.
+/// Returns options for small stores, so that the code under test takes most of the time of a run.
 pub fn options(compress: bool) -> Options {
     Options {
         new_store_id: STORE_ID,
@@ -34,9 +34,9 @@ pub fn open(disk: &MemDisk, compress: bool) -> Result<Engine, Error> {
     Engine::open(Arc::new(disk.clone()), options(compress))
 }
 
-/// Returns the result, or `None` for an error that blames the stored bytes. Panics on any other
+/// Returns the result, or `None` for an error that the stored bytes can cause. Panics on any other
 /// error.
-pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
+pub fn ok_unless_corrupt<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(done) => Some(done),
         Err(Error::Corrupt { .. } | Error::NewerFormat { .. } | Error::OlderFormat { .. }) => None,
@@ -44,7 +44,8 @@ pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// A key with its record, without those fields that belong to the node that holds the record.
+/// Space, key and record of an entry, without the record's first two bytes, which each node sets
+/// itself.
 pub type Entry = (Space, Vec<u8>, Vec<u8>);
 
 /// Reads all entries of the store.
@@ -59,8 +60,8 @@ pub fn contents(engine: &Engine) -> Result<Vec<Entry>, Error> {
     Ok(found)
 }
 
-/// Reads in every way other than [`contents`].
-pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
+/// Reads the store in all ways other than [`contents`].
+pub fn read_in_other_ways(engine: &Engine, keys: &[&[u8]]) {
     let snapshot = engine.snapshot();
     for space in SPACES {
         let mut scan = snapshot.verified_scan(space, b"", None, 0);
@@ -74,15 +75,15 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
         while since.next().is_some() {}
         for key in keys {
             for mode in [ReadMode::NonBlocking, ReadMode::Limited(64), ReadMode::Blocking] {
-                is_fair(engine.get(space, key, mode));
+                ok_unless_corrupt(engine.get(space, key, mode));
             }
-            is_fair(engine.holds_newer(space, key, Version { time: 4, origin: 1 }));
-            is_fair(snapshot.scan(space, key, None).next().map(|_| ()));
+            ok_unless_corrupt(engine.holds_newer(space, key, Version { time: 4, origin: 1 }));
+            ok_unless_corrupt(snapshot.scan(space, key, None).next().map(|_| ()));
         }
     }
 }
 
-/// Writes one group of each kind.
+/// Commits one group for each time in `times`: alternately a value and a tombstone.
 pub fn write(engine: &Engine, times: std::ops::Range<u64>) {
     let operations = [(11, Some(-12)), (13, None)];
     let operations = operations.map(|(id, result)| Operation { id, result, digest: 0 });

@@ -1,5 +1,6 @@
-//! A table of a store is patched or replaced. Either the store must refuse to open, or every later
-//! read, compaction and scan must succeed or report that the table is corrupt.
+//! Fuzzes the reader of tables: patches or replaces a table of a store. Either the store must
+//! refuse to open, or every later read, compaction and scan must succeed or report that the table
+//! is corrupt.
 //!
 //! ```text
 //!  input: mode u8 │ which table u8 │ patch … or the whole file
@@ -9,8 +10,7 @@
 //!       & 4: the input is the whole file, without patches
 //! ```
 //!
-//! The tables are those of the fixtures, in all formats, and those of a store with compressed
-//! blocks.
+//! The tables come from the fixtures, in all formats, and from a store with compressed blocks.
 #![no_main]
 
 mod store;
@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use lsm::MemDisk;
-use store::{STORE_ID, contents, is_fair, look_around, open};
+use store::{STORE_ID, contents, ok_unless_corrupt, read_in_other_ways, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Lengths in bytes, from the layouts in `docs/formats/files.md`.
@@ -68,8 +68,8 @@ fn tables_of(disk: &MemDisk) -> Vec<Table> {
     (1..8).filter_map(table).collect()
 }
 
-/// Finds the blocks of a valid table. A block ends with eight bytes that are the checksum of all
-/// bytes of the block before them.
+/// Finds the blocks of a valid table. The last eight bytes of a block are the checksum of its other
+/// bytes.
 fn blocks_of(bytes: &[u8], seed: u64) -> Vec<Range<usize>> {
     let (mut blocks, mut start) = (Vec::new(), 0);
     while start < bytes.len() {
@@ -105,17 +105,17 @@ fuzz_target!(|input: &[u8]| {
         *check = xxh3_64(tail.unwrap_or_default()).to_le_bytes();
         let check = u64::from_le_bytes(*check);
         let new = (bytes.len() as u64, check);
-        disk.put_file("MANIFEST", renamed(&disk, &table.bytes, new));
+        disk.put_file("MANIFEST", manifest_with_table(&disk, &table.bytes, new));
     }
     disk.put_file(&table.name, bytes);
 
-    let Some(engine) = is_fair(open(&disk, true)) else { return };
-    is_fair(contents(&engine));
+    let Some(engine) = ok_unless_corrupt(open(&disk, true)) else { return };
+    ok_unless_corrupt(contents(&engine));
     let keys: [&[u8]; 8] =
         [b"", b"alpha", b"beta", b"full", b"counter", b"Value 4", b"Tombstone 7", b"zz"];
-    look_around(&engine, &keys);
-    is_fair(engine.compact_all());
-    is_fair(contents(&engine));
+    read_in_other_ways(&engine, &keys);
+    ok_unless_corrupt(engine.compact_all());
+    ok_unless_corrupt(contents(&engine));
 });
 
 fn patched(table: &[u8], mut patches: &[u8]) -> Vec<u8> {
@@ -130,8 +130,8 @@ fn patched(table: &[u8], mut patches: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the manifest with another length and checksum of a table.
-fn renamed(disk: &MemDisk, old: &[u8], (length, check): (u64, u64)) -> Vec<u8> {
+/// Returns the manifest with a new length and a new checksum of a table.
+fn manifest_with_table(disk: &MemDisk, old: &[u8], (length, check): (u64, u64)) -> Vec<u8> {
     let mut manifest = disk.file("MANIFEST").expect("every store has one");
     let old_check = &old[old.len() - 8..];
     let mut at = MANIFEST_HEAD;

@@ -1,5 +1,5 @@
-//! The log of a killed store is replayed from arbitrary bytes. The engine must refuse the log or
-//! replay it, and the replayed records must survive a power cut.
+//! Fuzzes the replay of the log of a killed store. The engine must refuse or replay a log of
+//! arbitrary bytes, and the replayed records must survive a power cut.
 //!
 //! ```text
 //!  input: mode u8 │ [length of the first segment u16] │ bytes of the segments
@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use lsm::MemDisk;
-use store::{STORE_ID, contents, is_fair, look_around, open};
+use store::{STORE_ID, contents, ok_unless_corrupt, read_in_other_ways, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Lengths in bytes, from the layouts in `docs/formats/files.md`.
@@ -25,7 +25,7 @@ const SEGMENT_HEAD: usize = 64;
 const GROUP_HEAD: usize = 40;
 const OPERATION_HEAD: usize = 7;
 
-/// A store that was killed while its log was in use, and whose tables are empty.
+/// A new store that was killed while its log was in use.
 static KILLED: LazyLock<MemDisk> = LazyLock::new(|| {
     let disk = MemDisk::new();
     open(&disk, false).expect("an empty disk becomes a store");
@@ -45,14 +45,14 @@ fuzz_target!(|input: &[u8]| {
         if number == 1 || mode & 4 != 0 {
             let mut segment = segment.to_vec();
             if mode & 1 != 0 {
-                mend(&mut segment, number, mode & 2 != 0);
+                correct_checksums(&mut segment, number, mode & 2 != 0);
             }
             disk.put_file(&format!("{number:010}.wal"), segment);
         }
     }
-    let Some(engine) = is_fair(open(&disk, false)) else { return };
-    let held = is_fair(contents(&engine));
-    look_around(&engine, &[b"", b"Value 4", b"Tombstone 7", b"z"]);
+    let Some(engine) = ok_unless_corrupt(open(&disk, false)) else { return };
+    let held = ok_unless_corrupt(contents(&engine));
+    read_in_other_ways(&engine, &[b"", b"Value 4", b"Tombstone 7", b"z"]);
     drop(engine);
 
     let disk = disk.crash(u64::from(mode) + bytes.len() as u64);
@@ -63,8 +63,9 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(contents(&engine).expect("it was read before"), held);
 });
 
-/// Corrects the checksums of a segment, and shortens groups to the bytes that exist.
-fn mend(segment: &mut [u8], number: u64, records: bool) {
+/// Corrects the checksums and segment numbers of a segment, and shortens groups to the existing
+/// bytes.
+fn correct_checksums(segment: &mut [u8], number: u64, records: bool) {
     let Some((head, mut groups)) = segment.split_at_mut_checked(SEGMENT_HEAD) else { return };
     let check = xxh3_64_with_seed(&head[..56], number);
     head[56..].copy_from_slice(&check.to_le_bytes());
@@ -73,7 +74,7 @@ fn mend(segment: &mut [u8], number: u64, records: bool) {
         head[8..16].copy_from_slice(&number.to_le_bytes());
         head[32..36].copy_from_slice(&(length as u32).to_le_bytes());
         if records {
-            mend_records(&mut rest[..length]);
+            correct_record_checksums(&mut rest[..length]);
         }
         let seed = STORE_ID ^ number.rotate_left(32);
         let check = xxh3_64_with_seed(&groups[8..GROUP_HEAD + length], seed);
@@ -83,7 +84,7 @@ fn mend(segment: &mut [u8], number: u64, records: bool) {
     }
 }
 
-fn mend_records(mut operations: &mut [u8]) {
+fn correct_record_checksums(mut operations: &mut [u8]) {
     while let Some((head, rest)) = operations.split_at_mut_checked(OPERATION_HEAD) {
         let (key, record) = (usize::from(head[1]) | usize::from(head[2]) << 8, u32_at(head, 3));
         let Some((key, rest)) = rest.split_at_mut_checked(key) else { return };

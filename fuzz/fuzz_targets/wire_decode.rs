@@ -1,5 +1,5 @@
-//! The decoder of messages between nodes. Any bytes must be refused or decoded, and the encoding of
-//! a decoded message must yield the same bytes.
+//! Fuzzes the decoder of messages between nodes. The decoder must decode or refuse every input. The
+//! encoding of a decoded message must yield the same bytes.
 //!
 //! ```text
 //!  input: mode u8 │ bytes
@@ -18,15 +18,15 @@ use protocol::wire::{
 use protocol::{LogPosition, Message, ViewId};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Length in bytes of the longest message that is assembled. A receiver reserves memory for a
-/// message only as far as it has free memory.
+/// Maximum length in bytes of a message that the target assembles. A real receiver limits the
+/// length by its free memory.
 const LONGEST: usize = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, bytes)) = input.split_first() else { return };
     match mode % 3 {
         0 => stream(bytes),
-        1 => stream(&mended(bytes)),
+        1 => stream(&with_consistent_head(bytes)),
         _ => long_message(Bytes::copy_from_slice(bytes)),
     }
 });
@@ -42,7 +42,7 @@ fn stream(mut bytes: &[u8]) {
         };
         let Ok(items) = items(envelope) else { return };
         let mut writer = Writer::default();
-        items.iter().for_each(|item| put(&mut writer, item));
+        items.iter().for_each(|item| encode_item(&mut writer, item));
         writer.seal(sender);
         assert_eq!(writer.sealed(), envelope, "{items:?}");
         for item in items {
@@ -61,7 +61,7 @@ fn items(envelope: &[u8]) -> Result<Vec<Item>, Malformed> {
     std::iter::from_fn(|| envelope.next_item().transpose()).collect()
 }
 
-fn put(writer: &mut Writer, item: &Item) {
+fn encode_item(writer: &mut Writer, item: &Item) {
     match item {
         Item::Message(message) => writer.message(message),
         Item::Piece { last, bytes } => writer.piece(bytes, *last),
@@ -117,8 +117,8 @@ fn cut(message: &Message) -> Vec<u8> {
     }
 }
 
-/// Returns an envelope of these bytes whose head is consistent with them.
-fn mended(bytes: &[u8]) -> Vec<u8> {
+/// Returns these bytes as an envelope with a consistent head.
+fn with_consistent_head(bytes: &[u8]) -> Vec<u8> {
     let mut envelope = bytes[..bytes.len().min(ENVELOPE_MAX)].to_vec();
     if envelope.len() < ENVELOPE_HEAD {
         envelope.resize(ENVELOPE_HEAD, 0);

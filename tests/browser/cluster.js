@@ -8,9 +8,9 @@ const path = require('node:path');
 const { binary } = require('./kvorum');
 
 /** Time limit of any wait before a test fails, in milliseconds. */
-const PATIENCE = 30_000;
+const TIMEOUT_MS = 30_000;
 
-/** Returns distinct free ports: holds all of them until the last one is known. */
+/** Returns distinct free ports. Keeps each port open until all ports are known. */
 async function ports(count) {
   const held = await Promise.all(Array.from({ length: count }, () => new Promise((done) => {
     const server = net.createServer().listen(0, '127.0.0.1', () => done(server));
@@ -26,7 +26,7 @@ function environment() {
 }
 
 /** Starts a node and waits until its stdout contains `what`; returns its process. */
-async function said(args, what) {
+async function startNode(args, what) {
   const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'inherit'], env: environment() });
   await new Promise((done, failed) => {
     let text = '';
@@ -60,7 +60,7 @@ class Cluster {
     const listen = this.urls[node].replace('http://', '');
     const args = ['serve', '--listen', listen, '--cluster', this.list, '--memory', '64MiB',
       '--log', 'error', '--data', path.join(this.data, this.name(node)), ...this.args];
-    this.nodes[node] = await said(args, 'listening on');
+    this.nodes[node] = await startNode(args, 'listening on');
   }
 
   /** Starts one more node, and waits until it asks to join; returns its number. */
@@ -68,7 +68,7 @@ class Cluster {
     const [port] = await ports(1);
     const node = this.urls.length;
     this.urls.push(`http://127.0.0.1:${port}`);
-    this.nodes[node] = await said(['serve', '--listen', `127.0.0.1:${port}`, '--join',
+    this.nodes[node] = await startNode(['serve', '--listen', `127.0.0.1:${port}`, '--join',
       this.urls[0], '--name', this.name(node), '--memory', '64MiB', '--log', 'error', '--data',
       path.join(this.data, this.name(node)), ...args, ...this.args], 'waits for a place');
     return node;
@@ -82,10 +82,10 @@ class Cluster {
     await gone;
   }
 
-  /** Sends one request; returns its status and body. */
+  /** Sends a request to a node; returns status and body of the answer. */
   ask(node, method, target, body = '') {
     return new Promise((done, failed) => {
-      const asked = http.request(this.urls[node] + target, { method, timeout: PATIENCE }, (got) => {
+      const asked = http.request(this.urls[node] + target, { method, timeout: TIMEOUT_MS }, (got) => {
         let text = '';
         got.setEncoding('utf8').on('data', (piece) => { text += piece; });
         got.on('end', () => done({ status: got.statusCode, text }));
@@ -94,14 +94,14 @@ class Cluster {
     });
   }
 
-  /** Waits until all nodes are authoritative. */
+  /** Waits until all nodes are members. */
   async settled() {
     const begun = Date.now();
     for (let node = 0; node < this.urls.length; node += 1) {
       for (;;) {
         const { text } = await this.ask(node, 'GET', '/v0/status');
         if (JSON.parse(text).membership === 'member') break;
-        if (Date.now() - begun > PATIENCE) throw new Error(`${this.name(node)} is not a member`);
+        if (Date.now() - begun > TIMEOUT_MS) throw new Error(`${this.name(node)} is not a member`);
       }
     }
   }

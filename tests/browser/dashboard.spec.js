@@ -1,4 +1,5 @@
-// The dashboard on a cluster of three real nodes under load: tests of each panel and each action.
+// Tests of each panel and each action of the dashboard, on a cluster of three real nodes under
+// load.
 const { test: base, expect, picture } = require('./kvorum');
 const { Cluster } = require('./cluster');
 
@@ -166,8 +167,8 @@ test('a node that is lost does not look like lost data', async ({ dashboard, clu
   const outlook = dashboard.locator('#outlook');
   await expect(outlook).toHaveText('Reads and writes work: they need 2 of the 3 copies of a key. '
     + 'One failure would stop none of them.');
-  // The load writes 500 keys; while it has not written all, the number grows. Other tests have
-  // written some more.
+  // The number grows until the load has written all of its 500 keys. Other tests have written more
+  // keys.
   await expect.poll(() => keysOnce(dashboard)).toBeGreaterThan(490);
   const [before, disk] = [await keysOnce(dashboard), await tile(dashboard, 'disk').textContent()];
   expect(before).toBeLessThan(700);
@@ -188,7 +189,7 @@ test('a node that is lost does not look like lost data', async ({ dashboard, clu
   expect(await colour(gone.locator('.keys'))).not.toBe(
     await colour(row(dashboard, 'node-1').locator('.keys')),
   );
-  // A newly opened page has never had data of the lost node.
+  // A newly opened page has never received data of the lost node.
   await dashboard.reload();
   await expect(dashboard.getByRole('status').first()).toHaveText('2 of 3 nodes reached');
   await expect(gone.locator('.badge')).toHaveText('unreachable');
@@ -669,7 +670,7 @@ test.describe('pictures for the documentation', () => {
     const rest = cluster.load({ clients: 6, keys: 40_000, bytes: 700 });
     await page.goto(`${cluster.urls[0]}/ui`);
     await page.waitForTimeout(100_000);
-    // Requests a round, because the first scheduled one begins an hour after the start.
+    // Requests a round, because the first scheduled round begins an hour after the start.
     await cluster.ask(0, 'POST', '/admin/repair');
     await expect(rowOf(page, 'Repair', 'node-1').locator('.badge')).toHaveText('equal', {
       timeout: 60_000,

@@ -20,7 +20,7 @@ function write(name, parse, insert) {
   return file;
 }
 
-/** Opens the difference of two recordings, in which two frames have 60 : 40 and 30 : 70 samples. */
+/** Opens a difference of recordings: two frames have shares of 60 and 40 %, then 30 and 70 %. */
 async function openDifference(page) {
   const file = path.join(scratch, 'difference.html');
   kvorum('profile', 'diff', write('before', 60, 40), write('after', 300, 700), '-o', file);
@@ -28,7 +28,7 @@ async function openDifference(page) {
   await expect(page.locator('canvas')).toHaveAttribute('data-boxes', '5');
 }
 
-/** Opens a report of two runs. The first one has profiles of two events, the second of one. */
+/** Opens a report of two runs. The first has profiles of two events, the second of one event. */
 async function openReport(page) {
   const one = runs.write(scratch, 'one', { profiles: ['cpu', 'lock'] });
   const two = runs.write(scratch, 'two', { profiles: ['cpu'], cpu: 60 });
@@ -37,7 +37,7 @@ async function openReport(page) {
   await page.goto(pathToFileURL(file).href);
 }
 
-/** Returns a point of the graph: `row` counts from the top, `share` is a part of the width. */
+/** Returns a point of the graph: `row` counts from the top, `share` is a fraction of the width. */
 async function at(page, row, share) {
   const box = await page.locator('canvas').boundingBox();
   return { position: { x: box.width * share, y: (row + 0.5) * ROW } };

@@ -11,7 +11,7 @@ const binary = process.env.KVORUM ?? path.join(root, 'target/debug/kvorum');
 /** URLs that a page may request: its own file, embedded resources, and a node on this machine. */
 const OWN = /^(file|data|blob|about):|^http:\/\/(127\.0\.0\.1|localhost|\[::1\])[:/]/;
 
-/** Watches `page`; returns a list to which each of the page's errors is added. */
+/** Watches `page`; returns a list that grows by each error of the page. */
 function watch(page) {
   const wrong = [];
   page.on('console', (message) => {

@@ -1,5 +1,5 @@
 // The dashboard of nodes that require a token: login, missing scopes, logout; and names and keys
-// that would run as scripts if the page took them as markup.
+// that would run as scripts if the page inserted them as markup.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -35,7 +35,7 @@ const test = base.extend({
     },
     { scope: 'worker' },
   ],
-  /** A page on which nobody has logged in, and a list of all its requests. */
+  /** A page on which nobody has logged in, and a list of all requests of the page. */
   login: async ({ page, shared, wrong }, use) => {
     const asked = [];
     page.on('request', (request) => asked.push(request));
@@ -119,8 +119,8 @@ test('with the admin token all is shown, a reload keeps it, and logging out forg
   await button(page, 'Log out').click();
   await expect(state(page)).toHaveText('not logged in');
   await expect(page.locator('.cluster tbody tr')).toHaveCount(0);
-  // Until the click takes effect, the page requests the layout every second with the token. Counts
-  // requests only from the reload on.
+  // Until the click takes effect, the page requests the layout every second with the token. So the
+  // test counts requests only from the reload on.
   const since = asked.slice(before);
   const anew = since.slice(since.findIndex((request) => request.isNavigationRequest()));
   expect(anew.map((request) => new URL(request.url()).pathname)).toContain('/ui/events');
@@ -237,8 +237,8 @@ named('names and keys are text, whatever they look like', async ({ page, shared,
   await expect(panel(page, 'Members')).toContainText('token "<h6>t" is for metrics');
   await button(page, 'Log out').click();
   await expect(page.locator('#session')).toHaveText('Log in');
-  // The page's HTML contains this text already. Waits until the page's scripts run and handle
-  // clicks.
+  // The page's HTML contains "Log in" from the start. This line waits until the page's scripts run
+  // and handle clicks.
   await expect(state(page)).toHaveText('2 of 2 nodes reached');
   await button(page, 'Log in').first().click();
   await enter(page, ADMIN);

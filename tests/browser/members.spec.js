@@ -1,5 +1,5 @@
-// The panel of members on the dashboard: shows the members, and plans, applies, follows and aborts
-// changes of them.
+// Tests of the dashboard's panel of members, which shows the members, and plans, applies, follows
+// and aborts changes of the members.
 const { test: base, expect, picture } = require('./kvorum');
 const { Cluster } = require('./cluster');
 
@@ -22,7 +22,7 @@ const test = base.extend({
 
 const row = (members, name) => members.locator('table.members').getByRole('row')
   .filter({ hasText: new RegExp(`^${name}`) });
-const chosen = (members, name) => members.getByLabel(`Change of ${name}`);
+const changeSelect = (members, name) => members.getByLabel(`Change of ${name}`);
 const button = (members, name) => members.getByRole('button', { name });
 
 /** Applies the plan that the page shows; `name` is the name that the dialog asks for. */
@@ -65,8 +65,8 @@ test('a node that asks to join is added by a plan that shows what moves, and ano
   await cluster.join(['--zone', 'z', '--weight', '2']);
   await expect(row(members, 'node-4').locator('.role')).toHaveText('asks to join');
   await expect(row(members, 'node-4').locator('.zone')).toHaveText('z');
-  await chosen(members, 'node-4').selectOption('joins');
-  await chosen(members, 'node-2').selectOption('leaves');
+  await changeSelect(members, 'node-4').selectOption('joins');
+  await changeSelect(members, 'node-2').selectOption('leaves');
   await button(members, 'Plan').click();
   const plan = members.locator('#planned');
   await expect(plan.getByRole('heading')).toHaveText('Plan for epoch 1');
@@ -143,12 +143,12 @@ test('a change that waits for a node is aborted', async ({ members, cluster }) =
 });
 
 test('what is refused is told, and a warning is shown before', async ({ members, wrong }) => {
-  await chosen(members, 'node-3').selectOption('leaves');
+  await changeSelect(members, 'node-3').selectOption('leaves');
   await button(members, 'Plan').click();
   await expect(members.locator('#changing')).toContainText('2 nodes would be left, fewer than replicas 3');
   await expect(members.locator('#changing')).toContainText('lower “Copies of a key”');
   expect(wrong.splice(0).join()).toContain('400');
-  await chosen(members, 'node-3').selectOption('is lost with its disk');
+  await changeSelect(members, 'node-3').selectOption('is lost with its disk');
   await members.getByLabel('Copies of a key').fill('2');
   await button(members, 'Plan').click();
   await expect(members.locator('.warning').first()).toBeVisible();

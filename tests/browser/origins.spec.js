@@ -1,5 +1,5 @@
-// Pages of other sites in a real browser: their requests to a node on loopback, under each address
-// that reaches the node; and the permissions of a page of `--allow-origin`.
+// Tests of pages of other sites in a real browser: their requests to a node on loopback, by each
+// address that reaches the node, and the permissions of a page of `--allow-origin`.
 const http = require('node:http');
 const { test: base, expect } = require('./kvorum');
 const { Cluster } = require('./cluster');
@@ -47,16 +47,16 @@ const test = base.extend({
   },
 });
 
-/** Sends every request that a page can send without permission; returns the answers it can read. */
+/** Sends every request that a page can send without permission; returns what the page can read. */
 function attack(page, at) {
   return page.evaluate(async (node) => {
-    const told = [];
+    const results = [];
     const send = async (target, options) => {
       try {
         const answer = await fetch(node + target, options);
-        told.push(answer.type === 'opaque' ? 'opaque' : await answer.text());
+        results.push(answer.type === 'opaque' ? 'opaque' : await answer.text());
       } catch {
-        told.push('refused');
+        results.push('refused');
       }
     };
     const loaded = (element, name, target) => new Promise((done) => {
@@ -81,26 +81,26 @@ function attack(page, at) {
     navigator.sendBeacon(`${node}/admin/repair`, 'x');
     await new Promise((done) => {
       const source = new EventSource(`${node}/ui/events`);
-      source.onmessage = () => { told.push('read'); done(); };
+      source.onmessage = () => { results.push('read'); done(); };
       source.onerror = () => { source.close(); done(); };
     });
     await new Promise((done) => {
       const socket = new WebSocket(`${node.replace('http', 'ws')}/v0/peer`);
-      socket.onopen = () => { told.push('read'); done(); };
+      socket.onopen = () => { results.push('read'); done(); };
       socket.onerror = done;
     });
-    return told;
+    return results;
   }, at);
 }
 
 for (const host of ['127.0.0.1', 'localhost', '0.0.0.0', '[::ffff:127.0.0.1]', 'evil.example']) {
   test(`a foreign page gets nothing by way of ${host}`, async ({ page, shared, answers }) => {
     await page.goto(shared.foreign);
-    const told = await attack(page, `http://${host}:${shared.node}`);
-    expect(told.filter((one) => one !== 'refused' && one !== 'opaque')).toEqual([]);
+    const results = await attack(page, `http://${host}:${shared.node}`);
+    expect(results.filter((one) => one !== 'refused' && one !== 'opaque')).toEqual([]);
     expect(answers.length, 'what came to the node at all').toBeGreaterThan(4);
-    // Requests for the dashboard are excepted: a user may follow a link to it, and in a frame it
-    // shows nothing.
+    // Omits requests for the dashboard: a user may follow a link to the dashboard, and in a frame
+    // the dashboard shows nothing.
     const done = answers.filter(([, url, status]) => ![403, 421].includes(status)
       && !url.includes('/ui'));
     expect(done).toEqual([]);
@@ -116,8 +116,8 @@ test('a page whose name was pointed at the node is not its own', async (
 ) => {
   const got = await page.goto(`http://evil.example:${shared.node}/ui`);
   expect(got.status()).toBe(421);
-  const told = await attack(page, '');
-  expect(told.filter((text) => !/misdirected-request|refused/.test(text))).toEqual([]);
+  const results = await attack(page, '');
+  expect(results.filter((text) => !/misdirected-request|refused/.test(text))).toEqual([]);
   expect(answers.map(([, , status]) => status).filter((status) => status !== 421)).toEqual([]);
 });
 
@@ -125,7 +125,7 @@ test('a page of --allow-origin reads and writes, and does not administer', async
   { page, shared, wrong },
 ) => {
   await page.goto(shared.listed);
-  const told = await page.evaluate(async (node) => {
+  const results = await page.evaluate(async (node) => {
     const ask = async (target, options) => {
       const answer = await fetch(node + target, options);
       return [answer.status, await answer.text(), answer.headers.has('etag')];
@@ -141,7 +141,7 @@ test('a page of --allow-origin reads and writes, and does not administer', async
       (await ask('/metrics', {}))[0],
     ];
   }, shared.cluster.urls[0]);
-  expect(told).toEqual([
+  expect(results).toEqual([
     [201, '', true], [200, 'v', true], [202, '', false], 401, 401, 200,
   ]);
   expect(wrong.splice(0).filter((line) => !line.includes('status of 401'))).toEqual([]);

@@ -7,7 +7,7 @@ module.exports = defineConfig({
   testMatch: '*.spec.js',
   // A node, a browser and a test share the machine's cores, of which there may be only two.
   workers: 1,
-  // Milliseconds. These are deadlines, not expectations: every wait of a test is for a condition.
+  // Deadlines in milliseconds. A test waits for conditions, so it usually ends much earlier.
   timeout: 60_000,
   expect: { timeout: 20_000 },
   retries: 0,
@@ -15,11 +15,12 @@ module.exports = defineConfig({
   reporter: [['list']],
   outputDir: '../../target/browser-tests',
   use: {
-    // With a limit of its own, a failure names the action that waited.
+    // With a timeout for each action, a failure names the action that waited.
     actionTimeout: 20_000,
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-      // A container's root has no user namespaces for the sandbox, and often a tiny /dev/shm.
+      // In a container, root often lacks user namespaces for the sandbox, and /dev/shm is often
+      // tiny.
       args: ['--no-sandbox', '--disable-dev-shm-usage'],
     },
     screenshot: 'only-on-failure',

@@ -1,5 +1,5 @@
 // The report of `kvorum bench report` over artificial run directories (`runs.js`), opened as a
-// file. The tests watch its requests.
+// file. The tests check that the report sends no requests to other machines.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -19,12 +19,12 @@ async function open(page, directories, ...flags) {
   await page.goto(pathToFileURL(file).href);
 }
 
-const nonTwo = { code: 'non-2xx', text: '0.1 % of the answers (900) were neither 2xx nor 3xx' };
+const refusedWarning = { code: 'non-2xx', text: '0.1 % of the answers (900) were neither 2xx nor 3xx' };
 const profiles = ['cpu', 'lock'];
 let nodes, baseline, search, sweep, coldhot, seeds;
 
 test.beforeAll(() => {
-  nodes = runs.write(scratch, 'three-nodes', { nodes: 3, profiles, refused: 900, warnings: [nonTwo] });
+  nodes = runs.write(scratch, 'three-nodes', { nodes: 3, profiles, refused: 900, warnings: [refusedWarning] });
   baseline = runs.write(scratch, 'baseline', { base: 1.1, tail: 35, profiles: ['cpu'], cpu: 60 });
   search = runs.search(scratch, 'search-put');
   sweep = runs.sweep(scratch, 'sweep-loops');
@@ -35,7 +35,7 @@ test.beforeAll(() => {
   kvorum('bench', 'import', ...files.map((file) => path.join(texts, file)), '-o', seeds);
 });
 
-/** Returns the one of a chart's drawings that is visible at the window's width. */
+/** Returns the drawing of a chart that is visible at the window's width. */
 const drawing = (page, id) => page.locator(`#${id} > svg:visible`);
 
 test('verdict and warnings come before every figure', async ({ page }) => {

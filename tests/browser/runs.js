@@ -1,5 +1,5 @@
-// Artificial run directories for the report's tests, without measurements. Simple formulas make the
-// figures, so that every run of the tests sees the same page.
+// Writes artificial run directories for the tests of the report. The figures come from simple
+// formulas instead of measurements, so that every run of the tests sees the same page.
 const fs = require('node:fs');
 const path = require('node:path');
 
@@ -29,8 +29,8 @@ function latency(from, base, tail, count) {
 }
 
 /**
- * Returns the contents of a run's run.json. `base` is about the median latency, and `tail` what the
- * slowest requests take longer, both in milliseconds.
+ * Returns the contents of a run's run.json. `base` is about the median latency, and `tail` the
+ * additional latency of the slowest requests, both in milliseconds.
  */
 function run({ rate = 20_000, seconds = 60, base = 0.8, tail = 20, nodes = 1, warnings = [], refused = 0, profiles = [], requests = 'put.lua', cpu = 50 }) {
   const planned = rate * seconds;
@@ -80,7 +80,7 @@ function timeline(one) {
   return `${rows.map((row) => row.map((cell) => (typeof cell === 'number' ? Number(cell.toFixed(3)) : cell)).join(',')).join('\n')}\n`;
 }
 
-const FOLDED = (parse, flush) => `loop-0;serve;parse ${parse}\nloop-0;serve;<b>put</b>;memtable 400\nkv-flush;flush;write ${flush}\n`;
+const foldedStacks = (parse, flush) => `loop-0;serve;parse ${parse}\nloop-0;serve;<b>put</b>;memtable 400\nkv-flush;flush;write ${flush}\n`;
 
 /** Writes the run directory `directory`/`name`; returns its path. */
 function write(directory, name, options = {}) {
@@ -91,7 +91,7 @@ function write(directory, name, options = {}) {
   fs.writeFileSync(path.join(to, 'timeline.csv'), timeline(one));
   fs.writeFileSync(path.join(to, 'script.lua'), HOSTILE);
   for (const [place, profile] of one.profiles.entries()) {
-    fs.writeFileSync(path.join(to, profile.folded), FOLDED(300 + 200 * place + (options.cpu ?? 0), 100));
+    fs.writeFileSync(path.join(to, profile.folded), foldedStacks(300 + 200 * place + (options.cpu ?? 0), 100));
   }
   return to;
 }
@@ -130,7 +130,7 @@ function sweep(directory, name) {
   return series(directory, name, { kind: 'search', argv: ['kvorum-bench', 'search', '--sweep', 'loops=1,2,4'], slo: 'p99<10ms', findings }, trials);
 }
 
-/** Writes a comparison of cold and hot: four runs. */
+/** Writes a comparison of cold and hot runs, four runs in all. */
 function coldhot(directory, name) {
   const trial = (role, base, cpu) => ({ dir: role, role, rate: 10_000, options: { base, cpu, profiles: ['cpu'] } });
   return series(directory, name, { kind: 'coldhot', argv: ['kvorum-bench', 'coldhot'] }, [

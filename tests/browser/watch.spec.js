@@ -1,5 +1,5 @@
-// Tests of the watch over pages (`kvorum.js`): a watch that missed errors would let pages with
-// errors pass all other tests.
+// Tests of the watch over pages (`kvorum.js`): if the watch missed errors, pages with errors would
+// pass all other tests.
 const { test, expect } = require('./kvorum');
 
 test('a page without faults passes', async ({ page, wrong }) => {

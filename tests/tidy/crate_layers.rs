@@ -1,4 +1,4 @@
-//! Permitted dependencies between crates, direct or indirect.
+//! Layers of crates: the dependencies, direct or indirect, that each crate must not have.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use crate::metadata::Package;
 
 struct Layer {
     name: &'static str,
-    never: &'static [&'static str],
+    forbidden: &'static [&'static str],
     why: &'static str,
 }
 
 const LAYERS: [Layer; 8] = [
     Layer {
         name: "kvorum",
-        never: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram"],
+        forbidden: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram"],
         why: "a process that holds data carries no load generator, no Lua and no reports",
     },
     Layer {
         name: "record",
-        never: &[
+        forbidden: &[
             "lsm", "protocol", "server", "load", "profile", "kvorum", "tokio", "hyper", "rustix",
             "libc", "socket2", "mio", "rand",
         ],
@@ -27,7 +27,7 @@ const LAYERS: [Layer; 8] = [
     },
     Layer {
         name: "lsm",
-        never: &[
+        forbidden: &[
             "protocol",
             "server",
             "load",
@@ -42,29 +42,39 @@ const LAYERS: [Layer; 8] = [
     },
     Layer {
         name: "protocol",
-        never: &[
+        forbidden: &[
             "lsm", "server", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio",
         ],
         why: "the protocol is pure: messages in, messages out, so that a simulation can run it",
     },
     Layer {
         name: "server",
-        never: &["sim", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio", "rand"],
+        forbidden: &[
+            "sim",
+            "load",
+            "kvorum",
+            "tokio",
+            "hyper",
+            "hyper-util",
+            "socket2",
+            "mio",
+            "rand",
+        ],
         why: "what lies between protocol and engine is driven by the process and by the simulation",
     },
     Layer {
         name: "sim",
-        never: &["load", "kvorum", "tokio", "hyper", "socket2", "mio", "rand"],
+        forbidden: &["load", "kvorum", "tokio", "hyper", "socket2", "mio", "rand"],
         why: "the simulation runs the protocol and the engine, and nothing of the real world",
     },
     Layer {
         name: "load",
-        never: &["lsm", "protocol", "server", "kvorum"],
+        forbidden: &["lsm", "protocol", "server", "kvorum"],
         why: "the load generator works against any HTTP server and knows none from inside",
     },
     Layer {
         name: "kvorum-bench",
-        never: &["lsm", "protocol", "server", "kvorum"],
+        forbidden: &["lsm", "protocol", "server", "kvorum"],
         why: "it measures kvorum from outside, as any other server",
     },
 ];
@@ -78,9 +88,9 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     for layer in LAYERS {
         let start = packages.iter().position(|package| package.name == layer.name);
         let start = start.unwrap_or_else(|| panic!("there is no crate {}", layer.name));
-        for target in layer.never {
-            if let Some(way) = way(packages, start, target) {
-                let what = format!("reaches {target}: {}", way.join(" -> "));
+        for target in layer.forbidden {
+            if let Some(dependency_path) = dependency_path(packages, start, target) {
+                let what = format!("reaches {target}: {}", dependency_path.join(" -> "));
                 let place = format!("Cargo.toml of {}", layer.name);
                 findings.push(Finding { place, what, why: layer.why });
             }
@@ -98,23 +108,25 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the shortest path of dependencies from a package to one with the name `target`.
-fn way(packages: &[Package], start: usize, target: &str) -> Option<Vec<String>> {
-    let mut came_from = vec![None; packages.len()];
+/// Returns the shortest path of dependencies from a package to the package `target`. Returns `None`
+/// if there is no path.
+fn dependency_path(packages: &[Package], start: usize, target: &str) -> Option<Vec<String>> {
+    let mut previous = vec![None; packages.len()];
     let mut queue = VecDeque::from([start]);
-    while let Some(here) = queue.pop_front() {
-        if packages[here].name == target {
-            let back = std::iter::successors(Some(here), |place| came_from[*place]);
-            let mut way: Vec<_> = back.map(|place| packages[place].name.clone()).collect();
-            way.reverse();
-            return Some(way);
+    while let Some(current) = queue.pop_front() {
+        if packages[current].name == target {
+            let back = std::iter::successors(Some(current), |place| previous[*place]);
+            let mut dependency_path: Vec<_> =
+                back.map(|place| packages[place].name.clone()).collect();
+            dependency_path.reverse();
+            return Some(dependency_path);
         }
-        if LOCKS.contains(&packages[here].name.as_str()) {
+        if LOCKS.contains(&packages[current].name.as_str()) {
             continue;
         }
-        for next in &packages[here].needs {
-            if came_from[*next].is_none() && *next != start {
-                came_from[*next] = Some(here);
+        for next in &packages[current].needs {
+            if previous[*next].is_none() && *next != start {
+                previous[*next] = Some(current);
                 queue.push_back(*next);
             }
         }

@@ -1,13 +1,13 @@
-//! Import cycles: files that import each other in a cycle can only be read, tested and changed
-//! together.
+//! Finds large import cycles. Files that import each other in a cycle can only be read, tested and
+//! changed together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Finding;
 use crate::imports;
 
-/// Maximum number of files in a cycle: three files can still be one thing in a few parts.
-const MOST: usize = 3;
+/// Maximum number of files in a cycle: three files can still be the parts of one unit.
+const MAX_CYCLE_FILES: usize = 3;
 
 const WHY: &str = "files that import each other in a cycle are one file: let the lower one be \
                    given what it needs";
@@ -15,7 +15,7 @@ const WHY: &str = "files that import each other in a cycle are one file: let the
 /// For each file, the names that it re-exports from its children, with their paths.
 type Names = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// Finds every cycle of imports that is too large.
+/// Finds every import cycle of more than `MAX_CYCLE_FILES` files.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let edges = edges(files);
     let reached: BTreeMap<&str, BTreeSet<&str>> =
@@ -29,7 +29,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
         let back = |other: &&&str| reached.get(**other).is_some_and(|from| from.contains(file));
         let cycle: Vec<&str> = reaches.iter().filter(back).copied().collect();
         seen.extend(cycle.iter().copied());
-        if cycle.len() > MOST {
+        if cycle.len() > MAX_CYCLE_FILES {
             let what = format!("a cycle of {} files: {}", cycle.len(), steps(&cycle, &edges));
             findings.push(Finding { place: (*file).to_owned(), what, why: WHY });
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_of_three_is_let_be_and_one_of_four_is_not() {
+    fn a_cycle_of_three_files_passes_and_a_cycle_of_four_is_found() {
         let three = files(&[("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("main", "d")]);
         assert_eq!(check(&three), []);
         let four = files(&[("a", "b"), ("b", "c"), ("c", "d::X"), ("d", "a"), ("e", "a")]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_module_re_exports_hides_no_cycle() {
+    fn a_re_export_does_not_hide_a_cycle() {
         let file = |path: &str, text: &str| (format!("src/{path}.rs"), text.to_owned());
         let mut files = vec![
             file("x/mod", "mod a;\nmod b;\nmod c;\nmod d;\npub(crate) use a::A;\n"),

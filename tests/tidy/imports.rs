@@ -20,6 +20,7 @@ pub(crate) struct Import {
 }
 
 /// Returns the source folder of a file's crate (`src/` at the end), and the file's module path.
+/// Returns `None` for a path that is not a Rust file below `src/`.
 pub(crate) fn module_of(path: &str) -> Option<(&str, Vec<&str>)> {
     let at = if path.starts_with("src/") { 0 } else { path.find("/src/")? + 1 };
     let (root, inside) = path.split_at(at + "src/".len());
@@ -68,7 +69,7 @@ fn is_use(line: &str) -> bool {
     line.starts_with("use ") || line.starts_with("pub") && line.contains(" use ")
 }
 
-/// Returns the positions at which a path begins with `start`, without those inside another path.
+/// Returns the positions of `start` that are the beginning of a path, not a later part of a path.
 fn starts<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(start).map(|(at, _)| at).filter(|at| {
         let before = text[..*at].chars().next_back();
@@ -76,7 +77,8 @@ fn starts<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = usize> + 'a
     })
 }
 
-/// Expands all paths of `a::b::{c, d::e}` at the beginning of `text`; returns the rest.
+/// Adds all paths of `a::b::{c, d::e}`, at the beginning of `text`, to `paths`. Returns the rest of
+/// `text`.
 fn expand<'a>(text: &'a str, parents: &mut Vec<String>, paths: &mut Vec<Vec<String>>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut inner) = text.strip_prefix('{') {
@@ -108,7 +110,8 @@ fn expand<'a>(text: &'a str, parents: &mut Vec<String>, paths: &mut Vec<Vec<Stri
     }
 }
 
-/// Resolves the `crate` or `super`s of a path, from a module of the crate.
+/// Resolves `crate` or `super` at the start of a path, as seen from the module `own`. Returns
+/// `None` if the path leaves the crate.
 fn absolute(own: &[&str], path: &[String]) -> Option<Vec<String>> {
     let (first, rest) = path.split_first()?;
     if first == "crate" {
@@ -190,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn tests_import_what_they_like() {
+    fn imports_of_tests_are_ignored() {
         let text = "use crate::a;\n#[cfg(test)]\nmod tests {\n    use crate::b;\n}\n";
         assert_eq!(imports("src/x.rs", text), ["1: a"]);
         assert!(imports("src/x/tests/y.rs", "use crate::a;\n").is_empty());
     }
 
     #[test]
-    fn what_is_re_exported_of_a_child_is_the_child_s() {
+    fn a_re_export_has_the_path_in_the_child() {
         let text = "//! A.\nmod a;\npub(crate) mod b;\nuse a::Own;\npub(super) use a::One;\n\
                     pub use b::{\n    Two,\n    c::Three,\n};\npub use other::Four;\nfn f() {}\n";
         let found: Vec<String> = re_exported("src/x/mod.rs", text)

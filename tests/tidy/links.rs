@@ -1,13 +1,13 @@
 //! Links between documents. A relative link in a Markdown file must lead to a file of the
-//! repository, and its anchor to a heading of that file. A path in `docs/` that any file names must
-//! exist, and so must a source file that a Markdown file names.
+//! repository, and its anchor to a heading of that file. A path in `docs/` must exist if it occurs
+//! in any file, and the path of a source file if it occurs in a Markdown file.
 
 use crate::Finding;
 
 const WHY: &str =
     "a reader who follows it finds nothing: write where the page or the section is now";
 
-/// Prefix of the paths by which any file names a document.
+/// Prefix of the paths of documents.
 const DOCS: &str = concat!("do", "cs/");
 
 /// Suffixes of the documents' names.
@@ -44,7 +44,8 @@ pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -
     findings
 }
 
-/// Returns the reason why a link in the file `from` leads nowhere; `None` if it does not.
+/// Returns the reason why a link in the file `from` leads nowhere; `None` if its target exists or
+/// is on another site.
 fn missing(
     files: &[(String, String)],
     exists: impl Fn(&str) -> bool,
@@ -133,7 +134,7 @@ fn named_paths<'a>(text: &'a str, folder: &str, endings: &[&str]) -> Vec<(usize,
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         for (at, _) in line.match_indices(folder) {
-            // Part of a longer path, such as an address.
+            // Skips a part of a longer path, for example of a URL.
             if line[..at].ends_with(of_path) {
                 continue;
             }
@@ -165,7 +166,7 @@ mod tests {
     const CLEAN: [&str; 0] = [];
 
     #[test]
-    fn links_lead_to_files() {
+    fn a_link_to_a_missing_file_is_found() {
         assert_eq!(found("[c](c.md), ![d](../d.svg) and [a](../a/)\n[x](https://x/y.md)"), CLEAN);
         let said = [
             "a/b.md:2 a link leads to a/d.md, which does not exist",
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_headings() {
+    fn a_link_to_a_missing_heading_is_found() {
         let text = "# Here it is\n[1](#here-it-is) [2](c.md#two-or-2-so) [3](c.md#two-1)";
         assert_eq!(found(text), CLEAN);
         let said = ["a/b.md:1 a link leads to #three, a heading that a/c.md does not have"];
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_in_any_text_exist() {
+    fn a_path_to_a_missing_file_is_found() {
         let gone = format!("see `{DOCS}gone.md`, or https://x/{DOCS}other.md.\n");
         let files = [("src/a.rs".to_owned(), gone)];
         let findings = check(&files, |_| false);

@@ -70,7 +70,7 @@ fn files() -> Vec<(String, String)> {
     found
 }
 
-fn none(findings: &[Finding]) {
+fn assert_no_findings(findings: &[Finding]) {
     let mut list = String::new();
     for Finding { place, what, why } in findings {
         writeln!(list, "  {place}: {what}\n      why: {why}").unwrap();
@@ -83,37 +83,37 @@ fn every_file_is_tidy() {
     let files = files();
     assert!(files.iter().any(|(path, _)| path == "src/main.rs"), "the walk finds the sources");
     text::print_long_files(&files);
-    none(&text::check(&files));
-    none(&words::check(&files));
+    assert_no_findings(&text::check(&files));
+    assert_no_findings(&words::check(&files));
 }
 
 #[test]
 fn layers_of_src_import_only_those_below() {
-    none(&source_layers::check(&files()));
+    assert_no_findings(&source_layers::check(&files()));
 }
 
 #[test]
 fn import_cycles_are_small() {
-    none(&import_cycles::check(&files()));
+    assert_no_findings(&import_cycles::check(&files()));
 }
 
 #[test]
 fn no_two_files_or_types_of_a_crate_share_a_name() {
-    none(&names::check(&files()));
+    assert_no_findings(&names::check(&files()));
 }
 
 #[test]
 fn links_lead_somewhere() {
-    none(&links::check(&files(), |path| root().join(path).exists()));
+    assert_no_findings(&links::check(&files(), |path| root().join(path).exists()));
 }
 
 #[test]
 fn crates_depend_only_on_permitted_ones() {
-    none(&crate_layers::check(&metadata::read()));
+    assert_no_findings(&crate_layers::check(&metadata::read()));
 }
 
 #[test]
 fn only_permitted_crates_are_used() {
     let policy = fs::read_to_string(root().join("deny.toml")).unwrap();
-    none(&crates::check(&metadata::read(), &crates::Policy::parse(&policy)));
+    assert_no_findings(&crates::check(&metadata::read(), &crates::Policy::parse(&policy)));
 }

@@ -12,10 +12,10 @@ pub(crate) struct Package {
     /// Source of the crate, as cargo writes it; `None` = this repository.
     pub(crate) source: Option<String>,
     pub(crate) licence: Option<String>,
-    /// Text of the manifest; empty for crates that are not of this repository.
+    /// Text of the manifest; empty for crates from outside this repository.
     pub(crate) manifest: String,
-    /// Indices in the list of packages of the build and runtime dependencies, without those that
-    /// only tests need.
+    /// Build and runtime dependencies, as indices in the list of packages. Dependencies of tests
+    /// only are omitted.
     pub(crate) needs: Vec<usize>,
 }
 

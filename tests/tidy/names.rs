@@ -9,7 +9,7 @@ const WHY: &str = "a reader who searches for a name finds one thing";
 /// Source folders of the crates that the rule covers so far.
 const UNIQUE: [&str; 3] = ["crates/lsm/src/", "crates/protocol/src/", "crates/record/src/"];
 
-/// File names that a crate may repeat: those of folders' modules and of tests.
+/// File names that a crate may repeat, for the modules of folders and for tests.
 const FILES: [&str; 2] = ["mod.rs", "tests.rs"];
 
 /// Finds every name that two files or two types of a crate share.
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_tests_are_free() {
+    fn types_of_tests_may_share_a_name() {
         let test = "#[cfg(test)]\nmod tests {\n}\nstruct Walk;\n";
         let files =
             [("crates/record/src/a.rs", "struct Walk;\n"), ("crates/record/src/b.rs", test)];

@@ -1,5 +1,5 @@
-//! Layers of the process, `src/`: each may import only those below it. A feature has a
-//! folder of its own, with a file for each layer that it takes part in.
+//! Layers of the process in `src/`. A layer may import only the layers below it. Each feature has a
+//! folder of its own, with a file for each layer that the feature takes part in.
 
 use std::collections::BTreeSet;
 
@@ -44,8 +44,9 @@ const FORBIDDEN_NAMES: [(&str, &str, &str); 2] = [
 
 const WHY: &str = "a layer is given what it needs of those above it: a value, or a function";
 
-/// Returns the position of a layer, counted from the top, which is 0.
-fn height(layer: &str) -> Option<usize> {
+/// Returns the position of a layer, counted from 0 at the top. Returns `None` if the name is not a
+/// layer.
+fn depth(layer: &str) -> Option<usize> {
     SOURCE_LAYERS.iter().position(|known| *known == layer)
 }
 
@@ -54,12 +55,12 @@ fn layer_of_file(file: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == file).map(|(_, layer)| *layer)
 }
 
-/// Returns the layer of a file, by its path below `src/`; `None` = the file is the `mod.rs` of a
-/// feature, which belongs to no layer.
+/// Returns the layer of a file, by its path below `src/`; `None` for the `mod.rs` of a feature,
+/// which belongs to no layer. Returns an error if the folder or the file is not listed above.
 fn layer_of_path(inside: &str) -> Result<Option<&str>, String> {
     let (folder, file) = inside.split_once('/').expect("a file in a folder");
     if !FEATURES.contains(&folder) {
-        let known = height(folder).map(|_| Some(folder));
+        let known = depth(folder).map(|_| Some(folder));
         return known.ok_or_else(|| format!("{folder} is none of the layers {SOURCE_LAYERS:?}"));
     }
     let file = file.trim_end_matches(".rs");
@@ -80,7 +81,7 @@ fn named(path: &str, text: &str) -> BTreeSet<(usize, String)> {
     let mut named: BTreeSet<_> = imports::of(path, text).into_iter().filter_map(pair).collect();
     let all = FEATURES.iter().flat_map(|of| FILES.map(|(file, _)| format!("{of}::{file}")));
     for name in all {
-        // The target of a log line is no use of its module.
+        // A log line whose target is a module does not use the module.
         let target = format!("\"kvorum::{name}\"");
         let lines = text::code(path, text)
             .filter(|(_, line)| text::holds_word(line, &name) && !line.contains(&target));
@@ -105,10 +106,10 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
                 continue;
             }
         };
-        let height_of = |layer| height(layer).expect("FILES names layers");
+        let depth_of = |layer| depth(layer).expect("FILES names layers");
         for import in imports::of(path, source) {
             let Some(other) = import.path.first() else { continue };
-            if SOURCE_LAYERS[..height_of(own)].contains(&other.as_str()) {
+            if SOURCE_LAYERS[..depth_of(own)].contains(&other.as_str()) {
                 let place = format!("{path}:{}", import.line);
                 let what = format!("{own} imports {}, which is above it", import.path.join("::"));
                 findings.push(Finding { place, what, why: WHY });
@@ -116,8 +117,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
         }
         for (line, name) in named(path, source) {
             let file = name.split("::").last().unwrap_or_default();
-            let Some(layer) = layer_of_file(file).filter(|of| height_of(of) < height_of(own))
-            else {
+            let Some(layer) = layer_of_file(file).filter(|of| depth_of(of) < depth_of(own)) else {
                 continue;
             };
             let what = format!("{own} uses {name}, a part of {layer}, which is above it");

@@ -3,11 +3,12 @@
 //!
 //! <https://spdx.github.io/spdx-spec/v3.0.1/annexes/spdx-license-expressions/>
 
-/// True if the licenses in `allowed` satisfy `expression`; `None` if its syntax is not valid.
+/// Returns true if the licenses in `allowed` satisfy `expression`, and `None` if the expression's
+/// syntax is not valid.
 pub(crate) fn satisfied(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = Words { words: spaced.split_whitespace().collect(), at: 0, allowed };
-    let result = words.any()?;
+    let result = words.parse_any()?;
     (words.at == words.words.len()).then_some(result)
 }
 
@@ -18,7 +19,7 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    fn take(&mut self, word: &str) -> bool {
+    fn accept(&mut self, word: &str) -> bool {
         let there = self.words.get(self.at) == Some(&word);
         self.at += usize::from(there);
         there
@@ -29,34 +30,34 @@ impl<'a> Words<'a> {
         self.words.get(self.at - 1).copied()
     }
 
-    /// `all OR all …`
-    fn any(&mut self) -> Option<bool> {
+    /// Evaluates `all OR all …`.
+    fn parse_any(&mut self) -> Option<bool> {
         let mut result = self.all()?;
-        while self.take("OR") {
+        while self.accept("OR") {
             result |= self.all()?;
         }
         Some(result)
     }
 
-    /// `one AND one …`
+    /// Evaluates `one AND one …`.
     fn all(&mut self) -> Option<bool> {
         let mut result = self.one()?;
-        while self.take("AND") {
+        while self.accept("AND") {
             result &= self.one()?;
         }
         Some(result)
     }
 
     fn one(&mut self) -> Option<bool> {
-        if self.take("(") {
-            let result = self.any()?;
-            return self.take(")").then_some(result);
+        if self.accept("(") {
+            let result = self.parse_any()?;
+            return self.accept(")").then_some(result);
         }
         let mut licence = self.next()?.to_owned();
         if ["OR", "AND", "WITH", ")"].contains(&licence.as_str()) {
             return None;
         }
-        if self.take("WITH") {
+        if self.accept("WITH") {
             licence = format!("{licence} WITH {}", self.next()?);
         }
         Some(self.allowed.contains(&licence))
@@ -64,7 +65,7 @@ impl<'a> Words<'a> {
 }
 
 #[test]
-fn choices_and_obligations() {
+fn alternatives_need_one_licence_and_conjunctions_all() {
     let allowed = ["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
     for (expression, result) in [
         ("MIT", Some(true)),

@@ -1,4 +1,4 @@
-//! Rules about the text of one file at a time.
+//! Rules about the text of single files.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,8 @@ use crate::Finding;
 /// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 800;
 
-/// Length in lines above which every run names a source file, as a reminder to split it.
+/// Length in lines above which each run prints a source file's name, as a reminder to split the
+/// file.
 const LONG_LINES: usize = 400;
 
 /// Maximum length of a line, in characters. rustfmt does not wrap comments, strings and attributes.
@@ -17,7 +18,8 @@ const MAX_COLUMNS: usize = 100;
 const EMPTY_NAMES: [&str; 8] =
     ["util", "utils", "common", "helper", "helpers", "misc", "types", "stuff"];
 
-/// Notes to self, which belong into an issue. Spelled so that this file does not contain any.
+/// Marks of unfinished work, which belongs into an issue. They are split so that this file does not
+/// contain them.
 const LEFTOVERS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -35,11 +37,11 @@ const PRIVATE_PATHS: [&str; 4] =
 const CHANCE: [&str; 6] =
     ["Instant::now", "SystemTime", "std::thread", "thread::", "RandomState", "rand::"];
 
-/// Maximum number of words of a doc comment that only repeats the item's name.
+/// Number of words up to which a doc comment can only repeat the item's name.
 const DOC_WORDS: usize = 2;
 
-/// A call that is permitted although `CHANCE` covers it: it changes the time of an event, not the
-/// event.
+/// A call that is permitted although `CHANCE` covers it: the call changes the time of an event, but
+/// not the event itself.
 const HARMLESS: &str = "thread::yield_now()";
 
 /// Beginnings of two attributes: one skips a test, the other leaves it to the nightly run.
@@ -122,8 +124,8 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     findings
 }
 
-/// Prints the files that are getting long. Writes to stderr itself, because the test harness hides
-/// the output of the print macros.
+/// Prints the Rust files with more than `LONG_LINES` lines. Writes to stderr directly, because the
+/// test harness hides the output of the print macros.
 pub(crate) fn print_long_files(files: &[(String, String)]) {
     for (path, text) in files {
         let lines = text.lines().count();
@@ -145,8 +147,8 @@ impl<'a> File<'a> {
         folders.next() == Some("tests.rs") || folders.any(|folder| folder == "tests")
     }
 
-    /// Returns the lines with their numbers, and whether each is part of a test. By convention a
-    /// file's own tests are a module at its end.
+    /// Returns the number and text of each line, and true if the line is part of a test. By
+    /// convention a file's own tests are a module at its end.
     fn lines(self) -> impl Iterator<Item = (usize, &'a str, bool)> {
         let (mut test, mut announced) = (self.is_test(), false);
         self.text.lines().zip(1..).map(move |(line, number)| {
@@ -156,7 +158,8 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Returns the code lines that contain one of `patterns` as a word.
+    /// Returns, for each code line that contains one of `patterns` as a word, the line's number and
+    /// the pattern.
     fn code_with<'p>(
         self,
         patterns: &'p [&'p str],
@@ -186,8 +189,8 @@ pub(crate) fn holds_word(line: &str, word: &str) -> bool {
     holds(line, word, |c| c.is_alphanumeric() || c == '_')
 }
 
-/// True if `line` contains `word` and not only as a part of a longer word. `of_word` tells which
-/// characters a word has.
+/// True if `line` contains `word` and not only as a part of a longer word. `of_word` returns true
+/// for the characters of a word.
 pub(crate) fn holds(line: &str, word: &str, of_word: fn(char) -> bool) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -286,7 +289,7 @@ fn short_doc(file: File<'_>) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the text of a doc comment's line.
+/// Returns the text of a line of a doc comment, and `None` for any other line.
 fn doc(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("///").filter(|rest| !rest.starts_with('/'))
 }
@@ -304,7 +307,8 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
     found.map(|(number, pattern)| (number, format!("{pattern} is used"))).collect()
 }
 
-/// Checks the server, the crates that it is made of, and those that measure it.
+/// Finds functions that fail with a string, in the server, in its crates, and in the crates that
+/// measure it.
 fn text_error(file: File<'_>) -> Vec<(usize, String)> {
     let parts = ["load", "lsm", "profile", "protocol", "record", "server"]
         .map(|name| format!("crates/{name}/src/"));
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_names() {
+    fn missing_headers_and_empty_names_are_found() {
         let missing = "1: does not begin with a //! header";
         assert_eq!(found("src/a.rs", "use std::fs;\n"), [missing]);
         assert_eq!(found("src/a.rs", ""), [missing]);
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_and_private_paths() {
+    fn leftovers_and_private_paths_are_found() {
         for word in LEFTOVERS {
             let said = [format!("2: {word} was left here")];
             assert_eq!(found("src/a.rs", &format!("//! A.\n// {word}: later\n")), said);
@@ -434,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_types() {
+    fn functions_that_fail_with_a_string_are_found() {
         let fails = "//! A.\nfn read() -> Result<Vec<u8>, String> {\n";
         for path in ["src/a.rs", "crates/server/src/link/mod.rs", "crates/load/src/a.rs"] {
             assert_eq!(found(path, fails), ["2: a function fails with a String"]);

@@ -1,6 +1,6 @@
 //! Consistent vocabulary: finds words that the glossary in `docs/glossary.md` has replaced, in
-//! names, comments, messages and documents. The check knows only the words listed here; other
-//! inconsistencies are the reviewer's to find.
+//! names, comments, messages and documents. The check knows only the words listed here; a reviewer
+//! must find other inconsistencies.
 
 use crate::{Finding, text};
 
@@ -46,19 +46,21 @@ const WHY: &str = "two words for one thing look like two things: see docs/glossa
 /// A phrase that messages must not contain.
 const IS_NO: &str = " is no ";
 
-/// Exceptions: this word before the phrase, or one of these words after it.
-const THERE: &str = "there";
-const OFTEN: [&str; 4] = ["longer", "more", "slower", "news"];
+/// Exceptions: the phrase is permitted after the first of these words, and before each of the
+/// others.
+const PERMITTED_BEFORE: &str = "there";
+const PERMITTED_AFTER: [&str; 4] = ["longer", "more", "slower", "news"];
 
 const WHY_IS_NO: &str = "messages are read at night: \"is not a valid X\" or \"is not an X\" is \
                          plain English";
 
-/// Recorded pages and the changelog describe the past; everything else describes the present.
+/// Returns true for recorded pages and the changelog: they describe the past and may contain old
+/// words.
 fn is_history(path: &str) -> bool {
     path == "CHANGELOG.md" || path.starts_with("docs/results/reports/")
 }
 
-/// True if a file may contain old words: this file lists them, and recorded histories keep them.
+/// True if a file may contain old words: this file, which lists them, and recorded histories.
 fn allowed(path: &str) -> bool {
     path == "tests/tidy/words.rs" || is_history(path)
 }
@@ -76,7 +78,7 @@ fn old_words(line: &str) -> impl Iterator<Item = String> {
         .map(|(old, new)| format!("\"{old}\" is said: {new}"))
 }
 
-/// True if people read the messages of a file. Tests and their scripts print only for each other.
+/// True if users read the messages of a file. Only developers read the messages of tests.
 fn has_messages(path: &str) -> bool {
     let is_code = path.ends_with(".rs") || path.ends_with(".js");
     let is_of_program = ["src/", "crates/", "testing/"].iter().any(|room| path.starts_with(room));
@@ -96,7 +98,7 @@ fn says_is_no(line: &str) -> bool {
     code.match_indices(IS_NO).any(|(at, _)| {
         let after = &code[at + IS_NO.len()..];
         let next = after.split(|c| !is_of_word(c)).next().unwrap_or_default();
-        !code[..at].to_lowercase().ends_with(THERE) && !OFTEN.contains(&next)
+        !code[..at].to_lowercase().ends_with(PERMITTED_BEFORE) && !PERMITTED_AFTER.contains(&next)
     })
 }
 
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn old_words_are_refused_wherever_they_are_said() {
+    fn old_words_in_documents_and_code_are_found() {
         let vouch = ["a.md:2: \"vouches\" is said: is authoritative"];
         assert_eq!(found("a.md", "A node\nvouches for it.\n"), vouch);
         let lane = ["src/a.rs:1: \"lane\" is said: connection"];
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn old_words_are_refused_in_paths_too() {
+    fn old_words_in_paths_are_found() {
         let path = "planted/protocol/03-stamp-not-renewed.patch";
         let said = [format!("{path}: \"stamp\" is said: version, or timestamp")];
         assert_eq!(found(path, "What it does.\n"), said);
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_say_that_something_is_not_valid() {
+    fn messages_with_is_no_are_found() {
         let said = ["src/a.rs:2: \"is no …\" is said: is not a valid …"];
         assert_eq!(found("src/a.rs", "// it is no message\nf(\"{x:?} is no rate: write\")"), said);
         assert_eq!(found("src/a.rs", "    {x} is no rate: write it as \\\n").len(), 1);
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_only_contain_one_are_not_meant() {
+    fn longer_words_that_contain_an_old_word_pass() {
         for text in
             ["a plane, a timestamp", "outstanding, notwithstanding", "breathing, understanding"]
         {
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_left_alone() {
+    fn old_words_in_the_changelog_and_recorded_pages_pass() {
         for path in ["CHANGELOG.md", "docs/results/reports/000.html"] {
             assert_eq!(found(path, "amnesiac"), [""; 0], "{path}");
         }

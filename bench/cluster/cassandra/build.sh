@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches Cassandra, once, and prints its directory: the version that pom.xml beside this script
-# pins, with the libraries that it depends on. Needs Maven and its repositories, and Java 17 to run;
-# takes a minute.
+# Fetches Cassandra and its libraries if this version is not fetched yet, and prints the directory.
+# pom.xml beside this script pins the version. Needs Maven and access to its repositories; Cassandra
+# itself needs Java 17 to run. Takes a minute.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 version=$(sed -n '/<artifactId>cassandra-all</{n;s/.*<version>\(.*\)<.*/\1/p}' "$here/pom.xml")
@@ -15,7 +15,7 @@ if [ ! -e "$place/lib/cassandra-all-$version.jar" ]; then
     rm -rf "$place/fetched"
     nice -n 19 mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies \
         -DincludeScope=runtime -DoutputDirectory="$place/fetched" >&2
-    # Moved only when complete, so that an interrupted download is not used.
+    # Renamed only after the download is complete, so that an interrupted download is never used.
     rm -rf "$place/lib"
     mv "$place/fetched" "$place/lib"
 fi

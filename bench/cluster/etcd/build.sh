@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds etcd, once, and prints its path: the version that go.mod beside this script pins, without
-# cgo and symbols, as etcd's own releases are built. Needs Go (go.mod has the version) and access to
-# the modules that `go mod download` fetches; takes a minute or two.
+# Builds etcd if this version is not built yet, and prints the path of the binary. go.mod beside
+# this script pins the version. The build has no cgo and no symbols, like etcd's own releases. Needs
+# the version of Go that go.mod requires, and access to the modules (`go mod download`). Takes a
+# minute or two.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 version=$(sed -n 's/^require go.etcd.io\/etcd\/server\/v3 v//p' "$here/go.mod")

@@ -1,5 +1,5 @@
-// etcd, built from the modules that go.mod pins. etcd's own main package is in a module that
-// replaces others by paths, which a module that is fetched by its version cannot do.
+// etcd's program, built from the modules that go.mod pins. etcd's own main package cannot be built
+// by its version, because the go.mod of its module replaces other modules by local paths.
 package main
 
 import (

@@ -1,5 +1,5 @@
 //! The measured Cassandra cluster: three nodes, each a JVM with an address of its own. A section
-//! with Cassandra runs if the environment variable `CASSANDRA` names the directory in which
+//! measures Cassandra only if the environment variable `CASSANDRA` names the directory in which
 //! `bench/cluster/cassandra/build.sh` installed Cassandra.
 
 use std::ffi::OsString;
@@ -12,26 +12,28 @@ use std::time::{Duration, Instant};
 
 use bench_table::{Server, find};
 
-use crate::cql::{Ask, Client, Seen};
-use crate::fleet::Place;
+use crate::cql::{Client, LoopResults, StatementKind};
+use crate::fleet::Launcher;
 
-/// Addresses of the nodes. Nodes find one another by address, and all use the same ports.
+/// Addresses of the nodes. They differ, because Cassandra nodes share their ports and identify one
+/// another by address alone.
 const HOSTS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
-/// Starts of the thirds of the ring. Without these settings, nodes would choose them at random. All
-/// nodes are replicas of every key.
+/// Tokens of the nodes, which split the ring into thirds. Without them, nodes would choose random
+/// tokens. All nodes are replicas of every key.
 const TOKENS: [i64; 3] = [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
 
-/// Time limit until all nodes serve. Each node must first see the others again.
+/// Time limit until all nodes serve after a pause, or until a node reports others as up or down.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of keys that are written to test whether the nodes serve, enough for each node to
-/// coordinate some.
+/// Number of keys that are written to check that all nodes serve, enough for each node to
+/// coordinate the writes of some of them.
 const PROBES: u64 = 30;
 
-/// Load before the first measurement, which does not count: the JVM compiles code that has run
-/// often. The least duration, the least number of statements, and the greatest duration.
+/// Minimum duration of the uncounted load before the first measurement, in which the JVM compiles
+/// frequently executed code. The load continues until at least [`FIRST_STATEMENTS`] have run, but
+/// no longer than [`FIRST_LIMIT`].
 const FIRST_WARM_UP: Duration = Duration::from_secs(30);
 const FIRST_STATEMENTS: u64 = 50_000;
 const FIRST_LIMIT: Duration = Duration::from_secs(240);
@@ -39,7 +41,8 @@ const FIRST_LIMIT: Duration = Duration::from_secs(240);
 /// Number of clients in the first warm-up.
 const WARM_UP_CLIENTS: usize = 16;
 
-/// Load before each measurement, which does not count: nodes catch up on work from their pause.
+/// Duration of the uncounted load before each measurement, in which nodes catch up on the work that
+/// their pause delayed.
 pub(crate) const WARM_UP: Duration = Duration::from_secs(3);
 
 /// Returns the directory of Cassandra, or `None` if Cassandra is not to be measured.
@@ -47,7 +50,7 @@ pub(crate) fn place() -> Option<PathBuf> {
     std::env::var_os("CASSANDRA").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Returns Cassandra's version, by the file name of its library.
+/// Returns Cassandra's version, parsed from the name of its library. A missing library is an error.
 pub(crate) fn version(place: &Path) -> Result<String, String> {
     let lib = place.join("lib");
     let shown = lib.display();
@@ -67,13 +70,14 @@ pub(crate) struct Cassandra {
     /// The `nodetool` command for the first node.
     nodetool: Vec<OsString>,
     keys: u64,
-    /// Number of statements before the first measurement, and their duration.
-    pub(crate) warmed_by: (u64, Duration),
+    /// Number of statements in the load before the first measurement, and the duration of that
+    /// load.
+    pub(crate) warm_up_load: (u64, Duration),
 }
 
 impl Cassandra {
     /// Starts three nodes one after another.
-    pub(crate) fn start(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
+    pub(crate) fn start(bench: &mut Launcher, at: &Path, keys: u64) -> Result<Self, String> {
         let [peers, clients, jmx] =
             [bench.free_port(&HOSTS)?, bench.free_port(&HOSTS)?, bench.free_port(&HOSTS)?];
         let ports = Ports { peers, clients, jmx };
@@ -84,92 +88,93 @@ impl Cassandra {
             nodes.push(bench.launch(command, address)?);
         }
         let nodetool = nodetool(&bench.root, at, &ports)?;
-        Ok(Self { nodes, nodetool, keys, warmed_by: (0, Duration::ZERO) })
+        Ok(Self { nodes, nodetool, keys, warm_up_load: (0, Duration::ZERO) })
     }
 
-    /// Starts three nodes, writes all keys, warms the nodes, and pauses them.
-    pub(crate) fn warmed(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
+    /// Starts three nodes, writes all keys, warms up the JVMs, and pauses the nodes.
+    pub(crate) fn start_warmed(bench: &mut Launcher, at: &Path, keys: u64) -> Result<Self, String> {
         let mut cassandra = Self::start(bench, at, keys)?;
         let client = Client::connect(&cassandra.addresses(), WARM_UP_CLIENTS)?;
         client.fill(keys)?;
-        let (done, took) = &mut cassandra.warmed_by;
+        let (done, took) = &mut cassandra.warm_up_load;
         while *took < FIRST_WARM_UP || (*done < FIRST_STATEMENTS && *took < FIRST_LIMIT) {
-            let seen = client.run(Ask::Equal, keys, WARM_UP)?;
-            *done += seen.latency.len();
-            *took += seen.took;
+            let results = client.run(StatementKind::Equal, keys, WARM_UP)?;
+            *done += results.latency.len();
+            *took += results.took;
         }
         cassandra.pause();
         Ok(cassandra)
     }
 
-    /// Runs a closed loop of `clients` clients. Returns the results, and the CPU time of the nodes
-    /// during the loop, in seconds.
+    /// Resumes the nodes, runs a closed loop of `clients` clients, and pauses the nodes again.
+    /// Returns the results, and the CPU time of the nodes during the loop, in seconds.
     pub(crate) fn measure(
         &self,
-        ask: Ask,
+        statement_kind: StatementKind,
         clients: usize,
         duration: Duration,
-    ) -> Result<(Seen, f64), String> {
+    ) -> Result<(LoopResults, f64), String> {
         self.resume();
-        let client = self.serving(clients)?;
-        client.run(ask, self.keys, WARM_UP)?;
+        let client = self.connect_when_ready(clients)?;
+        client.run(statement_kind, self.keys, WARM_UP)?;
         let cpu = self.cpu();
-        let seen = client.run(ask, self.keys, duration)?;
+        let results = client.run(statement_kind, self.keys, duration)?;
         let cpu = self.cpu() - cpu;
         self.pause();
-        Ok((seen, cpu))
+        Ok((results, cpu))
     }
 
-    /// Lets the first node repair the whole keyspace, and waits for the end of the repair.
+    /// Makes the first node repair the whole keyspace, and waits for the end of the repair.
     pub(crate) fn repair(&self) -> Result<(), String> {
         self.nodetool(&["repair", "-full", "bench"]).map(drop)
     }
 
     /// Pauses the last node, and waits until the first node reports it as down.
-    pub(crate) fn lose_last(&self) -> Result<(), String> {
+    pub(crate) fn pause_last(&self) -> Result<(), String> {
         self.nodes[HOSTS.len() - 1].pause();
-        self.until_up(HOSTS.len() - 1)
+        self.wait_until_up(HOSTS.len() - 1)
     }
 
     /// Resumes all nodes, and waits until the first node reports all as up.
-    pub(crate) fn wake(&self) -> Result<(), String> {
+    pub(crate) fn resume_and_wait(&self) -> Result<(), String> {
         self.resume();
-        self.until_up(HOSTS.len())
+        self.wait_until_up(HOSTS.len())
     }
 
-    fn until_up(&self, nodes: usize) -> Result<(), String> {
+    fn wait_until_up(&self, nodes: usize) -> Result<(), String> {
         let deadline = Instant::now() + READY_LIMIT;
         loop {
-            let said = self.nodetool(&["status"])?;
-            if said.lines().filter(|line| line.starts_with("UN ")).count() == nodes {
+            let nodetool_output = self.nodetool(&["status"])?;
+            if nodetool_output.lines().filter(|line| line.starts_with("UN ")).count() == nodes {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(format!("not {nodes} nodes of Cassandra are up:\n{said}"));
+                return Err(format!("not {nodes} nodes of Cassandra are up:\n{nodetool_output}"));
             }
         }
     }
 
-    /// Runs `nodetool` at the lowest priority, because the start of its JVM takes a second of a
-    /// CPU. Returns the output.
+    /// Runs `nodetool` at the lowest priority, because the start of its JVM needs a second of CPU
+    /// time. Returns its stdout. An exit code other than 0 is an error.
     fn nodetool(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).args(&self.nodetool).args(words);
         let output = command.output().map_err(|error| format!("nodetool: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let nodetool_output = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
-            return Ok(said);
+            return Ok(nodetool_output);
         }
         let errors = String::from_utf8_lossy(&output.stderr);
-        Err(format!("nodetool {}: {said}{errors}", words.join(" ")))
+        Err(format!("nodetool {}: {nodetool_output}{errors}", words.join(" ")))
     }
 
-    /// Returns a client for `clients` tasks once all nodes serve it.
-    fn serving(&self, clients: usize) -> Result<Client, String> {
+    /// Connects a client with `clients` tasks as soon as all nodes serve. Fails after
+    /// [`READY_LIMIT`].
+    fn connect_when_ready(&self, clients: usize) -> Result<Client, String> {
         let deadline = Instant::now() + READY_LIMIT;
         loop {
             let client = Client::connect(&self.addresses(), clients);
-            let client = client.and_then(|client| client.serves(PROBES).map(|()| client));
+            let client = client.and_then(|client| client.check_writable(PROBES).map(|()| client));
             match client {
                 Err(_) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(100));
@@ -198,7 +203,7 @@ impl Cassandra {
         self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
     }
 
-    /// Stops the nodes' processes while other clusters are measured.
+    /// Suspends the nodes' processes (SIGSTOP) while other clusters are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
     }
@@ -221,7 +226,7 @@ fn directory(root: &Path, ports: &Ports, own: usize) -> PathBuf {
     root.join(format!("cassandra-{}-{own}", ports.clients))
 }
 
-/// Returns the command of the `nodetool` script, for the first node.
+/// Returns the `java` command with which Cassandra's `nodetool` script administers the first node.
 fn nodetool(root: &Path, at: &Path, ports: &Ports) -> Result<Vec<OsString>, String> {
     let (dir, at) = (directory(root, ports, 0), at.display());
     let words = [
@@ -240,7 +245,7 @@ fn nodetool(root: &Path, at: &Path, ports: &Ports) -> Result<Vec<OsString>, Stri
     Ok([program].into_iter().chain(words.map(OsString::from)).collect())
 }
 
-/// Creates the directory of a node. Returns the node's command.
+/// Creates the directory of a node and its settings. Returns the command that starts the node.
 fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command, String> {
     let dir = directory(root, ports, own);
     let settings = dir.join("cassandra.yaml");
@@ -260,13 +265,14 @@ fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command,
     if own == 0 {
         command.arg(format!("-Dcassandra.jmx.local.port={}", ports.jmx));
     }
-    // The agent measures objects in memory. Cassandra's own start script uses it too.
+    // The agent measures the size of objects in memory. Cassandra's own start script has it too.
     command.arg(format!("-javaagent:{at}/lib/jamm-0.4.0.jar"));
     command.args(["-cp", &format!("{at}/lib/*"), "org.apache.cassandra.service.CassandraDaemon"]);
     Ok(command)
 }
 
-/// Returns the settings of one node, which are added to those that all nodes share.
+/// Returns the settings that differ between nodes, to be appended to the settings that all nodes
+/// share.
 fn own_settings(dir: &Path, ports: &Ports, own: usize) -> String {
     let (host, first, dir) = (HOSTS[own], HOSTS[0], dir.display());
     let Ports { peers, clients, .. } = ports;
@@ -293,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_found_in_the_name_of_its_library() {
+    fn version_of_a_library_file_name_is_cassandras_version() {
         assert_eq!(version_of("cassandra-all-5.0.9.jar"), Some("5.0.9"));
         assert_eq!(version_of("cassandra-driver-core-3.12.1-shaded.jar"), None);
     }

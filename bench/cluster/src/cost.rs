@@ -1,5 +1,6 @@
-//! Costs of a request besides time: system calls of all nodes, and the counters of kvorum's nodes
-//! for their messages. A separate run measures these costs, because counting has a cost too.
+//! Costs of a request besides time: system calls of all nodes, bytes over the loopback interface,
+//! and kvorum's counters of messages and log writes. A run of its own measures these costs, because
+//! counting system calls slows the nodes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,11 +16,11 @@ use crate::quorum::Row;
 
 const SECTION: &str = "cost";
 
-/// Time limit until perf counts.
+/// Time limit until perf has created its output file.
 const ATTACH_LIMIT: Duration = Duration::from_secs(5);
 
-/// Columns, each with the name, the numerator and the denominator. `None` divides by the number of
-/// requests.
+/// Columns of the table: name, metric, and the metric to divide by, or `None` to divide by the
+/// number of requests.
 const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("peer bytes", "peer_bytes_sent", None),
     ("peer messages", "peer_messages_sent", None),
@@ -30,7 +31,7 @@ const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("log syncs", "wal_syncs", None),
 ];
 
-/// Measures one run of each row, and reports.
+/// Measures one run of each row, and reports the costs.
 pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
     let mut columns = vec!["a request", "system calls, all nodes", "loopback bytes"];
     columns.extend(COLUMNS.iter().map(|(name, ..)| *name));
@@ -63,7 +64,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
             if let Some(value) = value {
                 bench.report.figure(SECTION, row.name, 0, name, value);
             }
-            line.push(value.map(shown));
+            line.push(value.map(round_value));
         }
         table.row(line);
     }
@@ -76,11 +77,11 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
     Ok(())
 }
 
-fn shown(value: f64) -> String {
+fn round_value(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-/// Returns the bytes that the loopback interface has carried so far.
+/// Returns the number of bytes that the loopback interface has carried so far; 0 if unknown.
 pub(crate) fn loopback_bytes() -> f64 {
     let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     text.lines()
@@ -104,8 +105,8 @@ impl Perf {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("perf: {error}"))?;
-        // perf has opened its counters once its output file exists and perf sleeps. There is no
-        // better sign.
+        // perf does not report when its counters are open. It opens them soon after its output file
+        // exists.
         let begun = Instant::now();
         while begun.elapsed() < ATTACH_LIMIT && !log.exists() {
             std::thread::sleep(Duration::from_millis(20));
@@ -114,13 +115,14 @@ impl Perf {
         Ok(Self { child, log })
     }
 
-    /// Returns the number of calls since the start. perf writes its table when it is interrupted.
+    /// Interrupts perf, which then writes its counts. Returns the number of system calls since the
+    /// start.
     fn stop(mut self) -> Result<f64, String> {
         let interrupt = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         let ended = interrupt.and_then(|_| self.child.wait());
         ended.map_err(|error| format!("perf: {error}"))?;
         let counts = fs::read_to_string(&self.log).map_err(|error| error.to_string())?;
-        // The next row must not find the file of this one.
+        // A file of this row would make the next `start` return before perf counts.
         let _ = fs::remove_file(&self.log);
         counts
             .lines()

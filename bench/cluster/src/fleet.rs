@@ -1,4 +1,5 @@
-//! The measured clusters: starts, fills, pauses and queries their nodes.
+//! The measured clusters, except Cassandra's: this module starts, fills and pauses their nodes, and
+//! sends requests to them.
 
 use std::fmt;
 use std::io;
@@ -14,29 +15,31 @@ use load::{KeyOrder, Keys, Outcome, Pace, Plan, Requests, Target, Write};
 use crate::etcd;
 use crate::requests;
 
-/// Number of connections of every closed loop.
+/// Number of connections of a closed loop, unless the section has its own number.
 pub(crate) const CONNECTIONS: usize = 64;
 
 /// Time limit for a cluster to answer after its start, and after a pause.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Time limit of one answer while the cluster starts.
+/// Timeout of a single request outside of the load.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Load before each measurement, which does not count: nodes connect and elect a leader.
+/// Duration of the uncounted load before each measurement, in which nodes connect and elect a
+/// leader.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Longest time to fill a store.
+/// Time limit for filling a store.
 const FILL_LIMIT: Duration = Duration::from_secs(600);
 
-/// `--memory` of a kvorum node, enough for the measurements and small enough for eleven nodes.
+/// `--memory` of a kvorum node: enough for each measurement, and little enough for the nodes of all
+/// clusters of a section, which run on one machine.
 const MEMORY: &str = "256MiB";
 
-/// Ports of nodes, below the kernel's range of ephemeral ports. Otherwise a client could take the
-/// port of a killed node before that node is back, or connect to itself.
+/// Ports of nodes, below the kernel's ephemeral ports. The kernel could give an ephemeral port to a
+/// client's connection while the node of that port is down, or connect a client to itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Durability of kvorum's writes.
+/// The `--sync` of kvorum's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncSetting {
     /// Sync every 100 ms: `interval:100`.
@@ -74,36 +77,37 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Server>,
 }
 
-/// Directories and ports of the servers.
-pub(crate) struct Place {
+/// Starts the nodes of all clusters, and assigns their directories and ports.
+pub(crate) struct Launcher {
     /// Directory on a real disk; each node has a subdirectory.
     pub(crate) root: PathBuf,
     /// Directory of the `kvorum` binary.
     binaries: PathBuf,
     loops: usize,
-    /// Number of nodes started so far, after which their logs are named.
+    /// Number of nodes started so far, which is part of the names of their logs.
     started: u32,
     /// Port at which the search for a free port continues.
     next_port: u16,
 }
 
-impl Place {
-    /// Uses directories under `root`, and the kvorum binary beside this program.
+impl Launcher {
+    /// Creates directories under `root`, and uses the kvorum binary beside this program.
     pub(crate) fn new(root: &Path, loops: usize) -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
-        // The search of a concurrent run begins at another port.
+        // The first port depends on the process id, so that concurrent runs rarely try the same
+        // port.
         let next_port = PORTS.start + (std::process::id() % u32::from(PORTS.len() as u16)) as u16;
         Ok(Self { root: root.to_owned(), binaries, loops, started: 0, next_port })
     }
 
-    /// Starts a cluster and waits until it answers. Returns the reason if the cluster can't be
-    /// started.
+    /// Starts a cluster, and waits until all nodes accept writes. The error is the reason why the
+    /// cluster can't be started.
     pub(crate) fn start(&mut self, kind: Kind) -> Result<Fleet, String> {
         self.start_with(kind, &[])
     }
 
-    /// Starts a cluster with further arguments for each node of kvorum.
+    /// Starts a cluster like `start`, with the flags `more` for each node of kvorum.
     pub(crate) fn start_with(&mut self, kind: Kind, more: &[&str]) -> Result<Fleet, String> {
         let count = if matches!(kind, Kind::One(_)) { 1 } else { 3 };
         let addresses: Vec<_> =
@@ -176,7 +180,7 @@ impl Place {
         ]);
         command.args(["--loops", &self.loops.to_string(), "--memory", MEMORY]);
         if addresses.len() > 1 {
-            command.arg("--cluster").arg(listed(addresses));
+            command.arg("--cluster").arg(member_list(addresses));
         }
         Ok(command)
     }
@@ -193,7 +197,7 @@ impl Place {
         command.arg(self.root.join(format!("etcd-{}", clients[own].port())));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &listed(peers), "--initial-cluster-state", "new"]);
+        command.args(["--initial-cluster", &member_list(peers), "--initial-cluster-state", "new"]);
         command.args(["--logger", "zap", "--log-level", "error"]);
         Ok(command)
     }
@@ -215,13 +219,13 @@ pub(crate) fn node_name(index: usize) -> String {
 }
 
 /// Formats the nodes as `n1=http://…,n2=http://…`, which both kvorum and etcd expect.
-fn listed(addresses: &[SocketAddr]) -> String {
+fn member_list(addresses: &[SocketAddr]) -> String {
     let node = |(index, address)| format!("{}=http://{address}", node_name(index));
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
 }
 
 impl Fleet {
-    /// Returns the requests for this kind of cluster.
+    /// Returns the function that encodes requests for this kind of cluster.
     pub(crate) fn requests(&self) -> Write {
         if self.kind == Kind::Etcd { requests::ETCD } else { requests::DEFAULT }
     }
@@ -231,7 +235,7 @@ impl Fleet {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    /// Creates a plan for all nodes, or for the first node alone.
+    /// Creates the plan of a closed loop of GETs, to all nodes if `all`, else to the first node.
     pub(crate) fn plan(&self, all: bool, keys: u64, duration: Duration) -> Plan {
         let mut targets = targets(&self.addresses());
         let first = targets.remove(0);
@@ -248,7 +252,7 @@ impl Fleet {
         plan
     }
 
-    /// Writes all keys, each once.
+    /// Writes all keys, each once. A write that fails is an error.
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
         let mut plan = self.plan(true, keys, FILL_LIMIT);
         plan.keys.order = KeyOrder::Sequential;
@@ -271,12 +275,13 @@ impl Fleet {
         self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
     }
 
-    /// Stops the nodes' processes while other clusters are measured.
+    /// Suspends the nodes' processes (SIGSTOP) while other clusters are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
     }
 
-    /// Resumes the nodes' processes, and waits until they serve as before.
+    /// Resumes the nodes' processes, waits until they accept writes, and runs the uncounted load of
+    /// [`WARM_UP`] with the requests of `plan`.
     pub(crate) fn resume(&self, plan: &Plan) -> Result<(), String> {
         self.nodes.iter().for_each(Server::resume);
         self.wait_ready()?;
@@ -284,19 +289,19 @@ impl Fleet {
         run(&Plan { duration: WARM_UP, limit, pace: Pace::Closed, ..plan.clone() }).map(drop)
     }
 
-    /// Waits until each node accepts a write.
+    /// Waits until each node accepts a write. Fails after [`READY_LIMIT`].
     pub(crate) fn wait_ready(&self) -> Result<(), String> {
         let deadline = Instant::now() + READY_LIMIT;
         for node in &self.nodes {
             let mut request = Vec::new();
             self.requests()(true, 0, &mut request);
             loop {
-                let status = ask(node.address, &request).ok().map(|answer| answer.status);
+                let status = send_request(node.address, &request).ok().map(|answer| answer.status);
                 match status {
                     Some(200..=299) => break,
                     _ if Instant::now() > deadline => {
-                        let said = status.map_or("nothing".to_owned(), |s| s.to_string());
-                        return Err(format!("`{}` answers {said} to a write", node.argv));
+                        let answer_status = status.map_or("nothing".to_owned(), |s| s.to_string());
+                        return Err(format!("`{}` answers {answer_status} to a write", node.argv));
                     }
                     _ => std::thread::sleep(Duration::from_millis(50)),
                 }
@@ -306,18 +311,18 @@ impl Fleet {
     }
 }
 
-/// Converts nodes to targets. The requests bring their own paths.
+/// Converts addresses to targets. Their path is unused, because encoded requests contain a path.
 pub(crate) fn targets(nodes: &[SocketAddr]) -> Vec<Target> {
     nodes.iter().map(|&node| Target::new(node, "/")).collect()
 }
 
-/// Runs a plan.
+/// Runs a plan. The error is text, as everywhere in this benchmark.
 pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
     load::run(plan).map_err(|error| error.to_string())
 }
 
-/// Sends an encoded request on a connection of its own, and returns the answer.
-pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> io::Result<Response> {
+/// Sends an encoded request on a new connection, and returns the response.
+pub(crate) fn send_request(address: SocketAddr, request: &[u8]) -> io::Result<Response> {
     let mut client = Client::try_connect(address, ANSWER_LIMIT)?;
     client.try_send(request)?;
     client.try_response()

@@ -1,10 +1,10 @@
-//! The kill of a node: the benchmark kills and restarts a node of a cluster of three under load. It
-//! measures the errors and delays that clients see, and the time until the node has its missed
-//! writes.
+//! Kills and restarts one of three nodes under load. Measures the errors and delays that clients
+//! see, and the time until the other nodes have replayed their hints of the writes that the node
+//! missed.
 //!
 //! ```text
 //!   0        1/4            1/2                               end
-//!   ├─ load ─┼─ node 3 dead ─┼─ node 3 back: hints go out ──────┤
+//!   ├─ load ─┼─ node 3 down ─┼─ node 3 up: hints are replayed ────┤
 //! ```
 
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use bench_table::{Spread, Table};
 
 use crate::Bench;
 use crate::fleet::{Kind, SyncSetting};
-use crate::metrics::LIMIT;
+use crate::metrics::SCRAPE_TIMEOUT;
 use crate::retrying::{self, CLIENTS, KEYS, Requests, Tally, sleep_until};
 
 const SECTION: &str = "kill";
@@ -23,23 +23,24 @@ const SECTION: &str = "kill";
 /// Requests per second of each client, half of them PUTs.
 const RATE: u64 = 125;
 
-/// Length of a run, as a multiple of the length in a closed loop.
-const LONGER: u64 = 6;
+/// Duration of a run, as a multiple of `--seconds`.
+const DURATION_FACTOR: u64 = 6;
 
-/// Longest wait for the delivery of the hints after the end of the load.
+/// Time limit for the delivery of the hints after the end of the load.
 const HINTS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Delivery of the hints.
 struct Hints {
-    /// Number of hints that waited just before the node was started again.
+    /// Number of hints that the other nodes stored just before the node was started again.
     most: u64,
-    /// Time from when the node listens again until no hint was left.
+    /// Time from when the node listens again until no hint is left; `None` if hints are left at
+    /// [`HINTS_LIMIT`].
     took: Option<Duration>,
 }
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
-    let seconds = bench.scale.seconds * LONGER;
+    let seconds = bench.scale.seconds * DURATION_FACTOR;
     bench.report.say(&format!(
         "## A node killed and back\n\n{CLIENTS} clients, {} requests/s together, half PUT, half \
          GET, `ack` 2 of `from` 3, `--sync always`, for {seconds} s; node 3 is killed (SIGKILL) \
@@ -49,14 +50,14 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     ));
     let mut columns: [Vec<f64>; 7] = Default::default();
     for repeat in 0..bench.scale.repeats {
-        let (met, hints) = once(bench, Duration::from_secs(seconds))?;
+        let (tally, hints) = once(bench, Duration::from_secs(seconds))?;
         let rate = hints.took.map_or(f64::NAN, |took| hints.most as f64 / took.as_secs_f64());
-        let slowest = met.took.iter().max().copied().unwrap_or_default();
+        let slowest = tally.took.iter().max().copied().unwrap_or_default();
         let figures = [
-            ("answered", met.answered.len() as f64),
-            ("retried", met.retried as f64),
-            ("failed", met.failed as f64),
-            ("longest_gap_ms", met.longest_gap().as_secs_f64() * 1e3),
+            ("answered", tally.answered.len() as f64),
+            ("retried", tally.retried as f64),
+            ("failed", tally.failed as f64),
+            ("longest_gap_ms", tally.longest_gap().as_secs_f64() * 1e3),
             ("slowest_ms", slowest.as_secs_f64() * 1e3),
             ("hints", hints.most as f64),
             ("hints_per_second", rate),
@@ -103,7 +104,7 @@ fn once(bench: &mut Bench, duration: Duration) -> Result<(Tally, Hints), String>
         let most = hints_waiting(&addresses[..2]);
         fleet.nodes.push(bench.place.launch(command, addresses[2])?);
         let back = Instant::now();
-        let took = delivered(&addresses[..2], back, start + duration);
+        let took = time_until_delivered(&addresses[..2], back, start + duration);
         sleep_until(start + duration);
         Ok(Hints { most, took })
     })
@@ -111,7 +112,7 @@ fn once(bench: &mut Bench, duration: Duration) -> Result<(Tally, Hints), String>
 
 /// Returns the time from `back` until no hint was left, or `None` if some were still left
 /// `HINTS_LIMIT` after `end`.
-fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Duration> {
+fn time_until_delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Duration> {
     while Instant::now() < end + HINTS_LIMIT {
         if hints_waiting(nodes) == 0 {
             return Some(back.elapsed());
@@ -124,7 +125,7 @@ fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Durati
 /// Returns the number of hints that the nodes store, from their `/v0/status`.
 fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
     let of = |address: &SocketAddr| -> Option<u64> {
-        let page = load::server::fetch(*address, "/v0/status", LIMIT).ok()?;
+        let page = load::server::fetch(*address, "/v0/status", SCRAPE_TIMEOUT).ok()?;
         let status: serde_json::Value = serde_json::from_str(&page).ok()?;
         let peers = status.get("peers")?.as_array()?;
         Some(peers.iter().filter_map(|peer| peer.get("hints")?.as_u64()).sum())

@@ -2,12 +2,13 @@
 //! in one run.
 //!
 //! ```text
-//!   CPU 0 and 1   the nodes of one cluster at a time (the others are stopped), and this program,
+//!   CPU 0 and 1   the nodes of one cluster at a time (the others are suspended), and this program,
 //!                 whose one thread is the client
 //! ```
 //!
-//! No process is pinned: the kernel schedules three nodes and a client on two CPUs. Repeats
-//! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
+//! No process is pinned: the kernel schedules three nodes and a client on two CPUs. Each repeat
+//! measures all rows, alternately in forward and in reverse order. A ratio divides two figures of
+//! the same repeat.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 
 use bench_table::Report;
 use clap::{Parser, ValueEnum};
-use fleet::Place;
+use fleet::Launcher;
 
 /// Three kvorum nodes beside one and beside a three-node etcd. Needs two CPUs.
 #[derive(Parser)]
@@ -99,12 +100,12 @@ struct Scale {
 struct Bench {
     scale: Scale,
     etcd: bool,
-    place: Place,
+    place: Launcher,
     report: Report,
 }
 
 fn main() -> ExitCode {
-    bench_table::ended(run(&Args::parse()))
+    bench_table::exit_code(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -117,7 +118,7 @@ fn run(args: &Args) -> Result<(), String> {
         seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
         keys: if args.quick { 10_000 } else { 50_000 },
     };
-    let place = Place::new(dir.path(), args.loops).map_err(|error| error.to_string())?;
+    let place = Launcher::new(dir.path(), args.loops).map_err(|error| error.to_string())?;
     let mut bench = Bench { scale, etcd: !args.no_etcd, place, report: Report::new() };
     bench.report.say("# A kvorum cluster");
     bench.report.say(&bench_table::describe(dir.path()));

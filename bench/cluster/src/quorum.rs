@@ -1,4 +1,4 @@
-//! Requests per second in a closed loop, of three nodes, one node, and etcd.
+//! Requests per second of three nodes, of one node and of etcd in a closed loop.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::fleet::{self, CONNECTIONS, Fleet, Kind, SyncSetting};
 
 const SECTION: &str = "quorum";
 
-/// Number of different keys for `PUT`s, which write one key after another. No run reaches this
-/// number.
+/// Number of keys of `PUT`s, which write one key after another. No run makes as many requests, so
+/// that no key is written twice.
 const PUT_KEYS: u64 = 100_000_000;
 
 /// One row of the table.
@@ -20,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) fleet: Fleet,
     pub(crate) put: bool,
-    /// True if the client asks all nodes, false if it asks only the first.
+    /// True if the client sends requests to all nodes, false if only to the first.
     all: bool,
     /// Name of the row of one node to compare with.
     one: &'static str,
@@ -46,10 +46,11 @@ const ONE_PUT_INTERVAL: &str = "PUT interval, one node";
 const ETCD_GET: &str = "GET, etcd";
 const ETCD_PUT: &str = "PUT, etcd";
 
-type Line = (&'static str, Kind, bool, bool, &'static str, &'static str);
+type RowDefinition = (&'static str, Kind, bool, bool, &'static str, &'static str);
 
-/// For each row: name, cluster, `PUT` or not, all nodes or one, and the rows to compare with.
-const ROWS: [Line; 10] = [
+/// The rows: name, cluster, true for `PUT`, true for requests to all nodes, and the names of the
+/// rows of one node and of etcd to compare with.
+const ROWS: [RowDefinition; 10] = [
     (ONE_GET, Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
     ("GET, one node (again)", Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
     ("GET, three nodes", Kind::Three(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
@@ -83,7 +84,7 @@ const ROWS: [Line; 10] = [
     ),
 ];
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## Quorum\n\nClosed loop, {CONNECTIONS} connections over all nodes, `ack` 2 of `from` 3 \
@@ -118,7 +119,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a cluster for each row, and writes all keys. Reports clusters that can't be started.
+/// Starts a cluster for each row, and writes all keys. A cluster that can't be started is reported
+/// and left out.
 fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, kind, put, all, one, etcd) in ROWS {

@@ -1,5 +1,6 @@
-//! Encoded requests. Keys are `key0`, `key1` … and values `value0`, `value1` …, as in the scripts
-//! of the published load tests that some sections repeat (`crates/load/tests/scripts/put.lua`).
+//! Functions that encode requests. Keys are `key0`, `key1` … and values `value0`, `value1` …, as in
+//! the scripts of the published load tests that some sections repeat
+//! (`crates/load/tests/scripts/put.lua`).
 
 use std::fmt::Arguments;
 use std::io::Write as _;
@@ -11,32 +12,32 @@ use load::Write;
 /// Requests with the cluster's default `ack` and `from`: 2 of 3, or 1 of 1.
 pub(crate) const DEFAULT: Write = |put, number, out| entity("", put, number, out);
 
-/// Requests with long values, which have one length and are hardly compressible.
+/// Requests with long values, which all have the same length and are hardly compressible.
 pub(crate) const LONG_VALUES: Write = |put, number, out| {
     if put { long("", number, out) } else { entity("", put, number, out) }
 };
 
 /// Spacing of the late keys, which are overwritten after all keys were written.
-pub(crate) const LATE_OF: u64 = 100;
+pub(crate) const LATE_SPACING: u64 = 100;
 
-/// Number of the first late key; the next late keys follow at the spacing of [`LATE_OF`].
-pub(crate) const LATE: u64 = 42;
+/// Number of the first late key; the next late keys follow at the spacing of [`LATE_SPACING`].
+pub(crate) const FIRST_LATE: u64 = 42;
 
 /// Writes the late key with this index, with a long value, to all replicas.
 pub(crate) const LATE_VALUES: Write = |_, number, out| {
-    long("ack=3&from=3&", number * LATE_OF + LATE, out);
+    long("ack=3&from=3&", number * LATE_SPACING + FIRST_LATE, out);
 };
 
 fn long(query: &str, number: u64, out: &mut Vec<u8>) {
     say(out, format_args!("PUT /v0/entity?{query}id=key{number} HTTP/1.1\r\n"));
-    say(out, format_args!("Host: localhost\r\nContent-Length: {LONG}\r\n\r\n"));
+    say(out, format_args!("Host: localhost\r\nContent-Length: {LONG_LEN}\r\n\r\n"));
     long_value(number, out);
 }
 
 /// Appends the long value of a key.
 pub(crate) fn long_value(number: u64, out: &mut Vec<u8>) {
     let mut random = fastrand::Rng::with_seed(number);
-    for _ in 0..LONG / HEX {
+    for _ in 0..LONG_LEN / HEX {
         say(out, format_args!("{:0HEX$x}", random.u64(..)));
     }
 }
@@ -49,16 +50,16 @@ pub(crate) const DELETE: Write = |_, number, out| {
 };
 
 /// Length of a long value in bytes.
-pub(crate) const LONG: usize = 144;
+pub(crate) const LONG_LEN: usize = 144;
 
-/// Number of hexadecimal digits of a random word.
+/// Number of hexadecimal digits of a random `u64`.
 const HEX: usize = 16;
 
 /// Requests with `ack=1&from=1`, which one replica must answer.
 pub(crate) const ONE_COPY: Write = |put, number, out| entity("ack=1&from=1&", put, number, out);
 
 /// Requests for etcd's gateway: JSON over HTTP, with keys and values in base64. Reads are
-/// linearizable, as by etcd's default.
+/// linearizable, which is etcd's default.
 pub(crate) const ETCD: Write = |put, number, out| {
     let key = STANDARD.encode(format!("key{number}"));
     let (path, body) = if put {
@@ -70,10 +71,10 @@ pub(crate) const ETCD: Write = |put, number, out| {
     gateway(path, &body, out);
 };
 
-/// The ten bytes of every value of a conditional write.
+/// The value of all measured writes in the section on conditional writes, ten bytes long.
 pub(crate) const VALUE: &str = "0123456789";
 
-/// A plain write.
+/// An unconditional write of [`VALUE`].
 pub(crate) const PLAIN: Write = |_, number, out| {
     change("PUT", format_args!("id=key{number}"), "", VALUE, out);
 };
@@ -88,16 +89,16 @@ pub(crate) const IF_NONE_MATCH: Write = |_, _, out| {
     change("PUT", format_args!("id=key0"), "If-None-Match: *\r\n", VALUE, out);
 };
 
-/// An addition to one number.
+/// An addition of 1 to one number, the same in all requests.
 pub(crate) const ADD: Write = |_, _, out| {
-    change("POST", format_args!("id={HOT}&add=1"), "", "", out);
+    change("POST", format_args!("id={HOT_KEY}&add=1"), "", "", out);
 };
 
-/// The key of the number in additions.
-pub(crate) const HOT: &str = "hot";
+/// The key of the number to which [`ADD`] adds.
+pub(crate) const HOT_KEY: &str = "hot";
 
-/// etcd's conditional write: a transaction that compares, which always succeeds for these keys, and
-/// then puts.
+/// etcd's conditional write: a transaction that compares the key's `mod_revision`, which always
+/// succeeds for these keys, and then puts.
 pub(crate) const ETCD_IF: Write = |_, number, out| {
     let key = STANDARD.encode(format!("key{number}"));
     let value = STANDARD.encode(VALUE);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_right() {
+    fn content_length_is_the_length_of_the_body() {
         let entities = [(DEFAULT, true), (ONE_COPY, true), (PLAIN, true), (IF_MATCH, true)];
         let long = [(LONG_VALUES, true), (LATE_VALUES, true)];
         let others = [(IF_NONE_MATCH, true), (ADD, true), (DELETE, true)];
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_what_the_servers_take() {
+    fn requests_are_encoded_as_kvorum_and_etcd_expect() {
         let get = "GET /v0/entity?id=key5 HTTP/1.1\r\nHost: localhost\r\n\r\n";
         assert_eq!(text(DEFAULT, false, 5), get);
         assert!(text(ONE_COPY, true, 5).starts_with("PUT /v0/entity?ack=1&from=1&id=key5 HTTP"));

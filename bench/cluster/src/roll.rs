@@ -1,13 +1,13 @@
-//! A rolling restart, as in an upgrade: each of three nodes is stopped in order and started again
-//! under load. The benchmark measures the errors and delays that clients see, beside etcd.
+//! A rolling restart, as in an upgrade: under load, each of three nodes in turn is shut down and
+//! started again. The benchmark measures the errors and delays that clients see, beside etcd.
 //!
 //! ```text
 //!   0 s    2 s                                                        end
 //!   ├ load ┼─ node 1 restarts ─ 1 s ─┼─ node 2 … ─ 1 s ─┼─ node 3 … ─┼ 2 s ┤
 //! ```
 //!
-//! The next node follows one second after the restarted node accepts writes again. Both stores stop
-//! by SIGTERM, at which etcd's leader hands over to another node.
+//! The next node is shut down one second after the last one accepts writes again. Nodes of both
+//! stores are shut down by SIGTERM, on which the leader of etcd transfers its leadership.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,16 +21,17 @@ use crate::retrying::{self, CLIENTS, KEYS, Requests, Tally};
 
 const SECTION: &str = "roll";
 
-/// Requests per second of each client: about a quarter of what etcd answers on two CPUs.
+/// Requests per second of each client. All clients together send about a quarter of the requests
+/// that etcd can answer on two CPUs.
 const RATE: u64 = 50;
 
-/// Load before the first restart, and after the last one.
-const AROUND: Duration = Duration::from_secs(2);
+/// Duration of the load before the first restart, and after the last one.
+const LOAD_MARGIN: Duration = Duration::from_secs(2);
 
 /// Pause after each restart.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The figures of a roll: each with its name in the raw figures, and its column in the table.
+/// The figures of a rolling restart: names in the raw figures, and columns of the table.
 const FIGURES: [(&str, &str); 9] = [
     ("answered", "answered"),
     ("retried", "made once more"),
@@ -43,10 +44,10 @@ const FIGURES: [(&str, &str); 9] = [
     ("longest_restart_ms", "longest restart, ms"),
 ];
 
-/// Place of the p99 among the figures.
+/// Index of the p99 in [`FIGURES`].
 const P99: usize = 4;
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## A rolling restart\n\n{CLIENTS} clients, {} requests/s together, half PUT, half GET, \
@@ -74,22 +75,22 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for (kind, own) in kinds.iter().zip(&columns) {
         let ratios = |etcd: usize| own[P99].iter().zip(&columns[etcd][P99]).map(|(a, b)| a / b);
         let ratios = etcd.map(|etcd| ratios(etcd).collect::<Vec<_>>()).unwrap_or_default();
-        let mut row = vec![Some(kind.to_string()), shown(&ratios)];
-        row.extend(own.iter().map(|column| shown(column)));
+        let mut row = vec![Some(kind.to_string()), format_spread(&ratios)];
+        row.extend(own.iter().map(|column| format_spread(column)));
         table.row(row);
     }
     bench.report.say(&table.to_string());
     Ok(())
 }
 
-fn shown(values: &[f64]) -> Option<String> {
+fn format_spread(values: &[f64]) -> Option<String> {
     Spread::of(values).map(|spread| spread.to_string())
 }
 
-/// The results of one roll.
+/// The results of one rolling restart.
 struct Roll {
-    met: Tally,
-    /// Longest time from a node's SIGTERM until the node, started again, accepts a write.
+    tally: Tally,
+    /// Longest time from the SIGTERM to a node until the restarted node accepts a write.
     longest_restart: Duration,
 }
 
@@ -98,8 +99,8 @@ fn once(bench: &mut Bench, kind: Kind) -> Result<Roll, String> {
     fleet.fill(KEYS)?;
     let addresses = fleet.addresses();
     let requests = Requests { write: fleet.requests(), rate: RATE };
-    let (met, longest_restart) = retrying::run_while(&addresses, requests, |_| {
-        thread::sleep(AROUND);
+    let (tally, longest_restart) = retrying::run_while(&addresses, requests, |_| {
+        thread::sleep(LOAD_MARGIN);
         let mut longest = Duration::ZERO;
         for node in 0..fleet.nodes.len() {
             let begun = Instant::now();
@@ -108,25 +109,25 @@ fn once(bench: &mut Bench, kind: Kind) -> Result<Roll, String> {
             longest = longest.max(begun.elapsed());
             thread::sleep(PAUSE);
         }
-        thread::sleep(AROUND);
+        thread::sleep(LOAD_MARGIN);
         Ok(longest)
     })?;
-    Ok(Roll { met, longest_restart })
+    Ok(Roll { tally, longest_restart })
 }
 
-/// Returns the figures of a roll, in the order of [`FIGURES`].
+/// Returns the figures of a rolling restart, in the order of [`FIGURES`].
 fn figures(roll: &Roll) -> [f64; FIGURES.len()] {
-    let Roll { met, longest_restart } = roll;
-    let at = |percent| milliseconds(&percentile(met.took.clone(), percent));
+    let Roll { tally, longest_restart } = roll;
+    let at = |percent| milliseconds(&percentile(tally.took.clone(), percent));
     [
-        met.answered.len() as f64,
-        met.retried as f64,
-        met.failed as f64,
+        tally.answered.len() as f64,
+        tally.retried as f64,
+        tally.failed as f64,
         at(50.0),
         at(99.0),
         at(99.9),
         at(100.0),
-        milliseconds(&met.longest_gap()),
+        milliseconds(&tally.longest_gap()),
         milliseconds(longest_restart),
     ]
 }

@@ -1,5 +1,5 @@
-//! Repeats the measurements of published load tests with wrk2, the *seeds*
-//! (`crates/load/tests/seeds`): open loops at the rates of their authors.
+//! Repeats the *seeds* (`crates/load/tests/seeds`), published load tests that were made with wrk2:
+//! open loops at the rates of their authors.
 
 use std::time::Duration;
 
@@ -13,19 +13,20 @@ use crate::fleet::{self, Fleet, Kind, SyncSetting, node_name};
 use crate::metrics::Counts;
 use crate::requests;
 
-/// Seed 002: number of connections, and requests per second, to each node.
-const EACH: (usize, u64) = (128, 10_000);
+/// Seed 002: number of connections to each node, and requests per second to each node.
+const SEED_002_LOAD: (usize, u64) = (128, 10_000);
 
 /// Seed 000: number of connections, and PUTs and GETs per second, all to one node.
-const ONE: (usize, u64, u64) = (64, 40_000, 2_500);
+const SEED_000_LOAD: (usize, u64, u64) = (64, 40_000, 2_500);
 
-/// Length of a run at a fixed rate, as a multiple of the length in a closed loop.
-const LONGER: u64 = 4;
+/// Duration of a run at a fixed rate, as a multiple of `--seconds`.
+const DURATION_FACTOR: u64 = 4;
 
-/// Number of keys that are written before they are read.
+/// Number of keys that are written before the measurement.
 const KEYS: u64 = 50_000;
 
-/// The rates of a run, and its results.
+/// The figures of a run. `percentiles` are p50, p99, p99.9 and maximum in milliseconds, `rate` is
+/// answers per second, and `cpu` is microseconds per request.
 struct Run {
     percentiles: [f64; 4],
     rate: f64,
@@ -61,12 +62,12 @@ impl Run {
 /// Measures seed 002: 10,000 requests per second to each of three nodes at once, on 128 connections
 /// each.
 pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
-    let (connections, rate) = EACH;
+    let (connections, rate) = SEED_002_LOAD;
     bench.report.say(&format!(
         "## Seed 002: all nodes at once\n\nOpen loop, {rate}/s on each of three nodes at once, \
          {connections} connections each, `ack` 2 of `from` 3; milliseconds from the intended start."
     ));
-    let mut table = Lines::new(bench, "seed002");
+    let mut table = FixedRateTable::new(bench, "seed002");
     for (name, sync, put) in [
         ("GET", SyncSetting::Interval, false),
         ("PUT, interval", SyncSetting::Interval, true),
@@ -85,7 +86,7 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
                 })
                 .collect();
             let cpu = fleet.cpu();
-            let outcomes = at_once(&plans)?;
+            let outcomes = run_at_once(&plans)?;
             runs.push(Run::of(&outcomes, fleet.cpu() - cpu));
         }
         table.row(name, &runs, None);
@@ -97,7 +98,7 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
 /// Measures seed 000: one copy of each key, and requests to one node, so that other nodes hold most
 /// of the requested keys.
 pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
-    let (connections, puts, gets) = ONE;
+    let (connections, puts, gets) = SEED_000_LOAD;
     bench.report.say(&format!(
         "## Seed 000: one copy\n\nOpen loop, {connections} connections to one of three nodes, \
          `ack` 1 of `from` 1: PUT {puts}/s, GET {gets}/s; milliseconds from the intended start. \
@@ -105,7 +106,7 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
          the keys are others'.",
         share_of_others() * 100.0
     ));
-    let mut table = Lines::new(bench, "seed000");
+    let mut table = FixedRateTable::new(bench, "seed000");
     for (name, sync, put, rate) in [
         ("GET", SyncSetting::Interval, false, gets),
         ("PUT, interval", SyncSetting::Interval, true, puts),
@@ -132,10 +133,10 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Creates a plan at a fixed rate. PUTs write from the first key on, and GETs read any existing
+/// Creates the plan of an open loop. PUTs write from the first key on, and GETs read any existing
 /// key.
 fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64) -> Plan {
-    let duration = Duration::from_secs(bench.scale.seconds * LONGER);
+    let duration = Duration::from_secs(bench.scale.seconds * DURATION_FACTOR);
     let mut plan = fleet.plan(true, KEYS, duration);
     plan.connections = connections;
     plan.pace = Pace::Open(rate as f64);
@@ -148,7 +149,7 @@ fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64)
 }
 
 /// Runs all plans at once, each on a thread of its own.
-fn at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
+fn run_at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
             plans.iter().map(|plan| scope.spawn(move || fleet::run(plan))).collect();
@@ -159,7 +160,7 @@ fn at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
     })
 }
 
-/// Returns the share of keys that the first of three nodes does not hold, if each key has one copy.
+/// Returns the share of the keys whose only copy is not on the first of three nodes.
 fn share_of_others() -> f64 {
     let member = |n| Member { name: node_name(n), zone: String::new(), weight: 1 };
     let topology = Topology::new((0..3).map(member).collect(), 3).expect("these are a cluster");
@@ -174,14 +175,14 @@ fn share_of_others() -> f64 {
 }
 
 /// A table of runs at fixed rates.
-struct Lines<'a> {
+struct FixedRateTable<'a> {
     bench: &'a mut Bench,
     section: &'static str,
     table: Table,
     warnings: Vec<String>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> FixedRateTable<'a> {
     fn new(bench: &'a mut Bench, section: &'static str) -> Self {
         let table = Table::new(&[
             "",

@@ -1,6 +1,6 @@
-//! CPU cost of the protocol: the time that a request spends in a coordinator's `handle`, including
-//! the creation of its events and the drop of its effects. The store, the peers and the clock cost
-//! nothing here.
+//! CPU cost of the protocol: CPU time per request in [`Protocol::handle`], including the creation
+//! of its events and the drop of its effects. The benchmark itself plays the store, the peers and
+//! the clock, whose cost is not included.
 //!
 //!     cargo run --release -p bench-coordinator
 //!
@@ -30,7 +30,7 @@ const KEYS: u64 = 4096;
 const VALUE: &[u8] = &[b'v'; 100];
 const WALL: u64 = 1_700_000_000_000_000;
 
-/// Number of concurrent requests, as many as a busy loop has connections.
+/// Number of concurrent requests, as many as an event loop under load has connections.
 const IN_FLIGHT: u64 = 64;
 
 #[derive(Clone, Copy)]
@@ -66,7 +66,8 @@ fn main() {
     println!("{}", ranges());
 }
 
-/// Measures the time that a loop spends on a range read before the request for the first page.
+/// Measures the CPU time that an event loop spends on a range read before it requests the first
+/// page.
 fn ranges() -> Table {
     let mut table = Table::new(&["range", "nodes", "ack/from", "ns: median (least–most)"]);
     for (nodes, ack, from) in [(3, 2, 3), (3, 1, 2), (5, 2, 3), (20, 2, 3), (20, 6, 10)] {
@@ -136,14 +137,14 @@ impl Bench {
         Self { protocol, quorum, under, items, micros: 0, requests: 0 }
     }
 
-    /// Returns the nanoseconds per request over `requests` requests.
+    /// Runs `requests` requests. Returns the CPU time per request in nanoseconds.
     fn run(&mut self, kind: Kind, requests: u64) -> f64 {
-        let (mut asked, mut out) = (Vec::new(), Vec::new());
+        let (mut requested_effects, mut out) = (Vec::new(), Vec::new());
         let mut nanos = 0;
         for _ in 0..requests / KEYS {
             self.renew_items();
             let begun = cpu_nanos();
-            self.run_once(kind, (&mut asked, &mut out));
+            self.run_once(kind, (&mut requested_effects, &mut out));
             nanos += cpu_nanos() - begun;
         }
         assert!(self.protocol.is_empty(), "all was answered");
@@ -158,17 +159,21 @@ impl Bench {
         }
     }
 
-    /// Runs one request for each key.
-    fn run_once(&mut self, kind: Kind, (asked, out): (&mut Vec<Effect>, &mut Vec<Effect>)) {
+    /// Runs one request for each key, [`IN_FLIGHT`] at a time.
+    fn run_once(
+        &mut self,
+        kind: Kind,
+        (requested_effects, out): (&mut Vec<Effect>, &mut Vec<Effect>),
+    ) {
         for _ in 0..KEYS / IN_FLIGHT {
             self.micros += 300;
             let now = Now { mono: self.micros, wall: WALL + self.micros };
             for _ in 0..IN_FLIGHT {
                 let event = self.request(kind);
-                self.protocol.handle(now, event, asked);
+                self.protocol.handle(now, event, requested_effects);
             }
             let now = Now { mono: self.micros + 100, ..now };
-            for effect in asked.drain(..) {
+            for effect in requested_effects.drain(..) {
                 self.protocol.handle(now, self.answer(effect), out);
             }
             black_box(&*out);

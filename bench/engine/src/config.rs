@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// What every engine is given. Passed on to the processes that do the work.
+/// Settings that are the same for every engine. Worker processes receive them as flags.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Config {
     /// Number of keys that are written.
@@ -37,14 +37,14 @@ pub(crate) const BLOOM_BITS: u8 = 10;
 /// Size of a block in bytes.
 pub(crate) const BLOCK_LEN: u64 = 4096;
 
-/// Entries read after each seek.
+/// Number of entries that are read after each seek.
 pub(crate) const SEEK_NEXTS: usize = 50;
 
-/// Threads of the row that syncs.
+/// Number of threads of the row whose writes are synced.
 pub(crate) const SYNC_THREADS: u64 = 8;
 
-/// Bytes of keys and values per second from the writer that runs beside a reader. The rate is the
-/// same for every engine, because a slower writer would make its reader faster.
+/// Rate of the writer that runs beside a reader, in bytes of keys and values per second. The rate
+/// is fixed, because a slower writer would make the reader of the same engine faster.
 pub(crate) const BESIDE_RATE: u64 = 10 << 20;
 
 impl Config {
@@ -58,7 +58,7 @@ impl Config {
         4 * self.memtable
     }
 
-    pub(crate) fn reading(&self) -> Duration {
+    pub(crate) fn read_duration(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 
@@ -79,7 +79,7 @@ impl Config {
     }
 }
 
-/// A process' worth of work. Each begins with opening the store.
+/// A part of the benchmark that runs in a process of its own, which first opens the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Phase {
     /// Fill in order.
@@ -127,7 +127,7 @@ impl Phase {
     }
 }
 
-/// Which engine is measured.
+/// The measured engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Engine {
     /// This repository's engine, `crates/lsm`.

@@ -1,14 +1,14 @@
-//! The engine beside RocksDB (through its `db_bench`) and fjall, with the same keys, values, cache,
-//! bloom bits, block size and compression, in one run.
+//! Compares the engine with RocksDB (through its `db_bench`) and fjall in one run, with the same
+//! keys, values, cache, bloom bits, block size and compression.
 //!
 //! ```text
-//!  this program ─┬▶ worker, kvorum ─▶ phase  ┐  each phase is a process of its own: caches start
-//!                ├▶ worker, fjall  ─▶ phase  ├─ empty, and the kernel counts its written bytes,
-//!                └▶ db_bench       ─▶ phase  ┘  the same way for all engines
+//!  this program ─┬▶ worker, kvorum ─▶ phase  ┐  Each phase is a process of its own: its caches
+//!                ├▶ worker, fjall  ─▶ phase  ├─ start empty, and the kernel counts the bytes that
+//!                └▶ db_bench       ─▶ phase  ┘  it writes, in the same way for all engines.
 //! ```
 //!
-//! No process is pinned: the kernel schedules the measured thread, and the flushes and compactions
-//! beside it, for all engines alike. Files stay in the page cache.
+//! No process is pinned: the kernel schedules the measured thread and the engine's flushes and
+//! compactions, for all engines alike. Files stay in the page cache.
 
 #![forbid(unsafe_code)]
 
@@ -71,7 +71,7 @@ enum Work {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    bench_table::ended(match &args.command {
+    bench_table::exit_code(match &args.command {
         Some(Work::Worker { engine, phase, config }) => worker::run(*engine, *phase, config),
         None => compare(&args),
     })
@@ -121,7 +121,7 @@ fn compare(args: &Args) -> Result<(), String> {
             format!("Skipped RocksDB: {why}")
         }));
     }
-    // First all the data fit in the cache, then less than a tenth of them.
+    // The first cache has room for all data, the second for less than a tenth of them.
     for (title, cache) in [("cache ≥ data", 2 * data), ("data ≥ 10 × cache", data / 11)] {
         config.cache = cache;
         report.say(&format!("## {title}: {:.1} MiB of cache", cache as f64 / f64::from(1 << 20)));

@@ -11,17 +11,17 @@ use crate::config::{Config, Engine, Phase};
 use crate::rocksdb;
 use crate::values::{KEY_LEN, VALUE_LEN};
 
-/// Name of the row of write amplification, which is not a rate.
+/// Name of the row of write amplification: a ratio, of which less is better.
 pub(crate) const WRITE_AMPLIFICATION: &str = "bytes written per byte put";
-/// Name of the row of bytes on disk per live byte before the compaction, which is not a rate.
+/// Name of the row of bytes on disk per live byte before the compaction; less is better.
 pub(crate) const SPACE_AMPLIFICATION: &str = "bytes on disk per byte live, before compaction";
-/// Name of the row of bytes on disk per live byte after the compaction, which is not a rate.
+/// Name of the row of bytes on disk per live byte after the compaction; less is better.
 pub(crate) const SPACE_COMPACTED: &str = "bytes on disk per byte live, compacted";
-/// Name of the row of the time to reopen the store, which is not a rate.
+/// Name of the row of the time to reopen the store, in seconds.
 pub(crate) const REOPEN: &str = "seconds to reopen";
 
-/// Share of the keys that two passes of random writes touch, where each pass makes as many writes
-/// as there are keys: 1 − e⁻².
+/// Share of the keys that exist after two passes of random writes, of as many writes each as there
+/// are keys: 1 − e⁻².
 const LIVE_SHARE: f64 = 0.864_665;
 
 /// The figures of an engine for one row of the table, one for each repeat.
@@ -32,7 +32,8 @@ pub(crate) struct Figures {
     pub(crate) repeats: Vec<f64>,
 }
 
-/// Runs all phases of all engines, `repeats` times, in every other repeat in reverse order.
+/// Runs all phases of all engines `repeats` times, every second time with the engines in reverse
+/// order. An engine that fails is reported and left out.
 pub(crate) fn run(
     engines: &[Engine],
     config: &mut Config,
@@ -54,7 +55,7 @@ pub(crate) fn run(
             match run_engine(engine, config, repeat, report) {
                 Ok(figures) => {
                     for (row, figure) in figures {
-                        keep(&mut results, engine, row, figure);
+                        add_figure(&mut results, engine, row, figure);
                     }
                 }
                 Err(why) => {
@@ -68,7 +69,7 @@ pub(crate) fn run(
     Ok(results)
 }
 
-fn keep(results: &mut Vec<Figures>, engine: Engine, row: &'static str, figure: f64) {
+fn add_figure(results: &mut Vec<Figures>, engine: Engine, row: &'static str, figure: f64) {
     match results.iter_mut().find(|known| known.engine == engine && known.row == row) {
         Some(known) => known.repeats.push(figure),
         None => results.push(Figures { engine, row, repeats: vec![figure] }),
@@ -116,7 +117,7 @@ fn run_engine(
     Ok(figures)
 }
 
-struct Done {
+struct PhaseOutcome {
     rates: Vec<f64>,
     open_seconds: Option<f64>,
     bytes_written: f64,
@@ -124,7 +125,7 @@ struct Done {
     output: String,
 }
 
-fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, String> {
+fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<PhaseOutcome, String> {
     let command = match engine {
         Engine::Rocksdb => rocksdb::command(&rocksdb::find()?, phase, config),
         Engine::Kvorum | Engine::Fjall => {
@@ -170,10 +171,11 @@ fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, Stri
             (numbers("row "), numbers("open ").first().copied())
         }
     };
-    Ok(Done { rates, open_seconds, bytes_written, argv, output })
+    Ok(PhaseOutcome { rates, open_seconds, bytes_written, argv, output })
 }
 
-/// Waits until a process ends, and reads the kernel's count of its written bytes before reaping it.
+/// Waits until a process ends. Returns true if it succeeded, and the kernel's count of the bytes
+/// that it wrote, which can be read only before the process is reaped.
 fn finish(mut child: Child) -> Result<(bool, f64), String> {
     let pid = Pid::from_raw(child.id().cast_signed()).ok_or("a process without an id")?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -199,7 +201,7 @@ fn clear(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns the bytes that the files take on the disk.
+/// Returns the number of bytes that the files under `dir` take on the disk.
 fn disk_usage(dir: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = fs::read_dir(dir) else { return 0.0 };

@@ -1,5 +1,5 @@
-//! The phases of this benchmark ([`Phase`]) in RocksDB's `db_bench`, built for release: see
-//! `bench/engine/rocksdb`.
+//! Runs the phases of this benchmark ([`Phase`]) with RocksDB's `db_bench`, and parses its output.
+//! `bench/engine/rocksdb` builds it in release mode.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use std::process::Command;
 use crate::config::{BESIDE_RATE, BLOCK_LEN, BLOOM_BITS, Config, Phase, SEEK_NEXTS, SYNC_THREADS};
 use crate::values::{COMPRESSION_RATIO, KEY_LEN, VALUE_LEN};
 
-/// Returns the path at which `bench/engine.sh` built `db_bench`.
+/// Returns the path of `db_bench`: that in the environment variable `DB_BENCH`, which
+/// `bench/engine.sh` sets. The error tells how to build it.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let built = std::env::var_os("DB_BENCH").filter(|path| !path.is_empty());
     built.map(PathBuf::from).ok_or_else(|| {
@@ -18,8 +19,8 @@ pub(crate) fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// Returns the version of a release build, which a short run shows. A build with assertions or
-/// without optimization is an error, because the comparison would be unfair.
+/// Returns the version that `db_bench` prints in a short run. A build with assertions, without
+/// optimization or without LZ4 is an error, because the comparison would be unfair.
 pub(crate) fn version(program: &Path, dir: &Path) -> Result<String, String> {
     let output = Command::new(program)
         .args(["--benchmarks=fillseq", "--num=1", "--compression_type=lz4"])
@@ -65,7 +66,8 @@ pub(crate) fn command(program: &Path, phase: Phase, config: &Config) -> Command 
     flag("write_buffer_size", config.memtable);
     flag("target_file_size_base", config.table());
     flag("max_bytes_for_level_base", config.level1());
-    // Each phase draws other keys. With the same seed, reads would repeat the order of the writes.
+    // Each phase has a seed of its own. With the same seed, reads would repeat the order of the
+    // writes.
     flag("seed", config.seed * 10 + phase as u64 + 1);
     match phase {
         Phase::Sequential | Phase::Write => {}
@@ -99,8 +101,8 @@ pub(crate) fn rates(output: &str) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the seconds that the store took to open: from the first line of its log to the line that
-/// reports the store as open.
+/// Returns the seconds that the store took to open: from the first line of RocksDB's log to the
+/// line that reports the store as open. Returns `None` if the log lacks these lines.
 pub(crate) fn open_seconds(dir: &Path) -> Option<f64> {
     open_seconds_of(&fs::read_to_string(dir.join("LOG")).ok()?)
 }
@@ -125,7 +127,7 @@ mod tests {
     use super::{open_seconds_of, rates, version_of};
 
     #[test]
-    fn a_debug_build_is_refused() {
+    fn version_of_a_debug_build_is_an_error() {
         let release = "Set seed to 1\nInitializing RocksDB Options from the specified file\n\
                        RocksDB:    version 11.8.1\nDate: …\n";
         assert_eq!(version_of(release), Ok("11.8.1".to_owned()));
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_read_as_db_bench_prints_them() {
+    fn rates_are_parsed_from_db_bench_output_without_compactions() {
         let output = "RocksDB:    version 7.8.3\n\
                       readrandom   :       3.516 micros/op 284380 ops/sec 0.352 seconds 100000 \
                       operations;   31.5 MB/s (100000 of 100000 found)\n\
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_is_read_from_the_log() {
+    fn open_seconds_are_parsed_from_a_log_across_midnight() {
         let log = "2026/11/21-23:59:59.500000 26736 RocksDB version: 7.8.3\n\
                    2026/11/22-00:00:00.250000 26736 DB pointer 0x55fd9e789d40\n";
         assert_eq!(open_seconds_of(log), Some(0.75));

@@ -5,7 +5,7 @@ use bench_table::{Report, Spread, Table, ratio};
 use crate::config::{Engine, Phase};
 use crate::phases::{Figures, REOPEN, SPACE_AMPLIFICATION, SPACE_COMPACTED, WRITE_AMPLIFICATION};
 
-/// Prints the rates, of which more is better, and then the figures of which less is better.
+/// Prints two tables: the rates, where more is better, and the other figures, where less is better.
 pub(crate) fn say(report: &mut Report, engines: &[Engine], results: &[Figures]) {
     let rates: Vec<&str> = Phase::ALL.iter().flat_map(|phase| phase.rows()).copied().collect();
     report.say(&table("operations/s; more is better", &rates, engines, results).to_string());

@@ -1,6 +1,6 @@
 //! Keys and values in `db_bench`'s format, so that every engine stores the same bytes.
 
-/// Length of a key in bytes: a big-endian number, then the digit `0` repeatedly.
+/// Length of a key in bytes: a big-endian number of 8 bytes, then the digit `0` eight times.
 pub(crate) const KEY_LEN: usize = 16;
 
 /// Length of a value in bytes.
@@ -9,7 +9,8 @@ pub(crate) const VALUE_LEN: usize = 100;
 /// Compressed size of a value, as a share of its length.
 pub(crate) const COMPRESSION_RATIO: f64 = 0.5;
 
-/// Length in bytes of the pool from which values are cut one after another, cyclically.
+/// Length in bytes of the pool of values. Consecutive values are consecutive slices of the pool,
+/// from the start again after its end.
 const POOL_LEN: usize = 1 << 20;
 
 /// Returns the key with this number.
@@ -27,7 +28,8 @@ pub(crate) fn missing_key(number: u64) -> [u8; KEY_LEN + 1] {
     missing
 }
 
-/// Generates values. Each consists of printable noise, and then of the same noise again.
+/// A generator of values. A value consists of random printable characters, and then of the same
+/// characters again.
 pub(crate) struct Values {
     pool: Vec<u8>,
     at: usize,
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_one_half_twice() {
+    fn both_halves_of_a_value_are_equal() {
         let mut values = Values::new(1);
         for _ in 0..20_000 {
             let value = values.next();

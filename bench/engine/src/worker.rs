@@ -1,5 +1,5 @@
-//! Runs one phase of an engine that runs in this process. Prints `row RATE` for each row in order,
-//! and the time that the store took to open.
+//! Worker of one phase of kvorum or fjall. Prints `open SECONDS`, the time that the store took to
+//! open, and then `row RATE` for each row in order, in operations per second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::values::{KEY_LEN, VALUE_LEN, Values, key, missing_key};
 /// Operations between two readings of the clock.
 const STRIDE: u64 = 64;
 
-/// Longest wait for compactions to finish.
+/// Time limit for compactions to finish.
 const REST_LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs a phase and prints its figures.
@@ -43,8 +43,8 @@ fn row(rate: f64) {
     println!("row {rate}");
 }
 
-/// Waits until this process uses no CPU, which means that flushes and compactions are done. CPU
-/// time is the only sign that all engines give.
+/// Waits until this process uses almost no CPU time, which means that flushes and compactions are
+/// done. No other sign is common to all engines.
 fn rest() -> Result<(), String> {
     let cpu = || {
         let now = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
@@ -122,7 +122,7 @@ impl Bench<'_> {
 
     fn read_all(&self) -> Result<(), String> {
         row(self.read_random(20)?);
-        row(self.timed(21, |number| self.store.get(&missing_key(number)).map(drop))?);
+        row(self.calls_per_second(21, |number| self.store.get(&missing_key(number)).map(drop))?);
         row(self.seek(22)?);
         row(self.read_while_writing(23)?);
         rest()?;
@@ -135,26 +135,27 @@ impl Bench<'_> {
 
     fn read_random(&self, phase: u64) -> Result<f64, String> {
         let mut found: u64 = 0;
-        let mut asked: u64 = 0;
-        let rate = self.timed(phase, |number| {
-            asked += 1;
+        let mut reads: u64 = 0;
+        let rate = self.calls_per_second(phase, |number| {
+            reads += 1;
             found += u64::from(self.store.get(&key(number))?.is_some());
             Ok(())
         })?;
-        // Two passes of random writes leave 86 % of the keys. If fewer were found, the figures
-        // would have another meaning.
-        if found < asked * 8 / 10 {
-            return Err(format!("only {found} of {asked} keys were found"));
+        // Two passes of random writes leave 86 % of the keys. If fewer are found, the row measures
+        // reads of missing keys.
+        if found < reads * 8 / 10 {
+            return Err(format!("only {found} of {reads} keys were found"));
         }
         Ok(rate)
     }
 
     fn seek(&self, phase: u64) -> Result<f64, String> {
-        self.timed(phase, |number| self.store.scan(&key(number), SEEK_NEXTS).map(drop))
+        self.calls_per_second(phase, |number| self.store.scan(&key(number), SEEK_NEXTS).map(drop))
     }
 
-    /// Calls `call` with random key numbers. Returns the number of calls per second.
-    fn timed(
+    /// Calls `call` with random key numbers for the duration of a row. Returns the calls per
+    /// second.
+    fn calls_per_second(
         &self,
         phase: u64,
         mut call: impl FnMut(u64) -> Result<(), String>,
@@ -162,7 +163,7 @@ impl Bench<'_> {
         let mut random = self.random(phase);
         let start = Instant::now();
         let mut calls = 0;
-        while start.elapsed() < self.config.reading() {
+        while start.elapsed() < self.config.read_duration() {
             for _ in 0..STRIDE {
                 call(random.u64(..self.config.keys))?;
             }

@@ -11,7 +11,7 @@ const SECTION: &str = "big";
 /// Length of a value in bytes. With the keys, ten million values are 1.34 GiB.
 const BIG_VALUE_LEN: usize = 128;
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench, keys: u64, memory: &str) -> Result<(), String> {
     let data = keys * (KEY_LEN + BIG_VALUE_LEN) as u64;
     bench.report.say(&format!(

@@ -20,14 +20,14 @@ pub(crate) const KEY_LEN: usize = 16;
 /// Length of a value in bytes.
 pub(crate) const VALUE_LEN: usize = 64;
 
-/// Number of requests by which the speed of Redis is measured before its run, whose length
-/// redis-benchmark takes in requests.
+/// Number of requests of a trial run, which measures the rate of Redis. The rate determines the
+/// number of requests of the measured run, because redis-benchmark accepts no duration.
 const REDIS_TRIAL: u64 = 50_000;
 
-/// Number of `SET`s that are sent to Redis before their answers are read.
+/// Number of `SET`s that are sent to Redis before the first of their answers is read.
 const REDIS_PIPELINE: u64 = 1000;
 
-/// Longest time to fill a store.
+/// Time limit for filling a store.
 const FILL_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The figures of one closed-loop run.
@@ -37,16 +37,17 @@ pub(crate) struct Run {
     pub(crate) rate: f64,
     /// CPU time of the server, in microseconds per request.
     pub(crate) server_micros: f64,
-    /// Share of its CPU that the server used. If the share is well below one, something else was
-    /// the limit.
+    /// Share of a CPU that the server used. If the share is well below one, the server was not the
+    /// bottleneck.
     pub(crate) server_share: f64,
-    /// Number of answers other than 2xx, and of socket errors.
+    /// Number of failed requests: those with an answer other than 2xx or with a socket error.
+    /// Always 0 for Redis.
     pub(crate) failed: u64,
     /// Number of requests in the run.
     pub(crate) requests: f64,
 }
 
-/// Which program drives a closed loop over HTTP.
+/// The program that runs a closed loop over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Client {
     /// What everybody knows; with a script it takes about as much CPU as a hello-world.
@@ -71,7 +72,7 @@ impl Client {
     }
 }
 
-/// The method, which selects wrk's script.
+/// The method of a closed loop over HTTP, or the corresponding command of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// wrk runs `get.lua`.
@@ -111,7 +112,7 @@ pub(crate) fn wrk_command(
     Ok(command)
 }
 
-/// Returns the URL of a server as a target.
+/// Returns the target of requests to a server: a URL with a placeholder for the key.
 pub(crate) fn target(server: &Server) -> Target {
     Target::new(server.address, "/v0/entity?id={key}")
 }
@@ -186,7 +187,7 @@ fn wrk_failures(text: &str) -> u64 {
         .sum()
 }
 
-/// Runs redis-benchmark for about `seconds`.
+/// Runs redis-benchmark for about `seconds`, after a trial run.
 pub(crate) fn redis(
     server: &Server,
     method: Method,
@@ -291,7 +292,7 @@ pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the server has used no CPU for `QUIET`, but at most two minutes.
+/// Waits until the server has used almost no CPU time for `QUIET`, but at most two minutes.
 pub(crate) fn settle(server: &Server) {
     const QUIET: Duration = Duration::from_millis(500);
     const LIMIT: Duration = Duration::from_secs(120);
@@ -300,7 +301,8 @@ pub(crate) fn settle(server: &Server) {
     while Instant::now() < deadline {
         std::thread::sleep(QUIET);
         let now = server.cpu();
-        // A timer may take two ticks. A flush or a compaction takes far more.
+        // Timers of an idle server may use two clock ticks of 10 ms. A flush or a compaction uses
+        // far more.
         if now - before <= 0.021 {
             return;
         }
@@ -313,7 +315,7 @@ mod tests {
     use super::{wrk_failures, wrk_requests_and_seconds};
 
     #[test]
-    fn wrk_is_read_as_it_prints() {
+    fn requests_seconds_and_failures_are_parsed_from_wrk_output() {
         let text = "Running 3s test @ http://127.0.0.1:1\n  1 threads and 64 connections\n  \
                     53081 requests in 3.00s, 5.20MB read\n  \
                     Socket errors: connect 0, read 3, write 0, timeout 4\n  \

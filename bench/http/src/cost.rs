@@ -1,5 +1,5 @@
-//! System calls of a request, and its CPU time by layer. Separate runs measure these costs, because
-//! counting has a cost too.
+//! System calls per request, and CPU time per request by layer. Separate runs measure these costs,
+//! because counting slows the server.
 
 use std::fs;
 use std::path::Path;
@@ -18,10 +18,10 @@ const SECTION: &str = "cost";
 /// Number of different keys.
 const KEYS: u64 = 200_000;
 
-/// Number of calls that the table names, the most frequent ones.
+/// Number of system calls that the table lists, the most frequent ones.
 const NAMED_CALLS: usize = 6;
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(
         "## Cost of a request\n\nSystem calls, \
@@ -59,7 +59,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         };
         let log = bench.place.root.join("calls");
         let counted = counted(&server, method, bench.scale.seconds, &log);
-        let listed = listed(&server, method, bench.scale.seconds, &log);
+        let frequent_calls = frequent_calls(&server, method, bench.scale.seconds, &log);
         let spent = layers::measure(&server, method, KEYS, bench.scale.seconds, &bench.place.root);
         by_layer.row(match spent {
             Ok(nanos) => {
@@ -83,7 +83,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         table.row(vec![
             Some(name.to_owned()),
             Some(counted.map_or_else(|why| why, |calls| format!("{calls:.2}"))),
-            Some(listed.unwrap_or_else(|why| why)),
+            Some(frequent_calls.unwrap_or_else(|why| why)),
         ]);
     }
     bench.report.say(&table.to_string());
@@ -108,8 +108,13 @@ fn counted(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<
     Ok(calls / requests)
 }
 
-/// Lists the most frequent calls, with strace.
-fn listed(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<String, String> {
+/// Lists the most frequent system calls with their numbers per request, counted by strace.
+fn frequent_calls(
+    server: &Server,
+    method: Method,
+    seconds: u64,
+    log: &Path,
+) -> Result<String, String> {
     let wrk = wrk_command(server.address, method, KEYS, seconds)?;
     let strace = strace(server, log)?;
     let text = client::output(wrk);

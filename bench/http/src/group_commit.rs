@@ -1,8 +1,9 @@
-//! Lower bound on the cost of `sync = always`: one loop writes due records into a file of zeros and
-//! calls `fdatasync`, while another thread writes tables at a given rate.
+//! Lower bound on the latency of `sync = always`: one loop writes records that are due into a
+//! preallocated file of zeros and calls `fdatasync`, while another thread writes tables at a given
+//! rate.
 //!
 //! ```text
-//!  requests, by plan ─▶ at most 64 wait ─▶ one write ─▶ one fdatasync ─▶ all 64 done
+//!  records that are due ─▶ at most 64 in a group ─▶ one write ─▶ one fdatasync ─▶ all 64 done
 //! ```
 
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ use hdrhistogram::Histogram;
 
 use crate::process::SERVER_CPU;
 
-/// Maximum number of records that wait for a sync, as many as the compared row has connections.
+/// Maximum number of records in a group, as many as the compared row has connections.
 const WAITERS: u64 = 64;
 
 /// Length in bytes of one log record, which has a key of 16 bytes, a value of 64 bytes, and
@@ -26,24 +27,29 @@ const RECORD_LEN: u64 = 112;
 /// Overhead of a group in bytes.
 const GROUP_LEN: u64 = 32;
 
-/// Length in bytes of a table of the background writer, which syncs each table and then begins
-/// another.
+/// Length in bytes of a table of the background writer, which syncs a table before it begins the
+/// next one.
 const TABLE_LEN: u64 = 8 << 20;
 
-/// Bytes that the background writer writes at once.
+/// Length in bytes of one write of the background writer.
 const CHUNK_LEN: u64 = 64 << 10;
 
 /// The figures of the loop.
-pub(crate) struct Bare {
+pub(crate) struct LoopFigures {
     /// Time from the planned moment of a record to the end of its sync, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     /// Bytes per second that this process wrote to the disk.
     pub(crate) bytes_per_second: f64,
 }
 
-/// Runs the loop for `duration` at `rate` records per second, on the server's CPU, beside
-/// `background` bytes of tables per second.
-pub(crate) fn run(dir: &Path, rate: u64, duration: Duration, background: f64) -> io::Result<Bare> {
+/// Runs the loop for `duration` at `rate` records per second on the server's CPU, while a thread
+/// writes `background` bytes of tables per second.
+pub(crate) fn run(
+    dir: &Path,
+    rate: u64,
+    duration: Duration,
+    background: f64,
+) -> io::Result<LoopFigures> {
     let slots = rate * duration.as_secs();
     let path = dir.join("bare-log");
     let log = zeroed(&path, slots * (RECORD_LEN + GROUP_LEN))?;
@@ -58,7 +64,7 @@ pub(crate) fn run(dir: &Path, rate: u64, duration: Duration, background: f64) ->
     })?;
     let bytes_per_second = (own_bytes_written() - before) as f64 / duration.as_secs_f64();
     fs::remove_file(path)?;
-    Ok(Bare { latency, bytes_per_second })
+    Ok(LoopFigures { latency, bytes_per_second })
 }
 
 fn zeroed(path: &Path, len: u64) -> io::Result<File> {
@@ -106,7 +112,7 @@ fn commit_groups(log: &File, rate: u64, slots: u64) -> io::Result<Histogram<u64>
     Ok(latency)
 }
 
-/// Writes one table after another until `done`, and removes the previous one each time.
+/// Writes and syncs one table after another until `done`, and removes each table after its sync.
 fn write_tables(dir: &Path, rate: f64, done: &AtomicBool) -> io::Result<()> {
     if rate < 1.0 {
         return Ok(());
@@ -126,7 +132,7 @@ fn write_tables(dir: &Path, rate: f64, done: &AtomicBool) -> io::Result<()> {
             file.write_all_at(&chunk, at)?;
             written += CHUNK_LEN;
             let due = Duration::from_secs_f64(written as f64 / rate);
-            // At most one second, because at a slow rate the sleep for one chunk would outlast the
+            // At most one second, because at a low rate the sleep after one chunk would outlast the
             // run.
             std::thread::sleep(due.saturating_sub(start.elapsed()).min(Duration::from_secs(1)));
         }

@@ -1,5 +1,5 @@
-//! CPU time of a request by layer: samples of one run, taken by `perf record` and summed by the
-//! crate of the sampled function. An inlined function counts for its caller.
+//! CPU time of a request by layer: `perf record` samples one run, and samples are summed by the
+//! crate of the sampled function. Samples of an inlined function count for its caller.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,8 @@ use crate::process::{Server, find};
 /// Samples per second.
 const FREQUENCY: &str = "2999";
 
-/// Layers, each with the prefixes of its crates' names. A function of any other crate belongs to
-/// the last layer.
+/// Layers in user space, each with the prefixes of its crates' names. Functions of all other crates
+/// belong to the last of [`NAMES`].
 const LAYERS: [(&str, &[&str]); 4] = [
     ("hyper, http", &["hyper", "http", "want"]),
     ("tokio, mio", &["tokio", "mio"]),
@@ -19,11 +19,11 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ("lsm", &["lsm", "lz4_flex", "quick_cache", "xxhash", "crossbeam"]),
 ];
 
-/// Names of the columns.
+/// Names of all layers, which are the columns of the table.
 pub(crate) const NAMES: [&str; 6] =
     ["kernel", "hyper, http", "tokio, mio", "kvorum", "lsm", "libc, std, other"];
 
-/// Measures the CPU time per request, in nanoseconds, in each of [`NAMES`].
+/// Measures the CPU time per request in each layer of [`NAMES`], in nanoseconds.
 pub(crate) fn measure(
     server: &Server,
     method: Method,

@@ -1,13 +1,13 @@
 //! kvorum over HTTP beside hyper, nginx and Redis, all pinned alike, in one run.
 //!
 //! ```text
-//!   CPU 0   one server at a time (the others are stopped): kvorum, hyper, nginx, Redis
+//!   CPU 0   one server at a time (the others are suspended): kvorum, hyper, nginx, Redis
 //!   CPU 1   wrk, redis-benchmark or the open-loop client, and this program
 //! ```
 //!
-//! Repeats alternate over all rows, forwards and backwards, so that a drift of the machine affects
-//! all of them, and ratios are taken repeat by repeat. The first two rows are the same server
-//! twice, so that their difference is noise.
+//! Each repeat measures all rows, alternately in forward and in reverse order, so that a drift of
+//! the machine affects all rows alike. A ratio divides two figures of the same repeat. The first
+//! two rows measure the same server, so that their difference is noise.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use bench_table::Report;
 use clap::{Parser, ValueEnum};
 use client::Client;
-use rivals::Place;
+use rivals::Launcher;
 
 /// kvorum over HTTP beside hyper, nginx and Redis. Needs two CPUs.
 #[derive(Parser)]
@@ -88,12 +88,12 @@ struct Scale {
 struct Bench {
     scale: Scale,
     client: Client,
-    place: Place,
+    place: Launcher,
     report: Report,
 }
 
 fn main() -> ExitCode {
-    bench_table::ended(run(&Args::parse()))
+    bench_table::exit_code(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -107,7 +107,7 @@ fn run(args: &Args) -> Result<(), String> {
         seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
         quick: args.quick,
     };
-    let place = Place::new(dir.path()).map_err(|error| error.to_string())?;
+    let place = Launcher::new(dir.path()).map_err(|error| error.to_string())?;
     let mut bench = Bench { scale, client: args.client, place, report: Report::new() };
     bench.report.say("# kvorum over HTTP");
     bench.report.say(&bench_table::describe(dir.path()));

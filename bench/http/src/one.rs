@@ -25,7 +25,7 @@ struct Row {
     closed: Vec<Outcome>,
 }
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## One connection\n\nOpen loop at {RATE}/s, latency from the intended start; and a closed \

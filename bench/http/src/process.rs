@@ -5,9 +5,9 @@ use std::process::Command;
 
 pub(crate) use bench_table::{Server, argv, find, free_address};
 
-/// The CPU of the servers. Everything else, clients and this program, runs on the other CPU.
+/// The CPU of the servers. Clients and this program run on the other CPU.
 pub(crate) const SERVER_CPU: usize = 0;
-/// The CPU of everything but the servers.
+/// The CPU of the clients and of this program.
 pub(crate) const CLIENT_CPU: usize = 1;
 
 /// Returns the command of `program`, pinned to `cpu`.

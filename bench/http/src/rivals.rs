@@ -43,32 +43,32 @@ pub(crate) enum Rival {
 }
 
 impl Rival {
-    /// kvorum with its default settings.
+    /// Returns kvorum with this `--sync`, and otherwise default settings.
     pub(crate) fn kvorum(sync: SyncSetting) -> Self {
         Self::Kvorum(sync, Vec::new())
     }
 }
 
-/// Directories of the servers.
-pub(crate) struct Place {
+/// Starts servers, each in a directory of its own.
+pub(crate) struct Launcher {
     /// Directory on a real disk; each server has a subdirectory.
     pub(crate) root: PathBuf,
     /// Directory of the `kvorum` and `hyper-hello` binaries.
     pub(crate) binaries: PathBuf,
-    /// Number of servers started so far, after which their directories are named.
+    /// Number of servers started so far, which is the name of the last server's directory.
     pub(crate) started: u32,
 }
 
-impl Place {
-    /// Uses directories under `root`, and the binaries beside this program.
+impl Launcher {
+    /// Creates directories under `root`, and uses the binaries beside this program.
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
         Ok(Self { root: root.to_owned(), binaries, started: 0 })
     }
 
-    /// Starts a server in a directory of its own. Returns the reason if the server can't be
-    /// started.
+    /// Starts a server in a directory of its own, and waits until it listens. The error is the
+    /// reason why the server can't be started.
     pub(crate) fn start(&mut self, rival: &Rival) -> Result<Server, String> {
         self.started += 1;
         let dir = self.root.join(self.started.to_string());
@@ -127,14 +127,14 @@ impl Place {
     }
 }
 
-/// Returns the command of an installed program, pinned like kvorum. The error tells how to install
-/// the program.
+/// Returns the command of an installed program, pinned to the servers' CPU. The error names the
+/// Debian package to install.
 pub(crate) fn installed(program: &str, package: &str) -> Result<Command, String> {
     find(program, package).map(|path| pinned(SERVER_CPU, path))
 }
 
-/// Returns a configuration with one process, no log, and no work between the parser and the answer.
-/// The answer is as long as the values that other servers return.
+/// Returns a configuration of one process without a log, in which nginx answers as soon as it has
+/// parsed a request. The answer is as long as the values that other servers return.
 fn nginx_config(port: u16) -> String {
     let value = "v".repeat(64);
     format!(

@@ -1,4 +1,5 @@
-//! Latency at a fixed rate during flushes and compactions, from the intended start.
+//! Latency at a fixed rate while flushes and compactions run. Latency counts from the intended
+//! start of a request.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "tail";
 
-/// Time limit for the server's metrics.
+/// Timeout of a request for the server's metrics.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Requests per second of the measured rows.
@@ -24,15 +25,15 @@ const RATE: u64 = 60_000;
 /// `GET`s at [`RATE`], so that there are data to flush and compact.
 const PUTS_BESIDE: u8 = 10;
 
-/// Requests per second with `sync = always`. A disk with 100 µs per sync and 64 waiters reaches
-/// this rate with a margin.
+/// Requests per second with `sync = always`. A disk that syncs in 100 µs, with 64 waiting records
+/// per sync, reaches this rate with a margin.
 const RATE_ALWAYS: u64 = 20_000;
 
-/// Size of the memtable, so small that a flush and compactions happen every second or two at this
-/// rate.
+/// Size of the memtable, so small that at these rates a flush and compactions run every second or
+/// two.
 const MEMTABLE: &str = "4MiB";
 
-/// Number of different keys, as many as many memtables hold, so that levels fill.
+/// Number of different keys. They fill many memtables, so that several levels contain tables.
 const KEYS: u64 = 1_000_000;
 const KEYS_QUICK: u64 = 200_000;
 
@@ -45,7 +46,7 @@ struct Row {
     outcomes: Vec<Outcome>,
     /// Bytes per second that the server wrote to the disk.
     written: Vec<f64>,
-    /// Flushes and compactions during all repeats.
+    /// Numbers of flushes and of compactions during all repeats.
     background: [f64; 2],
 }
 
@@ -82,7 +83,7 @@ fn percentiles(h: &Histogram<u64>) -> [(&'static str, f64); 4] {
     ]
 }
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let keys = if bench.scale.quick { KEYS_QUICK } else { KEYS };
     bench.report.say(&format!(
@@ -103,9 +104,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         for row in &mut rows {
             measure(bench, row, keys, repeat)?;
         }
-        if let Some(always) = rows.iter().find(|row| row.rival_syncs_always()) {
+        if let Some(always) = rows.iter().find(|row| row.is_kvorum_with_sync_always()) {
             let background = always.written.last().copied().unwrap_or(0.0);
-            let latency = bare_loop(bench, background, repeat)?;
+            let latency = run_bare_loop(bench, background, repeat)?;
             bare.push(percentiles(&latency));
         }
     }
@@ -114,7 +115,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 impl Row {
-    fn rival_syncs_always(&self) -> bool {
+    fn is_kvorum_with_sync_always(&self) -> bool {
         matches!(self.rival, Rival::Kvorum(SyncSetting::Always, _))
     }
 
@@ -138,8 +139,8 @@ fn start(bench: &mut Bench, row: &Row, keys: u64) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Returns a duration longer than a closed-loop repeat, with several flushes, and with hundreds of
-/// samples beyond p99.9.
+/// Returns the duration of a repeat. It is longer than in a closed loop, so that several flushes
+/// run, and hundreds of samples are beyond p99.9.
 fn duration(bench: &Bench) -> Duration {
     Duration::from_secs(bench.scale.seconds * if bench.scale.quick { 2 } else { 4 })
 }
@@ -189,9 +190,10 @@ fn background_work(server: &Server) -> [f64; 2] {
     })
 }
 
-/// Runs the bare loop beside as many written bytes as the server's flushes and compactions wrote:
-/// all of the server's bytes less those of the log, which a run of the loop alone shows.
-fn bare_loop(bench: &mut Bench, written: f64, repeat: usize) -> Result<Histogram<u64>, String> {
+/// Runs the bare loop while tables are written at the rate at which the server's flushes and
+/// compactions wrote: `written`, the bytes per second of the server, less the bytes per second of
+/// the log, which a short run without tables measures. Returns the latencies of the loop.
+fn run_bare_loop(bench: &mut Bench, written: f64, repeat: usize) -> Result<Histogram<u64>, String> {
     let failed = |error| format!("the bare fdatasync loop: {error}");
     let dir = bench.place.root.clone();
     let alone =
@@ -233,7 +235,7 @@ fn report(bench: &mut Bench, rows: &[Row], bare: &[[(&'static str, f64); 4]]) {
         line.push(Spread::of(&written).map(|s| s.to_string()));
         line.push(Some(format!("{}, {}", row.background[0], row.background[1])));
         table.row(line);
-        if row.rival_syncs_always() {
+        if row.is_kvorum_with_sync_always() {
             always = Some(all);
         }
     }

@@ -12,11 +12,11 @@ const SECTION: &str = "throughput";
 /// Number of different keys, so few that they stay in every cache.
 const HOT_KEYS: u64 = 200_000;
 
-/// Names of the rows by which other rows are divided.
+/// Names of the rows of hyper, to which the ratios of other rows refer.
 const HELLO: &str = "hyper hello, GET";
 const HELLO_PUT: &str = "hyper hello, PUT";
 
-/// Share of its CPU below which a server was not the limit of its row.
+/// Share of its CPU that a server must use to count as the bottleneck of its row.
 const LIMITED_SHARE: f64 = 0.95;
 
 struct Row {
@@ -54,7 +54,7 @@ impl Row {
     }
 }
 
-/// Returns, for each row, its name, server and method, and the row of Redis to compare with.
+/// Returns the rows: name, server, method, and the name of the row of Redis to compare with.
 fn plan() -> Vec<(String, Rival, Method, Option<String>)> {
     let redis = |method: Method, sync| match method {
         Method::Get => "Redis GET".to_owned(),
@@ -86,7 +86,7 @@ fn plan() -> Vec<(String, Rival, Method, Option<String>)> {
     rows
 }
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## Throughput\n\nClosed loop, {CONNECTIONS} connections, keys of {KEY_LEN} bytes, values \
@@ -123,7 +123,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts all servers, and writes all keys. Reports servers that can't be started.
+/// Starts the servers of all rows, and writes all keys. A server that can't be started is reported
+/// and left out.
 fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, rival, method, like) in plan() {

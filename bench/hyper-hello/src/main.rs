@@ -1,12 +1,12 @@
 //! The fastest HTTP server that hyper allows: one `current_thread` runtime, no routing, no store.
-//! Reports divide kvorum's figures by this server's.
+//! Reports divide kvorum's figures by the figures of this server.
 //!
 //! A `GET` is answered with 200 and 64 bytes, as many as the values that the benchmark reads. The
 //! body of any other request is read, and the answer is 201 without a body.
 //!
 //!     hyper-hello [ADDRESS [MICROS]]        default: 127.0.0.1:8080 0
 //!
-//! For each request, MICROS of CPU time are spent in addition, for a server that is slower by a
+//! MICROS is extra CPU time per request, in microseconds, with which the server is slower by a
 //! known amount.
 
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Percentiles compared with the truth: the time from the planned moment to the answer, by the
-//! server's own record. The true time is an interval, from just before the server wrote the answer
-//! to just after, because a server that loses its CPU in between does not know when the answer
-//! left.
+//! Compares recorded percentiles with the truth. The true latency of a request is the time from its
+//! planned moment until the server has written the answer, by the server's own record. It is an
+//! interval: the server records the times just before and just after the write, because a thread
+//! that loses its CPU in between does not know when the answer left.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use bench_table::Table;
 use load::{KeyOrder, Keys, Outcome, Pace, Plan, Target};
 
 use crate::Bench;
-use crate::recorder::{Recorder, Seen, Service};
+use crate::recorder::{RecordedRequest, Recorder, Service};
 
 const SECTION: &str = "accuracy";
 
@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 32;
 
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// Tolerance of a percentile: this share, or this many microseconds.
+/// Tolerance of a percentile: this share, or this many microseconds if they are more.
 const SHARE: f64 = 0.01;
 const MICROS: f64 = 50.0;
 
@@ -73,7 +73,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             cells = recorded.iter().zip(&truth).map(|(r, t)| pair(*r, t.1)).collect();
             cells.extend([
                 Some(format!("{worst:+.0} µs")),
-                Some(judged(right)),
+                Some(list_right(right)),
                 Some(format!("{:.3}", written / 1e3)),
             ]);
         }
@@ -85,7 +85,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 /// Names the percentiles that were within the tolerance in all repeats.
-fn judged(right: [bool; 5]) -> String {
+fn list_right(right: [bool; 5]) -> String {
     if right == [true; 5] {
         return "all".to_owned();
     }
@@ -101,7 +101,8 @@ fn pair(recorded: f64, truth: f64) -> Option<String> {
 /// Lower and upper bound of a percentile, in microseconds.
 type Span = (f64, f64);
 
-/// Returns recorded percentiles, true percentiles, and p99 from the write, all in microseconds.
+/// Returns the recorded percentiles, the true percentiles, and the recorded p99 of the latency
+/// since the write of the request, all in microseconds.
 fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64), String> {
     let server = Recorder::start(service)?;
     let plan = Plan {
@@ -119,24 +120,24 @@ fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64),
     Ok((QUANTILES.map(micros), QUANTILES.map(|q| (at(&before, q), at(&after, q))), written))
 }
 
-/// Returns the lower and the upper bounds of the requests' latencies in microseconds, each list
+/// Returns the lower and the upper bounds of the true latencies in microseconds. Each list is
 /// ascending.
 fn truth(server: &Recorder, outcome: &Outcome) -> Result<(Vec<f64>, Vec<f64>), String> {
     let seen = server.seen(outcome.planned)?;
-    let taken = |until: fn(&Seen) -> Instant| {
-        let taken = seen.iter().map(|seen| {
+    let latencies = |until: fn(&RecordedRequest) -> Instant| {
+        let latencies = seen.iter().map(|seen| {
             let intended = outcome.started + Duration::from_secs_f64(seen.number as f64 / RATE);
             until(seen).saturating_duration_since(intended).as_secs_f64() * 1e6
         });
-        let mut taken: Vec<f64> = taken.collect();
-        taken.sort_by(f64::total_cmp);
-        taken
+        let mut latencies: Vec<f64> = latencies.collect();
+        latencies.sort_by(f64::total_cmp);
+        latencies
     };
-    Ok((taken(|seen| seen.answered.0), taken(|seen| seen.answered.1)))
+    Ok((latencies(|seen| seen.answered.0), latencies(|seen| seen.answered.1)))
 }
 
-/// Returns the least value that a share `quantile` of all values does not exceed, just as the
-/// histogram counts.
+/// Returns the smallest value such that at least the share `quantile` of all values is not greater,
+/// which is also the histogram's definition.
 fn at(sorted: &[f64], quantile: f64) -> f64 {
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

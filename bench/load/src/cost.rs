@@ -1,4 +1,5 @@
-//! Requests per core and CPU time per request in a closed loop, beside wrk, with and without Lua.
+//! Requests per core and CPU time per request of the load generator in a closed loop, beside wrk,
+//! with and without Lua.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,7 +81,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one repeat of a row. Returns the number of requests, and their duration in seconds.
+/// Runs one repeat of a row. Returns the number of requests, and the duration of the run in
+/// seconds.
 fn measure(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     if row.wrk { wrk(row, server, seconds) } else { own(row, server, seconds) }
 }
@@ -115,12 +117,13 @@ fn wrk(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     command.arg(format!("http://{}", server.address));
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("wrk: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let said = || format!("wrk printed no figures:\n{text}");
-    let line = text.lines().find(|line| line.contains(" requests in ")).ok_or_else(said)?;
+    let no_figures = || format!("wrk printed no figures:\n{text}");
+    let line = text.lines().find(|line| line.contains(" requests in ")).ok_or_else(no_figures)?;
     let mut words = line.split_whitespace();
-    let requests: f64 = words.next().and_then(|word| word.parse().ok()).ok_or_else(said)?;
-    let rate = text.lines().find_map(|line| line.strip_prefix("Requests/sec:")).ok_or_else(said)?;
-    let rate: f64 = rate.trim().parse().map_err(|_| said())?;
+    let requests: f64 = words.next().and_then(|word| word.parse().ok()).ok_or_else(no_figures)?;
+    let rate =
+        text.lines().find_map(|line| line.strip_prefix("Requests/sec:")).ok_or_else(no_figures)?;
+    let rate: f64 = rate.trim().parse().map_err(|_| no_figures())?;
     Ok((requests, requests / rate))
 }
 

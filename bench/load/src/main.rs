@@ -1,11 +1,11 @@
 //! Accuracy, pacing and cost of the load generator.
 //!
 //! ```text
-//!   CPU 0   the server: one that records its requests and answers with their times, or hyper
+//!   CPU 0   the server: hyper, or one that records the times of its requests and answers
 //!   CPU 1   the generator in this program, or wrk
 //! ```
 //!
-//! Compared runs alternate, and ratios are taken repeat by repeat.
+//! Compared runs alternate. A ratio divides two figures of the same repeat.
 
 #![forbid(unsafe_code)]
 
@@ -56,11 +56,11 @@ struct Bench {
 }
 
 fn main() -> ExitCode {
-    bench_table::ended(run(&Args::parse()))
+    bench_table::exit_code(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    // Described before pinning, after which this program would see one CPU.
+    // Described before pinning, because a pinned program sees only one CPU.
     let machine = bench_table::describe(&std::env::temp_dir());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));

@@ -1,4 +1,5 @@
-//! Lateness of requests, and sizes of bursts, beside wrk2, whose timer ticks once a millisecond.
+//! Lateness of requests and sizes of bursts. The bursts are compared with a simulation of wrk2,
+//! whose timer ticks once a millisecond.
 
 use std::time::Duration;
 
@@ -13,14 +14,14 @@ const SECTION: &str = "pacing";
 
 const CONNECTIONS: usize = 64;
 
-/// Length in nanoseconds of the window whose arrivals are a burst.
+/// Length of the window in nanoseconds. Requests that arrive within one window are a burst.
 const WINDOW: u64 = 100_000;
 
 /// wrk2's timer interval, in nanoseconds.
 const WRK2_TICK: u64 = 1_000_000;
 
-/// Connections and rate of the burst test, as many as a server with a thread for each connection
-/// can record.
+/// Connections, and requests per second, of the measurement of bursts: as many as the server, which
+/// has a thread for each connection, can record.
 const BURSTS: (usize, f64) = (16, 5000.0);
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -108,7 +109,8 @@ fn bursts(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns, for each arrival, the number of arrivals in the window before it, in ascending order.
+/// Returns, for each arrival, the number of arrivals in the window that ends with it, itself
+/// included. The numbers are in ascending order.
 fn sizes(mut times: Vec<u64>) -> Vec<u64> {
     times.sort_unstable();
     let mut first = 0;

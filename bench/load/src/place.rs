@@ -26,7 +26,7 @@ pub(crate) fn pinned(cpu: usize, program: &Path) -> Command {
     command
 }
 
-/// Starts hyper's minimal server on the server's CPU.
+/// Starts `hyper-hello` on the CPU of servers.
 pub(crate) fn hello(dir: &Path) -> Result<Server, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = own.with_file_name("hyper-hello");

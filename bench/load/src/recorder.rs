@@ -18,19 +18,20 @@ const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1).unwrap();
 /// Service time of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Service {
-    /// No time but that of the answer itself.
+    /// No delay before the answer.
     None,
     /// A fixed time for every request.
     Fixed(Duration),
-    /// A longer time for every tenth request, by number.
+    /// The second time for each request whose number is a multiple of ten, the first time for the
+    /// others.
     Bimodal(Duration, Duration),
     /// A stall: no request is answered in the first `length` of each `period`.
     Stall { period: Duration, length: Duration },
 }
 
 impl Service {
-    /// Returns the time since the server's start at which a request that came at `came` must be
-    /// answered.
+    /// Returns when a request that arrived at `came` must be answered. Both times count from the
+    /// server's start.
     fn due(self, number: u64, came: Duration) -> Duration {
         match self {
             Self::None => came,
@@ -47,11 +48,11 @@ impl Service {
 
 /// One request, as recorded by the server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     /// Number of the request, from its path.
     pub(crate) number: u64,
     pub(crate) came: Instant,
-    /// Times just before and just after the write of the answer, in between which the answer left.
+    /// Times just before and just after the write of the answer; the answer left between them.
     pub(crate) answered: (Instant, Instant),
 }
 
@@ -59,7 +60,7 @@ struct Shared {
     start: Instant,
     service: Service,
     stopped: AtomicBool,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<RecordedRequest>>,
 }
 
 pub(crate) struct Recorder {
@@ -90,8 +91,9 @@ impl Recorder {
         Ok(Self { address, shared })
     }
 
-    /// Returns all requests of connections that have ended. The client must have ended before.
-    pub(crate) fn seen(&self, expected: u64) -> Result<Vec<Seen>, String> {
+    /// Returns all requests of closed connections as soon as there are `expected` requests. The
+    /// client must have closed its connections. Fails after 10 s.
+    pub(crate) fn seen(&self, expected: u64) -> Result<Vec<RecordedRequest>, String> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let seen = self.shared.seen.lock().clone();
@@ -109,12 +111,13 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
-        // The connection wakes the thread that accepts.
+        // This connection ends the wait in `accept`.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Answers `GET /kNUMBER` until the client disconnects, which is not a failure.
+/// Answers requests `GET /kNUMBER` until the client disconnects, and then records them. On any
+/// other error, returns `None` and records nothing.
 fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
     rustix::thread::set_current_timer_slack(Some(TIMER_SLACK)).ok()?;
     stream.set_nodelay(true).ok()?;
@@ -130,7 +133,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let answered = Instant::now();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").ok()?;
-        seen.push(Seen { number, came, answered: (answered, Instant::now()) });
+        seen.push(RecordedRequest { number, came, answered: (answered, Instant::now()) });
     }
     shared.seen.lock().append(&mut seen);
     Some(())

@@ -1,5 +1,5 @@
-//! Balance of a million keys over the nodes of a cluster, number of keys that move when a node is
-//! added, and cost of computing and holding a topology. Prints the tables of
+//! Measures the balance of a million keys over the nodes of a cluster, the number of keys that move
+//! when a node is added, and the time and memory of a topology. Prints the tables of
 //! `docs/design/scale.md`, in which only the times differ from run to run.
 
 #![forbid(unsafe_code)]
@@ -21,7 +21,7 @@ fn main() {
         let begun = Instant::now();
         let cluster = of(nodes);
         let millis = begun.elapsed().as_secs_f64() * 1e3;
-        // The replicas of each partition, and the partitions of each node.
+        // Memory of both tables: the replicas of each partition, and the partitions of each node.
         let tables = 2 * PARTITIONS * nodes.min(8) * size_of::<u16>();
         let held = tables + nodes * size_of::<Member>();
         cost.row(row([
@@ -46,8 +46,9 @@ fn main() {
     println!("{balance}\n{moved}\n{cost}\n{}", growth());
 }
 
-/// Measures, for tuned hash weights, the balance of partitions, the number of copies that move
-/// beside the least possible number, and the duration of the tuning.
+/// Measures changes of the number of nodes, for tuned hash weights: the balance of partitions, the
+/// number of copies that move, compared with the least possible number, and the duration of the
+/// tuning.
 fn growth() -> Table {
     let mut grown = Table::new(&[
         "change",
@@ -61,10 +62,10 @@ fn growth() -> Table {
     let changes =
         [(3, 4), (3, 5), (5, 3), (10, 11), (100, 110), (110, 100), (1000, 1001), (1001, 1000)];
     for (nodes, then) in changes {
-        // The topology before the change is balanced too.
-        let before = Topology::grown(&of(1), named(nodes), COPIES).expect("these are a cluster");
+        // The topology before the change has tuned hash weights too.
+        let before = Topology::grown(&of(1), members(nodes), COPIES).expect("these are a cluster");
         let begun = Instant::now();
-        let after = Topology::grown(&before, named(then), COPIES).expect("these are a cluster");
+        let after = Topology::grown(&before, members(then), COPIES).expect("these are a cluster");
         let took = begun.elapsed().as_secs_f64();
         let (moved, least) = copies_moved(&before, &after);
         grown.row(row([
@@ -85,8 +86,8 @@ fn fullest(cluster: &Topology) -> f64 {
     cluster.fill().iter().map(NodeFill::ratio).fold(0.0, f64::max)
 }
 
-/// Returns the number of copies of partitions that nodes must take over, and the number of copies
-/// that nodes lack to have their shares.
+/// Returns the number of copies of partitions that move to another node, and the least possible
+/// number: the copies that nodes lack, before the change, to have their shares after it.
 fn copies_moved(before: &Topology, after: &Topology) -> (u64, f64) {
     let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
     for partition in 0..=u16::MAX {
@@ -106,10 +107,10 @@ fn row<const N: usize>(cells: [String; N]) -> Vec<Option<String>> {
 }
 
 fn of(nodes: usize) -> Topology {
-    Topology::of(named(nodes), COPIES).expect("these are a cluster")
+    Topology::of(members(nodes), COPIES).expect("these are a cluster")
 }
 
-fn named(nodes: usize) -> Vec<(NodeId, Member)> {
+fn members(nodes: usize) -> Vec<(NodeId, Member)> {
     let member = |n| Member { name: format!("node-{n}"), zone: String::new(), weight: 1 };
     (0..nodes).map(|n| (NodeId(n as u16), member(n))).collect()
 }
@@ -138,15 +139,15 @@ fn held(cluster: &Topology, from: u8, partitions: impl Iterator<Item = u16>) -> 
     counts
 }
 
-/// Formats the least and the greatest count as differences from the mean.
+/// Formats the least and the greatest count as differences from the mean, in percent.
 fn spread(counts: &[u64]) -> String {
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let off = |count: Option<&u64>| (count.map_or(mean, |c| *c as f64) / mean - 1.0) * 100.0;
     format!("{:+.1} … {:+.1} %", off(counts.iter().min()), off(counts.iter().max()))
 }
 
-/// Returns the share of keys with another first replica, and the share of copies that another node
-/// holds.
+/// Returns the share of keys whose first replica changes, and the share of copies that move to
+/// another node.
 fn moves(before: &Topology, after: &Topology) -> [f64; 2] {
     let (mut was, mut is) = (Vec::new(), Vec::new());
     let (mut first, mut copies) = (0_u64, 0_u64);

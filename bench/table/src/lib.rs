@@ -1,5 +1,5 @@
-//! Shared parts of the benchmarks: servers as processes, repeats and their spread, ratios taken
-//! repeat by repeat, Markdown tables, the raw figures as CSV, and a description of the machine.
+//! Shared parts of the benchmarks: servers as processes, spreads of repeated measurements, ratios
+//! within a repeat, Markdown tables, raw figures as CSV, and a description of the machine.
 
 #![forbid(unsafe_code)]
 
@@ -15,8 +15,8 @@ pub use report::{Report, Table};
 pub use server::{Server, argv, find, free_address};
 pub use spread::{Spread, ratio};
 
-/// Returns the exit code of a benchmark. Prints an error on stderr.
-pub fn ended(outcome: Result<(), String>) -> ExitCode {
+/// Returns the exit code for the outcome of a benchmark. Prints an error on stderr.
+pub fn exit_code(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Describes where figures come from: CPU, memory, kernel, file system of `dir`, version of the
-/// sources, and command line.
+/// Describes the origin of figures: CPU, memory, kernel, file system of `dir`, version of the
+/// sources, and command line. An unknown part is described as unknown, or left empty.
 pub fn describe(dir: &Path) -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".to_owned());

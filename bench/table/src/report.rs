@@ -55,7 +55,7 @@ impl Report {
         self.markdown.push_str("\n\n");
     }
 
-    /// Adds one raw figure.
+    /// Adds one raw figure: the value of `figure` in one repeat of a row.
     pub fn figure(&mut self, section: &str, row: &str, repeat: usize, figure: &str, value: f64) {
         let row = row.replace(',', ";");
         writeln!(self.raw, "{section},{row},{repeat},{figure},{value}")

@@ -13,11 +13,11 @@ use rustix::process::Signal;
 /// Time limit for a server to listen, which includes the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time limit for a server to stop in order.
+/// Time limit for a server to end after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running server, killed when dropped: its data are thrown away, so that it need not stop in
-/// order.
+/// A running server, killed when dropped. A clean shutdown is unnecessary, because its data are
+/// discarded.
 pub struct Server {
     process: Process,
     /// Address that the server listens on.
@@ -29,7 +29,7 @@ pub struct Server {
     log: PathBuf,
 }
 
-/// Returns an address at which nothing listens now.
+/// Returns a loopback address with a free port.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
@@ -40,7 +40,7 @@ pub fn argv(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the path of an installed program. The error tells how to install it.
+/// Returns the path of an installed program. The error names the Debian package to install.
 pub fn find(program: &str, package: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -51,7 +51,8 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf, String> {
 }
 
 impl Server {
-    /// Starts a server, and waits until it listens. The server's output goes to `log`.
+    /// Starts a server, and waits until it listens. The server's output goes to `log`. Returns an
+    /// error if the server ends, or does not listen within a minute.
     ///
     /// The kernel kills the server when this program ends, even while the server is suspended, so
     /// that a Ctrl-C leaves nothing behind.
@@ -69,8 +70,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Stops the server in order (SIGTERM), starts the same command again, and waits until it
-    /// listens. The error is that the server did not end, or did not start.
+    /// Shuts down the server (SIGTERM), starts the same command again, and waits until the server
+    /// listens. Returns an error if the server does not end, or does not listen again.
     pub fn restart(&mut self) -> Result<(), String> {
         self.signal(Signal::TERM);
         let ended = self.process.wait_within(STOP_LIMIT);
@@ -109,13 +110,13 @@ impl Server {
         self.process.cpu().unwrap_or_default().as_secs_f64()
     }
 
-    /// Returns the number of bytes that the server has read from files so far, from the disk or the
-    /// page cache, without memory-mapped and received ones.
+    /// Returns the number of bytes that the server has read with read calls so far, from the disk
+    /// or the page cache. Memory-mapped and received bytes do not count.
     pub fn bytes_read(&self) -> u64 {
         self.process.bytes_read().unwrap_or_default()
     }
 
-    /// Returns the number of bytes that the server has sent to the disk so far, or made dirty.
+    /// Returns the number of bytes that the server has caused to be written to the disk so far.
     pub fn bytes_written(&self) -> u64 {
         self.process.bytes_written().unwrap_or_default()
     }
@@ -136,7 +137,7 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        // The signal fails only if the server is gone, which the measurement itself will report.
+        // The signal fails only if the process has ended, which makes the measurement fail too.
         let _ = self.process.signal(signal);
     }
 }

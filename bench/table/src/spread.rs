@@ -29,8 +29,8 @@ impl Spread {
     }
 }
 
-/// Returns the ratios of `of` to `to`, taken repeat by repeat, because a drift of the machine
-/// affects both values of a repeat.
+/// Returns the spread of the ratios of `of` to `to`, or `None` if no value of `to` is positive.
+/// Each ratio divides two values of the same repeat, because a drift of the machine affects both.
 pub fn ratio(of: &[f64], to: &[f64]) -> Option<Spread> {
     let ratios: Vec<f64> =
         of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();

@@ -1,6 +1,7 @@
-//! Handshakes per second of kvorum and nginx, full and resumed, with the same certificate, cipher
-//! and group. The client does not verify the certificate, because that would cost more than the
-//! server's whole work. The client waits for a ticket, which ends the handshake.
+//! Full and resumed handshakes per second of kvorum and nginx, with the same certificate, cipher
+//! and key exchange group. The client does not verify the certificate, because the verification
+//! needs more CPU time than the server's whole part of a handshake. A handshake ends when the
+//! client has received a session ticket.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +27,7 @@ const SECTION: &str = "handshakes";
 const THREADS: usize = 16;
 
 /// Read timeout of a connection.
-const SILENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of sessions that a thread keeps for one server.
 const SESSIONS: usize = 8;
@@ -46,7 +47,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             let server = &servers[index % 2];
             server.resume();
             let before = server.cpu();
-            let (count, seconds) = shake(server.address, index >= 2, bench.seconds)?;
+            let (count, seconds) = run_handshakes(server.address, index >= 2, bench.seconds)?;
             let cpu = server.cpu() - before;
             server.pause();
             rates[index].push(count / seconds);
@@ -75,8 +76,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes handshakes for `seconds`. Returns their number, and their duration in seconds.
-fn shake(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64), String> {
+/// Makes handshakes for `seconds`. Returns their number, and the actual duration in seconds.
+fn run_handshakes(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64), String> {
     let (count, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let begun = Instant::now();
@@ -87,8 +88,8 @@ fn shake(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64),
             handshake(&config, address)?;
             while !stop.load(Ordering::Relaxed) {
                 let kind = handshake(&config, address)?;
-                let as_asked = (kind == HandshakeKind::Resumed) == resumed;
-                let counted = if as_asked { &count } else { &wrong };
+                let is_expected_kind = (kind == HandshakeKind::Resumed) == resumed;
+                let counted = if is_expected_kind { &count } else { &wrong };
                 counted.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -115,8 +116,8 @@ fn handshake(config: &Arc<ClientConfig>, address: SocketAddr) -> io::Result<Hand
     let mut session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(SILENCE))?;
-    // A connection that is closed by a reset does not keep its port.
+    socket.set_read_timeout(Some(READ_TIMEOUT))?;
+    // A reset closes the connection without TIME_WAIT, so that its port is free again at once.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     while session.is_handshaking() {
         session.complete_io(&mut socket)?;
@@ -141,7 +142,8 @@ fn config(resumed: bool) -> Arc<ClientConfig> {
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(provider));
     let builder = builder.with_protocol_versions(&[&TLS13]).expect("the provider has TLS 1.3");
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anything));
+    let builder =
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = match resumed {
@@ -153,9 +155,9 @@ fn config(resumed: bool) -> Arc<ClientConfig> {
 
 /// A verifier that accepts any certificate and any signature, because only the server is measured.
 #[derive(Debug)]
-struct Anything;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for Anything {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

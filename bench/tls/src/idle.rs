@@ -13,11 +13,10 @@ const SECTION: &str = "idle";
 /// Numbers of idle connections.
 const COUNTS: [usize; 2] = [1_000, 5_000];
 
-/// Memory budget, an eighth of which is for connections: enough slots for all of them.
+/// Memory budget. An eighth of it is for connections, enough slots for the greatest number.
 const MEMORY: &str = "1500MiB";
 
-/// Lengths in bytes of the values that are written and read before the connections are idle. 0 =
-/// only GETs of absent keys.
+/// Lengths in bytes of the values that a connection writes and reads. 0 = only GETs of absent keys.
 const VALUES: [usize; 3] = [0, 64, 16 << 10];
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -31,7 +30,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         for value_len in VALUES {
             let mut each = [0.0; 2];
             for (secure, kib) in each.iter_mut().enumerate() {
-                *kib = grown(bench, connections, value_len, secure == 1)?;
+                *kib = measure_growth(bench, connections, value_len, secure == 1)?;
                 let name = format!("{connections} of {value_len} bytes, {secure}");
                 bench.report.figure(SECTION, &name, 0, "kib", *kib);
             }
@@ -49,9 +48,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures the growth of the node's resident memory per connection, in KiB: the most that is seen
-/// while each connection is used twice.
-fn grown(
+/// Measures the growth of the node's resident memory per connection, in KiB. The growth ends at the
+/// greatest memory that is seen while each connection is used twice.
+fn measure_growth(
     bench: &mut Bench,
     connections: usize,
     value_len: usize,
@@ -61,7 +60,8 @@ fn grown(
     let node = bench.place.nodes(1, secure, &more)?.remove(0);
     let keys = Keys { order: KeyOrder::Sequential, count: 1_000, len: 16 };
     let target = bench.place.target(&node, secure);
-    // The base includes the memory of stored and read values.
+    // These requests precede the first reading of the memory, so that it includes the memory of
+    // values.
     let mut first = Plan { limit: 5_000, keys, value_len, ..Plan::new(target.clone()) };
     first.put_percent = if value_len == 0 { 0 } else { 50 };
     first.duration = Duration::from_secs(60);

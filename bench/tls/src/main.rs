@@ -1,12 +1,12 @@
-//! Cost of TLS for kvorum, in one run: on kept connections beside plain text, in handshakes beside
-//! nginx, between three nodes, and in memory.
+//! Cost of TLS for kvorum, in one run: on persistent connections, compared with plaintext; in
+//! handshakes, compared with nginx; between three nodes; and in memory.
 //!
 //! ```text
-//!   CPU 0   the measured servers; the others are stopped
+//!   CPU 0   the measured servers; the others are suspended
 //!   CPU 1   the client, in this program
 //! ```
 //!
-//! Compared runs alternate, and ratios are taken repeat by repeat.
+//! Compared runs alternate. A ratio divides two figures of the same repeat.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use bench_table::Report;
 use clap::{Parser, ValueEnum};
 
-use crate::place::Place;
+use crate::place::Launcher;
 
 /// What TLS costs kvorum. Needs two CPUs and nginx.
 #[derive(Parser)]
@@ -57,12 +57,12 @@ enum Section {
 struct Bench {
     repeats: usize,
     seconds: u64,
-    place: Place,
+    place: Launcher,
     report: Report,
 }
 
 fn main() -> ExitCode {
-    bench_table::ended(run(&Args::parse()))
+    bench_table::exit_code(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -70,11 +70,11 @@ fn run(args: &Args) -> Result<(), String> {
         .prefix("kvorum-bench-")
         .tempdir_in(&args.dir)
         .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
-    // Described before pinning, after which this program would see one CPU.
+    // Described before pinning, because a pinned program sees only one CPU.
     let machine = bench_table::describe(dir.path());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));
-    let place = Place::new(dir.path())?;
+    let place = Launcher::new(dir.path())?;
     let mut bench = Bench { repeats, seconds, place, report: Report::new() };
     bench.report.say("# TLS");
     bench.report.say(&machine);
@@ -99,8 +99,8 @@ fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the order of a repeat's rows, alternately forwards and backwards, so that a drift of the
-/// machine affects all rows.
+/// Returns the order of a repeat's rows: forward in even repeats and reverse in odd ones, so that a
+/// drift of the machine affects all rows alike.
 fn order(rows: usize, repeat: usize) -> Vec<usize> {
     let forwards = 0..rows;
     if repeat.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }

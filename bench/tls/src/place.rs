@@ -21,16 +21,16 @@ pub(crate) const CLIENT_CPU: usize = 1;
 /// Time limit for nodes to serve.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Directories and certificates of the servers.
-pub(crate) struct Place {
+/// Starts servers with certificates of a common CA, each in a directory of its own.
+pub(crate) struct Launcher {
     root: PathBuf,
-    /// Number of servers started so far, after which their directories are named.
+    /// Number of servers started so far, which is the name of the last server's directory.
     started: u32,
     /// Configuration of clients, which trust the CA.
     pub(crate) tls: Tls,
 }
 
-impl Place {
+impl Launcher {
     /// Creates a CA and its certificates under `root`.
     pub(crate) fn new(root: &Path) -> Result<Self, String> {
         let tls = certificates(root).map_err(|error| format!("certificates: {error}"))?;
@@ -51,7 +51,8 @@ impl Place {
         Ok(dir)
     }
 
-    /// Starts a cluster of `count` nodes, and waits until they serve.
+    /// Starts a cluster of `count` nodes with the flags `more`, and with TLS if `secure`. Waits
+    /// until all nodes serve.
     pub(crate) fn nodes(
         &mut self,
         count: usize,
@@ -112,7 +113,7 @@ impl Place {
         Endpoint { tls, ..server.address.into() }
     }
 
-    /// Returns the URL of a node as a target.
+    /// Returns the target of requests to a node: a URL with a placeholder for the key.
     pub(crate) fn target(&self, server: &Server, secure: bool) -> Target {
         let tls = secure.then(|| self.tls.clone());
         Target { tls, ..Target::new(server.address, "/v0/entity?id={key}") }
@@ -149,8 +150,8 @@ fn certificates(dir: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
     Ok(ca)
 }
 
-/// Returns a configuration with one process, no log, and resumption of sessions by tickets as in
-/// kvorum.
+/// Returns a configuration of one process without a log. It resumes TLS sessions by tickets, as
+/// kvorum does.
 fn nginx_config(root: &Path, address: SocketAddr) -> String {
     let root = root.display();
     format!(

@@ -1,5 +1,5 @@
-//! GETs and PUTs on kept connections, with TLS and in plain text, to one node and to a cluster of
-//! three.
+//! GETs and PUTs on persistent connections, with TLS and in plaintext, to one node and to a cluster
+//! of three.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ const SECTION: &str = "requests";
 /// Number of connections of the closed loop.
 const CONNECTIONS: usize = 64;
 
-/// Number of keys, so few that all of them stay in a memtable, even with long values. The cost of
-/// flushes and compactions is the same with TLS, and would only hide the difference.
+/// Number of keys, so few that even with long values all of them stay in a memtable. Flushes and
+/// compactions cost the same with and without TLS, and would only hide the difference.
 const KEYS: u64 = 2_000;
 
 /// Lengths of values in bytes: the usual length of these benchmarks, and one of several TCP
 /// segments.
 const LENGTHS: [usize; 2] = [64, 8 << 10];
 
-/// Longest time to fill a store.
+/// Time limit for filling a store.
 const FILL_LIMIT: Duration = Duration::from_secs(120);
 
 /// A measured combination of cluster and requests.
@@ -41,7 +41,7 @@ impl Row {
     }
 }
 
-/// Two equal clusters, one in plain text and one with TLS.
+/// Two equal clusters: the first in plaintext, the second with TLS.
 struct Pair {
     servers: [Vec<Server>; 2],
     plans: [Plan; 2],
@@ -103,7 +103,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Describes the cost of TLS between nodes: the cost in a cluster, less the cost with clients.
+/// Describes the cost of TLS between nodes: the cost of TLS in a cluster, less that on a single
+/// node, which has TLS only with clients.
 fn between_nodes(rows: &[Row]) -> String {
     let median = |values: &Vec<f64>| Spread::of(values).map_or(0.0, |spread| spread.median);
     let added = |row: &Row| median(&row.micros[1]) - median(&row.micros[0]);
@@ -159,7 +160,7 @@ impl Pair {
         servers.iter().for_each(Server::resume);
         let plan =
             Plan { put_percent: if row.put { 100 } else { 0 }, ..self.plans[secure].clone() };
-        // After a pause, nodes first connect to one another again, which must not count.
+        // After a pause, nodes first reconnect to one another, which must not count.
         settle(&plan)?;
         let before: f64 = servers.iter().map(Server::cpu).sum();
         let outcome = load::run(&plan).map_err(|error| error.to_string())?;
@@ -170,7 +171,7 @@ impl Pair {
         if good < answered * 0.999 {
             return Err(format!("{}: not all was done:\n{outcome}", row.name()));
         }
-        // The requests of the warm-up use CPU time too.
+        // `cpu` includes the warm-up, whose requests are not in `answered`.
         let share = bench.seconds as f64 / (bench.seconds as f64 + plan.warmup.as_secs_f64());
         let (rate, micros) = (outcome.throughput(), cpu * share * 1e6 / answered);
         let name = format!("{} {}", row.name(), if secure == 1 { "TLS" } else { "clear" });

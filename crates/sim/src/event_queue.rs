@@ -32,7 +32,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// The event queue, from which the event with the earliest time is removed first.
+/// A queue that returns the event with the earliest time first.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,
@@ -49,7 +49,7 @@ impl<T> EventQueue<T> {
         self.entries.push(Reverse(Entry { at, number: self.put, what: Box::new(what) }));
     }
 
-    /// Removes the next event and returns its time and contents.
+    /// Removes the next event. Returns its time and contents, or `None` if the queue is empty.
     pub(crate) fn next(&mut self) -> Option<(u64, T)> {
         self.entries.pop().map(|Reverse(entry)| (entry.at, *entry.what))
     }

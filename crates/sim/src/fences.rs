@@ -1,9 +1,9 @@
-//! Checks that the fences of a key's conditional writes grow, both in the order in which clients
-//! received the answers, and in the order of the steps in the writes' tags.
+//! Checks that the fences of a key's conditional writes grow: from each write to the writes that
+//! began after its answer, and in the order of the steps in the writes' tags.
 
 use std::collections::BTreeMap;
 
-/// A conditional write that was answered with its fence.
+/// A conditional write whose answer had a fence. Times are in microseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Fenced {
     pub(crate) number: u64,
@@ -14,14 +14,14 @@ pub(crate) struct Fenced {
     pub(crate) step: Option<((u64, u32), u32)>,
 }
 
-/// Returns the first error in the fences of a key, if any.
-pub(crate) fn check(mut told: Vec<Fenced>) -> Option<String> {
-    told.sort_by_key(|write| write.call);
-    let mut by_answer = told.clone();
+/// Returns the first error in the fences of a key's writes, or `None` if they grow.
+pub(crate) fn check(mut fenced_writes: Vec<Fenced>) -> Option<String> {
+    fenced_writes.sort_by_key(|write| write.call);
+    let mut by_answer = fenced_writes.clone();
     by_answer.sort_by_key(|write| write.answered);
     let mut before = by_answer.iter().peekable();
     let mut greatest: Option<&Fenced> = None;
-    for write in &told {
+    for write in &fenced_writes {
         while let Some(done) = before.next_if(|done| done.answered < write.call) {
             if greatest.is_none_or(|greatest| greatest.fence < done.fence) {
                 greatest = Some(done);
@@ -32,7 +32,7 @@ pub(crate) fn check(mut told: Vec<Fenced>) -> Option<String> {
         }
     }
     let of_steps: BTreeMap<_, &Fenced> =
-        told.iter().filter_map(|write| Some((write.step?, write))).collect();
+        fenced_writes.iter().filter_map(|write| Some((write.step?, write))).collect();
     let pairs = of_steps.iter().zip(of_steps.iter().skip(1));
     let mut same = pairs.filter(|(one, other)| one.0.0 == other.0.0);
     let wrong = same.find(|(one, other)| one.1.fence >= other.1.fence);

@@ -19,8 +19,8 @@ use crate::values::{decode, encode, value_of};
 /// Prefix of the keys' names.
 const PREFIX: &str = "contended-";
 
-/// Maximum number of configurations that the search for one key's order visits, which takes some
-/// seconds.
+/// Maximum number of configurations that the linearizability check of one key visits: some seconds
+/// of work.
 const MOST_CONFIGURATIONS: usize = 2_000_000;
 
 /// Numbers of operations on contended keys, by outcome.
@@ -70,7 +70,7 @@ impl fmt::Display for ContendedTally {
     }
 }
 
-/// A client's write to a contended key, without the value, which is derived from its number.
+/// A client's write to a contended key, without the value, which follows from the write's number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContendedWrite {
     pub(crate) condition: protocol::Condition,
@@ -112,7 +112,7 @@ impl ContendedWrite {
         (self.sent != RetryState::Once).then(|| protocol::id_of_idempotency_key(b"", &word))
     }
 
-    /// Converts to the protocol's type.
+    /// Converts the write to the protocol's type.
     pub(crate) fn into_conditional(self, number: u64, expiry_ms: u64) -> Conditional {
         let change = match self.action {
             Action::Put => {
@@ -127,15 +127,14 @@ impl ContendedWrite {
     }
 }
 
-/// An operation recorded until the end.
+/// An operation of a history, with facts for the final check.
 #[derive(Debug)]
 struct RecordedOperation {
     operation: Operation,
     /// True if the operation had no effect, or is a read without an answer.
     is_void: bool,
     is_plain: bool,
-    /// Version that a plain write was first given. `is_reissued` is true once the write has
-    /// another.
+    /// First version of a plain write. `is_reissued` is true once the write has another version.
     first: Option<Version>,
     is_reissued: bool,
     /// Fence of a conditional write that took effect; 0 = none was returned.
@@ -144,7 +143,7 @@ struct RecordedOperation {
 
 #[derive(Debug, Default)]
 struct KeyHistory {
-    kept: BTreeMap<u64, RecordedOperation>,
+    recorded: BTreeMap<u64, RecordedOperation>,
     /// True once the key is abandoned. Later answers no longer count.
     is_over: bool,
 }
@@ -153,8 +152,9 @@ struct KeyHistory {
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     by_key: BTreeMap<Bytes, KeyHistory>,
-    /// Maximum number of milliseconds by which a conditional write may be evaluated behind every
-    /// wall clock. A leader may take its time from an earlier comparison with other nodes' clocks.
+    /// Maximum number of milliseconds by which the evaluation time of a conditional write may be
+    /// behind every wall clock. A leader may use a time from an earlier comparison with other
+    /// nodes' clocks.
     pub(crate) lag_ms: u64,
     /// Number of times that all keys were abandoned for new ones.
     generation: u32,
@@ -194,49 +194,52 @@ impl Histories {
         let earliest_ms = earliest_ms.saturating_sub(self.lag_ms);
         let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
-        // A retry is part of the first attempt's operation, unless its condition is not met.
+        // A retry is part of the first attempt's operation, unless the retry's condition is not
+        // met.
         let sent = match &asked.what {
             RequestKind::Change(wanted) => wanted.sent,
             _ => RetryState::Once,
         };
         let is_void = matches!(sent, RetryState::Again(_));
         let (first, is_reissued, fence) = (None, false, 0);
-        let kept = RecordedOperation { operation, is_void, is_plain, first, is_reissued, fence };
-        self.by_key.entry(asked.key.clone()).or_default().kept.insert(number, kept);
+        let recorded =
+            RecordedOperation { operation, is_void, is_plain, first, is_reissued, fence };
+        self.by_key.entry(asked.key.clone()).or_default().recorded.insert(number, recorded);
     }
 
-    /// Records the version of a plain write. Returns true if its key is contended.
+    /// Records a version of a plain write to a contended key. Returns false if no history contains
+    /// the write.
     pub(crate) fn record_version(&mut self, key: &Bytes, number: u64, version: Version) -> bool {
         let of_key = self.by_key.get_mut(key);
-        let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) else {
+        let Some(recorded) = of_key.and_then(|of_key| of_key.recorded.get_mut(&number)) else {
             return false;
         };
-        let first = *kept.first.get_or_insert(version);
-        kept.is_reissued |= first != version;
+        let first = *recorded.first.get_or_insert(version);
+        recorded.is_reissued |= first != version;
         true
     }
 
     /// Records the expiry of a write's value.
     pub(crate) fn record_expiry(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
         let of_key = self.by_key.get_mut(key);
-        if let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) {
-            kept.operation.life.expiry_ms = expiry_ms;
+        if let Some(recorded) = of_key.and_then(|of_key| of_key.recorded.get_mut(&number)) {
+            recorded.operation.life.expiry_ms = expiry_ms;
         }
     }
 
     /// Notes that a clock is set back to `wall_ms`. Open operations may be evaluated at that time.
-    pub(crate) fn note_clock_set_back(&mut self, wall_ms: u64) {
-        let all = self.by_key.values_mut().flat_map(|of_key| of_key.kept.values_mut());
-        for kept in all.filter(|kept| kept.operation.end == Completion::Unknown) {
-            let (earliest, _) = &mut kept.operation.life.evaluated_ms;
+    pub(crate) fn record_clock_set_back(&mut self, wall_ms: u64) {
+        let all = self.by_key.values_mut().flat_map(|of_key| of_key.recorded.values_mut());
+        for recorded in all.filter(|recorded| recorded.operation.end == Completion::Unknown) {
+            let (earliest, _) = &mut recorded.operation.life.evaluated_ms;
             *earliest = wall_ms.saturating_sub(self.lag_ms).min(*earliest);
         }
     }
 
-    /// Notes that a plain write is sent to a replica, perhaps with another version than its first.
-    /// The version must be recorded here, because perhaps no read ever shows the plain write's
-    /// record: a conditional write that is based on the new version may replace it.
-    pub(crate) fn note_sent(&mut self, key: &Bytes, record: &Record) {
+    /// Records the version with which a plain write is sent to a replica. It may differ from the
+    /// write's first version, and perhaps no read ever shows it: a conditional write that continues
+    /// this version may replace the record.
+    pub(crate) fn record_sent_version(&mut self, key: &Bytes, record: &Record) {
         if is_contended(key)
             && let Some((number, version)) = write_of(record)
         {
@@ -244,8 +247,8 @@ impl Histories {
         }
     }
 
-    /// Records the outcome of an operation. Returns the error if the outcome alone proves one. No
-    /// clock that evaluated the operation was ahead of `latest_ms`.
+    /// Records the outcome of an operation. Returns an error if the outcome is wrong whatever the
+    /// other operations are. No clock that evaluated the operation was ahead of `latest_ms`.
     pub(crate) fn end(
         &mut self,
         (now, latest_ms): (u64, u64),
@@ -258,15 +261,16 @@ impl Histories {
             _ => (number, number),
         };
         let is_again = again != number;
-        // The first attempt may still be in transit, and fail its condition later.
+        // A retry whose condition is not met is an operation of its own, because the first attempt
+        // may still be in transit.
         let unmet = matches!(
             outcome,
             ClientOutcome::Answer(Answer::Done(Done::Unmet { .. } | Done::Impossible(_), _))
         );
         let number = if unmet { again } else { number };
         let of_key = self.by_key.get_mut(&asked.key)?;
-        let kept = of_key.kept.get_mut(&number)?;
-        kept.is_void &= !unmet;
+        let recorded = of_key.recorded.get_mut(&number)?;
+        recorded.is_void &= !unmet;
         let answered = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) if failed.unknown => None,
             // An earlier attempt may have taken effect.
@@ -274,7 +278,7 @@ impl Histories {
             ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)) => None,
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused => {
                 self.tally.failed += 1;
-                kept.is_void = true;
+                recorded.is_void = true;
                 return None;
             }
             ClientOutcome::Nothing => None,
@@ -289,7 +293,7 @@ impl Histories {
                 Some(Response::Changed { tag, sum: None })
             }
             ClientOutcome::Answer(Answer::Done(done, _)) => {
-                match response_of(*done, number, &kept.operation) {
+                match response_of(*done, number, &recorded.operation) {
                     Ok(response) => Some(response),
                     Err(wrong) => return Some(wrong),
                 }
@@ -297,21 +301,21 @@ impl Histories {
             ClientOutcome::Range(_) => return Some(format!("{number} is not a range")),
         };
         match answered {
-            None if kept.operation.asked == linear::Request::Get => kept.is_void = true,
+            None if recorded.operation.asked == linear::Request::Get => recorded.is_void = true,
             None if is_again => {}
             None => self.tally.unknown += 1,
             Some(_) if is_again => self.tally.again += 1,
-            Some(_) if kept.is_plain => self.tally.plain += 1,
+            Some(_) if recorded.is_plain => self.tally.plain += 1,
             Some(Response::Changed { .. }) => self.tally.changed += 1,
             Some(_) => self.tally.unmet += 1,
         }
         if let Some(answered) = answered
             && !of_key.is_over
         {
-            kept.operation.end = Completion::At(now, answered);
-            kept.note_evaluation(latest_ms, outcome);
+            recorded.operation.end = Completion::At(now, answered);
+            recorded.record_evaluation(latest_ms, outcome);
             if let ClientOutcome::Answer(Answer::Done(Done::Changed { fence, .. }, _)) = outcome {
-                kept.fence = *fence;
+                recorded.fence = *fence;
             }
         }
         let seen = match outcome {
@@ -343,8 +347,8 @@ impl Histories {
         let mut wrong = Vec::new();
         for (key, of_key) in std::mem::take(&mut self.by_key) {
             wrong.extend(fences::check(of_key.fenced()).map(|what| format!("{key:?}: {what}")));
-            let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
-            let operations = kept.flat_map(RecordedOperation::operations).collect();
+            let recorded = of_key.recorded.into_values().filter(|recorded| !recorded.is_void);
+            let operations = recorded.flat_map(RecordedOperation::operations).collect();
             let mut history = History { operations };
             families::unite(&mut history);
             if let Some(what) = chain::check(&history) {
@@ -363,13 +367,13 @@ impl Histories {
 impl KeyHistory {
     /// Returns the conditional writes that were answered with a fence.
     fn fenced(&self) -> Vec<Fenced> {
-        let told = self.kept.values().filter(|kept| kept.fence != 0);
-        let fenced = told.filter_map(|kept| match &kept.operation.end {
+        let told = self.recorded.values().filter(|recorded| recorded.fence != 0);
+        let fenced = told.filter_map(|recorded| match &recorded.operation.end {
             Completion::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
-                number: kept.operation.number,
-                call: kept.operation.call,
+                number: recorded.operation.number,
+                call: recorded.operation.call,
                 answered: *answered,
-                fence: kept.fence,
+                fence: recorded.fence,
                 step: tag.last.map(|(step, _)| (tag.family, step)),
             }),
             _ => None,
@@ -381,7 +385,7 @@ impl KeyHistory {
 impl RecordedOperation {
     /// Records the latest time at which an answered operation was evaluated, and the expiry of the
     /// value that a read returned.
-    fn note_evaluation(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
+    fn record_evaluation(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
         let ExpiryTimes { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
         if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
@@ -389,7 +393,8 @@ impl RecordedOperation {
         }
     }
 
-    /// Returns the operations that take effect.
+    /// Returns the operation, or two operations if the write was reissued, because each of its
+    /// versions may take effect.
     fn operations(self) -> Vec<Operation> {
         if !self.is_reissued {
             return vec![self.operation];
@@ -416,7 +421,8 @@ fn condition_of(condition: &protocol::Condition) -> Condition {
     }
 }
 
-/// Converts the answer to a conditional write. Returns an error if the answer alone proves one.
+/// Converts the answer to a conditional write. Returns an error if the answer is wrong whatever the
+/// other operations are.
 fn response_of(done: Done, number: u64, operation: &Operation) -> Result<Response, String> {
     Ok(match done {
         Done::Changed { tag, result, .. } => Response::Changed { tag: tag_of(tag), sum: result },

@@ -1,6 +1,6 @@
 //! Simulates whole kvorum clusters in one thread: the production protocol and engine on simulated
-//! machines, disks, clocks and networks, with clients and a checker. One seed determines
-//! everything, so that every failure found by a sweep can be replayed event by event.
+//! machines, disks, clocks and networks, with clients and a checker. A seed determines the whole
+//! run, so a failure that a sweep finds can be replayed event by event.
 //!
 //! ```text
 //!   seed ─▶ plan ─▶ world: faults during requests ─▶ all faults heal ─▶ final checks
@@ -48,12 +48,13 @@ pub struct Report {
     pub faults: u64,
     /// Number of layout changes decided.
     pub changes: u64,
-    /// Number of layout changes that moved keys and were settled again.
+    /// Number of layout changes that moved keys and were completed.
     pub moves: u64,
-    /// Number of nodes that joined: members of a settled layout that were not members before.
+    /// Number of nodes that joined: members of a settled layout that are not members of the settled
+    /// layout before it.
     pub joined: u64,
-    /// Number of nodes that left: members of a settled layout that were not members of the next
-    /// one.
+    /// Number of nodes that left: members of a settled layout that are not members of the next
+    /// settled layout.
     pub left: u64,
     /// The length of the run, in simulated microseconds.
     pub micros: u64,

@@ -9,22 +9,22 @@ pub(crate) struct MachineClock {
     offset: i64,
     drift: i64,
     since: u64,
-    /// Resolution of the wall clock, which shows only multiples of this.
-    grain: u64,
+    /// Resolution of the wall clock, which shows only multiples of this number.
+    resolution: u64,
 }
 
 impl MachineClock {
-    pub(crate) fn new(offset: i64, drift: i64, grain: u64) -> Self {
-        Self { offset, drift, since: 0, grain }
+    pub(crate) fn new(offset: i64, drift: i64, resolution: u64) -> Self {
+        Self { offset, drift, since: 0, resolution }
     }
 
     /// Returns the wall clock's time at true time `now`.
     pub(crate) fn wall(&self, now: u64) -> u64 {
         let wall = (EPOCH + now as i64 + self.offset(now)) as u64;
-        wall - wall % self.grain
+        wall - wall % self.resolution
     }
 
-    /// Returns by how much the wall clock is ahead of true time; negative = behind.
+    /// Returns the lead of the wall clock over true time `now`; negative = behind.
     pub(crate) fn offset(&self, now: u64) -> i64 {
         self.offset + (now - self.since) as i64 * self.drift / 1_000_000
     }
@@ -34,7 +34,7 @@ impl MachineClock {
         *self = Self { offset, since: now, ..*self };
     }
 
-    /// Returns the monotonic clock's time.
+    /// Returns the monotonic clock's time at true time `now`.
     pub(crate) fn mono(&self, now: u64) -> u64 {
         (now as i64 + now as i64 * self.drift / 1_000_000) as u64
     }
@@ -47,7 +47,7 @@ impl MachineClock {
     }
 }
 
-/// Returns the time of a correct wall clock.
+/// Returns the time of a correct wall clock at true time `now`, in microseconds since 1970.
 pub(crate) fn true_wall_time(now: u64) -> u64 {
     EPOCH as u64 + now
 }

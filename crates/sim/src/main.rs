@@ -108,7 +108,7 @@ fn main() -> ExitCode {
             sweep(&cli.shape, from, count, limit, first)
         }
         Some(Command::Scale { grow, .. }) if !grow.is_empty() => {
-            growth(grow[0], grow[1], cli.shape.loops.unwrap_or(LOOPS), cli.seed);
+            print_growth(grow[0], grow[1], cli.shape.loops.unwrap_or(LOOPS), cli.seed);
             true
         }
         Some(Command::Scale { sizes, .. }) => {
@@ -128,7 +128,7 @@ fn replay(plan: &Plan) -> bool {
 
 fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: bool) -> bool {
     let begun = Instant::now();
-    let mut sum = Sum::default();
+    let mut sum = SweepTotals::default();
     let count = if limit.is_some() { u64::MAX - from } else { count };
     for seed in from..from + count {
         // The assertion has printed its message on stderr; other seeds may find more.
@@ -187,7 +187,7 @@ fn scale(sizes: &[usize], seed: u64) {
     }
 }
 
-fn growth(nodes: usize, joiners: usize, loops: usize, seed: u64) {
+fn print_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) {
     let grown = sim::measure_join_traffic(nodes, joiners, loops, seed);
     println!(
         "| nodes | | seconds | messages a node and second | bytes a node and second |\n\
@@ -212,7 +212,7 @@ fn resident() -> u64 {
 }
 
 #[derive(Default)]
-struct Sum {
+struct SweepTotals {
     seeds: u64,
     failed: u64,
     micros: u64,
@@ -226,7 +226,7 @@ struct Sum {
     contended: ContendedTally,
 }
 
-impl Sum {
+impl SweepTotals {
     fn add(&mut self, report: &Report) {
         self.seeds += 1;
         self.failed += u64::from(!report.wrong.is_empty());
@@ -270,7 +270,7 @@ impl Sum {
     }
 }
 
-/// Clears the progress line on a terminal; elsewhere there is none.
+/// Clears the progress line, which exists only on a terminal.
 fn clear_progress() {
     if stderr().is_terminal() {
         eprint!("\r\x1b[K");

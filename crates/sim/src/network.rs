@@ -1,6 +1,6 @@
-//! Simulated connections between loops, with TCP's behaviour. Bytes arrive in order or not at all,
-//! in other pieces than they were sent, and are retransmitted until they arrive. An end notices the
-//! loss of the other end late or never.
+//! Simulated TCP connections between event loops. Bytes arrive in order, but split differently from
+//! the writes that sent them. Lost bytes are retransmitted until they arrive or their connection
+//! closes. An end notices the loss of the other end late or never.
 //!
 //! ```text
 //!  dialer (end 0) ══ pipe: in transit, arrived ═════▶ acceptor (end 1)
@@ -8,26 +8,26 @@
 //! ```
 //!
 //! Bytes within a pipe stay in order; different pipes and connections have no common order. Bytes
-//! lost to a blocked path are retransmitted when the path heals. When an end closes, part of its
-//! bytes stay in transit, in its own or in the other machine's buffers. These bytes may arrive
-//! after the dialer has given up the connection, and even after the dialer has sent the same bytes
-//! again on another connection. A closed end receives nothing.
+//! lost to a blocked path are retransmitted when the path heals. When an end closes, some of its
+//! sent bytes stay in transit, in the buffers of either machine. These bytes may arrive after the
+//! dialer has given up the connection, and even after the dialer has sent the same bytes again on
+//! another connection. A closed end receives nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::random::Random;
 
-/// Bytes that a pipe holds before the other end reads them, as the buffers of two sockets do.
+/// Capacity of a pipe in bytes: the send buffer of one socket plus the receive buffer of the other.
 const SOCKET_BYTES: usize = 128 << 10;
 
 /// Writes per thousand that arrive in two parts.
 const SPLIT: u64 = 60;
 
-/// Minimum and maximum delay of a retransmission, in microseconds: TCP's shortest timeout, and a
-/// usual second one.
+/// Minimum and maximum delay of a first retransmission, in microseconds: the range of usual TCP
+/// timeouts. Each further retransmission doubles the delay.
 const RETRY_DELAY_MICROS: (u64, u64) = (200_000, 400_000);
 
-/// One end of a connection: a loop of a node, in one incarnation of its process.
+/// One end of a connection: an event loop of a node, in one boot of the node's process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoopEnd {
     pub(crate) node: usize,
@@ -38,7 +38,7 @@ pub(crate) struct LoopEnd {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Bytes in transit, by time of arrival. `None` = the other end is gone.
+    /// Bytes in transit, each with the time of arrival. `None` marks the end of the stream.
     queue: VecDeque<(u64, Option<Vec<u8>>)>,
     /// Arrival time of the last entry.
     last: u64,
@@ -50,11 +50,11 @@ struct Pipe {
     bytes: usize,
 }
 
-/// A simulated connection: see the module.
+/// A simulated TCP connection: two ends and a pipe in each direction.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) ends: [LoopEnd; 2],
-    /// Pipes, each under the index of its receiving end.
+    /// Pipes by the index of the receiving end.
     pipes: [Pipe; 2],
 }
 
@@ -69,7 +69,7 @@ struct Path {
     slow: u64,
 }
 
-/// Delays and buffer size of a healthy path.
+/// Delays of a healthy path, in microseconds, and the buffer size of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Speed {
     pub(crate) least_micros: u64,
@@ -83,12 +83,12 @@ pub(crate) struct Speed {
 pub(crate) struct Network {
     nodes: usize,
     speed: Speed,
-    /// Paths that are not healthy.
-    ways: BTreeMap<(usize, usize), Path>,
+    /// Paths with faults. A path without an entry is healthy.
+    paths: BTreeMap<(usize, usize), Path>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     random: Random,
-    /// Number of messages sent, and number of bytes sent.
+    /// Number of messages sent so far. `bytes` is the number of bytes sent so far.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
@@ -98,7 +98,7 @@ impl Network {
         Self {
             nodes,
             speed,
-            ways: BTreeMap::new(),
+            paths: BTreeMap::new(),
             connections: BTreeMap::new(),
             next: 1,
             random,
@@ -108,7 +108,7 @@ impl Network {
     }
 
     fn path(&self, from: usize, to: usize) -> Path {
-        self.ways.get(&(from, to)).copied().unwrap_or_default()
+        self.paths.get(&(from, to)).copied().unwrap_or_default()
     }
 
     pub(crate) fn blocked(&self, from: usize, to: usize) -> bool {
@@ -122,32 +122,34 @@ impl Network {
 
     /// Begins or ends a fault that blocks a path.
     pub(crate) fn set_blocked(&mut self, from: usize, to: usize, begins: bool) {
-        let way = self.ways.entry((from, to)).or_default();
-        way.blocked = if begins { way.blocked + 1 } else { way.blocked.saturating_sub(1) };
+        let path_state = self.paths.entry((from, to)).or_default();
+        path_state.blocked =
+            if begins { path_state.blocked + 1 } else { path_state.blocked.saturating_sub(1) };
     }
 
-    /// Sets loss and delay on all paths from and to a node.
+    /// Sets packet loss, per thousand, and additional delay, in microseconds, of all paths from and
+    /// to a node.
     pub(crate) fn disturb(&mut self, node: usize, loss: u64, slow: u64) {
         for other in (0..self.nodes).filter(|other| *other != node) {
             for ends in [(node, other), (other, node)] {
-                let way = self.ways.entry(ends).or_default();
-                (way.loss, way.slow) = (loss, slow);
+                let path_state = self.paths.entry(ends).or_default();
+                (path_state.loss, path_state.slow) = (loss, slow);
             }
         }
     }
 
     /// Makes all paths healthy.
     pub(crate) fn heal(&mut self) {
-        self.ways.clear();
+        self.paths.clear();
     }
 
-    /// Returns the delay of a transmission on a path, in microseconds.
+    /// Draws the delay of a transmission on a path, in microseconds, including retransmissions.
     pub(crate) fn delay(&mut self, from: usize, to: usize) -> u64 {
-        let way = self.path(from, to);
+        let path_state = self.path(from, to);
         let mut delay = self.random.spread(self.speed.least_micros, self.speed.most_micros);
-        delay += way.slow;
+        delay += path_state.slow;
         let mut tries = 0;
-        while tries < 5 && self.random.permille(way.loss) {
+        while tries < 5 && self.random.permille(path_state.loss) {
             delay += self.random.between(RETRY_DELAY_MICROS.0, RETRY_DELAY_MICROS.1) << tries;
             tries += 1;
         }
@@ -166,7 +168,7 @@ impl Network {
         self.connections.get(&id)
     }
 
-    /// Returns the connections with an open end in this process.
+    /// Returns the open ends in a process: the ids of the connections and the indexes of the ends.
     pub(crate) fn connections_of_process(&self, node: usize, life: u32) -> Vec<(u64, usize)> {
         let mine = |end: &LoopEnd| end.node == node && end.life == life && end.open;
         let ends = |(id, connection): (&u64, &Connection)| {
@@ -176,13 +178,13 @@ impl Network {
         self.connections.iter().flat_map(ends).collect()
     }
 
-    /// Returns all connections, with or without bytes in transit.
+    /// Returns the ids of all connections.
     pub(crate) fn connection_ids(&self) -> Vec<u64> {
         self.connections.keys().copied().collect()
     }
 
     /// Accepts as many of `bytes` as the sockets' buffers have space for. Returns the number of
-    /// accepted bytes, and the times at which they arrive.
+    /// accepted bytes, and their times of arrival. Accepts none if the connection does not exist.
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -213,7 +215,7 @@ impl Network {
         (taken.len(), times)
     }
 
-    /// Delivers the due bytes to an end. Returns the end if it is open.
+    /// Delivers the due bytes to an end. Returns the end, or `None` if the end is closed.
     pub(crate) fn arrive(&mut self, now: u64, id: u64, end: usize) -> Option<LoopEnd> {
         let connection = self.connections.get(&id)?;
         let (to, from) = (connection.ends[end].node, connection.ends[1 - end].node);
@@ -229,7 +231,8 @@ impl Network {
         Some(connection.ends[end]).filter(|end| end.open)
     }
 
-    /// Returns the bytes that have arrived at an end, and true if the stream ends after them.
+    /// Removes and returns the bytes that have arrived at an end. The flag is true if the stream
+    /// ends after these bytes.
     pub(crate) fn read(&mut self, id: u64, end: usize) -> (Vec<u8>, bool) {
         let Some(connection) = self.connections.get_mut(&id) else { return (Vec::new(), true) };
         let pipe = &mut connection.pipes[end];
@@ -238,7 +241,7 @@ impl Network {
         (bytes, pipe.ended)
     }
 
-    /// Returns true if an end has unread bytes, or the end of the stream.
+    /// Returns true if unread bytes, or the end of the stream, have arrived at an end.
     pub(crate) fn is_readable(&self, id: u64, end: usize) -> bool {
         self.connections.get(&id).is_some_and(|connection| {
             let pipe = &connection.pipes[end];
@@ -246,17 +249,17 @@ impl Network {
         })
     }
 
-    /// Returns the time at which bytes that a blocked path held back arrive, now that the path
-    /// heals, or `None` if there are no such bytes.
+    /// Returns the arrival time of the bytes that a blocked path held back and that are
+    /// retransmitted now. Returns `None` if no bytes were held back.
     pub(crate) fn resend(&mut self, now: u64, id: u64, end: usize) -> Option<u64> {
         let waits = self.connections.get(&id)?.pipes[end].queue.front();
         let waits = waits.is_some_and(|(at, _)| *at <= now);
         waits.then(|| now + self.random.between(0, RETRY_DELAY_MICROS.1))
     }
 
-    /// Closes an end. Part of the bytes that the end has sent still arrive; nothing arrives at the
-    /// closed end. If the close `is_noticed`, returns the time at which the other end notices the
-    /// close; otherwise the other end must find out by itself.
+    /// Closes an end. Some of the bytes that the end has sent still arrive at the other end.
+    /// Returns the time at which the other end sees the end of the stream. Returns `None` if the
+    /// other end cannot notice the close (`is_noticed` is false), or is closed already.
     pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, is_noticed: bool) -> Option<u64> {
         let connection = self.connections.get(&id)?;
         let (a, b) = (connection.ends[end].node, connection.ends[1 - end].node);
@@ -272,7 +275,7 @@ impl Network {
         is_noticed.then(|| connection.pipes[1 - end].put(at, None))
     }
 
-    /// Returns the time at which the last lost or delayed bytes will have arrived.
+    /// Returns the arrival time of the last bytes in transit; 0 if no bytes were sent.
     pub(crate) fn settled_at(&self) -> u64 {
         let pipes = self.connections.values().flat_map(|found| &found.pipes);
         pipes.map(|pipe| pipe.last).max().unwrap_or(0)
@@ -283,8 +286,8 @@ impl Network {
         self.connections.len() as u64
     }
 
-    /// Sends resets for the connections of a machine's earlier incarnations, which the restarted
-    /// machine does not know: TCP answers a ping on such a connection with a reset. Returns each
+    /// Sends resets for the connections of a machine's earlier boots. The restarted machine does
+    /// not know these connections, so its TCP answers a ping on them with a reset. Returns each
     /// connection, its remaining end, and the time at which the reset arrives.
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {
         let mut resets = Vec::new();
@@ -300,8 +303,8 @@ impl Network {
 }
 
 impl Pipe {
-    /// Adds bytes, which arrive no earlier than the bytes added before. Returns the time of
-    /// arrival.
+    /// Adds bytes, or the end of the stream (`None`). They arrive at `at`, but no earlier than the
+    /// bytes added before. Returns the time of arrival.
     fn put(&mut self, at: u64, bytes: Option<&[u8]>) -> u64 {
         self.last = self.last.max(at);
         self.bytes += bytes.map_or(0, <[u8]>::len);

@@ -1,5 +1,5 @@
-//! Parameters of a run, drawn from its seed. Every seed is another mix of faults, after the swarm
-//! testing of Groce et al. (2012): most runs have few kinds of faults, which happen often.
+//! Parameters of a run, drawn from its seed. Every seed gives another mix of faults, as in the
+//! swarm testing of Groce et al. (2012): most runs have few kinds of faults, which happen often.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ pub enum Fault {
     SlowDisk,
     /// A process is suspended for a while (SIGSTOP).
     Pause,
-    /// Some nodes receive nothing from the others.
+    /// Two groups of nodes cannot reach each other.
     Partition,
-    /// A node's messages pass in one direction only.
+    /// Messages between a node and other nodes pass in one direction only.
     OneWay,
-    /// The nodes split into two halves that only one node can reach.
+    /// Two groups of nodes cannot reach each other, but one node reaches both groups.
     Bridge,
     /// A partition begins and ends repeatedly.
     Flapping,
@@ -50,7 +50,8 @@ pub enum Fault {
     ClockJump,
     /// A wall clock is set while its node is down.
     ClockOverRestart,
-    /// A wall clock is off by days for a while, starting during a run or at a start.
+    /// A wall clock is off by days for a while, from a moment of a process's run or from its start
+    /// on.
     ClockByDays,
     /// One node after the other is stopped cleanly and started.
     RollingRestart,
@@ -101,7 +102,8 @@ impl Fault {
     ];
 }
 
-/// Longest time between two changes that move keys, if requested, in microseconds.
+/// Longest time between two layout changes, in microseconds, that [`Plan::set_frequent_moves`]
+/// sets.
 const MOVES_MICROS: u64 = 3_000_000;
 
 /// Maximum number of nodes that join a cluster during a run.
@@ -128,7 +130,7 @@ pub struct Plan {
     pub contenders: usize,
     /// Number of contended keys, most of whose writes have conditions.
     pub contended_keys: usize,
-    /// Writes of these clients, per thousand, that have no condition.
+    /// Writes of the clients of contended keys, per thousand, that have no condition.
     pub plain_writes: u64,
     /// Writes per thousand whose value expires.
     pub expiring: u64,
@@ -170,8 +172,8 @@ pub struct Plan {
     pub members: u64,
     /// Maximum number of nodes that may join during the run.
     pub joiners: usize,
-    /// Number per thousand of the changes drawn during a move, before its reads switch, that revert
-    /// the move. The others have no effect.
+    /// Changes per thousand, of those drawn during a move before its reads switch, that revert the
+    /// move. The others have no effect.
     pub aborts: u64,
     /// Changes per thousand that create or revoke a token, whether keys move or not.
     pub tokens: u64,
@@ -182,7 +184,7 @@ pub struct Plan {
     /// True if nodes begin as members. Otherwise each node first asks all others for its records.
     pub founded: bool,
     /// True if each node keeps a connection to each other node, as in production. In simulations of
-    /// thousands of nodes, these connections would leave time for nothing else.
+    /// thousands of nodes, these connections would take nearly all of the time.
     pub keeps_links: bool,
     pub(crate) speed: Speed,
     /// True if every line of the journal is printed.
@@ -222,8 +224,8 @@ impl Plan {
             max_skew_micros: 500_000,
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
-            // Drawn from separate generators, so that the rest of the run of an old seed stays the
-            // same.
+            // Each of these fields has its own generator, because it was added later: old seeds
+            // keep the rest of their runs.
             change_micros: *Random::new(seed ^ 0x1a70).pick(&[0, 0, 300_000, 3_000_000]),
             moves: *Random::new(seed ^ 0x30fe5).pick(&[0, 100, 300, 1000]),
             members: *Random::new(seed ^ 0x3e3b).pick(&[0, 0, 300, 1000]),

@@ -1,5 +1,5 @@
-//! Writes of the simulated clients. Every record identifies its write, even a tombstone, and even
-//! after the record was given a new version.
+//! Records that the simulated clients write. Every record, also a tombstone, identifies its write,
+//! even after the record was reissued with a new version.
 
 use lsm::Fields;
 use protocol::{Kind, Record};
@@ -7,7 +7,8 @@ use protocol::{Kind, Record};
 use crate::histories::is_contended;
 use crate::values;
 
-/// The number of a client's write, counted from 1, which the record's extension carries.
+/// The number of a client's write, counted from 1. The extension of the write's record contains the
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(pub(crate) u64);
 

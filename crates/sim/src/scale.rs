@@ -35,7 +35,7 @@ pub struct Scale {
     pub hint_micros: u64,
 }
 
-/// Runs a cluster of `nodes` nodes without faults, then takes one away and brings it back.
+/// Runs a cluster of `nodes` nodes without faults, then stops one node and starts it again.
 pub fn measure(nodes: usize, seed: u64) -> Scale {
     let mut plan = Plan::from_seed(seed);
     plan.nodes = nodes;
@@ -64,7 +64,7 @@ pub struct Traffic {
 /// all nodes use the last layout, and at rest afterwards.
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
-    /// Number of nodes before any joins.
+    /// Number of nodes before the change.
     pub nodes: usize,
     /// Number of nodes that join, all at once.
     pub joiners: usize,
@@ -88,7 +88,7 @@ pub fn measure_join_traffic(nodes: usize, joiners: usize, loops: usize, seed: u6
     World::new(plan).measure_join_traffic(joiners, SECONDS * 1_000_000)
 }
 
-/// The protocol's data structures for one node of a cluster. The topology is shared here, and
+/// The protocol's data structures for one node of a cluster. All nodes share one topology, which is
 /// measured separately.
 #[derive(Debug)]
 pub struct ProtocolInstances {

@@ -1,5 +1,5 @@
-//! A node's store: the engine's synchronous core on a disk in memory. The work of the process's
-//! threads is done step by step, at simulated times.
+//! A node's store: the engine's synchronous core on an in-memory disk. In production, threads call
+//! the core; here the simulation does their work step by step, at simulated times.
 //!
 //! ```text
 //!  a turn's writes ─▶ waiting ─▶ committing ──(time of a sync)──▶ engine.commit ─▶ outcomes
@@ -20,7 +20,7 @@ use server::identity::OwnRecords;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// The recipient of a batch's outcome, with what the batch contains.
+/// The recipient of a batch's outcome, with a description of the batch's content.
 #[derive(Debug)]
 pub(crate) enum BatchOwner {
     /// A loop, for the writes of one turn.
@@ -33,16 +33,16 @@ pub(crate) enum BatchOwner {
     Clock(u64),
 }
 
-/// A node's store: see the module.
+/// A node's store on a simulated disk.
 pub(crate) struct Store {
     engine: Engine,
     /// True if the last background work found no space. A refusal is then reported as a lack of
     /// space.
-    starved: bool,
+    lacks_space: bool,
     waiting: Vec<(BatchOwner, Batch)>,
     committing: Vec<(BatchOwner, Batch)>,
     compactions: RequestedCompactions,
-    /// State of the requested compaction, while one runs.
+    /// State of the requested compaction that runs, if any.
     compaction: Option<FullCompaction>,
 }
 
@@ -52,7 +52,7 @@ impl Store {
         let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
         let (waiting, committing) = (Vec::new(), Vec::new());
         let (compactions, compaction) = (RequestedCompactions::default(), None);
-        Ok(Self { engine, starved: false, waiting, committing, compactions, compaction })
+        Ok(Self { engine, lacks_space: false, waiting, committing, compactions, compaction })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -66,14 +66,14 @@ impl Store {
         }
         Some(match self.engine.check_health() {
             Err(error) => error,
-            Ok(()) if self.starved => Error::NoSpace { what: "tables" },
+            Ok(()) if self.lacks_space => Error::NoSpace { what: "tables" },
             Ok(()) => Error::Busy { what: "flushes or compactions are too far behind" },
         })
     }
 
     /// Queues a batch. Returns true if the caller should begin a group by [`Store::begin`].
-    pub(crate) fn submit(&mut self, asker: BatchOwner, batch: Batch) -> bool {
-        self.waiting.push((asker, batch));
+    pub(crate) fn submit(&mut self, owner: BatchOwner, batch: Batch) -> bool {
+        self.waiting.push((owner, batch));
         self.committing.is_empty()
     }
 
@@ -89,7 +89,7 @@ impl Store {
     pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<BatchOwner>) {
         let group = mem::take(&mut self.committing);
         let result = self.engine.commit(group.iter().map(|(_, batch)| batch)).map(drop);
-        (result, group.into_iter().map(|(asker, _)| asker).collect())
+        (result, group.into_iter().map(|(owner, _)| owner).collect())
     }
 
     /// Does one step of each kind of background work. Returns true if there was any work.
@@ -99,7 +99,7 @@ impl Store {
         let _ = self.engine.prepare_segment();
         let steps = [self.engine.flush_one(), self.engine.compact_one()];
         self.engine.delete_obsolete_tables();
-        self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
+        self.lacks_space = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
         let compacts = self.compact_next();
         compacts || steps.iter().any(|step| matches!(step, Ok(StepOutcome::Done)))
     }
@@ -109,8 +109,8 @@ impl Store {
         self.compactions.request_anew(Moment::default(), 0)
     }
 
-    /// Returns whether that compaction, or one after it, succeeded. Returns `None` if neither has
-    /// ended.
+    /// Returns true if compaction `number` or a later one succeeded, and false if it failed.
+    /// Returns `None` until one of them has ended.
     pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
         self.compactions.succeeded(number)
     }
@@ -142,12 +142,12 @@ impl Store {
         let _ = self.engine.sync_log();
     }
 
-    /// Ends the process as by a kill or a loss of power. The group being committed may have reached
-    /// the disk in part: the end falls on one of the next calls to the disk.
+    /// Ends the store as a kill or a power cut would. A part of the group being committed may reach
+    /// the disk: the crash happens at one of the next disk calls.
     pub(crate) fn crash(self, disk: &MemDisk, random: &mut Random) {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
-            // The recipients ended with the process.
+            // Nobody receives the outcome, because the process has ended.
             let _ = self.engine.commit(self.committing.iter().map(|(_, batch)| batch));
         }
     }

@@ -1,26 +1,30 @@
-//! Values of contended keys: numbers, to which conditional writes can add, and texts. Each write
-//! has a unique value, which identifies the write.
+//! Values of contended keys. A value is a text, or a number to which conditional writes can add.
+//! Each write has a unique value, which identifies the write.
 
 use linear::Value;
 use protocol::Record;
 
-/// Distance between two written numbers. The sum of all additions to a number is smaller, so that a
-/// sum never equals the next number.
-const APART: i64 = 1 << 32;
+/// Distance between two written numbers. All additions to a number together are smaller, so that no
+/// sum equals another written number.
+const NUMBER_DISTANCE: i64 = 1 << 32;
 
-/// Returns the value that the write with this number writes. One value in eight is a text.
+/// Returns the value of the write with this number. One value in eight is a text.
 pub(crate) fn value_of(number: u64) -> Value {
-    if number % 8 == 7 { Value::Text(number) } else { Value::Number(number as i64 * APART) }
+    if number % 8 == 7 {
+        Value::Text(number)
+    } else {
+        Value::Number(number as i64 * NUMBER_DISTANCE)
+    }
 }
 
-/// Encodes the value.
+/// Encodes a value as the content of a record.
 pub(crate) fn encode(value: Value) -> Vec<u8> {
     let text = match value {
         Value::Number(number) => return number.to_string().into_bytes(),
         Value::Text(text) => text,
     };
-    // Longer than a record that replicas report at once. Some texts are long enough to be sent in
-    // pieces.
+    // Many texts exceed `BRIEF_BYTES`, so replicas first report only their outlines. One text in
+    // eight is long enough to be sent in pieces.
     let len = if text % 64 == 63 { 40_000 } else { 8 + text as usize % 512 };
     let mut bytes = format!("text {text} ").into_bytes();
     bytes.resize(bytes.len() + len, b'.');

@@ -1,5 +1,5 @@
-//! Runs of a few seeds, in every run of the tests. `.ci/nightly` runs more: the seeds that once
-//! found a bug and take seconds, and a sweep by `cargo run --release -p sim -- sweep`.
+//! Simulations of a few seeds, as part of the test suite. `.ci/nightly` runs more: the seeds that
+//! once found a bug and take seconds, and a sweep by `cargo run --release -p sim -- sweep`.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use std::thread;
 
 use sim::{Fault, Plan, Report, run};
 
-/// Returns the number of seeds of one run, which take half a second each. `KVORUM_SEEDS=N` adds N.
+/// Returns the number of random seeds to run. Each takes half a second. `KVORUM_SEEDS=N` adds N.
 fn seeds() -> u64 {
     let more = std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     12 + more
 }
 
-fn short(seed: u64) -> Plan {
+fn short_plan(seed: u64) -> Plan {
     let mut plan = Plan::from_seed(seed);
     plan.seconds = plan.seconds.min(10);
     plan.think_micros = plan.think_micros.max(20_000);
@@ -23,21 +23,21 @@ fn short(seed: u64) -> Plan {
 #[test]
 fn random_plans_with_faults_violate_no_guarantee() {
     let next = AtomicU64::new(0);
-    let go_through = || {
+    let run_seeds = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds() {
                 return;
             }
-            let report = check(&short(seed));
+            let report = check(&short_plan(seed));
             assert!(report.tally.reads > 0, "seed {seed} asked something");
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(go_through))));
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run_seeds))));
 }
 
-/// Runs a plan, in which nothing must go wrong.
+/// Runs a plan and asserts that no check reports an error.
 fn check(plan: &Plan) -> Report {
     let report = run(plan);
     assert!(report.wrong.is_empty(), "seed {}: {:#?}", plan.seed, report.wrong);
@@ -45,7 +45,7 @@ fn check(plan: &Plan) -> Report {
 }
 
 /// Returns the plan of a seed with many changes of members and moves of keys.
-fn with_members(seed: u64) -> Plan {
+fn plan_with_member_changes(seed: u64) -> Plan {
     let mut plan = Plan::from_seed(seed);
     plan.members = 700;
     plan.set_frequent_moves(true);
@@ -56,33 +56,34 @@ fn with_members(seed: u64) -> Plan {
 /// is removed while its clock is days ahead; and ids must be given only once.
 #[test]
 #[ignore = "nightly: four long seeds"]
-fn membership_changes_with_lost_nodes_complete() {
+fn membership_changes_complete_although_nodes_are_lost() {
     for seed in [48, 140, 154, 444] {
-        let report = check(&with_members(seed));
+        let report = check(&plan_with_member_changes(seed));
         assert!(report.joined > 0, "seed {seed}");
     }
 }
 
-/// A node starts while its clock is minutes ahead, and an older copy of its directory is put back.
-/// The next process is fenced by the earlier start, until a restart after that start's time.
+/// A node starts while its clock is minutes ahead, and an older copy of its directory is restored.
+/// The next boot is fenced by the earlier boot, until a restart after the time of the earlier boot.
 #[test]
 #[ignore = "nightly: a long seed"]
 fn an_older_copy_whose_clock_was_ahead_serves_after_a_restart() {
     check(&Plan::from_seed(350_034));
 }
 
-/// A bit flips in the only copy of a value. A repair round gives up the block with the bit, and a
+/// A bit flips in the only copy of a value. A repair round discards the block with the bit, and a
 /// read finds no value before the disk is replaced.
 #[test]
-fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
-    check(&with_members(940_000));
+fn a_value_lost_with_its_only_disk_is_not_an_error() {
+    check(&plan_with_member_changes(940_000));
 }
 
-/// A disk was destroyed for good while a layout was decided whose metadata quorum of two includes
-/// that node. No simulated operator forces a layout, so the run could not heal.
+/// A node loses its disk for good, while the cluster decides a layout with a metadata quorum of
+/// that node and another node. The simulated operator forces no layout, so the cluster would never
+/// recover.
 #[test]
 #[ignore = "nightly: a long run"]
-fn a_wanted_layout_keeps_a_majority_of_its_council() {
+fn a_proposed_layout_keeps_a_majority_of_its_council() {
     check(&Plan::from_seed(300_155));
 }
 
@@ -93,7 +94,7 @@ fn a_wanted_layout_keeps_a_majority_of_its_council() {
 #[ignore = "nightly: two long runs"]
 fn extra_holders_and_down_council_members_do_not_count() {
     for seed in [30_245, 30_013] {
-        check(&with_members(seed));
+        check(&plan_with_member_changes(seed));
     }
 }
 
@@ -106,26 +107,26 @@ fn a_rebuilt_council_member_keeps_its_seat() {
     check(&Plan::from_seed(130_026));
 }
 
-/// A round fences writes up to a time that is ahead of all wall clocks. Meanwhile a value is read
-/// whose expiry is below the fence but still ahead of the wall clocks.
+/// A round fences writes up to a time that is ahead of all wall clocks. Meanwhile a client reads a
+/// value. Its expiry is below the fence but still ahead of the wall clocks.
 #[test]
 fn a_watermark_ahead_of_the_clocks_expires_no_value() {
-    check(&with_members(151_048));
+    check(&plan_with_member_changes(151_048));
 }
 
-/// One of the two nodes that hold a record is lost. The clock of the other node was five minutes
-/// ahead once, and left a future record over the first one that no node accepts yet; then that node
-/// leaves.
+/// One of the two nodes that hold a record is lost. The clock of the other node was once five
+/// minutes ahead, and a future record, which no node accepts yet, hides the first record there.
+/// Then the other node leaves.
 #[test]
 fn a_record_hidden_by_a_future_record_survives_a_removed_node() {
-    check(&with_members(161_047));
+    check(&plan_with_member_changes(161_047));
 }
 
-/// A node was removed, loses its disk, and starts by its old settings. All nodes of those settings
-/// refuse it or are down; the node must not acknowledge writes alone.
+/// A removed node loses its disk and starts with its old settings. All nodes in these settings
+/// refuse the node or are down. The node must not acknowledge writes alone.
 #[test]
 fn a_removed_node_that_lost_its_disk_acknowledges_nothing() {
-    check(&with_members(410_163));
+    check(&plan_with_member_changes(410_163));
 }
 
 /// A node whose name sorts before all others joins, and the change is reverted before the cluster
@@ -137,25 +138,25 @@ fn a_founder_still_founds_after_a_reverted_join() {
 }
 
 /// A key has two replicas. One of them stores 37 conditional writes of the key that the other
-/// refuses, because its disk is full and the clocks differ. The record then names only the last
-/// eight of them, and clients send two of the earlier ones again.
+/// replica refuses, because its disk is full and the clocks differ. The record then names only the
+/// last eight of these writes, and clients send two of the earlier writes again.
 #[test]
 #[ignore = "nightly: a long seed"]
-fn no_step_leaves_a_record_before_a_majority_has_noted_it() {
+fn a_record_names_each_step_until_a_majority_has_noted_it() {
     check(&Plan::from_seed(7_300_089));
 }
 
-/// The disk of the founder is lost right after the first of two other nodes has heard the
-/// cluster's id. The second node, from which the founder has heard that it has none, gets the id
-/// later, and the first refuses the founder, which has taken data together with the second.
+/// The founder loses its disk right after the first of two other nodes has received the cluster's
+/// id. The second node tells the founder that it has no id, and receives the id later. The first
+/// node refuses the founder, because the founder has accepted data together with the second node.
 #[test]
-fn a_founder_with_a_new_disk_gets_an_id_that_a_peer_got_after_it_was_asked() {
+fn a_founder_with_a_new_disk_gets_an_id_that_a_peer_got_later() {
     check(&Plan::from_seed(7_100_000));
 }
 
 #[test]
 fn a_seed_repeats_every_event() {
-    let mut plan = short(3);
+    let mut plan = short_plan(3);
     plan.faults = Fault::ALL.to_vec();
     let (first, second) = (run(&plan), run(&plan));
     assert_eq!((first.hash, first.events), (second.hash, second.events));
@@ -165,7 +166,7 @@ fn a_seed_repeats_every_event() {
 
 #[test]
 fn without_faults_every_request_succeeds() {
-    let mut plan = short(1);
+    let mut plan = short_plan(1);
     (plan.faults, plan.skew_micros, plan.page_bytes) = (Vec::new(), 0, 64 << 20);
     let report = run(&plan);
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
@@ -177,26 +178,26 @@ fn without_faults_every_request_succeeds() {
 #[test]
 fn without_faults_conditional_writes_succeed() {
     for (plain_writes, most_unknown) in [(0, 0), (100, 50)] {
-        let mut plan = short(1);
+        let mut plan = short_plan(1);
         (plan.faults, plan.skew_micros, plan.page_bytes) = (Vec::new(), 0, 64 << 20);
         (plan.clients, plan.contenders, plan.contended_keys) = (1, 8, 1);
         (plan.plain_writes, plan.think_micros) = (plain_writes, 20_000);
         let report = run(&plan);
         assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
-        let told = report.contended;
-        let all = told.changed + told.unmet + told.failed + told.unknown;
-        assert!(told.changed > 300 && told.unmet > 300, "{told}");
+        let outcomes = report.contended;
+        let all = outcomes.changed + outcomes.unmet + outcomes.failed + outcomes.unknown;
+        assert!(outcomes.changed > 300 && outcomes.unmet > 300, "{outcomes}");
         // Until a clock has a durable bound, its node refuses writes.
-        assert!(told.failed * 20 < all, "{told}");
+        assert!(outcomes.failed * 20 < all, "{outcomes}");
         // A plain write between two attempts of a conditional write hides the outcome of the first
         // attempt.
-        assert!(told.unknown * 1000 <= most_unknown * all, "{told}");
-        assert_eq!(told.gave_up, 0, "{told}");
+        assert!(outcomes.unknown * 1000 <= most_unknown * all, "{outcomes}");
+        assert_eq!(outcomes.gave_up, 0, "{outcomes}");
     }
 }
 
 #[test]
-fn progress_is_shown_only_on_terminals() {
+fn a_sweep_without_a_terminal_prints_no_progress() {
     let sim = env!("CARGO_BIN_EXE_sim");
     let words = ["sweep", "--count", "2", "--seconds", "1"];
     let output = std::process::Command::new(sim).args(words).output().unwrap();

@@ -3,24 +3,26 @@
 #     members join     makes asking nodes members; gives new disks of quorum members their votes
 #     members drain    nodes with an ordinal of NODES and above hand over their keys and leave
 #
-# Each step first asks for the present state, so the script may be started again at any time.
-# Kubernetes ends it at the job's deadline.
+# Each step first queries the present state, so the script may be restarted at any time. Kubernetes
+# ends the script at the job's deadline.
 set -u
 
 # Maximum time that a drained pod stays in the services, in seconds: two probes, and the update of
 # the endpoints.
 PAUSE=5
-# Attempts without an answer of any founder, of a second or more each, before `drain` gives up.
-PATIENCE=30
+# Number of successive attempts without an answer of any founder after which `drain` gives up. An
+# attempt takes a second or more.
+MAX_ATTEMPTS=30
 
-# Prints a message, once as long as it does not change.
+# Prints a message, unless it equals the last message.
 last=
 say() {
     [ "$last" = "$*" ] || echo "members: $*"
     last=$*
 }
 
-# Sets url and layout from the first founder that answers. A plan belongs to the node that made it.
+# Sets url and layout from the first founder that answers. A plan must be applied at the node that
+# made the plan.
 ask() {
     ordinal=0
     while [ "$ordinal" -lt "$FOUNDERS" ]; do
@@ -39,7 +41,8 @@ names() {
         cut -d '"' -f 4
 }
 
-# change FLAGS...: plans and applies. 0 = done, 1 = not yet, 2 = nothing changes.
+# change FLAGS...: plans and applies a change. Returns 0 if done, 1 if not yet possible, 2 if
+# nothing changes.
 change() {
     plan=$(kvorum cluster plan --json --url "$url" "$@" 2>&1) || {
         case $plan in *'nothing changes'*) return 2 ;; esac
@@ -78,10 +81,11 @@ join() {
             "an empty volume: delete its claim and its pod"
         return 1
     fi
-    # A plan without a node to add seats quorum members, and stores the URLs of a new cluster.
+    # A plan that adds no nodes still gives seats to quorum members, and stores the URLs of a new
+    # cluster.
     change $wanted
     [ $? -eq 2 ] || return 1
-    # The exit code says whether all nodes are up.
+    # The exit code is 0 only if all nodes are up.
     status=$(kvorum status --url "$url" 2>&1) || {
         say "waits for nodes that are down"
         return 1
@@ -89,8 +93,8 @@ join() {
     echo "$status"
 }
 
-# Removes nodes one after the other, the last one first: a client of a node that has left finds
-# another.
+# Removes nodes one at a time, the highest ordinal first, so that a client of a removed node finds
+# another node.
 drain() {
     leaving=$(names nodes | sed -n "s/^$NAME-\([0-9][0-9]*\)$/\1/p" | sort -rn)
     for ordinal in $leaving; do
@@ -102,15 +106,15 @@ drain() {
     return 0
 }
 
-silent=0
+failed_attempts=0
 while :; do
     if ask; then
-        silent=0
+        failed_attempts=0
         is_settled && "$1" && exit 0
     else
         say "no founder answers: $layout"
-        silent=$((silent + 1))
-        if [ "$1" = drain ] && [ "$silent" -ge "$PATIENCE" ]; then
+        failed_attempts=$((failed_attempts + 1))
+        if [ "$1" = drain ] && [ "$failed_attempts" -ge "$MAX_ATTEMPTS" ]; then
             say "nothing is changed, for keys can't be moved. To change a cluster that does not" \
                 "run: helm upgrade --no-hooks, with the same number of nodes"
             exit 1

@@ -1,4 +1,4 @@
-{{/* The name of all objects. Pods, and so nodes, derive theirs from it; nodes keep it for good. */}}
+{{/* The start of the names of all objects, pods and nodes. Nodes keep their names for good. */}}
 {{- define "kvorum.name" -}}
 {{- if contains "kvorum" .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
@@ -23,7 +23,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq .Values.tls.mode "none" -}}http{{- else -}}https{{- end -}}
 {{- end -}}
 
-{{/* The domain of the pods' own names. */}}
+{{/* The DNS domain of the single pods. */}}
 {{- define "kvorum.domain" -}}
 {{ include "kvorum.name" . }}-nodes.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end -}}

@@ -3,7 +3,7 @@
 //
 //	helm template … | go run . [-json]
 //
-// -json prints the objects as one JSON list, which packaging/test-chart.py runs.
+// -json prints the objects as one JSON list, which packaging/test-chart.py reads.
 package main
 
 import (

@@ -1,11 +1,11 @@
-//! Figures of the rows of conditional writes, and two tables of them: one for many keys, one for a
-//! single key.
+//! Figures of the section on conditional writes, and its two tables: one of rows with many keys,
+//! and one of rows with a single key.
 
 use bench_table::{Spread, Table, ratio};
 
 use super::{Row, SECTION};
 use crate::Bench;
-use crate::cql::Seen;
+use crate::cql::LoopResults;
 
 /// The figures of one repeat.
 pub(super) struct Run {
@@ -25,22 +25,26 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of_cassandra(seen: &Seen, cpu: f64) -> Self {
-        let done = seen.latency.len();
-        let ms = |quantile| seen.latency.value_at_quantile(quantile) as f64 / 1e6;
+    pub(super) fn of_cassandra(results: &LoopResults, cpu: f64) -> Self {
+        let done = results.latency.len();
+        let ms = |quantile| results.latency.value_at_quantile(quantile) as f64 / 1e6;
         Self {
-            rate: done as f64 / seen.took.as_secs_f64(),
-            micros: cpu * 1e6 / (done + seen.failed).max(1) as f64,
-            mean: seen.latency.mean() / 1e6,
+            rate: done as f64 / results.took.as_secs_f64(),
+            micros: cpu * 1e6 / (done + results.failed).max(1) as f64,
+            mean: results.latency.mean() / 1e6,
             percentiles: [ms(0.5), ms(0.99), ms(1.0)],
             messages: None,
             syncs: None,
-            failed: seen.failed,
-            warnings: seen.why.iter().map(|why| format!("the first that failed: {why}")).collect(),
+            failed: results.failed,
+            warnings: results
+                .why
+                .iter()
+                .map(|why| format!("the first that failed: {why}"))
+                .collect(),
         }
     }
 
-    pub(super) fn keep(&self, bench: &mut Bench, name: &str, repeat: usize) {
+    pub(super) fn report_figures(&self, bench: &mut Bench, name: &str, repeat: usize) {
         let [p50, p99, max] = self.percentiles;
         for (figure, value) in [
             ("requests_per_second", self.rate),
@@ -69,13 +73,13 @@ impl Row {
         Spread::of(&self.column(of)).map(|spread| spread.to_string())
     }
 
-    /// Returns the median of a figure that only some of the systems count.
+    /// Returns the median of a figure, or `None` if the row's system does not count the figure.
     fn median(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<String> {
         let known: Vec<f64> = self.runs.iter().filter_map(of).collect();
         Spread::of(&known).map(|spread| format!("{:.2}", spread.median))
     }
 
-    /// Returns the cells of [`FIGURES`].
+    /// Returns the row's cells in the columns [`FIGURES`].
     fn figures(&self) -> Vec<Option<String>> {
         vec![
             self.spread(|run| run.rate),
@@ -91,8 +95,9 @@ impl Row {
     }
 }
 
-/// Returns the ratio of the figure `of` to the same figure of the row called `name`.
-fn over(rows: &[Row], row: &Row, name: &str, of: fn(&Run) -> f64) -> Option<String> {
+/// Returns the ratio of a figure of `row` to the same figure of the row called `name`, or `None` if
+/// there is no such row. `of` extracts the figure from a repeat.
+fn ratio_to_row(rows: &[Row], row: &Row, name: &str, of: fn(&Run) -> f64) -> Option<String> {
     let to = rows.iter().find(|row| row.line.name == name)?;
     ratio(&row.column(of), &to.column(of)).map(|ratio| ratio.to_string())
 }
@@ -126,14 +131,14 @@ pub(super) fn many_keys(rows: &[Row]) -> Table {
         let (name, base) = (row.line.name, row.line.base);
         let mut ratios = vec![
             Some(name.to_owned()),
-            over(rows, row, base, |run| run.rate),
-            over(rows, row, base, |run| run.micros),
-            over(rows, row, base, |run| run.mean),
+            ratio_to_row(rows, row, base, |run| run.rate),
+            ratio_to_row(rows, row, base, |run| run.micros),
+            ratio_to_row(rows, row, base, |run| run.mean),
         ];
         for rival in row.line.rivals.into_iter().flatten() {
             let other = rows.iter().find(|row| row.line.name == rival);
-            ratios.push(over(rows, row, rival, |run| run.rate));
-            ratios.push(other.and_then(|other| over(rows, other, name, |run| run.micros)));
+            ratios.push(ratio_to_row(rows, row, rival, |run| run.rate));
+            ratios.push(other.and_then(|other| ratio_to_row(rows, other, name, |run| run.micros)));
         }
         table.row([ratios, row.figures()].concat());
     }
@@ -145,8 +150,8 @@ pub(super) fn one_key(rows: &[Row]) -> Table {
     for row in rows.iter().filter(|row| !row.line.many()) {
         let ratios = vec![
             Some(row.line.name.to_owned()),
-            over(rows, row, row.line.base, |run| run.rate),
-            over(rows, row, row.line.base, |run| run.micros),
+            ratio_to_row(rows, row, row.line.base, |run| run.rate),
+            ratio_to_row(rows, row, row.line.base, |run| run.micros),
         ];
         table.row([ratios, row.figures()].concat());
     }

@@ -1,5 +1,6 @@
-//! Cost of a condition: conditional writes beside plain ones, beside etcd's transactions and beside
-//! Cassandra's, and contention of conditional writes to one key.
+//! Cost of a condition: compares conditional writes with plain writes, with etcd's transactions and
+//! with Cassandra's lightweight transactions. Also measures conditional writes that contend for one
+//! key.
 //!
 //! ```text
 //!                       ┌▶ kvorum, three nodes ─ PUT, PUT If-Match, add=1, PUT If-None-Match
@@ -7,8 +8,8 @@
 //!                       └▶ Cassandra, three nodes ─ UPDATE … IF v = ?, INSERT … IF NOT EXISTS
 //! ```
 //!
-//! All rows of kvorum share one cluster. A plain write and a conditional one differ only in the
-//! condition, not even in their keys.
+//! All rows of kvorum share one cluster. A conditional write has the same keys as a plain write, so
+//! that the two differ only in the condition.
 
 mod figures;
 
@@ -20,10 +21,10 @@ use load::{Outcome, Plan, Requests, RunWarning, Write};
 
 use crate::Bench;
 use crate::cassandra::{self, Cassandra};
-use crate::cql::Ask;
+use crate::cql::StatementKind;
 use crate::etcd;
 use crate::fleet::{self, Fleet, Kind, SyncSetting};
-use crate::metrics::{Counts, LIMIT};
+use crate::metrics::{Counts, SCRAPE_TIMEOUT};
 use crate::requests;
 use figures::Run;
 
@@ -47,27 +48,28 @@ const CASSANDRA_HOT_1: &str = "Cassandra, UPDATE IF, 1 client";
 #[derive(Clone, Copy)]
 enum To {
     Http(Kind, Write),
-    Cassandra(Ask),
+    Cassandra(StatementKind),
 }
 
 /// The definition of a row: its requests, and the rows to compare it with.
-struct Line {
+struct RowDefinition {
     name: &'static str,
     to: To,
     connections: usize,
     /// True if the connections are spread over all nodes, false if all go to one.
     all: bool,
-    /// The expected status.
+    /// The expected status of each answer.
     status: u16,
-    /// Name of the row of kvorum to compare with.
+    /// Name of the row to which this row is compared in its own table: a plain `PUT` with as many
+    /// connections, or the row of one client.
     base: &'static str,
     /// Names of the rows of etcd and of Cassandra to compare with. `None` for a row of a single
     /// key.
     rivals: Option<[&'static str; 2]>,
 }
 
-impl Line {
-    /// Defines a `PUT` to one node of kvorum.
+impl RowDefinition {
+    /// Defines a row of `PUT`s to one node of kvorum, and the values that other rows share with it.
     const fn put(name: &'static str, write: Write, connections: usize) -> Self {
         let one = connections == 1;
         let base = if one { PUT_1 } else { PUT_16 };
@@ -83,7 +85,7 @@ impl Line {
 
     const fn cassandra(name: &'static str, connections: usize) -> Self {
         let line = Self::put(name, requests::PLAIN, connections);
-        Self { to: To::Cassandra(Ask::Equal), ..line }
+        Self { to: To::Cassandra(StatementKind::Equal), ..line }
     }
 
     /// Defines a row of additions to one number.
@@ -97,9 +99,13 @@ impl Line {
         Self { status: 412, base: ADD_1, rivals: None, ..line }
     }
 
-    const fn cassandra_hot(name: &'static str, ask: Ask, connections: usize) -> Self {
+    const fn cassandra_hot(
+        name: &'static str,
+        statement_kind: StatementKind,
+        connections: usize,
+    ) -> Self {
         let line = Self::cassandra(name, connections);
-        Self { to: To::Cassandra(ask), base: CASSANDRA_HOT_1, rivals: None, ..line }
+        Self { to: To::Cassandra(statement_kind), base: CASSANDRA_HOT_1, rivals: None, ..line }
     }
 
     /// Returns true for a row of many keys, which the first table shows.
@@ -107,35 +113,39 @@ impl Line {
         self.rivals.is_some()
     }
 
-    fn adds(&self) -> bool {
+    fn is_addition(&self) -> bool {
         !self.many() && self.status == 200
     }
 }
 
-const LINES: [Line; 18] = [
-    Line::put(PUT_1, requests::PLAIN, 1),
-    Line::put("PUT If-Match, 1 connection", requests::IF_MATCH, 1),
-    Line::etcd(ETCD_1, 1),
-    Line::cassandra(CASSANDRA_1, 1),
-    Line::put(PUT_16, requests::PLAIN, 16),
-    Line::put("PUT If-Match, 16 connections", requests::IF_MATCH, 16),
-    Line::put("PUT If-Match, 16 (again)", requests::IF_MATCH, 16),
-    Line::etcd(ETCD_16, 16),
-    Line::cassandra(CASSANDRA_16, 16),
-    Line::add(ADD_1, 1, false),
-    Line::add("add=1, 8 clients", 8, false),
-    Line::add("add=1, 64 clients", 64, false),
-    Line::add("add=1, 63 clients of all nodes", 63, true),
-    Line::unmet("If-None-Match, 412, 16 clients", 16),
-    Line::cassandra_hot(CASSANDRA_HOT_1, Ask::EqualHot, 1),
-    Line::cassandra_hot("Cassandra, UPDATE IF, 8 clients", Ask::EqualHot, 8),
-    Line::cassandra_hot("Cassandra, UPDATE IF, 64 clients", Ask::EqualHot, 64),
-    Line::cassandra_hot("Cassandra, IF NOT EXISTS, not applied, 16", Ask::Absent, 16),
+const ROW_DEFINITIONS: [RowDefinition; 18] = [
+    RowDefinition::put(PUT_1, requests::PLAIN, 1),
+    RowDefinition::put("PUT If-Match, 1 connection", requests::IF_MATCH, 1),
+    RowDefinition::etcd(ETCD_1, 1),
+    RowDefinition::cassandra(CASSANDRA_1, 1),
+    RowDefinition::put(PUT_16, requests::PLAIN, 16),
+    RowDefinition::put("PUT If-Match, 16 connections", requests::IF_MATCH, 16),
+    RowDefinition::put("PUT If-Match, 16 (again)", requests::IF_MATCH, 16),
+    RowDefinition::etcd(ETCD_16, 16),
+    RowDefinition::cassandra(CASSANDRA_16, 16),
+    RowDefinition::add(ADD_1, 1, false),
+    RowDefinition::add("add=1, 8 clients", 8, false),
+    RowDefinition::add("add=1, 64 clients", 64, false),
+    RowDefinition::add("add=1, 63 clients of all nodes", 63, true),
+    RowDefinition::unmet("If-None-Match, 412, 16 clients", 16),
+    RowDefinition::cassandra_hot(CASSANDRA_HOT_1, StatementKind::EqualHot, 1),
+    RowDefinition::cassandra_hot("Cassandra, UPDATE IF, 8 clients", StatementKind::EqualHot, 8),
+    RowDefinition::cassandra_hot("Cassandra, UPDATE IF, 64 clients", StatementKind::EqualHot, 64),
+    RowDefinition::cassandra_hot(
+        "Cassandra, IF NOT EXISTS, not applied, 16",
+        StatementKind::Absent,
+        16,
+    ),
 ];
 
 /// A row with the figures of its repeats.
 struct Row {
-    line: Line,
+    line: RowDefinition,
     runs: Vec<Run>,
 }
 
@@ -148,7 +158,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
          that leads. Syncs are those of the logs."
     ));
     let fleets = Fleets::start(bench)?;
-    let lines = LINES.into_iter().filter(|line| fleets.have(line));
+    let lines = ROW_DEFINITIONS.into_iter().filter(|line| fleets.is_running(line));
     let mut rows: Vec<Row> = lines.map(|line| Row { line, runs: Vec::new() }).collect();
     let repeats = bench.scale.repeats;
     for repeat in 0..repeats {
@@ -160,7 +170,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             let row = &mut rows[index];
             eprintln!("{SECTION}: repeat {} of {repeats}: {}", repeat + 1, row.line.name);
             let run = fleets.measure(&row.line, Duration::from_secs(bench.scale.seconds))?;
-            run.keep(bench, row.line.name, repeat);
+            run.report_figures(bench, row.line.name, repeat);
             row.runs.push(run);
         }
     }
@@ -188,13 +198,13 @@ struct Fleets {
 }
 
 impl Fleets {
-    /// Starts kvorum and the other systems, and writes all keys. Reports systems that can't be
-    /// started.
+    /// Starts kvorum, etcd and Cassandra, and writes all keys. The error is that kvorum can't be
+    /// started; another system that can't be started is only reported.
     fn start(bench: &mut Bench) -> Result<Self, String> {
-        let mut http = vec![filled(bench, KVORUM)?];
+        let mut http = vec![start_filled(bench, KVORUM)?];
         if bench.etcd {
             eprintln!("{SECTION}: starting etcd");
-            match filled(bench, Kind::Etcd) {
+            match start_filled(bench, Kind::Etcd) {
                 Ok(fleet) => http.push(fleet),
                 Err(why) => bench.report.say(&format!("Skipped etcd: {why}")),
             }
@@ -208,8 +218,9 @@ impl Fleets {
 
     fn start_cassandra(&mut self, bench: &mut Bench, at: &Path) {
         eprintln!("{SECTION}: starting Cassandra, and load for its JVMs: a minute or some");
-        let started = cassandra::version(at)
-            .and_then(|version| Ok((version, Cassandra::warmed(&mut bench.place, at, KEYS)?)));
+        let started = cassandra::version(at).and_then(|version| {
+            Ok((version, Cassandra::start_warmed(&mut bench.place, at, KEYS)?))
+        });
         match started {
             Ok((version, cassandra)) => {
                 bench.report.say(&format!(
@@ -218,8 +229,8 @@ impl Fleets {
                      the key decides; `commitlog_sync: batch`, `paxos_variant: v2`, three \
                      replicas, 1 GiB of heap each. Before the first measurement it had {} such \
                      statements, in {:.0} s; before each {} s of load.",
-                    cassandra.warmed_by.0,
-                    cassandra.warmed_by.1.as_secs_f64(),
+                    cassandra.warm_up_load.0,
+                    cassandra.warm_up_load.1.as_secs_f64(),
                     cassandra::WARM_UP.as_secs()
                 ));
                 self.cassandra = Some(cassandra);
@@ -229,29 +240,30 @@ impl Fleets {
     }
 
     /// Returns true if the row's cluster is running.
-    fn have(&self, line: &Line) -> bool {
+    fn is_running(&self, line: &RowDefinition) -> bool {
         match line.to {
             To::Http(kind, _) => self.http.iter().any(|fleet| fleet.kind == kind),
             To::Cassandra(_) => self.cassandra.is_some(),
         }
     }
 
-    fn measure(&self, line: &Line, duration: Duration) -> Result<Run, String> {
+    fn measure(&self, line: &RowDefinition, duration: Duration) -> Result<Run, String> {
         match (line.to, &self.cassandra) {
             (To::Http(kind, write), _) => {
                 let fleet = self.http.iter().find(|fleet| fleet.kind == kind);
                 let fleet = fleet.expect("lines without a fleet were left out");
                 line.measure(fleet, write, duration)
             }
-            (To::Cassandra(ask), Some(cassandra)) => {
-                let (seen, cpu) = cassandra.measure(ask, line.connections, duration)?;
-                Ok(Run::of_cassandra(&seen, cpu))
+            (To::Cassandra(statement_kind), Some(cassandra)) => {
+                let (results, cpu) =
+                    cassandra.measure(statement_kind, line.connections, duration)?;
+                Ok(Run::of_cassandra(&results, cpu))
             }
             (To::Cassandra(_), None) => unreachable!("lines without a fleet were left out"),
         }
     }
 
-    /// Returns the commands of the first nodes, as a list.
+    /// Returns a Markdown list of the commands that started the first node of each cluster.
     fn commands(&self) -> String {
         let http = self.http.iter().filter_map(|fleet| Some(fleet.nodes.first()?.argv.as_str()));
         let all = http.chain(self.cassandra.as_ref().map(Cassandra::argv));
@@ -259,14 +271,14 @@ impl Fleets {
     }
 }
 
-fn filled(bench: &mut Bench, kind: Kind) -> Result<Fleet, String> {
+fn start_filled(bench: &mut Bench, kind: Kind) -> Result<Fleet, String> {
     let fleet = bench.place.start(kind)?;
     fleet.fill(KEYS)?;
     fleet.pause();
     Ok(fleet)
 }
 
-impl Line {
+impl RowDefinition {
     fn measure(&self, fleet: &Fleet, write: Write, duration: Duration) -> Result<Run, String> {
         let mut plan = Plan {
             connections: self.connections,
@@ -279,14 +291,14 @@ impl Line {
         if fleet.kind == Kind::Etcd {
             plan.targets = fleet::targets(&[etcd::leader(&nodes)?]);
         }
-        let before_it = if self.adds() { sum(nodes[0])? } else { 0 };
+        let sum_before = if self.is_addition() { read_sum(nodes[0])? } else { 0 };
         let (before, cpu) = (Counts::of(&nodes), fleet.cpu());
         let outcome = fleet::run(&plan)?;
         let cpu = fleet.cpu() - cpu;
         let counts = Counts::of(&nodes).since(&before);
         let done = outcome.tally.statuses.of(self.status);
-        if self.adds() {
-            check_sum(sum(nodes[0])? - before_it, done, outcome.planned)?;
+        if self.is_addition() {
+            check_sum(read_sum(nodes[0])? - sum_before, done, outcome.planned)?;
         }
         fleet.pause();
         Ok(self.run(fleet.kind, &outcome, cpu, &counts))
@@ -297,11 +309,13 @@ impl Line {
         let latency = outcome.all_methods().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         let (messages, syncs) = match kind {
-            Kind::Etcd => (None, counts.named("etcd_disk_wal_fsync_duration_seconds_count")),
+            Kind::Etcd => {
+                (None, counts.get_by_full_name("etcd_disk_wal_fsync_duration_seconds_count"))
+            }
             _ => (Some(counts.get("peer_messages_sent")), counts.get("wal_syncs")),
         };
-        // A row that expects 412 does not warn of that status.
-        let told = |warning: &RunWarning| match warning {
+        // A row that expects 412 must not warn of 412.
+        let is_unexpected = |warning: &RunWarning| match warning {
             RunWarning::NotSuccess { status, .. } => *status != self.status,
             _ => true,
         };
@@ -314,19 +328,25 @@ impl Line {
             messages: messages.map(|messages| messages / requests),
             syncs: Some(syncs / requests),
             failed: outcome.planned - outcome.tally.statuses.of(self.status),
-            warnings: warnings.iter().filter(|w| told(w)).map(ToString::to_string).collect(),
+            warnings: warnings
+                .iter()
+                .filter(|w| is_unexpected(w))
+                .map(ToString::to_string)
+                .collect(),
         }
     }
 }
 
-/// Returns the number to which clients add, read from a majority.
-fn sum(node: SocketAddr) -> Result<i64, String> {
-    let path = format!("/v0/entity?id={}", requests::HOT);
-    let text = load::server::fetch(node, &path, LIMIT).map_err(|error| error.to_string())?;
+/// Reads the number to which clients add, from a majority of its replicas.
+fn read_sum(node: SocketAddr) -> Result<i64, String> {
+    let path = format!("/v0/entity?id={}", requests::HOT_KEY);
+    let text =
+        load::server::fetch(node, &path, SCRAPE_TIMEOUT).map_err(|error| error.to_string())?;
     text.parse().map_err(|_| format!("http://{node}{path} is {text:?}: it must be a number"))
 }
 
-/// Checks that the number grew by at least the acknowledged additions, and at most the sent ones.
+/// Checks that the number grew by at least the number of acknowledged additions, and at most the
+/// number of sent additions.
 fn check_sum(grown: i64, acknowledged: u64, sent: u64) -> Result<(), String> {
     let range = i128::from(acknowledged)..=i128::from(sent);
     if range.contains(&i128::from(grown)) {
@@ -343,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_lost_an_addition_or_took_one_twice_is_told() {
+    fn a_lost_or_repeated_addition_is_an_error() {
         assert_eq!(check_sum(10, 10, 10), Ok(()));
         assert_eq!(check_sum(11, 10, 12), Ok(()));
         for (grown, acknowledged, sent) in [(9, 10, 10), (13, 10, 12), (-1, 0, 0)] {
@@ -353,9 +373,9 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_compared_with_one_that_there_is() {
-        let is_there = |name: &str| LINES.iter().any(|line| line.name == name);
-        for line in LINES {
+    fn every_row_is_compared_with_existing_rows() {
+        let is_there = |name: &str| ROW_DEFINITIONS.iter().any(|line| line.name == name);
+        for line in ROW_DEFINITIONS {
             assert!(is_there(line.base), "{}", line.name);
             assert!(line.rivals.is_none_or(|rivals| rivals.into_iter().all(is_there)));
         }

@@ -1,12 +1,12 @@
-//! The Cassandra client in builds without the Cassandra driver, which takes a minute to build. This
-//! client never connects.
+//! Placeholder for the Cassandra client in builds without the Cassandra driver (the driver takes a
+//! minute to build). Connecting always fails.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Ask, Seen, Steady};
+use super::{FixedRateResults, LoopResults, StatementKind};
 
-/// A client that can't exist.
+/// A client that can't be created, because connecting always fails.
 pub(crate) enum Client {}
 
 impl Client {
@@ -18,11 +18,11 @@ impl Client {
         match *self {}
     }
 
-    pub(crate) fn serves(&self, _: u64) -> Result<(), String> {
+    pub(crate) fn check_writable(&self, _: u64) -> Result<(), String> {
         match *self {}
     }
 
-    pub(crate) fn run(&self, _: Ask, _: u64, _: Duration) -> Result<Seen, String> {
+    pub(crate) fn run(&self, _: StatementKind, _: u64, _: Duration) -> Result<LoopResults, String> {
         match *self {}
     }
 
@@ -38,7 +38,12 @@ impl Client {
         match *self {}
     }
 
-    pub(crate) fn steady(&self, _: u64, _: f64, _: Duration) -> Result<Steady, String> {
+    pub(crate) fn run_at_fixed_rate(
+        &self,
+        _: u64,
+        _: f64,
+        _: Duration,
+    ) -> Result<FixedRateResults, String> {
         match *self {}
     }
 

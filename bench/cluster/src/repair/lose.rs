@@ -1,5 +1,5 @@
-//! A replica that has lost keys without a trace: no node stores a hint for it, so only a round can
-//! find the loss.
+//! Removes records from one replica, so that only a repair round can find the loss: no node stores
+//! a hint for the removed records.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,35 +8,36 @@ use bench_table::Server;
 use load::Requests;
 use lsm::{Disk, Engine, Options, RealDisk, RemovalFilter, Space};
 
-use super::{PROMPT, ROUND_LIMIT, SETTLED, each_once};
-use crate::fleet::{Fleet, Place, SyncSetting};
-use crate::requests::{self, LATE, LATE_OF};
+use super::{ROUND_LIMIT, SETTLED, SHORT_WAIT, each_once};
+use crate::fleet::{Fleet, Launcher, SyncSetting};
+use crate::requests::{self, FIRST_LATE, LATE_SPACING};
 
-/// The node that loses keys. Another node coordinates the rounds.
-const LOSER: usize = 2;
+/// Index of the node that loses records. It does not coordinate the rounds.
+const LOSING_NODE: usize = 2;
 
-/// Writes the late keys anew on all replicas, and removes the new records from one of them. Returns
-/// their number.
-pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u64, String> {
+/// Overwrites the late keys on all replicas, and then removes the new records from one replica.
+/// Returns the number of removed records.
+pub(super) fn late(place: &mut Launcher, fleet: &mut Fleet, keys: u64) -> Result<u64, String> {
     fleet.nodes.iter().for_each(Server::resume);
     fleet.wait_ready()?;
-    let count = keys / LATE_OF;
+    let count = keys / LATE_SPACING;
     let late = Requests::Custom(requests::LATE_VALUES);
     each_once(fleet, count, late, ROUND_LIMIT, "written anew")?;
     std::thread::sleep(SETTLED);
     let addresses = fleet.addresses();
     // Dropping the node kills its process. With `--sync always`, the node's log has every
     // acknowledged write.
-    drop(fleet.nodes.remove(LOSER));
-    let lost = remove(&place.data(addresses[LOSER]));
-    let mut command = place.kvorum(SyncSetting::Always, &addresses, LOSER)?;
-    command.args(PROMPT);
-    fleet.nodes.insert(LOSER, place.launch(command, addresses[LOSER])?);
+    drop(fleet.nodes.remove(LOSING_NODE));
+    let lost = remove(&place.data(addresses[LOSING_NODE]));
+    let mut command = place.kvorum(SyncSetting::Always, &addresses, LOSING_NODE)?;
+    command.args(SHORT_WAIT);
+    fleet.nodes.insert(LOSING_NODE, place.launch(command, addresses[LOSING_NODE])?);
     fleet.wait_ready()?;
     lost
 }
 
-/// Removes the late records, which are newer than all others, from a stopped node's store.
+/// Removes the late records, which are newer than all others, from the store of a stopped node.
+/// Returns their number.
 fn remove(data: &Path) -> Result<u64, String> {
     let failed = |error: lsm::Error| format!("{}: {error}", data.display());
     let disk = RealDisk::open(data).map_err(|error| format!("{}: {error}", data.display()))?;
@@ -50,8 +51,8 @@ fn remove(data: &Path) -> Result<u64, String> {
         }
     });
     walked.map_err(failed)?;
-    let gone = RemovalFilter { time: newest, spaces: &[Space::Data], proven: 0 };
-    let removed = engine.remove_above(gone).map_err(failed)?;
+    let late_filter = RemovalFilter { time: newest, spaces: &[Space::Data], proven: 0 };
+    let removed = engine.remove_above(late_filter).map_err(failed)?;
     engine.close().map_err(failed)?;
     Ok(removed)
 }
@@ -59,7 +60,7 @@ fn remove(data: &Path) -> Result<u64, String> {
 fn is_late(key: &[u8]) -> bool {
     let number =
         std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix("key")?.parse().ok());
-    number.is_some_and(|number: u64| number % LATE_OF == LATE)
+    number.is_some_and(|number: u64| number % LATE_SPACING == FIRST_LATE)
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Repair rounds: the cost of a full and of an incremental round while all replicas are equal, and
-//! the effect of a running round on clients. Two clusters, *quiet* and *busy*, are measured in
-//! turn:
+//! Repair rounds: the cost of a full and of an incremental round without clients, and the effect of
+//! a running round on clients. Two clusters, *quiet* and *busy*, take the load in turn; the other
+//! one is suspended:
 //!
 //! ```text
-//!   quiet    --repair-interval off             full and incremental rounds on request;
-//!            │ alternating, the other stopped  load without rounds, load during requested rounds
-//!   busy     --repair-interval 10s             load during the scheduled rounds
+//!   quiet    --repair-interval off   load without rounds, and load during requested rounds
+//!   busy     --repair-interval 10s   load during scheduled rounds
 //! ```
 //!
-//! Two more clusters, one with the default settings and one without rounds, show the cost of repair
-//! between two rounds, which is smaller than the noise. The space of deleted keys, and the same
-//! repair by Cassandra, are sections of their own.
+//! The rounds without clients run on *quiet*, and on a cluster with a small memtable. Two more
+//! clusters, one with the default settings and one without rounds, show the cost of repair between
+//! two rounds, which is smaller than the noise. The disk space of deleted keys (`purge`) and the
+//! comparison with Cassandra (`rival`) are sections of their own.
 
 mod lose;
 pub(crate) mod purge;
@@ -26,48 +26,48 @@ use serde_json::Value;
 
 use crate::Bench;
 use crate::fleet::{self, Fleet, Kind, SyncSetting};
-use crate::metrics::{Counts, LIMIT};
+use crate::metrics::{Counts, SCRAPE_TIMEOUT};
 use crate::requests;
 
 const SECTION: &str = "repair";
 
-/// Factor on the number of keys of the other sections.
-const MORE_KEYS: u64 = 40;
+/// Number of keys, as a multiple of the number in other sections.
+const KEY_FACTOR: u64 = 40;
 
-/// Requests per second over all three nodes, half of them PUTs, half GETs.
+/// Requests per second to all three nodes together, half of them PUTs, half GETs.
 const RATE: f64 = 3_000.0;
 
-/// Length of a run, as a multiple of the length in a closed loop.
-const LONGER: u64 = 2;
+/// Duration of a run, as a multiple of `--seconds`.
+const DURATION_FACTOR: u64 = 2;
 
-/// Age from which a round compares records: twice `--deadline` and `--max-clock-skew`, and a
-/// margin.
+/// Age from which a round compares a record: twice the sum of the default `--deadline` and
+/// `--max-clock-skew`, and a margin.
 const SETTLED: Duration = Duration::from_millis(3_200);
 
 /// Time limit of a round.
 const ROUND_LIMIT: Duration = Duration::from_secs(120);
 
 /// Pause between two polls of a round.
-const AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Number of keys in the clusters that are compared between rounds.
+/// Number of keys in the two clusters that are compared while no round runs.
 const FEW_KEYS: u64 = 20_000;
 
-const QUIET: [&str; 2] = ["--repair-interval", "off"];
+const NO_ROUNDS: [&str; 2] = ["--repair-interval", "off"];
 
-/// Flags that shorten the wait at the start of a round. A requested round waits until earlier
-/// writes have settled, by default 3 s, which is longer than a round takes here, so that clients
-/// would hardly meet a round.
-const PROMPT: [&str; 6] =
+/// Flags that shorten the wait at the start of a requested round, in which earlier writes settle.
+/// With the default of 3 s, the wait would be longer than the work of a round, and few of the
+/// clients' requests would be sent during that work.
+const SHORT_WAIT: [&str; 6] =
     ["--repair-interval", "off", "--deadline", "250ms", "--max-clock-skew", "10ms"];
 
-const SMALL: [&str; 4] = ["--repair-interval", "off", "--memtable", "1MiB"];
+const SMALL_MEMTABLE: [&str; 4] = ["--repair-interval", "off", "--memtable", "1MiB"];
 
 const IN_TABLES: &str = "`--memtable 1MiB`, so that what is written anew is in tables";
 
 const IN_MEMORY: &str = "the default memtable, which has room for what is written anew";
 
-const BUSY: [&str; 4] = ["--repair-interval", "10s", "--repair-full-interval", "10s"];
+const FREQUENT_ROUNDS: [&str; 4] = ["--repair-interval", "10s", "--repair-full-interval", "10s"];
 
 /// A finished round.
 struct Round {
@@ -92,24 +92,24 @@ struct Run {
     share: f64,
 }
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
-    let keys = bench.scale.keys * MORE_KEYS;
+    let keys = bench.scale.keys * KEY_FACTOR;
     bench.report.say(&format!(
         "## Repair\n\nThree nodes, {keys} keys with values of {} bytes on each, `--sync interval`, \
          all equal.",
-        requests::LONG
+        requests::LONG_LEN
     ));
     let kind = Kind::Three(SyncSetting::Interval);
-    let small = bench.place.start_with(kind, &SMALL)?;
+    let small = bench.place.start_with(kind, &SMALL_MEMTABLE)?;
     fill(&small, keys)?;
     rounds(bench, &small, keys, IN_TABLES)?;
     drop(small);
-    let quiet = bench.place.start_with(kind, &PROMPT)?;
+    let quiet = bench.place.start_with(kind, &SHORT_WAIT)?;
     fill(&quiet, keys)?;
     rounds(bench, &quiet, keys, IN_MEMORY)?;
     quiet.pause();
-    let busy = bench.place.start_with(kind, &BUSY)?;
+    let busy = bench.place.start_with(kind, &FREQUENT_ROUNDS)?;
     fill(&busy, keys)?;
     busy.pause();
     load(bench, &quiet, &busy, keys)?;
@@ -122,7 +122,8 @@ fn fill(fleet: &Fleet, keys: u64) -> Result<(), String> {
     each_once(fleet, keys, long, Duration::from_secs(600), "put")
 }
 
-/// Changes each key, one after another. `what` describes the change in errors.
+/// Sends one request for each key, in order. `what` ends the error that not all requests succeeded:
+/// "only … keys could be `what`".
 fn each_once(
     fleet: &Fleet,
     keys: u64,
@@ -137,7 +138,8 @@ fn each_once(
     if done == keys { Ok(()) } else { Err(format!("only {done} of {keys} keys could be {what}")) }
 }
 
-/// Runs full rounds, then incremental ones, each after one percent of the keys were written anew.
+/// Runs the rounds without clients. Each repeat has a full round, then writes to one percent of the
+/// keys, then an incremental round.
 fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(), String> {
     thread::sleep(SETTLED);
     let stored = stored(fleet)?;
@@ -185,18 +187,20 @@ fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(),
     Ok(())
 }
 
-/// Returns the bytes on the disks of all nodes.
+/// Returns the number of bytes on the disks of all nodes together.
 fn stored(fleet: &Fleet) -> Result<f64, String> {
     let of = |node| Ok(get(node, "/v0/status")?["disk_bytes"].as_f64().unwrap_or(0.0));
     fleet.addresses().into_iter().map(of).sum()
 }
 
 fn get(node: std::net::SocketAddr, path: &str) -> Result<Value, String> {
-    let page = load::server::fetch(node, path, LIMIT).map_err(|error| error.to_string())?;
+    let page =
+        load::server::fetch(node, path, SCRAPE_TIMEOUT).map_err(|error| error.to_string())?;
     serde_json::from_str(&page).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Requests a round from the first node. The round must end with all replicas equal.
+/// Requests a round from the first node, and waits for its end. Replicas that still differ then are
+/// an error.
 fn round(fleet: &Fleet, full: bool) -> Result<Round, String> {
     let node = fleet.addresses()[0];
     let before = Counts::of(&fleet.addresses());
@@ -219,7 +223,7 @@ fn round(fleet: &Fleet, full: bool) -> Result<Round, String> {
         if begun.elapsed() > ROUND_LIMIT {
             return Err("a round of repair does not end".to_owned());
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -227,7 +231,7 @@ fn ask_for_round(fleet: &Fleet, full: bool) -> Result<(), String> {
     let request = format!(
         "POST /admin/repair?full={full} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     );
-    let answer = fleet::ask(fleet.addresses()[0], request.as_bytes());
+    let answer = fleet::send_request(fleet.addresses()[0], request.as_bytes());
     match answer {
         Ok(answer) if answer.status == 202 => Ok(()),
         Ok(answer) => Err(format!("no round: {answer:?}")),
@@ -235,7 +239,7 @@ fn ask_for_round(fleet: &Fleet, full: bool) -> Result<(), String> {
     }
 }
 
-/// Alternately runs the same load with and without rounds.
+/// Alternates runs of the same load with and without rounds.
 fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(), String> {
     let rows = [
         ("none", quiet, false),
@@ -251,8 +255,8 @@ fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(),
         }
         for index in order {
             let (name, fleet, asked) = rows[index];
-            let seconds = bench.scale.seconds * LONGER;
-            let run = loaded(fleet, keys, RATE, Duration::from_secs(seconds), asked)?;
+            let seconds = bench.scale.seconds * DURATION_FACTOR;
+            let run = run_load(fleet, keys, RATE, Duration::from_secs(seconds), asked)?;
             for (figure, value) in [
                 ("get_p99_ms", run.get),
                 ("put_p99_ms", run.put),
@@ -298,14 +302,14 @@ fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(),
          milliseconds from the intended start. *At work*: looks that found a round under way (one \
          with a share of 5 % rests 95 % of its time). All but those that rounds come to by \
          themselves with `{}`.",
-        PROMPT[2..].join(" ")
+        SHORT_WAIT[2..].join(" ")
     ));
     bench.report.say(&table.to_string());
     Ok(())
 }
 
-/// Runs the load. With requested rounds, each round begins as soon as the last has ended.
-fn loaded(
+/// Runs the load. If `asked`, also requests full rounds, each as soon as the last one has ended.
+fn run_load(
     fleet: &Fleet,
     keys: u64,
     rate: f64,
@@ -324,13 +328,12 @@ fn loaded(
                 let running = Counts::of(&fleet.addresses()).get("repair_running") > 0.0;
                 looks.fetch_add(1, Ordering::Relaxed);
                 found.fetch_add(u64::from(running), Ordering::Relaxed);
-                // Requested only after the last requested round has begun, because a request during
-                // its wait would start that wait again. If the request is refused, the share shows
-                // it.
+                // Requested only if no round runs or waits, because a request during the wait of an
+                // earlier request would restart that wait. A refused request lowers the share.
                 if asked && is_idle(fleet).is_ok_and(|is_idle| is_idle) {
                     let _ = ask_for_round(fleet, true);
                 }
-                thread::sleep(AGAIN * 5);
+                thread::sleep(POLL_INTERVAL * 5);
             }
         });
         let outcome = fleet::run(&plan);
@@ -357,7 +360,7 @@ fn wait_for_end(fleet: &Fleet) -> Result<(), String> {
         if begun.elapsed() > ROUND_LIMIT {
             return Err("a round of repair does not end".to_owned());
         }
-        thread::sleep(AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -373,12 +376,12 @@ fn p99(outcome: &Outcome, method: Method) -> f64 {
     latencies.map_or(0.0, |of| of.intended.value_at_quantile(0.99) as f64 / 1e6)
 }
 
-/// Compares the CPU time of a request without rounds and with the default settings, under which no
-/// round begins within an hour.
+/// Compares the CPU time per request of a cluster without rounds with that of a cluster with the
+/// default settings, under which no round begins within an hour.
 fn between(bench: &mut Bench) -> Result<(), String> {
     let kind = Kind::Three(SyncSetting::Interval);
     let names = ["--repair-interval off", "the default, between two rounds"];
-    let fleets = [bench.place.start_with(kind, &QUIET)?, bench.place.start(kind)?];
+    let fleets = [bench.place.start_with(kind, &NO_ROUNDS)?, bench.place.start(kind)?];
     for fleet in &fleets {
         fill(fleet, FEW_KEYS)?;
         fleet.pause();
@@ -387,7 +390,7 @@ fn between(bench: &mut Bench) -> Result<(), String> {
     for repeat in 0..bench.scale.repeats {
         for index in if repeat % 2 == 0 { [0, 1] } else { [1, 0] } {
             let seconds = Duration::from_secs(bench.scale.seconds);
-            let run = loaded(&fleets[index], FEW_KEYS, RATE, seconds, false)?;
+            let run = run_load(&fleets[index], FEW_KEYS, RATE, seconds, false)?;
             bench.report.figure(SECTION, names[index], repeat, "cpu_us", run.cpu);
             cpu[index].push(run.cpu);
         }

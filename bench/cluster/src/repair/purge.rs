@@ -1,5 +1,5 @@
-//! Disk space of deleted keys: all keys are deleted, a round proves the deletion on all nodes, and
-//! each node compacts its store.
+//! Disk space of deleted keys. The benchmark deletes all keys, runs a repair round, which proves
+//! that all nodes have the tombstones, and compacts the store of each node.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use bench_table::{Spread, Table};
 use load::Requests;
 
 use super::{
-    AGAIN, MORE_KEYS, QUIET, ROUND_LIMIT, SETTLED, each_once, fill, get, mib, round, stored,
+    KEY_FACTOR, NO_ROUNDS, POLL_INTERVAL, ROUND_LIMIT, SETTLED, each_once, fill, get, mib, round,
+    stored,
 };
 use crate::Bench;
 use crate::fleet::{self, Fleet, Kind, SyncSetting};
@@ -16,28 +17,28 @@ use crate::requests;
 
 const SECTION: &str = "purge";
 
-/// Longest time to delete all keys.
+/// Time limit for deleting all keys.
 const DELETE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Bytes on the disks of all nodes, in one repeat.
+/// The results of one repeat. Bytes are the sum over the disks of all nodes.
 #[derive(Debug, Clone, Copy)]
-struct Left {
+struct DiskUsage {
     /// Bytes before the deletion.
     before: f64,
     /// Bytes after the deletion.
     deleted: f64,
     /// Bytes after the round and the compaction.
     after: f64,
-    /// Bytes of tables after that. The rest is the log, which is preallocated.
+    /// Bytes of tables after the compaction. The rest of `after` is the log, which is preallocated.
     tables: f64,
     /// Time from the request for a round to the end of the last compaction, in seconds.
     seconds: f64,
 }
 
-/// Measures, and reports.
+/// Runs the section, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
-    let keys = bench.scale.keys * MORE_KEYS;
-    let fleet = bench.place.start_with(Kind::Three(SyncSetting::Interval), &QUIET)?;
+    let keys = bench.scale.keys * KEY_FACTOR;
+    let fleet = bench.place.start_with(Kind::Three(SyncSetting::Interval), &NO_ROUNDS)?;
     let mut all = Vec::new();
     for repeat in 0..bench.scale.repeats {
         let left = delete_all(&fleet, keys)?;
@@ -48,11 +49,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         bench.report.figure(SECTION, "all deleted", repeat, "seconds", left.seconds);
         all.push(left);
     }
-    let spread = |of: &dyn Fn(&Left) -> f64| {
+    let spread = |of: &dyn Fn(&DiskUsage) -> f64| {
         let column: Vec<f64> = all.iter().map(of).collect();
         Spread::of(&column).map(|spread| spread.to_string())
     };
-    let row = |name: &str, of: fn(&Left) -> f64| {
+    let row = |name: &str, of: fn(&DiskUsage) -> f64| {
         let percent = spread(&|left| of(left) / left.before * 100.0);
         vec![
             Some(name.to_owned()),
@@ -70,7 +71,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
          interval`, compacted; all deleted, then one incremental round, and a compaction of each \
          node. {} seconds from asking for the round, which waits {:.0} until the last deletes have \
          settled, to the end of the last compaction.",
-        requests::LONG,
+        requests::LONG_LEN,
         spread(&|left| left.seconds).unwrap_or_default(),
         SETTLED.as_secs_f64()
     ));
@@ -78,7 +79,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-fn delete_all(fleet: &Fleet, keys: u64) -> Result<Left, String> {
+fn delete_all(fleet: &Fleet, keys: u64) -> Result<DiskUsage, String> {
     fill(fleet, keys)?;
     compact(fleet)?;
     let before = stored(fleet)?;
@@ -91,19 +92,20 @@ fn delete_all(fleet: &Fleet, keys: u64) -> Result<Left, String> {
     }
     let tables = compact(fleet)?;
     let seconds = begun.elapsed().as_secs_f64();
-    Ok(Left { before, deleted, after: stored(fleet)?, tables, seconds })
+    Ok(DiskUsage { before, deleted, after: stored(fleet)?, tables, seconds })
 }
 
-/// Compacts the store of each node, one after another. Returns the size of all tables in bytes.
+/// Compacts the stores of all nodes, one after another. Returns the size of all tables in bytes.
 fn compact(fleet: &Fleet) -> Result<f64, String> {
     fleet.addresses().into_iter().map(compact_node).sum()
 }
 
 fn compact_node(node: SocketAddr) -> Result<f64, String> {
     let request = "POST /admin/compact HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
-    let answer = fleet::ask(node, request.as_bytes()).map_err(|error| error.to_string())?;
-    let asked: serde_json::Value = serde_json::from_slice(&answer.body()).unwrap_or_default();
-    let number = asked["number"].as_u64().ok_or(format!("no compaction: {answer:?}"))?;
+    let answer =
+        fleet::send_request(node, request.as_bytes()).map_err(|error| error.to_string())?;
+    let reply: serde_json::Value = serde_json::from_slice(&answer.body()).unwrap_or_default();
+    let number = reply["number"].as_u64().ok_or(format!("no compaction: {answer:?}"))?;
     let begun = Instant::now();
     loop {
         let last = &get(node, "/admin/compact")?["last"];
@@ -116,6 +118,6 @@ fn compact_node(node: SocketAddr) -> Result<f64, String> {
         if begun.elapsed() > ROUND_LIMIT {
             return Err("a compaction does not end".to_owned());
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

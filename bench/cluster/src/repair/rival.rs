@@ -1,16 +1,17 @@
-//! The same repair by kvorum and by Cassandra, of the same data: three nodes hold the same keys,
-//! except that one node has missed one key in a hundred. Then a repair of equal data, without
-//! clients and beside clients. One repeat:
+//! Repair by kvorum compared with repair by Cassandra, of the same data on three nodes. Before the
+//! first repair of a repeat, one node misses the newest write of one key in a hundred. The second
+//! repair finds equal data. Then clients load the cluster, first without repairs and then with
+//! them:
 //!
 //! ```text
 //!   a repeat   one node misses 1 % ─▶ full repair ─▶ full repair of equal data
 //!              ─▶ load without repairs ─▶ load during full repairs
 //! ```
 //!
-//! Kvorum's node has lost its newest records. Cassandra's node was suspended while the others took
-//! the writes, without hints. The duration of a repair is the nodes' own figure, without the start
-//! of `kvorum repair`, or of a JVM for `nodetool`. The cluster that is not being measured is
-//! suspended.
+//! From kvorum's node, the benchmark removes the newest records. Cassandra's node is suspended
+//! while the others accept the writes, without hints. The duration of a repair is the one that the
+//! nodes report, which excludes the start of `kvorum repair` or of the JVM of `nodetool`. The
+//! cluster that is not being measured is suspended.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,31 +21,31 @@ use std::time::Duration;
 use bench_table::{Spread, Table, ratio};
 use hdrhistogram::Histogram;
 
-use super::{PROMPT, fill, loaded, lose, mib, round};
+use super::{SHORT_WAIT, fill, lose, mib, round, run_load};
 use crate::Bench;
 use crate::cassandra::{self, Cassandra};
 use crate::cost::loopback_bytes;
-use crate::cql::{Client, Steady};
-use crate::fleet::{Fleet, Kind, Place, SyncSetting};
-use crate::requests::{LATE_OF, LONG};
+use crate::cql::{Client, FixedRateResults};
+use crate::fleet::{Fleet, Kind, Launcher, SyncSetting};
+use crate::requests::{LATE_SPACING, LONG_LEN};
 
 const SECTION: &str = "repair, beside Cassandra";
 
-/// Factor on the number of keys of the other sections.
-const MORE_KEYS: u64 = 8;
+/// Number of keys, as a multiple of the number in other sections.
+const KEY_FACTOR: u64 = 8;
 
 /// Requests per second, half of them PUTs, half GETs. Three JVMs on two CPUs can serve far more.
 const RATE: f64 = 500.0;
 
-/// Number of clients of Cassandra, enough for answers of a tenth of a second at that rate.
+/// Number of Cassandra clients, enough for [`RATE`] if each answer takes a tenth of a second.
 const CLIENTS: usize = 50;
 
-/// Length of a run, as a multiple of the length in a closed loop, because a repair by Cassandra
-/// takes seconds.
-const LONGER: u64 = 4;
+/// Duration of a run, as a multiple of `--seconds`. It is long, because a repair by Cassandra takes
+/// seconds.
+const DURATION_FACTOR: u64 = 4;
 
-/// Number of repairs before the first measured one, because the JVM compiles code that has run
-/// often.
+/// Number of uncounted repairs before the first measured one, in which the JVM compiles frequently
+/// executed code.
 const WARM_UP_REPAIRS: usize = 3;
 
 /// Cost of a repair without clients.
@@ -54,7 +55,7 @@ struct Repair {
     cpu: f64,
     /// Bytes that the nodes read from files.
     read: f64,
-    /// Bytes that the nodes report as sent to one another (Cassandra does not count streams).
+    /// Bytes that the nodes report as sent to one another. Cassandra's report omits streams.
     sent: f64,
     /// Bytes over the loopback interface, including headers and the requests to the nodes.
     carried: f64,
@@ -63,14 +64,14 @@ struct Repair {
 /// The figures of one repeat.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
-    /// Repairs after one node missed keys, and repairs of equal data.
+    /// Cost of the repair after a node has missed writes; `equal`: cost of the repair of equal
+    /// data.
     missed: Repair,
     equal: Repair,
-    /// 99th percentiles in milliseconds, without repairs and beside repairs that follow one
-    /// another.
+    /// 99th percentiles in milliseconds without repairs; `beside`: during consecutive repairs.
     quiet: Latencies,
     beside: Latencies,
-    /// Share of the time of those repairs in which one was in progress.
+    /// Share of the duration of the load with repairs in which a repair was running.
     share: f64,
     failed: u64,
 }
@@ -81,19 +82,19 @@ struct Latencies {
     put: f64,
 }
 
-/// Measures if there is a Cassandra, and reports.
+/// Runs the section if Cassandra is installed, and reports its figures.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let Some(at) = cassandra::place() else {
         bench.report.say("Skipped Cassandra: CASSANDRA does not say where it is");
         return Ok(());
     };
-    let keys = bench.scale.keys * MORE_KEYS;
-    let duration = Duration::from_secs(bench.scale.seconds * LONGER);
+    let keys = bench.scale.keys * KEY_FACTOR;
+    let duration = Duration::from_secs(bench.scale.seconds * DURATION_FACTOR);
     eprintln!("{SECTION}: starting and filling Cassandra: some minutes");
     let version = cassandra::version(&at)?;
-    let cassandra = filled(&mut bench.place, &at, keys, duration)?;
+    let cassandra = start_filled(&mut bench.place, &at, keys, duration)?;
     cassandra.pause();
-    let mut fleet = bench.place.start_with(Kind::Three(SyncSetting::Always), &PROMPT)?;
+    let mut fleet = bench.place.start_with(Kind::Three(SyncSetting::Always), &SHORT_WAIT)?;
     fill(&fleet, keys)?;
     fleet.pause();
     let (mut own, mut rival) = (Vec::new(), Vec::new());
@@ -102,11 +103,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             let name = if is_own { "kvorum" } else { "Cassandra" };
             eprintln!("{SECTION}: repeat {}, {name}", repeat + 1);
             let run = if is_own {
-                of_kvorum(&mut bench.place, &mut fleet, keys, duration)?
+                measure_kvorum(&mut bench.place, &mut fleet, keys, duration)?
             } else {
-                of_cassandra(&cassandra, keys, duration)?
+                measure_cassandra(&cassandra, keys, duration)?
             };
-            keep(bench, name, repeat, &run);
+            report_figures(bench, name, repeat, &run);
             if is_own { own.push(run) } else { rival.push(run) }
         }
     }
@@ -114,9 +115,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts three nodes, writes all keys, and warms the JVMs.
-fn filled(
-    place: &mut Place,
+/// Starts three nodes, writes all keys, and warms up the JVMs.
+fn start_filled(
+    place: &mut Launcher,
     at: &Path,
     keys: u64,
     duration: Duration,
@@ -124,27 +125,27 @@ fn filled(
     let cassandra = Cassandra::start(place, at, keys)?;
     let client = Client::connect(&cassandra.addresses(), CLIENTS)?;
     client.load(keys)?;
-    client.steady(keys, RATE, duration)?;
+    client.run_at_fixed_rate(keys, RATE, duration)?;
     for _ in 0..WARM_UP_REPAIRS {
         cassandra.repair()?;
     }
     Ok(cassandra)
 }
 
-fn of_kvorum(
-    place: &mut Place,
+fn measure_kvorum(
+    place: &mut Launcher,
     fleet: &mut Fleet,
     keys: u64,
     duration: Duration,
 ) -> Result<Run, String> {
     let lost = lose::late(place, fleet, keys)?;
     let (missed, differing) = kvorum_repair(fleet)?;
-    if differing < lost || lost < keys / LATE_OF {
+    if differing < lost || lost < keys / LATE_SPACING {
         return Err(format!("{lost} records were lost, and {differing} keys differed"));
     }
     let (equal, _) = kvorum_repair(fleet)?;
-    let quiet = loaded(fleet, keys, RATE, duration, false)?;
-    let beside = loaded(fleet, keys, RATE, duration, true)?;
+    let quiet = run_load(fleet, keys, RATE, duration, false)?;
+    let beside = run_load(fleet, keys, RATE, duration, true)?;
     Ok(Run {
         missed,
         equal,
@@ -155,7 +156,7 @@ fn of_kvorum(
     })
 }
 
-/// Runs a full round. Returns its cost, and the number of keys that differed.
+/// Runs a full round of kvorum. Returns its cost, and the number of keys that differed.
 fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
     let (cpu, read, carried) = (fleet.cpu(), fleet.bytes_read(), loopback_bytes());
     let round = round(fleet, true)?;
@@ -163,24 +164,24 @@ fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
         seconds: round.seconds,
         cpu: fleet.cpu() - cpu,
         read: fleet.bytes_read() - read,
-        // The round's coordinator exchanges as much with each of two nodes.
+        // The coordinator of the round exchanges this many bytes with each of the two other nodes.
         sent: round.sent * 2.0,
         carried: loopback_bytes() - carried,
     };
     Ok((repair, round.differing))
 }
 
-fn of_cassandra(cassandra: &Cassandra, keys: u64, duration: Duration) -> Result<Run, String> {
-    cassandra.wake()?;
-    cassandra.lose_last()?;
+fn measure_cassandra(cassandra: &Cassandra, keys: u64, duration: Duration) -> Result<Run, String> {
+    cassandra.resume_and_wait()?;
+    cassandra.pause_last()?;
     let addresses = cassandra.addresses();
     Client::only(&addresses[..2], CLIENTS)?.write_late(keys)?;
-    cassandra.wake()?;
+    cassandra.resume_and_wait()?;
     let client = Client::connect(&addresses, CLIENTS)?;
     let missed = cassandra_repair(cassandra, &client)?;
     let equal = cassandra_repair(cassandra, &client)?;
-    client.steady(keys, RATE, cassandra::WARM_UP)?;
-    let quiet = client.steady(keys, RATE, duration)?;
+    client.run_at_fixed_rate(keys, RATE, cassandra::WARM_UP)?;
+    let quiet = client.run_at_fixed_rate(keys, RATE, duration)?;
     let before: f64 = client.repairs()?.iter().sum();
     let over = AtomicBool::new(false);
     let beside = thread::scope(|scope| {
@@ -190,7 +191,7 @@ fn of_cassandra(cassandra: &Cassandra, keys: u64, duration: Duration) -> Result<
             }
             Ok::<(), String>(())
         });
-        let beside = client.steady(keys, RATE, duration);
+        let beside = client.run_at_fixed_rate(keys, RATE, duration);
         over.store(true, Ordering::Relaxed);
         asker.join().map_err(|_| "the thread that asks for repairs panicked".to_owned())??;
         beside
@@ -214,7 +215,8 @@ fn cassandra_repair(cassandra: &Cassandra, client: &Client) -> Result<Repair, St
         .map(|node| Client::only(&[node], 1))
         .collect::<Result<_, _>>()?;
     let sent = || nodes.iter().map(Client::sent_bytes).sum::<Result<f64, String>>();
-    // The durations have no order, so that the last one is the growth of their sum.
+    // The durations are not in order, so the duration of the last repair is the growth of their
+    // sum.
     let took = || client.repairs().map(|all| all.iter().sum::<f64>());
     let (seconds, bytes) = (took()?, sent()?);
     let (cpu, read, carried) = (cassandra.cpu(), cassandra.bytes_read(), loopback_bytes());
@@ -224,12 +226,12 @@ fn cassandra_repair(cassandra: &Cassandra, client: &Client) -> Result<Repair, St
     Ok(Repair { seconds: took()? - seconds, cpu, read, sent: sent()? - bytes, carried })
 }
 
-fn latencies(seen: &Steady) -> Latencies {
+fn latencies(results: &FixedRateResults) -> Latencies {
     let p99 = |latency: &Histogram<u64>| latency.value_at_quantile(0.99) as f64 / 1e6;
-    Latencies { get: p99(&seen.get), put: p99(&seen.put) }
+    Latencies { get: p99(&results.get), put: p99(&results.put) }
 }
 
-/// Rows of the table.
+/// Rows of the table: name and figure.
 const ROWS: [(&str, fn(&Run) -> f64); 14] = [
     ("1 % missed by a node: seconds", |run| run.missed.seconds),
     ("CPU seconds, all nodes", |run| run.missed.cpu),
@@ -247,7 +249,7 @@ const ROWS: [(&str, fn(&Run) -> f64); 14] = [
     ("repairs at work meanwhile, %", |run| run.share * 100.0),
 ];
 
-fn keep(bench: &mut Bench, name: &str, repeat: usize, run: &Run) {
+fn report_figures(bench: &mut Bench, name: &str, repeat: usize, run: &Run) {
     for (figure, of) in ROWS {
         bench.report.figure(SECTION, name, repeat, figure, of(run));
     }
@@ -268,14 +270,14 @@ fn say(bench: &mut Bench, version: &str, keys: u64, own: &[Run], rival: &[Run]) 
     let failed: u64 = own.iter().chain(rival).map(|run| run.failed).sum();
     bench.report.say(&format!(
         "## Repair, beside Cassandra\n\nCassandra {version}; three nodes and three replicas each, \
-         {keys} keys with the same values of {LONG} bytes, written to all; `nodetool repair \
+         {keys} keys with the same values of {LONG_LEN} bytes, written to all; `nodetool repair \
          -full`, as long as its `parent_repair_history` says, after {WARM_UP_REPAIRS} that are \
          not counted, \
          and a full round. Both sync before they answer. Over the loopback: all that it carried \
          from before the question until after the answer, `nodetool`'s own talk and looks at the \
          round included. Clients: open loop, {RATE}/s, half writes, half reads, quorum, beside \
          repairs that follow each other; {failed} requests failed. Kvorum with `{}`.",
-        PROMPT[2..].join(" ")
+        SHORT_WAIT[2..].join(" ")
     ));
     bench.report.say(&table.to_string());
 }

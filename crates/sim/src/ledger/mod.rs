@@ -1,9 +1,9 @@
 //! The clients' requests and answers, recorded outside the cluster, and checks of the answers.
 //!
 //! For every key, and for every pair of `ack` and `from` used on the key, the ledger knows the
-//! greatest version that was acknowledged, or returned by a majority read: the *floor*. An
-//! operation remembers the floors at its start. Its answer must not be below any floor whose
-//! replicas must intersect those of the operation.
+//! greatest version that was acknowledged, or returned by a read: the *floor*. An operation
+//! remembers the floors at its start. Its answer must not be below a floor if the replicas of the
+//! floor must intersect the replicas of the operation.
 //!
 //! ```text
 //!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
@@ -12,7 +12,7 @@
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
 //!
-//! When a layout change moves keys, their floors move or end: `ledger/moves.rs`.
+//! When a layout change moves keys, the module `moves` adjusts or ends their floors.
 
 mod moves;
 
@@ -29,7 +29,7 @@ use crate::values::decode;
 pub(crate) use moves::is_replica;
 use moves::quorum_under_default;
 
-/// A client's operation.
+/// Kind of a client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Get,
@@ -41,7 +41,7 @@ pub(crate) enum RequestKind {
     Scan,
 }
 
-/// Final outcome of an operation, as its client knows the outcome.
+/// Final outcome of an operation, as its client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientOutcome {
     /// The node's answer.
@@ -59,7 +59,7 @@ pub(crate) enum ClientOutcome {
 pub(crate) struct ClientRequest {
     pub(crate) what: RequestKind,
     pub(crate) key: Bytes,
-    /// Defaults of an unset `ack` or `from` follow from the layout in force.
+    /// The layout in force determines an `ack` or `from` that the client does not set.
     pub(crate) quorum: AskedQuorum,
     /// Time to live of a written value, in milliseconds; 0 = for ever.
     pub(crate) ttl_ms: u64,
@@ -75,17 +75,17 @@ struct Operation {
     wipes: u32,
     /// Number of switches of reads to other replicas before the operation.
     moves: usize,
-    /// Number of placement changes before the operation. `is_quiet` is true if the last of them was
+    /// Number of placement changes before the operation. `is_quiet` is true if the last change was
     /// complete.
     placements: u64,
     is_quiet: bool,
-    /// True if a node has given up a block with this key since the operation began.
+    /// True if a node has discarded a block with this key since the operation began.
     is_in_damage: bool,
     /// Floors at the start of the operation, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
 }
 
-/// A lower bound on a key's versions, which `held_by` of the key's first `from` replicas hold.
+/// A lower bound on the versions of a key. `held_by` of the key's first `from` replicas hold it.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
     held_by: u8,
@@ -115,9 +115,9 @@ struct Write {
     begun: u64,
     /// Expiry of the value in milliseconds since 1970; 0 = never.
     expiry_ms: u64,
-    fate: WriteOutcome,
-    /// Greatest version that no clock had issued and under which the write was returned. A repair
-    /// proof may have replaced the write's base version by such a version.
+    known_outcome: WriteOutcome,
+    /// Greatest version under which the write was returned, of the versions that no clock has
+    /// issued. A repair proof may replace the write's base version by such a version.
     continued: Option<Version>,
     /// Time at which the write was first returned.
     seen: Option<u64>,
@@ -130,8 +130,7 @@ struct ProvenState {
     at: u64,
     /// Watermark: the proof covers versions up to this time.
     watermark: u64,
-    /// The newest record of each key. Keys without an entry have no record, or one that may be
-    /// purged.
+    /// The newest record of each key. Keys without an entry have no record, or a purgeable record.
     ranks: BTreeMap<Bytes, Rank>,
 }
 
@@ -163,7 +162,7 @@ pub(crate) struct Ledger {
     pub(crate) latest_ms: u64,
     /// Greatest time of any version.
     pub(crate) greatest: u64,
-    /// Time at which records written by a wrong clock were last removed from a store.
+    /// Time at which records written with a wrong clock were last removed from a store.
     forgot_future: u64,
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
@@ -172,17 +171,19 @@ pub(crate) struct Ledger {
     /// The default number of copies of a key: at first, and since each switch of reads to other
     /// replicas.
     defaults: Vec<u8>,
-    /// Number of placement changes: moves that began, ended or were cancelled.
+    /// Number of placement changes: moves that began, ended or were reverted.
     placements: u64,
-    /// True once all nodes have finished the last placement change, and dropped the records placed
-    /// elsewhere.
+    /// True once all nodes have finished the last placement change and dropped their orphaned
+    /// records.
     is_quiet: bool,
-    /// Number of disks wiped so far. Each may have held the only copy of a write that a single
+    /// Number of disks lost so far. Each disk may have held the only copy of a write that a single
     /// replica acknowledged.
     wipes: u32,
-    /// Time and origin of each wiped disk, with which the bound of the node's clock was lost.
+    /// Time and origin of each lost disk. The durable bound of the node's clock was lost with the
+    /// disk.
     lost_bounds: Vec<(u64, u32)>,
-    /// Greatest version time that the last wiped disk can have held, as its successor estimates.
+    /// Greatest version time that the disk lost last can have held, as the node with the new disk
+    /// estimates.
     lost_before: u64,
     /// Time at which a node may last have forgotten writes with an idempotency key.
     pub(crate) forgetful_at: u64,
@@ -198,8 +199,8 @@ impl Ledger {
         Self { defaults: vec![default_copies], ..Self::default() }
     }
 
-    /// Records the start of an operation, and of the operation's write, if any, under the same
-    /// number. No clock by which the operation may be evaluated is behind `earliest_ms`.
+    /// Records the start of an operation, and its write, if any. Returns the number of both. No
+    /// clock by which the operation may be evaluated is behind `earliest_ms`.
     pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: ClientRequest) -> u64 {
         self.next += 1;
         let own = self.floors.get_key_value(&asked.key);
@@ -216,8 +217,8 @@ impl Ledger {
             if kind == Kind::Tombstone {
                 self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
             }
-            let (fate, expiry_ms, continued) = (WriteOutcome::Open, 0, None);
-            let write = Write { key, kind, begun, expiry_ms, fate, continued, seen: None };
+            let (known_outcome, expiry_ms, continued) = (WriteOutcome::Open, 0, None);
+            let write = Write { key, kind, begun, expiry_ms, known_outcome, continued, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
         let operation = Operation {
@@ -250,8 +251,8 @@ impl Ledger {
 
     /// Notes that a clock is set back to `wall_ms`. Operations in progress may be evaluated at that
     /// time.
-    pub(crate) fn note_clock_set_back(&mut self, wall_ms: u64) {
-        self.histories.note_clock_set_back(wall_ms);
+    pub(crate) fn record_clock_set_back(&mut self, wall_ms: u64) {
+        self.histories.record_clock_set_back(wall_ms);
         for operation in self.operations.values_mut() {
             operation.earliest_ms = operation.earliest_ms.min(wall_ms);
         }
@@ -324,19 +325,19 @@ impl Ledger {
                 RequestKind::Put | RequestKind::Delete,
             ) => {
                 self.tally.writes += 1;
-                self.note_acknowledged(now, write, &operation, *version);
+                self.record_acknowledged(now, write, &operation, *version);
             }
             (ClientOutcome::Answer(Answer::Failed(failed)), what) => {
                 if *what == RequestKind::Get || !failed.unknown {
                     self.tally.failed += 1;
-                    self.note_failed(now, write);
+                    self.record_failed(now, write);
                 } else {
                     self.tally.unknown += 1;
                 }
             }
             (ClientOutcome::Refused, _) => {
                 self.tally.failed += 1;
-                self.note_failed(now, write);
+                self.record_failed(now, write);
             }
             (ClientOutcome::Range(items), RequestKind::Scan) => {
                 self.tally.ranges += 1;
@@ -375,7 +376,7 @@ impl Ledger {
         let version = record.map(|record| record.version());
         let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
         for floor in floors {
-            // A tombstone may be purged by now.
+            // A tombstone of the key may be purged already.
             let seen = match version {
                 Some(version) => version >= floor.version,
                 None => self.may_be_gone(key, floor.version),
@@ -390,8 +391,7 @@ impl Ledger {
                 self.report_error(now, what);
             }
         }
-        // After the read, at least as many of the record's replicas as the read asked hold the
-        // record.
+        // A read leaves its record on at least as many replicas as the read asked.
         if let Some(record) = record
             && self.is_kept(operation)
             && let Some((held_by, from)) = self.holders(operation, key, record.copies())
@@ -444,14 +444,14 @@ impl Ledger {
         let deletes = deletes.filter_map(|id| self.writes.get(id));
         let expires = |write: &&Write| write.expiry_ms != 0 && write.expiry_ms <= self.latest_ms;
         let expired = self.writes.values().filter(|write| write.key == *key).filter(expires);
-        deletes.chain(expired).any(|write| match write.fate {
+        deletes.chain(expired).any(|write| match write.known_outcome {
             WriteOutcome::None => false,
             WriteOutcome::Open => true,
             WriteOutcome::Acknowledged(of) => of >= version || write.continued >= Some(version),
         })
     }
 
-    fn note_acknowledged(
+    fn record_acknowledged(
         &mut self,
         now: u64,
         write: WriteId,
@@ -460,7 +460,7 @@ impl Ledger {
     ) {
         self.record_version(now, write, version);
         if let Some(write) = self.writes.get_mut(&write) {
-            write.fate = WriteOutcome::Acknowledged(version);
+            write.known_outcome = WriteOutcome::Acknowledged(version);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
@@ -481,17 +481,17 @@ impl Ledger {
         }
     }
 
-    fn note_failed(&mut self, now: u64, write: WriteId) {
+    fn record_failed(&mut self, now: u64, write: WriteId) {
         let Some(failed) = self.writes.get_mut(&write) else { return };
-        failed.fate = WriteOutcome::None;
+        failed.known_outcome = WriteOutcome::None;
         if let Some(seen) = failed.seen {
             let what = format!("invented: {write:?} was not done, but was returned at {seen}");
             self.report_error(now, what);
         }
     }
 
-    /// Records a repair proof. For versions up to the watermark, all replicas hold these records
-    /// and no others.
+    /// Records a repair proof. Up to the watermark, all replicas hold the records of `ranks` and no
+    /// others.
     pub(crate) fn record_proof(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
         if watermark > self.proven.watermark {
             self.proven = ProvenState { at: now, watermark, ranks };
@@ -551,12 +551,12 @@ impl Ledger {
         write.seen.get_or_insert(now);
         let version = record.version();
         write.continued = write.continued.max(Some(version).filter(|v| v.origin == u32::MAX));
-        let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
+        let (own, begun, known_outcome) = (write.key == *key, write.begun, write.known_outcome);
         let kind = write.kind;
         if !own || kind != record.kind() || begun > now {
             self.report_error(now, format!("invented: {id:?} was returned under {key:?}"));
         }
-        if fate == WriteOutcome::None {
+        if known_outcome == WriteOutcome::None {
             self.report_error(
                 now,
                 format!("invented: {id:?} of {key:?} was not done, but was returned"),
@@ -585,15 +585,15 @@ impl Ledger {
         }
     }
 
-    /// Notes that a disk was wiped.
+    /// Notes that a disk was lost.
     ///
     /// A record that only one replica had to hold may be lost. A record with more copies than a
     /// newer record of its key may be lost too: the other replicas hold the newer record in its
-    /// place, and do not know that the wiped replica had to hold the older record. The bound of the
+    /// place, and do not know that the lost replica had to hold the older record. The bound of the
     /// node's clock is lost with the disk: if the clock was set back too, versions of this `origin`
     /// may be issued again. The node that starts with an empty disk assumes that its previous
     /// incarnation acknowledged no version after `lost_before`.
-    pub(crate) fn note_wiped_disk(&mut self, now: u64, origin: u32, lost_before: u64) {
+    pub(crate) fn record_disk_loss(&mut self, now: u64, origin: u32, lost_before: u64) {
         self.wipes += 1;
         self.lost_bounds.push((now, origin));
         self.lost_before = lost_before;
@@ -606,9 +606,9 @@ impl Ledger {
         }
     }
 
-    /// Notes that a node has given up unreadable blocks with these keys. A record that no other
-    /// replica had to hold is lost, even if the disk is replaced later, or never.
-    pub(crate) fn note_discarded(&mut self, ranges: &[Damage]) {
+    /// Notes that a node has discarded unreadable blocks with these keys. A record that no other
+    /// replica had to hold is lost, whether the disk is replaced later or not.
+    pub(crate) fn record_discarded(&mut self, ranges: &[Damage]) {
         let is_in = |key: &Bytes| {
             let ends = |damage: &Damage| damage.last.as_ref().is_none_or(|last| key <= last);
             ranges.iter().any(|damage| damage.first <= *key && ends(damage))
@@ -628,8 +628,8 @@ impl Ledger {
         (self.floors, self.operations) = (floors, operations);
     }
 
-    /// Notes that records are lost: those with versions more than an hour after `limit`, which one
-    /// node wrote while its clock was off by days.
+    /// Notes the loss of the records with versions more than an hour after `limit`. One node wrote
+    /// them while its clock was off by days.
     pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
         self.forgot_future = now;
@@ -658,7 +658,7 @@ impl Ledger {
 }
 
 impl Floor {
-    /// Returns true if the replicas of the quorum must intersect those of the floor.
+    /// Returns true if every choice of `ack` replicas includes a holder of the floor.
     fn overlaps(&self, quorum: Quorum) -> bool {
         let both = u16::from(self.held_by) + u16::from(quorum.ack);
         both > u16::from(self.from.max(quorum.from))
@@ -672,7 +672,7 @@ impl fmt::Display for Floor {
     }
 }
 
-/// Formats a record for people.
+/// Formats a record for an error message.
 pub(crate) fn describe_record(record: Option<&Record>) -> String {
     let Some(record) = record else { return "nothing".to_owned() };
     let (Rank { version, ballot, kind, .. }, copies) = (record.rank(), record.copies());
@@ -706,9 +706,9 @@ mod tests {
         let mut ledger = Ledger::new(3);
         let first = put(&mut ledger, 10);
         ledger.record_version(11, first, version);
-        ledger.note_wiped_disk(20, ORIGIN, 9);
+        ledger.record_disk_loss(20, ORIGIN, 9);
         let second = put(&mut ledger, 30);
-        // A record of the lost disk is read, then its version is issued again; and the reverse.
+        // A client reads a record of the lost disk before its version is issued again, and after.
         for write in [first, second, first] {
             ledger.record_version(31, write, version);
         }
@@ -720,12 +720,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_disk_of_another_node_excuses_no_reissued_version() {
+    fn a_reissued_version_after_another_nodes_disk_loss_is_an_error() {
         let version = Version { time: 5, origin: ORIGIN };
         let mut ledger = Ledger::new(3);
         let first = put(&mut ledger, 10);
         ledger.record_version(11, first, version);
-        ledger.note_wiped_disk(20, ORIGIN + 1, 9);
+        ledger.record_disk_loss(20, ORIGIN + 1, 9);
         let second = put(&mut ledger, 30);
         ledger.record_version(31, second, version);
         assert_eq!(ledger.wrong.len(), 1);

@@ -1,28 +1,28 @@
-//! Adjusts floors when reads switch to other replicas.
+//! Adjusts the floors of the ledger when reads switch to other replicas.
 //!
 //! ```text
 //!  write 2/3 acknowledged ──▶ 2 of A B C ──▶ reads switch to A D E ──▶ 2 of A D E at least:
 //!                                            D and E have copied what A, B and C had
 //! ```
 //!
-//! A node that is new among the first `from` replicas of a key has copied the key's records from
-//! all previous holders. A node that stays keeps its records, or has all of them if there are fewer
-//! replicas than before. At most as many replicas lack the record as before, *f - h*. So a floor
-//! held by *h* of *f* replicas becomes a floor held by *h + g - f* of *g*, or by *g* of *g* if *g <
-//! f*. The rule requires that all records of the key were written with one number of copies, and
-//! that *f* is this number, because a receiver copies a record according to the record's own number
-//! of copies. The floors of reads from fewer replicas than hold the key therefore end: the first of
-//! these replicas may be another node now.
+//! Let *h* of *f* replicas hold a floor before the switch, and let the key have *g* replicas after
+//! the switch. A new replica has copied the key's records from all previous holders. A remaining
+//! replica keeps its records, or has all of them if *g < f*. So at most *f - h* replicas lack the
+//! record, as before the switch, and the floor is held by *h + g - f* of *g* replicas, or by *g* of
+//! *g* if *g < f*. The rule requires that all records of the key were written with one number of
+//! copies, and that *f* is this number, because a receiver copies a record according to the
+//! record's own number of copies. Floors of reads from fewer replicas therefore end: the first of
+//! these replicas may be another node after the switch.
 //!
-//! If a key is written with different numbers of copies, all its floors end whenever the placement
-//! changes, also when a change is reverted, and no floor begins until all nodes have dropped the
-//! records placed elsewhere. Otherwise a node could hold a one-copy record in place of an earlier
-//! three-copy record, stop being the single replica, drop the one-copy record, and then hold
-//! neither record.
+//! If a key is *mixed*, that is, written with different numbers of copies, all its floors end
+//! whenever the placement changes, also when a change is reverted, and no floor begins until all
+//! nodes have dropped their orphaned records. Otherwise a node could hold a one-copy record in
+//! place of an earlier three-copy record, stop being the single replica, drop the one-copy record,
+//! and then hold neither record.
 //!
 //! A read from one of several replicas returns the records of that replica. While keys move, that
-//! replica may have the only copy of a record: reads from one of several replicas then raise no
-//! floors, and the floors that such reads raised earlier end.
+//! replica may have the only copy of a record. Then such reads raise no floors, and the floors that
+//! such reads raised earlier end.
 //!
 //! While partitions move, a request's quorum is counted in both replica sets. A request may begin
 //! before reads switch, and end afterwards. The ledger then makes a claim only if the claim holds
@@ -33,7 +33,7 @@ use protocol::{AskedQuorum, NodeId, Quorum, Topology};
 
 use super::{Floor, Ledger, Operation};
 
-/// Returns the quorum of a request under a default number of copies of `copies`.
+/// Returns the quorum of a request if `copies` is the default number of copies.
 pub(super) fn quorum_under_default(asked: AskedQuorum, copies: u8) -> Quorum {
     let from = asked.from.unwrap_or(copies);
     Quorum { ack: asked.ack.unwrap_or(from / 2 + 1), from }
@@ -53,7 +53,8 @@ impl Floor {
         self.held_by == 1 && self.from > 1
     }
 
-    /// Lowers the floor to the last acknowledged write. Returns false if no write was acknowledged.
+    /// Lowers the floor to its greatest acknowledged version. Returns false if no write was
+    /// acknowledged.
     fn lower_to_acknowledged(&mut self) -> bool {
         self.version = self.order.unwrap_or(self.version);
         self.order.is_some()
@@ -67,7 +68,7 @@ impl Ledger {
     }
 
     /// Notes that some node has changed its placement of keys.
-    pub(crate) fn note_placement_change(&mut self) {
+    pub(crate) fn record_placement_change(&mut self) {
         self.placements += 1;
         let mut floors = std::mem::take(&mut self.floors);
         floors.retain(|key, _| !self.is_mixed(key));
@@ -77,8 +78,8 @@ impl Ledger {
         self.floors = floors;
     }
 
-    /// Notes whether all nodes have dropped the records placed elsewhere. If a key is mixed, a
-    /// dropped record may have been stored in place of another one.
+    /// Records whether all nodes have dropped their orphaned records. Then the floors of mixed keys
+    /// end, because a dropped record may have stood in place of another record.
     pub(crate) fn set_quiet(&mut self, is_quiet: bool) {
         if is_quiet && !std::mem::replace(&mut self.is_quiet, is_quiet) {
             let mut floors = std::mem::take(&mut self.floors);
@@ -97,7 +98,7 @@ impl Ledger {
     }
 
     /// Notes that some node now reads from other replicas, with this default number of copies.
-    pub(crate) fn note_switch(&mut self, default_copies: u8) {
+    pub(crate) fn record_switch(&mut self, default_copies: u8) {
         let switch = self.moves();
         self.defaults.push(default_copies);
         let mut floors = std::mem::take(&mut self.floors);
@@ -122,7 +123,8 @@ impl Ledger {
         copies.all(is_of)
     }
 
-    /// Returns the number of copies that a key is written with, or `None` if there are several.
+    /// Returns the number of copies that a key was written with. Returns `None` if the key was
+    /// written with several numbers.
     fn copies_under(&self, key: &Bytes, default: u8) -> Option<u8> {
         let copies = self.copies.get(key).into_iter().flatten();
         let mut copies = copies.map(|copies| if *copies == 0 { default } else { *copies });
@@ -212,7 +214,7 @@ impl Ledger {
             }
             held = (moved.0.min(new.0), new.1);
         }
-        // One of the holders may be the node that gave up the block with the record.
+        // One of the holders may be the node that discarded the block with the record.
         held.0 -= u8::from(operation.is_in_damage);
         Some(held).filter(|(held_by, _)| *held_by > 0)
     }

@@ -1,5 +1,5 @@
-//! Clients. Each sends one request at a time, to changing nodes, as through a load balancer.
-//! Clients compete for shared keys; each client also has keys that it alone uses, through any node.
+//! Simulated clients. A client sends one request at a time, each to a random node, as through a
+//! load balancer. All clients share some keys; each client also has keys that no other client uses.
 
 use bytes::Bytes;
 use protocol::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
@@ -11,16 +11,16 @@ use crate::histories::RetryState;
 use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::random::Random;
 
-/// Time that a client waits for an answer, in deadlines of a request.
+/// Time for which a client waits for an answer, as a multiple of the deadline of a request.
 const PATIENCE: u64 = 4;
 
-/// A client: see the module.
+/// A simulated client.
 pub(super) struct Client {
     number: usize,
     random: Random,
     /// Number of the request whose answer the client awaits.
     waits_for: Option<u64>,
-    /// State of a client that uses only contended keys.
+    /// State of a contender: a client that uses only contended keys.
     contender: Option<Contender>,
 }
 
@@ -45,7 +45,7 @@ impl World {
         self.clients[client].waits_for = Some(number);
     }
 
-    /// Sends a request to a node; returns its number.
+    /// Sends a request to a node. Returns the number of the request.
     pub(super) fn ask(&mut self, node: usize, asked: ClientRequest) -> u64 {
         let asked = ClientRequest { ttl_ms: self.ttl_ms(&asked.what), ..asked };
         self.ledger.set_quiet(self.is_quiet());
@@ -75,7 +75,7 @@ impl World {
         let plan = &self.plan;
         let Client { random, number, contender, .. } = &mut self.clients[client];
         if let Some(contender) = contender {
-            return contender.question(plan, random, &self.ledger.histories);
+            return contender.draw_request(plan, random, &self.ledger.histories);
         }
         let key = if random.permille(600) {
             format!("hot-{}", random.index(plan.hot_keys))
@@ -100,7 +100,7 @@ impl World {
         ClientRequest { what, key: Bytes::from(key), quorum: AskedQuorum { ack, from }, ttl_ms: 0 }
     }
 
-    /// Handles the arrival of a request at its node.
+    /// Handles the arrival of a request at a node.
     pub(super) fn asked(&mut self, number: u64, place: LoopId) {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
@@ -112,8 +112,8 @@ impl World {
         }
     }
 
-    /// Checks that an idempotency key that was never sent before is not refused as forgotten,
-    /// unless a node may have forgotten writes shortly before.
+    /// Checks that no node refuses a new idempotency key as forgotten, unless a node may have
+    /// forgotten writes shortly before.
     fn check_not_forgotten(&mut self, number: u64, asked: &ClientRequest, outcome: &ClientOutcome) {
         let is_new =
             matches!(&asked.what, RequestKind::Change(wanted) if wanted.sent == RetryState::First);
@@ -121,10 +121,10 @@ impl World {
         if !(is_new && is_refused) {
             return;
         }
-        // Keys may have begun to move since the last ticks.
+        // Keys may have begun to move since the last ticks, so `forgetful_at` may be outdated.
         for node in 0..self.machines.len() {
             if let Some(Process { life, .. }) = self.machines[node].process {
-                self.note_forgetful(LoopId { node, life, index: 0 });
+                self.record_forgetful(LoopId { node, life, index: 0 });
             }
         }
         let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
@@ -151,7 +151,7 @@ impl World {
             self.answers.remove(&number);
             self.clients[client].waits_for = None;
             if let Some(contender) = &mut self.clients[client].contender {
-                contender.note_outcome(number, asked, outcome);
+                contender.record_outcome(number, asked, outcome);
             }
             let pause = self.random.between(0, self.plan.think_micros);
             self.agenda.put(self.now + pause, DueEvent::Client(client));

@@ -1,5 +1,5 @@
-//! Clients of contended keys, which send reads, conditional writes, and now and then plain writes.
-//! A condition on tags names the last tags that the client saw.
+//! Clients that use only contended keys. They send reads, conditional writes, and some plain
+//! writes. A condition on tags names tags that the client saw last.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::random::Random;
 /// State of a client of contended keys.
 #[derive(Debug, Default)]
 pub(super) struct Contender {
-    /// Last tags seen of each key, the latest last.
+    /// The last tags that the client saw of each key, the latest at the end.
     seen: BTreeMap<Bytes, Vec<Tag>>,
     /// A write with an unknown outcome, which the client sends again.
     open: Option<(Bytes, ContendedWrite)>,
@@ -24,7 +24,7 @@ pub(super) struct Contender {
 const MOST_TAGS: usize = 2;
 
 impl Contender {
-    pub(super) fn question(
+    pub(super) fn draw_request(
         &mut self,
         plan: &Plan,
         random: &mut Random,
@@ -58,7 +58,8 @@ impl Contender {
             (4..6, _) => Condition::Absent,
             (6.., None) => Condition::Absent,
             (6.., Some(seen)) => {
-                // Most conditions name the latest tag, some both, few only the earlier one.
+                // Most conditions name only the latest tag, some both tags, few only the earlier
+                // tag.
                 match random.below(10) {
                     0..7 => Condition::OneOf(seen[seen.len() - 1..].to_vec()),
                     7..9 => Condition::OneOf(seen.clone()),
@@ -69,7 +70,7 @@ impl Contender {
     }
 
     /// Remembers the tag in an outcome, or a write that must be sent again.
-    pub(super) fn note_outcome(
+    pub(super) fn record_outcome(
         &mut self,
         number: u64,
         asked: ClientRequest,

@@ -8,8 +8,8 @@ use protocol::handshake::Handshake;
 use protocol::{NodeId, Now};
 use server::link::{Attempt, Connection, Host, MessageReservation};
 
-/// Memory of a process for long requests, in bytes. A request longer than this is accepted once all
-/// of the memory is free.
+/// Memory of a process for long requests, in bytes. A longer request is accepted once all of this
+/// memory is free.
 const ROOM_BYTES: usize = 256 << 10;
 
 /// A loop's end of a connection.
@@ -21,7 +21,7 @@ pub(crate) struct Endpoint {
     /// Time of creation in microseconds, by the node's monotonic clock.
     pub(crate) since: u64,
     /// Bytes of the handshake that are to be sent.
-    pub(crate) said: Vec<u8>,
+    pub(crate) handshake_output: Vec<u8>,
     pub(crate) stage: Stage,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Stage {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory(Arc<AtomicUsize>);
 
-/// A reservation of that memory.
+/// A reservation of [`Memory`].
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: Memory,
@@ -93,7 +93,8 @@ impl Host for ReceiveHost<'_> {
         held
     }
 
-    /// Accepts the reply with a requested long record, whatever its length.
+    /// Reserves memory for a reply with a requested long record, whatever the reply's length.
+    /// Returns `None` for any other reply.
     fn take_reply_reservation(&mut self, peer: NodeId, id: u64) -> Option<Reservation> {
         if !self.fetching.remove(&(peer, id)) {
             return None;
@@ -112,7 +113,7 @@ impl Endpoint {
         handshake: Handshake,
     ) -> Self {
         let stage = Stage::Opening(Some(Box::new(handshake)));
-        Self { end, dialed, since, said: Vec::new(), stage }
+        Self { end, dialed, since, handshake_output: Vec::new(), stage }
     }
 
     /// Returns the connection, or `None` until the handshake is complete.

@@ -1,9 +1,9 @@
-//! Expiring values: their time to live, and the bounds of the clock time by which a node decides,
-//! for an operation, whether a value has expired.
+//! Expiring values: their time to live, and bounds of the time at which a node evaluates an
+//! operation, that is, decides by its wall clock whether a value has expired.
 //!
 //! ```text
 //!  earliest    the time of the wall clock that is furthest behind, minus the duration of a request
-//!  evaluation  the time by which a node's wall clock decides for an operation: between the two
+//!  evaluation  the wall-clock time at which a node evaluates an operation: between the two
 //!  latest      the latest time that any node's wall clock has shown so far
 //! ```
 
@@ -15,14 +15,16 @@ use crate::ledger::{ClientRequest, RequestKind};
 const MOST_TTL_BITS: u64 = 11;
 
 impl World {
-    /// Returns the time to live of a value that a client is about to write; 0 = for ever.
+    /// Returns the time to live, in milliseconds, of a value that a client is about to write; 0 =
+    /// for ever.
     ///
     /// The draw is derived from the operation's number, so that no other random choice of the run
     /// changes.
     pub(super) fn ttl_ms(&self, what: &RequestKind) -> u64 {
         let may_expire = match what {
             RequestKind::Put => true,
-            // A retry could take effect with the first expiry or with another.
+            // A retry could take effect with the expiry of the first attempt or with its own
+            // expiry.
             RequestKind::Change(wanted) => wanted.sent == RetryState::Once,
             RequestKind::Get | RequestKind::Delete | RequestKind::Scan => false,
         };
@@ -36,7 +38,8 @@ impl World {
         1 + draw / 100_000 % most
     }
 
-    /// Returns the expiry of a write's value, as the receiving node computes it.
+    /// Returns the expiry of a write's value, as the receiving node computes it, in milliseconds
+    /// since 1970; 0 = never.
     pub(super) fn expiry_ms(&mut self, place: LoopId, number: u64, asked: &ClientRequest) -> u64 {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return 0 };
@@ -60,20 +63,19 @@ impl World {
         walls.chain(set).min().unwrap_or(0).saturating_sub(round) / 1000
     }
 
-    /// Sets a machine's wall clock.
+    /// Sets a machine's wall clock to `offset` microseconds ahead of true time.
     pub(super) fn set_wall(&mut self, node: usize, offset: i64) {
         let wall = &mut self.machines[node].wall;
         let before = wall.wall(self.now);
         wall.set(self.now, offset);
         let after = wall.wall(self.now);
         self.clock_changes.extend([(self.now, before), (self.now, after)]);
-        self.ledger.note_clock_set_back(after / 1000);
+        self.ledger.record_clock_set_back(after / 1000);
     }
 
-    /// Notes that a node may use the time of its wall clock, even a wrong one, to evaluate reads
-    /// and conditional writes. The hybrid clock expires nothing, even if it is ahead of the wall
-    /// clock.
-    pub(super) fn note_clock(&mut self, place: LoopId) {
+    /// Records the time of a node's wall clock, right or wrong, because the node may evaluate reads
+    /// and conditional writes by it. No node decides about expiry by its hybrid clock.
+    pub(super) fn record_wall_time(&mut self, place: LoopId) {
         let shows = self.times(place.node).wall / 1000;
         self.ledger.latest_ms = self.ledger.latest_ms.max(shows);
     }

@@ -17,19 +17,20 @@ use crate::histories::{Action, ContendedWrite, RetryState, is_contended};
 use crate::ledger::{ClientOutcome, ClientRequest, RequestKind, describe_record};
 use crate::machine_clock::true_wall_time;
 
-/// Simulated seconds within which a healed cluster must have recovered. Nodes wait for a clock that
-/// was five minutes ahead, and every kill until then puts that clock ahead by two more seconds.
+/// Maximum number of simulated seconds until a healed cluster has recovered. Nodes wait for a clock
+/// that was five minutes ahead, and each kill during this wait puts the clock ahead by two more
+/// seconds.
 const MOST_SECONDS: u64 = 900;
 
-/// Maximum number of microseconds that versions may be ahead of true time for requests to succeed
+/// Maximum lead of versions over true time, in microseconds, with which requests must succeed
 /// again.
 const MOST_AHEAD: u64 = 250_000;
 
-/// Microseconds from now until a pipe's last arrival above which the pipe still suffers from lost
-/// packets.
+/// Time until a pipe's last arrival, in microseconds, above which the pipe still waits for
+/// retransmissions.
 const STRAGGLER_MICROS: u64 = 100_000;
 
-/// Milliseconds within which no repair round may be running for at least one moment.
+/// Maximum wait for a moment without a repair round, in simulated milliseconds.
 const MOST_STEPS: u64 = 100_000;
 
 /// Microseconds between two requests of the final checks.
@@ -42,7 +43,7 @@ impl World {
         self.end_faults();
         self.run_until(self.now + 5_000_000);
         let mut seconds = 0;
-        while let Some(what) = self.unsettled() {
+        while let Some(what) = self.unrecovered_part() {
             if seconds == MOST_SECONDS {
                 self.ledger.report_error(self.now, format!("not healed after {seconds} s: {what}"));
             }
@@ -57,11 +58,13 @@ impl World {
         self.check_hints_delivered();
         // With repair rounds, repair fences refuse some hints.
         let has_rounds = self.plan.rounds.interval_micros > 0;
-        // A node that left took its hints along, and so did a node whose joining was reverted.
+        // A node that left no longer delivers its hints; neither does a node whose joining was
+        // reverted.
         let has_gone = |machine: &Machine| machine.leaves || matches!(machine.role, Role::Gone);
         let is_complete = !self.machines.iter().any(has_gone);
         if !has_rounds && self.plan.forgets_nothing() && is_complete {
-            // A conditional write without an answer is completed only by the next read of its key.
+            // Only the next read of its key completes a conditional write without an answer, so
+            // contended keys are not compared yet.
             let mut keys = self.ledger.keys();
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
             self.compare_replicas(keys);
@@ -69,7 +72,7 @@ impl World {
         self.check_round_makes_equal();
         self.check_requests_succeed();
         self.check_conditional_writes_succeed();
-        self.read_everything();
+        self.check_all_keys_readable();
         self.run_until(self.now + 3_000_000);
         self.wait_for_rounds();
         if self.ledger.wrong.is_empty() {
@@ -79,10 +82,9 @@ impl World {
     }
 
     /// Restarts nodes that a later boot of their own disk has fenced. The later boot's clock was
-    /// ahead of the present clock, and an older copy of the directory, which does not record that
-    /// boot, was put back since. The present boot is therefore numbered below the later one. Once
-    /// the clock has passed the later boot's number, an operator's restart resolves the fence;
-    /// nothing else does.
+    /// ahead, and since then an older copy of the directory was restored, which does not record the
+    /// later boot. Therefore the id of the present boot is smaller. Only a restart by an operator
+    /// resolves the fence, once the clock has passed the time of the later boot.
     fn restart_outlived_nodes(&mut self) {
         for node in self.nodes.clone() {
             let machine = &self.machines[node];
@@ -90,7 +92,7 @@ impl World {
             let present = process.shared.membership.logs.life();
             let next = BootId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
             let has_later_boot =
-                machine.last_life.is_some_and(|last| present < last && last < next);
+                machine.greatest_boot.is_some_and(|last| present < last && last < next);
             if has_later_boot && process.shared.membership.state.is_fenced() {
                 self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));
                 self.end_process(node, ProcessEnd::Kill);
@@ -117,7 +119,7 @@ impl World {
         let driver = *self.random.pick(&self.members());
         let Some(process) = &self.machines[driver].process else { return };
         let shared = std::sync::Arc::clone(&process.shared);
-        // By then all records are old enough to be compared by any coordinator of a round.
+        // After this time all records are old enough for a round to compare them.
         let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
         self.run_until(self.now + settled);
         let mut number = shared.repair.rounds.request_round(true, 0);
@@ -144,12 +146,14 @@ impl World {
             .report_error(self.now, format!("node {driver} never ended its round: {status:?}"));
     }
 
-    /// Returns a description of what has not settled yet, or `None` if everything has.
-    fn unsettled(&self) -> Option<String> {
+    /// Returns a description of the first part of the cluster that has not recovered, or `None` if
+    /// all parts have.
+    fn unrecovered_part(&self) -> Option<String> {
         if let Some(what) = self.unsettled_layouts() {
             return Some(what);
         }
-        // Until then a node refuses some of the records that a round sends.
+        // While keys move, and while nodes have orphaned records, a node refuses some of the
+        // records that a round sends.
         if !self.is_quiet() {
             return Some("what is placed elsewhere is not dropped".to_owned());
         }
@@ -194,18 +198,18 @@ impl World {
         None
     }
 
-    /// Sends all requests with pauses in between, waits for their outcomes, and returns these.
-    fn send_all(&mut self, questions: Vec<ClientRequest>) -> Vec<(ClientRequest, ClientOutcome)> {
+    /// Sends all requests with pauses in between. Returns each request with its outcome.
+    fn send_all(&mut self, requests: Vec<ClientRequest>) -> Vec<(ClientRequest, ClientOutcome)> {
         let mut asked = Vec::new();
-        for question in questions {
+        for request in requests {
             let node = *self.random.pick(&self.members());
-            asked.push((self.ask(node, question.clone()), question));
+            asked.push((self.ask(node, request.clone()), request));
             self.run_until(self.now + STEP_MICROS);
         }
         self.run_until(self.now + 5 * self.plan.deadline_micros);
         let outcome =
             |number: u64| self.answers.get(&number).cloned().unwrap_or(ClientOutcome::Nothing);
-        asked.into_iter().map(|(number, question)| (question, outcome(number))).collect()
+        asked.into_iter().map(|(number, request)| (request, outcome(number))).collect()
     }
 
     /// Checks that the histories of contended keys are linearizable.
@@ -230,7 +234,7 @@ impl World {
         for what in steps {
             let key = |n| self.ledger.histories.key(format_args!("healed-{n}"));
             let ask = |n| contended(what.clone(), key(n));
-            for (question, outcome) in self.send_all((0..16).map(ask).collect()) {
+            for (request, outcome) in self.send_all((0..16).map(ask).collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Done(done, _)) => {
                         matches!(done, Done::Changed { .. })
@@ -239,7 +243,7 @@ impl World {
                     _ => false,
                 };
                 if !done {
-                    let what = format!("not healed: {question:?} got {outcome:?}");
+                    let what = format!("not healed: {request:?} got {outcome:?}");
                     self.ledger.report_error(self.now, what);
                 }
             }
@@ -254,15 +258,15 @@ impl World {
             ttl_ms: 0,
         };
         for what in [RequestKind::Put, RequestKind::Get, RequestKind::Delete] {
-            let questions = (0..64).map(|n| ask(&what, format!("healed-{n}")));
-            for (question, outcome) in self.send_all(questions.collect()) {
+            let requests = (0..64).map(|n| ask(&what, format!("healed-{n}")));
+            for (request, outcome) in self.send_all(requests.collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Found(found)) => found.is_some(),
                     ClientOutcome::Answer(Answer::Written(..)) => true,
                     _ => false,
                 };
                 if !done {
-                    let what = format!("not healed: {question:?} got {outcome:?}");
+                    let what = format!("not healed: {request:?} got {outcome:?}");
                     self.ledger.report_error(self.now, what);
                 }
             }
@@ -270,35 +274,36 @@ impl World {
     }
 
     /// Reads every key from all nodes that may hold the key.
-    fn read_everything(&mut self) {
+    fn check_all_keys_readable(&mut self) {
         let (widest, usual) = (self.most_copies(), self.topology.default_copies());
-        let questions = self.ledger.keys().into_iter().map(|key| {
+        let requests = self.ledger.keys().into_iter().map(|key| {
             let all = if is_contended(&key) { usual } else { widest };
             let quorum = Quorum { ack: all, from: all }.into();
             ClientRequest { what: RequestKind::Get, key, quorum, ttl_ms: 0 }
         });
-        for (question, outcome) in self.send_all(questions.collect()) {
+        for (request, outcome) in self.send_all(requests.collect()) {
             if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {
-                let what = format!("not healed: {question:?} got {outcome:?}");
+                let what = format!("not healed: {request:?} got {outcome:?}");
                 self.ledger.report_error(self.now, what);
             }
         }
     }
 
-    /// Returns the greatest number of copies that a request may have named.
+    /// Returns the greatest number of copies with which a request may have written a record.
     fn most_copies(&self) -> u8 {
         let usual = self.topology.default_copies();
         if self.plan.named_quorums > 0 { self.plan.least_nodes() as u8 } else { usual }
     }
 
-    /// Checks that all replicas of a key hold the same record, and that no other node holds it.
+    /// Checks for each key that all replicas hold the newest record, and that no other node holds
+    /// an older record.
     fn compare_replicas(&mut self, keys: Vec<Bytes>) {
         for key in keys {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
             for node in self.members() {
                 match self.held(node, &key) {
                     Ok(Some(record)) => {
-                        // A replica may have purged the record already while another one still
+                        // A replica may have purged the record already, while another replica still
                         // holds it.
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.repair.proofs.watermark());
@@ -321,7 +326,7 @@ impl World {
         }
     }
 
-    /// Returns the numbers of copies of the records that a node's own record of a key hides.
+    /// Returns the number of copies of each record that is hidden under a node's record of a key.
     fn hidden_copies(&self, node: usize, key: &Bytes) -> Vec<u8> {
         let Some(process) = self.machines[node].process.as_ref() else { return Vec::new() };
         let mut scan = process.store.engine().snapshot().scan(Space::Data, key, None);
@@ -375,7 +380,7 @@ impl World {
         }
     }
 
-    /// Waits for a moment without a repair round. A round may follow the last one at once.
+    /// Waits for a moment without a repair round. A new round may begin right after the last round.
     fn wait_for_rounds(&mut self) {
         for _ in 0..MOST_STEPS {
             let running = |machine: &Machine| {
@@ -400,13 +405,13 @@ impl World {
             let Some(process) = &self.machines[node].process else { continue };
             let under_way: usize =
                 process.loops.iter().map(|own| own.own.as_ref().map_or(0, |own| own.len())).sum();
-            let walks = process.walks.len();
+            let range_reads = process.range_reads.len();
             let held = process.memory.held();
-            if !process.taken.is_empty() || under_way + walks > 0 {
+            if !process.accepted.is_empty() || under_way + range_reads > 0 {
                 let what = format!(
-                    "node {node} never ended {under_way} requests and {walks} ranges, and never \
+                    "node {node} never ended {under_way} requests and {range_reads} ranges, and never \
                      answered {:?}",
-                    process.taken
+                    process.accepted
                 );
                 self.ledger.report_error(self.now, what);
             }

@@ -3,7 +3,7 @@
 use protocol::{Answer, Change, Event, Rank, Reply, Request};
 
 /// Formats an event.
-pub(super) fn brief(event: &Event) -> String {
+pub(super) fn event_line(event: &Event) -> String {
     match event {
         Event::Get { client, key, quorum } => {
             format!("get {} {key:?} {quorum}", client.0)

@@ -1,4 +1,4 @@
-//! Layout changes during other events: changes of the metadata quorum, changes of access tokens,
+//! Layout changes in a running cluster: changes of the metadata quorum, changes of access tokens,
 //! and changes that move keys. Two nodes must never use different layouts of one epoch, and in the
 //! end all nodes must use the last layout, with no keys moving.
 //!
@@ -16,11 +16,11 @@ use protocol::{BackgroundEvent, FIRST_EPOCH, NodeId};
 
 use super::{DueEvent, World};
 
-/// The greatest weight of a node.
+/// The greatest weight that a change gives to a node.
 const MOST_WEIGHT: u64 = 4;
 
-/// Of the changes that move keys, those per thousand that change weights, and those that change the
-/// number of copies.
+/// Probabilities, per thousand, that a change that moves keys changes weights, and that it changes
+/// the number of copies. A change without a new number of copies always changes weights.
 const OF_WEIGHTS: u64 = 700;
 const OF_COPIES: u64 = 500;
 
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Returns the layout with one token added, or with one removed if there are any.
+    /// Returns the layout with one token more, or with one token fewer if the layout has any.
     fn draw_token_change(&mut self, known: &Layout) -> Layout {
         let tokens = &known.access.tokens;
         let revoked = self.changes.index(2 * tokens.len() + 1);
@@ -89,10 +89,11 @@ impl World {
         self.journal.line(self.now, line);
         let planned = Arc::new(planned);
         self.wanted.push(Arc::clone(&planned));
-        self.node_event(node, life, BackgroundEvent::Propose(planned).into());
+        self.handle_task_event(node, life, BackgroundEvent::Propose(planned).into());
     }
 
-    /// Returns the layout that a node plans for a change. The node must know which nodes are up.
+    /// Returns the layout that a node plans for a change. Returns `None` if the node does not run,
+    /// or the change is not possible.
     pub(super) fn planned(
         &self,
         node: usize,
@@ -102,7 +103,8 @@ impl World {
         known.planned(change, self.voters_of(node)?).ok()
     }
 
-    /// Returns the voter id of each node that this node sees, or that asks to join.
+    /// Returns a lookup from the names of nodes to their voter ids. It covers the nodes that `node`
+    /// sees and the nodes that ask to join. Returns `None` if `node` does not run.
     pub(super) fn voters_of(&self, node: usize) -> Option<impl Fn(&str) -> Option<VoterId>> {
         let process = self.machines[node].process.as_ref()?;
         Some(move |name: &str| {
@@ -136,12 +138,13 @@ impl World {
         PlanChange { council, ..PlanChange::default() }
     }
 
-    /// Draws a metadata quorum, without nodes whose disks are about to be replaced if there are
-    /// others: a quorum of one such node loses all its votes.
+    /// Draws a metadata quorum from the named nodes. Omits nodes whose disks are about to be
+    /// replaced, unless all are: a quorum of one such node would lose its only vote.
     pub(super) fn draw_councillors(&mut self, mut names: Vec<String>) -> Vec<String> {
-        let is_rotten = |name: &String| self.machines.iter().any(|m| m.rotten && m.name == *name);
-        if !names.iter().all(is_rotten) {
-            names.retain(|name| !is_rotten(name));
+        let has_corrupt_disk =
+            |name: &String| self.machines.iter().any(|m| m.disk_is_corrupt && m.name == *name);
+        if !names.iter().all(has_corrupt_disk) {
+            names.retain(|name| !has_corrupt_disk(name));
         }
         let size = *self.changes.pick(&[1, 3, 3, 5]);
         while names.len() > size || names.len().is_multiple_of(2) {
@@ -157,8 +160,8 @@ impl World {
         if self.changes.permille(OF_COPIES) {
             let mut numbers = vec![2, 3, 5];
             if self.plan.forgets_nothing() {
-                // If disks can be lost, a single copy guarantees nothing, so one copy is drawn only
-                // without such faults.
+                // A single copy guarantees nothing if disks can be lost, so one copy is drawn only
+                // in plans without such faults.
                 numbers.push(1);
             }
             numbers.retain(|n| usize::from(*n) <= known.nodes.len() && *n != known.replicas);
@@ -178,7 +181,8 @@ impl World {
         change
     }
 
-    /// Checks the layout in use on a node.
+    /// Checks the layout in use on a node against the layouts of other nodes, and records a new
+    /// layout.
     pub(super) fn check_layout(&mut self, node: usize) {
         let Some(process) = &self.machines[node].process else { return };
         let shared = Arc::clone(&process.shared);
@@ -211,29 +215,29 @@ impl World {
         }
         if is_latest && self.placement != view.id().placement {
             self.placement = view.id().placement;
-            self.ledger.note_placement_change();
+            self.ledger.record_placement_change();
         }
         if is_latest && view.topology.digest() != self.topology.digest() {
             self.topology = view.topology.clone();
-            self.ledger.note_switch(self.topology.default_copies());
+            self.ledger.record_switch(self.topology.default_copies());
         }
     }
 
-    /// Returns true if the loss of one more node's disk, and thus of its vote, would leave a
-    /// metadata quorum without a majority: the quorum of the last layout, or of a layout that may
-    /// follow. While keys move, no seat can be reassigned, so the move would never end.
+    /// Returns true if keys move and the move needs the node's vote: without the vote, the metadata
+    /// quorum of the last layout, or of a proposed layout, has no majority. While keys move, no
+    /// seat can be reassigned, so the move would never end.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
         let moves = |layout: &&Arc<Layout>| layout.stage != Stage::Settled;
         self.may_follow().filter(moves).any(|layout| !self.has_majority_without(layout, node))
     }
 
-    /// Returns the last layout, and those wanted after it, which may be decided already although no
-    /// node goes by them yet.
+    /// Returns the last layout, and the layouts proposed after it. A proposed layout may be decided
+    /// already, although no node uses it yet.
     pub(super) fn may_follow(&self) -> impl Iterator<Item = &Arc<Layout>> {
         self.layouts.values().next_back().into_iter().chain(&self.wanted)
     }
 
-    /// Returns true if the other nodes of a layout's metadata quorum have the votes of a majority.
+    /// Returns true if a layout's metadata quorum has a majority of votes without `node`.
     pub(super) fn has_majority_without(&self, layout: &Layout, node: usize) -> bool {
         let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
         others.filter(|seat| self.has_vote(seat)).count() > layout.council.len() / 2
@@ -246,10 +250,10 @@ impl World {
             None => voter.is_first,
             id => voter.id == id,
         };
-        !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
+        !machine.disk_is_corrupt && machine.voter.as_ref().is_some_and(is_seated)
     }
 
-    /// Returns true if keys have moved, or began to move.
+    /// Returns true if any layout has moved keys, or has begun to move keys.
     pub(super) fn has_moved(&self) -> bool {
         self.layouts.values().any(|layout| layout.placement_epoch != FIRST_EPOCH)
     }
@@ -281,7 +285,8 @@ impl World {
         ended.collect::<BTreeSet<u64>>().len() as u64
     }
 
-    /// Returns the reason why not all nodes use one settled layout, or `None` if they do.
+    /// Returns a description of the nodes' layouts, or `None` if all members use the same settled
+    /// layout.
     pub(super) fn unsettled_layouts(&self) -> Option<String> {
         let entered = |node: usize| {
             let process = self.machines[node].process.as_ref()?;

@@ -1,6 +1,6 @@
-//! A loop's links to the other nodes. A link is dialed when there is a message to send, or to keep
-//! the link open. Pings detect its loss, which affects the requests under way. [`server::link`] has
-//! the production code.
+//! A loop's links to the other nodes. A loop dials a link when it has a message to send, or to keep
+//! the link open. Pings detect the loss of a link, which is reported to the requests in progress.
+//! [`server::link`] is the production code.
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Message, NodeId, Reply};
@@ -14,7 +14,7 @@ use crate::network::LoopEnd;
 const CONNECT_MICROS: u64 = 250_000;
 
 impl World {
-    /// Sends a request, over a new connection if there is none.
+    /// Sends a request. Dials a new connection if none is open.
     pub(super) fn send(&mut self, place: LoopId, peer: usize, message: Message) {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
@@ -56,7 +56,7 @@ impl World {
     }
 
     fn dial(&mut self, place: LoopId, peer: usize, attempt: Attempt) {
-        let linked = self.network.connected(place.node, peer) && !self.machines[peer].dark;
+        let linked = self.network.connected(place.node, peer) && !self.machines[peer].has_no_power;
         let there = self.machines[peer].process.is_some();
         let answers = there && !self.machines[peer].stopping;
         let mut took = 0;
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Handles the end of a loop's attempt to connect.
-    pub(super) fn take_dialed(
+    pub(super) fn handle_dialed(
         &mut self,
         place: LoopId,
         peer: usize,
@@ -113,11 +113,11 @@ impl World {
 
     /// Sends pings, closes connections without a pong, and dials peers that no loop is connected
     /// to.
-    pub(super) fn take_ping(&mut self, place: LoopId, out: &mut Outbox) {
+    pub(super) fn send_pings(&mut self, place: LoopId, out: &mut Outbox) {
         let (now, keeps) = (self.times(place.node), place.index == 0 && self.plan.keeps_links);
         let Some(process) = self.process(place) else { return };
         let table = std::sync::Arc::clone(&process.table);
-        let Loop { links, endpoints, dirty, pings, keeper, .. } = &mut process.loops[place.index];
+        let Loop { links, endpoints, dirty, pings, redialer, .. } = &mut process.loops[place.index];
         table.share_bytes();
         let round = pings.next_round(table.nodes());
         let mut silent = Vec::new();
@@ -138,7 +138,7 @@ impl World {
         }
         let mut attempts = Vec::new();
         if keeps {
-            for peer in keeper.due(&table, now.mono) {
+            for peer in redialer.due(&table, now.mono) {
                 let peer = usize::from(peer.0);
                 links
                     .entry(peer)
@@ -150,12 +150,12 @@ impl World {
             self.dial(place, peer, attempt);
         }
         for id in silent {
-            self.lose(place, id, false, out);
+            self.close_endpoint(place, id, false, out);
         }
         self.end_links_to_leavers(place, &table, out);
     }
 
-    /// Ends the links to nodes that have left the cluster, or belong to another one.
+    /// Ends the links to nodes that have left the cluster, or belong to another cluster.
     fn end_links_to_leavers(&mut self, place: LoopId, table: &PeerTable, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let links = process.loops[place.index].links.iter();
@@ -173,18 +173,23 @@ impl World {
         }
     }
 
-    /// Closes a loop's end of a connection. If the loop dialed the connection, the link is lost
-    /// too.
-    pub(super) fn lose(&mut self, place: LoopId, id: u64, refused: bool, out: &mut Outbox) {
+    /// Closes a loop's end of a connection. If the loop dialed the connection, its link ends too.
+    pub(super) fn close_endpoint(
+        &mut self,
+        place: LoopId,
+        id: u64,
+        refused: bool,
+        out: &mut Outbox,
+    ) {
         let Some(process) = self.process(place) else { return };
         let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
-        self.hang_up(id, endpoint.end);
+        self.close_connection(id, endpoint.end);
         if let Some((peer, attempt)) = endpoint.dialed {
             self.end_link(place, peer, attempt.falls, refused, out);
         }
     }
 
-    fn hang_up(&mut self, connection: u64, end: usize) {
+    fn close_connection(&mut self, connection: u64, end: usize) {
         if let Some(at) = self.network.close(self.now, connection, end, true) {
             self.agenda.put(at, DueEvent::Deliver { connection, end: 1 - end });
         }
@@ -216,12 +221,12 @@ impl World {
         let left: Vec<u64> = left.map(|(id, _)| *id).collect();
         own.endpoints.retain(|_, endpoint| !of_link(endpoint.dialed));
         for id in left {
-            self.hang_up(id, 0);
+            self.close_connection(id, 0);
         }
         self.handle(place, fallen.event, out);
     }
 
-    /// Tells the peers of a process that is about to stop to send no more requests.
+    /// Lets a stopping process tell its peers to send no more requests.
     pub(super) fn say_goodbye(&mut self, node: usize) {
         let Some(process) = &mut self.machines[node].process else { return };
         let life = process.life;
@@ -230,7 +235,7 @@ impl World {
         }
     }
 
-    pub(super) fn take_goodbye(&mut self, place: LoopId) {
+    pub(super) fn send_goodbyes(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let Loop { endpoints, dirty, .. } = &mut process.loops[place.index];
         for (id, endpoint) in endpoints.iter_mut().filter(|(_, endpoint)| endpoint.end == 1) {

@@ -26,15 +26,17 @@ use crate::store::Store;
 pub(crate) enum Input {
     /// An event of the store or the network.
     Event(Event),
-    /// Bytes have arrived at this loop's end of a connection, or the connection accepts more.
+    /// Bytes have arrived at this loop's end of a connection, or the connection has space for more
+    /// bytes.
     Ready { connection: u64, end: usize },
-    /// A read that had to wait is done. `StoreRead` limits the bytes of the record that are used.
+    /// A read that waited for the disk is done. `StoreRead` limits how many bytes of the record are
+    /// used.
     Read(OpId, StoreRead, Result<Option<Record>, StoreError>),
-    /// A write has taken effect, or certainly will have no effect.
+    /// A write is done, or certainly has no effect and will have none.
     Written(WritePurpose, Outcome),
     /// Records of the node itself were stored, or could not be stored.
     Kept(OpId, OwnRecords, Result<(), lsm::Error>),
-    /// A node that was busy with a page is to be asked again.
+    /// It is time to repeat a page request to a busy node.
     Busy(CallId),
     /// A timer has expired.
     Wake,
@@ -50,7 +52,7 @@ pub(crate) enum Input {
     Goodbye,
 }
 
-/// A loop of a node, with its unhandled input.
+/// An event loop of a node, with its unhandled inputs.
 pub(crate) struct Loop {
     /// `None` while the loop handles its inputs.
     pub(crate) own: Option<Box<server::Loop>>,
@@ -67,10 +69,10 @@ pub(crate) struct Loop {
     /// Connections that may have bytes to send.
     pub(crate) dirty: BTreeSet<u64>,
     pub(crate) pings: Pings,
-    pub(crate) keeper: Redialer,
+    pub(crate) redialer: Redialer,
 }
 
-/// A client's request that a process has accepted and not answered.
+/// A client's request that a process has accepted but not answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AcceptedRequest {
     /// Time of acceptance, by the node's monotonic clock.
@@ -78,11 +80,11 @@ pub(crate) struct AcceptedRequest {
     /// Number of pauses of the machine before acceptance. A process that was paused since may
     /// answer late.
     pub(crate) pauses: u32,
-    /// True if the node knew that it was no longer a member of the cluster.
+    /// True if the node knew at acceptance that it was no longer a member of the cluster.
     pub(crate) was_removed: bool,
 }
 
-/// One incarnation of a node's process.
+/// One boot of a node: a run of its process.
 pub(crate) struct Process {
     pub(crate) life: u32,
     pub(crate) shared: Arc<Shared>,
@@ -90,13 +92,13 @@ pub(crate) struct Process {
     pub(crate) memory: Memory,
     pub(crate) store: Store,
     pub(crate) loops: Vec<Loop>,
-    pub(crate) taken: BTreeMap<ClientId, AcceptedRequest>,
-    pub(crate) walks: RangeReads,
+    pub(crate) accepted: BTreeMap<ClientId, AcceptedRequest>,
+    pub(crate) range_reads: RangeReads,
     pub(crate) pages: Pages,
     /// `None` while the task handles an event.
     pub(crate) task: Option<Box<Task>>,
     pub(crate) clock: BoundedClock,
-    pub(crate) bound_asked_at: Option<u64>,
+    pub(crate) bound_submitted_at: Option<u64>,
     /// Time of the last sync of the log, in a sync mode that does not sync every group.
     pub(crate) synced_at: u64,
 }
@@ -108,7 +110,7 @@ pub(crate) enum Role {
     Listed,
     /// A node that asked to join.
     Joined,
-    /// A node whose disk is lost, which will not start again and must be removed as dead.
+    /// A node that has lost its disk and will not start again. It must be removed as dead.
     Lost,
     /// A former node that was switched off.
     Gone,
@@ -116,7 +118,7 @@ pub(crate) enum Role {
     Vacant,
 }
 
-/// A simulated machine: see the module.
+/// A simulated machine with a disk, clocks, and perhaps a kvorum process.
 pub(crate) struct Machine {
     pub(crate) name: String,
     pub(crate) role: Role,
@@ -124,26 +126,26 @@ pub(crate) struct Machine {
     pub(crate) leaves: bool,
     pub(crate) wall: MachineClock,
     /// Greatest lead of the wall clock over true time so far, in microseconds.
-    pub(crate) most_ahead: i64,
+    pub(crate) max_lead_micros: i64,
     pub(crate) disk: MemDisk,
     /// Number of processes on this machine so far.
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
     /// State recovered by a process that does not serve requests yet.
     pub(crate) opened: Option<Box<(Store, StartingNode)>>,
-    /// True while the machine has no power. Connections of the ended process then get no reset.
-    pub(crate) dark: bool,
+    /// True while the machine has no power. An attempt to connect then times out instead of being
+    /// refused.
+    pub(crate) has_no_power: bool,
     /// True if the disk has faults and was not replaced.
     pub(crate) disk_is_bad: bool,
     /// True if the disk's contents are corrupt.
-    pub(crate) rotten: bool,
-    /// The last epoch that a process on this disk used.
+    pub(crate) disk_is_corrupt: bool,
+    /// The epoch of the last layout that a process on this disk used.
     pub(crate) epoch: u64,
     /// The cluster of this disk, as a process on it last reported.
     pub(crate) cluster: Option<ClusterId>,
-    /// The greatest boot id of any process on this disk, whatever copies of the disk were restored
-    /// since.
-    pub(crate) last_life: Option<BootId>,
+    /// The greatest boot id of any process since the disk was last exchanged.
+    pub(crate) greatest_boot: Option<BootId>,
     /// Voter identity of the last process on this disk.
     pub(crate) voter: Option<Voter>,
     /// The marker file that distinguishes the directory from a copy.
@@ -155,7 +157,7 @@ pub(crate) struct Machine {
     /// Events that were due while the machine was paused.
     pub(crate) held: Vec<DueEvent>,
     /// Additional duration of each sync in microseconds.
-    pub(crate) slow_disk: u64,
+    pub(crate) disk_delay_micros: u64,
 }
 
 impl Machine {
@@ -167,24 +169,24 @@ impl Machine {
             role: Role::Listed,
             leaves: false,
             wall: MachineClock::new(offset, drift, plan.clock_micros),
-            most_ahead: 0,
+            max_lead_micros: 0,
             disk: MemDisk::new(),
             lives: 0,
             process: None,
             opened: None,
-            dark: false,
+            has_no_power: false,
             disk_is_bad: false,
-            rotten: false,
+            disk_is_corrupt: false,
             epoch: 0,
             cluster: None,
-            last_life: None,
+            greatest_boot: None,
             voter: None,
             life_file: LifeFile::default(),
             stopping: false,
             paused: false,
             pauses: 0,
             held: Vec::new(),
-            slow_disk: 0,
+            disk_delay_micros: 0,
         }
     }
 

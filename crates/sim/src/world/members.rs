@@ -1,7 +1,7 @@
-//! Nodes that join, leave, and are lost. A joining node acts like `kvorum serve --join`: the node
-//! asks to join, with identity numbers stored on its disk, until a layout includes the node, and
-//! then starts. A removed node keeps running until it is switched off, and never returns. A node
-//! whose disk is lost for good is removed as dead.
+//! Nodes that join, leave, and are lost. A joining node acts like `kvorum serve --join`: it repeats
+//! its request to join, with identity numbers stored on its disk, until a layout includes it. Then
+//! the node starts. A removed node keeps running until it is switched off, and never returns. A
+//! node whose disk is lost for good is removed as dead.
 //!
 //! ```text
 //!   asks ── a layout includes it ─▶ joined ── removed ─▶ leaves ── the new quorum knows ─▶ gone
@@ -31,8 +31,8 @@ const MOST_NODES: usize = 9;
 /// Maximum number of nodes that join or leave at once.
 const AT_ONCE: usize = 3;
 
-/// Of the membership changes, those per thousand that also change the metadata quorum, those that
-/// also change weights or copies, and those before which a node is lost.
+/// Membership changes per thousand: those that also change the metadata quorum, those that also
+/// change weights or copies, and those that follow the loss of a node.
 const OF_COUNCIL: u64 = 300;
 const OF_MORE: u64 = 400;
 const OF_LOST: u64 = 250;
@@ -40,7 +40,7 @@ const OF_LOST: u64 = 250;
 /// Joining nodes per thousand that are in a zone.
 const IN_ZONES: u64 = 200;
 
-/// Starts of joining nodes, per thousand, that a crash ends just after the node was included.
+/// Starts of joining nodes, per thousand, that a crash ends just after a layout includes the node.
 const BREAK_OFF: u64 = 200;
 
 /// A node that asks to join.
@@ -101,7 +101,8 @@ impl World {
         self.ids(last.map(|layout| layout.all()))
     }
 
-    /// Returns the ids of these nodes, sorted. Without a layout, returns the ids of all nodes.
+    /// Returns the sorted ids of nodes of a layout. Returns the ids of all nodes if there is no
+    /// layout yet (`None`).
     fn ids<'a>(&self, nodes: Option<impl Iterator<Item = &'a Node>>) -> Vec<usize> {
         let Some(nodes) = nodes else { return self.nodes.clone() };
         let mut ids: Vec<usize> = nodes.map(|node| usize::from(node.id.0)).collect();
@@ -109,8 +110,8 @@ impl World {
         ids
     }
 
-    /// Returns the number of members of settled layouts that were not members of the settled layout
-    /// before, and the number of members of settled layouts that were not members of the next one.
+    /// Returns the numbers of nodes that joined and that left, from each settled layout to the next
+    /// settled layout.
     fn joined_and_left_counts(&self) -> (usize, usize) {
         let settled: Vec<&Layout> = (self.layouts.values().map(AsRef::as_ref))
             .filter(|layout| layout.stage == Stage::Settled)
@@ -118,9 +119,9 @@ impl World {
         let lacks = |one: &Layout, other: &Layout| {
             other.nodes.iter().filter(|node| one.member(node.id).is_none()).count()
         };
-        let came = settled.windows(2).map(|pair| lacks(pair[0], pair[1])).sum();
-        let went = settled.windows(2).map(|pair| lacks(pair[1], pair[0])).sum();
-        (came, went)
+        let arrivals = settled.windows(2).map(|pair| lacks(pair[0], pair[1])).sum();
+        let departures = settled.windows(2).map(|pair| lacks(pair[1], pair[0])).sum();
+        (arrivals, departures)
     }
 
     pub(super) fn joined_count(&self) -> usize {
@@ -152,7 +153,7 @@ impl World {
 
     /// Returns true if a node is gone or leaving, so that other nodes hold the contents of its
     /// disk.
-    pub(super) fn is_made_up_for(&self, node: usize) -> bool {
+    pub(super) fn has_data_elsewhere(&self, node: usize) -> bool {
         let machine = &self.machines[node];
         machine.role == Role::Gone || machine.leaves
     }
@@ -160,7 +161,7 @@ impl World {
     /// Returns true if a node may lose its disk for good, and be removed as dead: the metadata
     /// quorum of every layout that may follow can decide without the node, and other nodes can take
     /// the node's place.
-    pub(super) fn may_be_lost(&self, node: usize) -> bool {
+    pub(super) fn may_be_destroyed(&self, node: usize) -> bool {
         let Some(last) = self.layouts.values().next_back() else { return false };
         let machine = |seat: &Seat| &self.machines[usize::from(seat.node.0)];
         let others = last.council.iter().filter(|seat| usize::from(seat.node.0) != node);
@@ -193,8 +194,8 @@ impl World {
         self.plan.least_nodes().max(usize::from(replicas))
     }
 
-    /// Draws a change by which nodes join and leave, and lost nodes are removed; perhaps also other
-    /// weights, another number of copies, or another metadata quorum.
+    /// Draws a change in which nodes join and leave, and lost nodes are removed. The change may
+    /// also set other weights, another number of copies, or another metadata quorum.
     pub(super) fn draw_members_change(&mut self, known: &Layout) -> PlanChange {
         let more = self.changes.permille(OF_MORE);
         let mut change = if more { self.draw_moving_change(known) } else { PlanChange::default() };
@@ -218,8 +219,8 @@ impl World {
         change
     }
 
-    /// Removes the lost nodes as dead, removes `leave` other nodes, and adds `add` nodes. Both
-    /// numbers are adjusted if too few nodes would be left, or too many.
+    /// Removes the lost nodes as dead, removes `leave` other nodes, and adds `add` nodes. `leave`
+    /// and `add` are adjusted if too few or too many nodes would remain.
     fn exchange_nodes(
         &mut self,
         known: &Layout,
@@ -260,9 +261,9 @@ impl World {
         change.add = self.joiners(add);
     }
 
-    /// Returns `count` nodes that ask to join and were in no layout yet. If there are too few, more
-    /// nodes begin to ask. A node that was in a layout is left out, even if the layout was
-    /// reverted, because the node may still be told that it has joined.
+    /// Returns `count` nodes that ask to join and were in no layout yet. If there are fewer such
+    /// nodes, more nodes begin to ask. A node that was in a layout is left out, even if the layout
+    /// was reverted, because the node may still be told that it has joined.
     pub(super) fn joiners(&mut self, count: usize) -> Vec<Joiner> {
         let layouts = &self.layouts;
         let is_new = |asker: &&AskingNode| {
@@ -278,7 +279,7 @@ impl World {
             self.askers.iter().filter(is_new).take(count).map(joiner).collect();
         while joiners.len() < count {
             if self.askers.is_empty() {
-                self.agenda.put(self.now + ASK_MICROS, DueEvent::Ask);
+                self.agenda.put(self.now + ASK_MICROS, DueEvent::JoinRequests);
             }
             let asker = self.new_asker();
             joiners.push(joiner(&asker));
@@ -316,12 +317,12 @@ impl World {
             }
         }
         if !self.askers.is_empty() {
-            self.agenda.put(self.now + ASK_MICROS, DueEvent::Ask);
+            self.agenda.put(self.now + ASK_MICROS, DueEvent::JoinRequests);
         }
     }
 
-    /// Returns the answer of a random node to a request to join from a node whose clock shows
-    /// `wall`.
+    /// Returns the answer of a random node to a request to join. `wall` is the time of the joining
+    /// node's wall clock, in microseconds.
     fn request_join(&mut self, name: &str, numbers: Candidate, wall: u64) -> JoinReply {
         let node = *self.changes.pick(&self.nodes);
         let machine = &self.machines[node];
@@ -341,7 +342,7 @@ impl World {
         JoinReply::Placed(id, Layout::clone(&layout))
     }
 
-    /// Turns a vacant machine into a node that was included in a layout, and starts it.
+    /// Turns a vacant machine into a node that a layout includes, and starts the node.
     fn start_joined_node(&mut self, node: usize, asker: AskingNode) {
         let machine = &mut self.machines[node];
         if machine.role != Role::Vacant {
@@ -358,8 +359,8 @@ impl World {
         }
     }
 
-    /// Runs the start of a node that has joined or is about to join. Returns true if the start
-    /// continues.
+    /// Runs the start of a node that has joined or is about to join. Returns false if the node must
+    /// start again later: it is not a member yet, or crashes at this point.
     pub(super) fn join_at_start(
         &mut self,
         node: usize,
@@ -394,7 +395,7 @@ impl World {
     /// Destroys a machine with its disk.
     fn destroy_machine(&mut self, node: usize) {
         self.faults += 1;
-        self.note_lost_disk(node);
+        self.record_lost_disk(node);
         self.end_process(node, ProcessEnd::Kill);
         self.exchange_disk(node, MemDisk::new());
         self.journal.line(self.now, format_args!("n{node} will not come back"));
@@ -405,8 +406,7 @@ impl World {
         }
     }
 
-    /// Handles a layout that is in force on some node: nodes that it no longer contains are
-    /// switched off later.
+    /// Schedules the switch-off of the nodes that a layout, in force on some node, has removed.
     pub(super) fn schedule_switch_offs(&mut self, layout: &Layout) {
         for node in 0..self.machines.len() {
             let machine = &mut self.machines[node];
@@ -425,8 +425,8 @@ impl World {
         }
     }
 
-    /// Switches off a removed node once a majority of the new metadata quorum knows of its removal.
-    /// Until then tries again later.
+    /// Switches off a removed node once a majority of the new metadata quorum knows of the removal.
+    /// Otherwise tries again later.
     pub(super) fn switch_off(&mut self, node: usize) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let knows = |seat: &&Seat| {
@@ -438,14 +438,14 @@ impl World {
             return;
         }
         self.end_process(node, ProcessEnd::Kill);
-        self.note_future_writes_lost(node);
+        self.record_lost_future_writes(node);
         self.machines[node].role = Role::Gone;
         self.nodes.retain(|other| *other != node);
         self.forget_hints(node);
     }
 
-    /// Proposes what resolves changes that cannot end by themselves: reverts a change that waits
-    /// for a lost node, and removes lost nodes as dead.
+    /// Proposes a layout where only an operator can end a change: reverts a change that waits for a
+    /// lost node, or removes lost nodes as dead.
     pub(super) fn resolve_lost_nodes(&mut self) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let has_lost = last.nodes.iter().any(|node| self.is_lost(node));

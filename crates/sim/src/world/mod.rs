@@ -49,7 +49,7 @@ use clients::Client;
 use machine::{Input, Machine, Process};
 use nemesis::Remedy;
 
-/// A loop of a node, in one incarnation of its process.
+/// An event loop of a node, in one boot of the node's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoopId {
     pub(crate) node: usize,
@@ -100,7 +100,7 @@ pub(crate) enum DueEvent {
         life: u32,
         event: TaskEvent,
     },
-    /// A node's task gets the current time.
+    /// A node's task receives a tick.
     Tick {
         node: usize,
         life: u32,
@@ -108,7 +108,7 @@ pub(crate) enum DueEvent {
     /// A layout change is requested.
     Change,
     /// Waiting nodes ask to join.
-    Ask,
+    JoinRequests,
     /// A removed node is switched off.
     SwitchOff(usize),
     /// A node has found out that its directory is an older copy.
@@ -122,13 +122,13 @@ pub(crate) enum DueEvent {
         life: u32,
         wanted: HintQuery,
     },
-    /// The pause is over after which a range asks a busy node again.
+    /// A range read repeats its call to a busy node.
     Busy {
         place: LoopId,
         call: CallId,
     },
     /// The store's background work and the clock's bound are due for a check.
-    Keep {
+    BackgroundWork {
         node: usize,
         life: u32,
     },
@@ -139,21 +139,21 @@ pub(crate) enum DueEvent {
         attempt: Attempt,
         reachable: bool,
     },
-    /// Bytes arrive at an end of a connection, or the connection accepts more.
+    /// Bytes arrive at an end of a connection, or the connection has space for more bytes.
     Deliver {
         connection: u64,
         end: usize,
     },
     /// A loop's pings are due.
     Ping(LoopId),
-    /// A client takes its next step.
+    /// A client sends its next request.
     Client(usize),
     /// A client's request arrives.
     RequestArrives {
         number: u64,
         place: LoopId,
     },
-    /// A client gets its answer, or gives up.
+    /// A client receives its answer, or gives up.
     ClientOutcome {
         number: u64,
         outcome: ClientOutcome,
@@ -162,7 +162,7 @@ pub(crate) enum DueEvent {
     Nemesis,
     /// A fault ends.
     Remedy(Remedy),
-    /// A machine starts.
+    /// A machine starts its process.
     Start(usize),
     /// A machine's process begins to serve.
     Serve {
@@ -183,7 +183,7 @@ pub(crate) struct World {
     machines: Vec<Machine>,
     /// Nodes whose process may be started, sorted by id.
     nodes: Vec<usize>,
-    /// Nodes that ask to join. `asked` is the number of nodes that have ever asked.
+    /// Nodes that ask to join. `asked` counts all nodes that have asked so far.
     askers: Vec<members::AskingNode>,
     asked: usize,
     network: Network,
@@ -195,26 +195,26 @@ pub(crate) struct World {
     first: Topology,
     /// Topology by which nodes read under the latest layout in use on any node.
     topology: Topology,
-    /// Identity of that layout's placement.
+    /// Identity of the placement in the latest layout in use on any node.
     placement: u64,
-    /// Rank of the newest stored hint, by target, holder and key. The key is copied, because a
-    /// slice of a long request would keep the node's reservation of memory.
+    /// Rank of the newest stored hint, by target, storing node and key. The key is a copy, because
+    /// a slice of a long request would keep the memory of the request reserved.
     owed: BTreeMap<(usize, usize, Vec<u8>), Rank>,
     /// Faults in progress, and the node that last lost its disk.
     nemesis: nemesis::Nemesis,
     /// Time of the last comparison of all stored records with a repair proof.
-    looked_at: u64,
+    proof_checked_at: u64,
     /// The layout of each epoch in use on any node.
     layouts: BTreeMap<u64, Arc<Layout>>,
-    /// Layouts proposed after the last of `layouts`. Any of them may have been decided without a
-    /// node knowing yet.
+    /// Layouts proposed after the last of `layouts`. Any of these layouts may be decided already,
+    /// although no node uses it yet.
     wanted: Vec<Arc<Layout>>,
     /// Generator for layout changes.
     changes: Random,
     /// Generator that draws which background tasks are dropped, and when.
     drops: Random,
-    /// Times at which a wall clock was set, each with a time that the clock showed just before or
-    /// just after.
+    /// True times at which a wall clock was set, each with the time that the clock showed just
+    /// before or just after. All are in microseconds.
     clock_changes: Vec<(u64, u64)>,
     /// True while clients send requests.
     clients_run: bool,
@@ -259,7 +259,7 @@ impl World {
             topology,
             owed: BTreeMap::new(),
             nemesis,
-            looked_at: 0,
+            proof_checked_at: 0,
             layouts: BTreeMap::new(),
             wanted: Vec::new(),
             changes: Random::new(plan.seed ^ 0xc0_4c11),
@@ -313,18 +313,18 @@ impl World {
                 self.was_read(place, op, wanted, demand);
             }
             DueEvent::Page { place, op, request, demand } => {
-                self.was_paged(place, op, &request, demand);
+                self.finish_page_read(place, op, &request, demand);
             }
             DueEvent::Compare { place, op, request, demand } => {
-                self.was_compared(place, op, &request, demand);
+                self.finish_comparison(place, op, &request, demand);
             }
-            DueEvent::Discard { place, op, ranges } => self.was_discarded(place, op, &ranges),
-            DueEvent::Node { node, life, event } => self.node_event(node, life, event),
+            DueEvent::Discard { place, op, ranges } => self.finish_discard(place, op, &ranges),
+            DueEvent::Node { node, life, event } => self.handle_task_event(node, life, event),
             DueEvent::Tick { node, life } => self.tick(node, life),
             DueEvent::Outdated { node, life } => self.outdated(node, life),
-            DueEvent::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
-            DueEvent::Busy { place, call } => self.was_busy(place, call),
-            DueEvent::Keep { node, life } => self.run_background_step(node, life),
+            DueEvent::Hints { node, life, wanted } => self.finish_hint_read(node, life, wanted),
+            DueEvent::Busy { place, call } => self.retry_busy_call(place, call),
+            DueEvent::BackgroundWork { node, life } => self.run_background_step(node, life),
             DueEvent::Dialed { place, peer, attempt, reachable } => {
                 self.dialed(place, peer, attempt, reachable);
             }
@@ -334,7 +334,7 @@ impl World {
             DueEvent::RequestArrives { number, place } => self.asked(number, place),
             DueEvent::ClientOutcome { number, outcome } => self.finish_request(number, &outcome),
             DueEvent::Change => self.change_layout(),
-            DueEvent::Ask => self.request_joins(),
+            DueEvent::JoinRequests => self.request_joins(),
             DueEvent::SwitchOff(node) => self.switch_off(node),
             DueEvent::Nemesis => self.next_fault(),
             DueEvent::Remedy(remedy) => self.remedy(remedy),
@@ -360,7 +360,8 @@ impl World {
         }
     }
 
-    /// Holds back an event of a paused process until the process continues.
+    /// Returns the event, or `None` if its process is paused: the event is then held back until the
+    /// process continues.
     fn hold_while_paused(&mut self, due: DueEvent) -> Option<DueEvent> {
         let node = match &due {
             DueEvent::Turn(place) | DueEvent::Wake(place) | DueEvent::Ping(place) => place.node,
@@ -371,7 +372,7 @@ impl World {
             | DueEvent::Busy { place, .. }
             | DueEvent::Dialed { place, .. } => place.node,
             DueEvent::Commit { node, .. }
-            | DueEvent::Keep { node, .. }
+            | DueEvent::BackgroundWork { node, .. }
             | DueEvent::Node { node, .. }
             | DueEvent::Tick { node, .. }
             | DueEvent::Outdated { node, .. }
@@ -386,12 +387,13 @@ impl World {
         Some(due)
     }
 
-    /// Returns the process of a place, if it is still running.
+    /// Returns the process of a loop, or `None` if that boot of the process has ended.
     fn process(&mut self, place: LoopId) -> Option<&mut Process> {
         self.machines[place.node].process.as_mut().filter(|process| process.life == place.life)
     }
 
-    /// Adds an input to a loop's inbox, and schedules the loop's turn.
+    /// Adds an input to a loop's inbox, and schedules the loop's turn. Has no effect if the loop's
+    /// process has ended.
     fn input(&mut self, place: LoopId, input: Input) {
         let delay = self.random.between(1, 60);
         let at = self.now + delay;

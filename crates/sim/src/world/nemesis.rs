@@ -22,9 +22,9 @@ pub(crate) enum Remedy {
     Resume(usize),
     /// The blocked paths are open again.
     Unblock(Vec<(usize, usize)>),
-    /// A partition that comes and goes ends or begins again, with this many steps left.
-    Flap { ways: Vec<(usize, usize)>, left: u32, blocked: bool, period: u64 },
-    /// Packets pass as usual again.
+    /// A flapping partition begins or ends again. `left` is the number of remaining steps.
+    Flap { paths: Vec<(usize, usize)>, left: u32, blocked: bool, period: u64 },
+    /// Packet loss and packet delay end.
     Undisturb(usize),
     /// The disk has space again.
     DiskFree(usize),
@@ -32,7 +32,7 @@ pub(crate) enum Remedy {
     DiskFast(usize),
     /// The operator replaces the controller of the failing disk and restarts the process.
     DiskMended(usize),
-    /// A stopping process has used up the time for its last requests.
+    /// A stopping process ends, because the time for its last requests is over.
     Stop { node: usize, roll: bool },
     /// A corrupt disk is replaced.
     Replace(usize),
@@ -52,14 +52,14 @@ pub(super) struct Nemesis {
     /// True during a rolling restart.
     rolling: bool,
     /// The node that lost its disk last.
-    wiped: Option<usize>,
+    last_lost_disk: Option<usize>,
     /// The node whose clock is off by days.
     off: Option<usize>,
 }
 
 impl Nemesis {
     pub(super) fn new(random: Random) -> Self {
-        Self { random, until: u64::MAX, rolling: false, wiped: None, off: None }
+        Self { random, until: u64::MAX, rolling: false, last_lost_disk: None, off: None }
     }
 }
 
@@ -77,7 +77,7 @@ impl World {
         self.agenda.put(self.now + pause, DueEvent::Nemesis);
     }
 
-    /// Draws the duration of a fault.
+    /// Draws the duration of a fault, in microseconds.
     fn fault_duration(&mut self) -> u64 {
         self.nemesis.random.spread(10_000, 20_000_000)
     }
@@ -106,8 +106,8 @@ impl World {
             Fault::Rollback => {
                 let machine = &self.machines[node];
                 let copy = (machine.disk.deep_clone(), machine.life_file.clone());
-                let lasts = self.fault_duration();
-                self.schedule_remedy(lasts, Remedy::RollBack(node, copy.0, copy.1));
+                let duration = self.fault_duration();
+                self.schedule_remedy(duration, Remedy::RollBack(node, copy.0, copy.1));
             }
             Fault::Rot => self.corrupt_disk(node),
             Fault::DiskError => self.break_disk(node),
@@ -116,18 +116,18 @@ impl World {
                 let machine = &mut self.machines[node];
                 machine.disk_is_bad = true;
                 machine.disk.set_capacity(Some(machine.disk.used() + room));
-                let lasts = self.fault_duration();
-                self.schedule_remedy(lasts, Remedy::DiskFree(node));
+                let duration = self.fault_duration();
+                self.schedule_remedy(duration, Remedy::DiskFree(node));
             }
             Fault::SlowDisk => {
-                self.machines[node].slow_disk = self.nemesis.random.spread(10_000, 500_000);
-                let lasts = self.fault_duration();
-                self.schedule_remedy(lasts, Remedy::DiskFast(node));
+                self.machines[node].disk_delay_micros = self.nemesis.random.spread(10_000, 500_000);
+                let duration = self.fault_duration();
+                self.schedule_remedy(duration, Remedy::DiskFast(node));
             }
             Fault::Pause => {
                 self.pause(node);
-                let lasts = self.nemesis.random.spread(10_000, 60_000_000);
-                self.schedule_remedy(lasts, Remedy::Resume(node));
+                let duration = self.nemesis.random.spread(10_000, 60_000_000);
+                self.schedule_remedy(duration, Remedy::Resume(node));
             }
             Fault::Partition | Fault::OneWay | Fault::Bridge | Fault::Flapping => {
                 self.partition(fault, node);
@@ -136,8 +136,8 @@ impl World {
                 let loss = if fault == Fault::Loss { 300 } else { 0 };
                 let slow = self.nemesis.random.spread(1_000, 400_000);
                 self.network.disturb(node, loss, if loss == 0 { slow } else { 0 });
-                let lasts = self.fault_duration();
-                self.schedule_remedy(lasts, Remedy::Undisturb(node));
+                let duration = self.fault_duration();
+                self.schedule_remedy(duration, Remedy::Undisturb(node));
             }
             Fault::Break => self.break_connections(node),
             Fault::ClockJump => self.set_clock(node),
@@ -161,33 +161,33 @@ impl World {
 
     fn crash(&mut self, node: usize, how: ProcessEnd) {
         self.end_process(node, how);
-        let away = self.nemesis.random.spread(50_000, 20_000_000);
-        self.agenda.put(self.now + away, DueEvent::Start(node));
+        let downtime = self.nemesis.random.spread(50_000, 20_000_000);
+        self.agenda.put(self.now + downtime, DueEvent::Start(node));
     }
 
-    /// Returns true if a node may lose its disk: the data of every other lost disk are replicated
-    /// again, and the cluster can decide without the node.
+    /// Returns true if a node may lose its disk: the disk lost last, if any, belonged to another
+    /// node and is rebuilt or no longer needed, and the cluster can decide without the node.
     pub(super) fn may_lose_disk(&self, node: usize) -> bool {
         if self.nemesis.off.is_some() || self.needs_vote_of(node) {
             return false;
         }
-        if self.plan.changes_members() && !self.may_be_lost(node) {
+        if self.plan.changes_members() && !self.may_be_destroyed(node) {
             return false;
         }
-        let other = self.nemesis.wiped;
+        let other = self.nemesis.last_lost_disk;
         if self.machines.len() > 1 && !self.is_founded_without(node) {
             return false;
         }
         let well = |other: usize| {
-            let is_whole = !self.machines[other].rotten && self.is_member(other);
-            is_whole || self.is_made_up_for(other)
+            let is_whole = !self.machines[other].disk_is_corrupt && self.is_member(other);
+            is_whole || self.has_data_elsewhere(other)
         };
         other.is_none_or(|other| other != node && well(other))
     }
 
-    /// Returns true if another running node knows the cluster's id. Before that, a node with a new
-    /// disk and a node that knew the old disk may take each other for nodes of different clusters,
-    /// once both have received data from a third node, and an operator must resolve the conflict:
+    /// Returns true if another running node knows the cluster's id. Without the id, a node with a
+    /// new disk and a peer of the old disk may take each other for members of different clusters,
+    /// once both have received data from a third node. An operator must then resolve the conflict:
     /// docs/operate/cluster.md, *Two clusters stay apart*.
     fn is_founded_without(&self, node: usize) -> bool {
         let others = self.machines.iter().enumerate().filter(|(other, _)| *other != node);
@@ -196,13 +196,13 @@ impl World {
     }
 
     fn replace_disk(&mut self, node: usize) {
-        self.nemesis.wiped = Some(node);
+        self.nemesis.last_lost_disk = Some(node);
         self.crash(node, ProcessEnd::Kill);
         self.wipe(node);
     }
 
     /// Replaces the disk of a node whose directory turned out to be an older copy, as an operator
-    /// must.
+    /// would.
     pub(super) fn outdated(&mut self, node: usize, life: u32) {
         if self.process(LoopId { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
@@ -221,11 +221,11 @@ impl World {
         let table = self.nemesis.random.pick(&tables).clone();
         let bits = disk.file(&table).map_or(0, |bytes| bytes.len() as u64 * 8);
         disk.flip_bit(&table, self.nemesis.random.below(bits.max(1)));
-        self.nemesis.wiped = Some(node);
+        self.nemesis.last_lost_disk = Some(node);
         self.machines[node].disk_is_bad = true;
-        self.machines[node].rotten = true;
-        let lasts = self.fault_duration();
-        self.schedule_remedy(lasts, Remedy::Replace(node));
+        self.machines[node].disk_is_corrupt = true;
+        let duration = self.fault_duration();
+        self.schedule_remedy(duration, Remedy::Replace(node));
     }
 
     fn break_disk(&mut self, node: usize) {
@@ -243,8 +243,8 @@ impl World {
         let fault = DiskFault::once(op, EIO).suffix(suffix).after(random.below(20));
         self.machines[node].disk.fail(fault);
         self.machines[node].disk_is_bad = true;
-        let lasts = self.fault_duration().max(1_000_000);
-        self.schedule_remedy(lasts, Remedy::DiskMended(node));
+        let duration = self.fault_duration().max(1_000_000);
+        self.schedule_remedy(duration, Remedy::DiskMended(node));
     }
 
     /// Returns the paths that a partition blocks.
@@ -258,7 +258,7 @@ impl World {
             let some = random.permille(500);
             return others.into_iter().filter(|o| !some || o % 2 == 0).map(one).collect();
         }
-        // Every node is on one side. The bridge, if there is one, is on both sides.
+        // Every node is on one of two sides. A bridge node, if any, reaches both sides.
         let sides: Vec<bool> = (0..nodes).map(|_| random.permille(500)).collect();
         let bridge = (fault == Fault::Bridge).then_some(node);
         let alone = fault == Fault::Partition && random.permille(500);
@@ -271,21 +271,21 @@ impl World {
     }
 
     fn partition(&mut self, fault: Fault, node: usize) {
-        let ways = self.paths_to_block(fault, node);
-        self.journal.line(self.now, format_args!("blocked: {ways:?}"));
-        self.set_blocked(&ways, true);
+        let paths = self.paths_to_block(fault, node);
+        self.journal.line(self.now, format_args!("blocked: {paths:?}"));
+        self.set_blocked(&paths, true);
         if fault == Fault::Flapping {
             let period = self.nemesis.random.spread(20_000, 3_000_000);
             let left = self.nemesis.random.between(2, 20) as u32;
-            self.schedule_remedy(period, Remedy::Flap { ways, left, blocked: true, period });
+            self.schedule_remedy(period, Remedy::Flap { paths, left, blocked: true, period });
         } else {
-            let lasts = self.fault_duration();
-            self.schedule_remedy(lasts, Remedy::Unblock(ways));
+            let duration = self.fault_duration();
+            self.schedule_remedy(duration, Remedy::Unblock(paths));
         }
     }
 
-    fn set_blocked(&mut self, ways: &[(usize, usize)], begins: bool) {
-        for (from, to) in ways {
+    fn set_blocked(&mut self, paths: &[(usize, usize)], begins: bool) {
+        for (from, to) in paths {
             self.network.set_blocked(*from, *to, begins);
         }
         if !begins {
@@ -313,29 +313,29 @@ impl World {
         let offset = random.between(0, 2 * far) as i64 - far as i64;
         self.journal.line(self.now, format_args!("n{node} is {offset} us off"));
         let machine = &mut self.machines[node];
-        machine.most_ahead = machine.most_ahead.max(offset);
+        machine.max_lead_micros = machine.max_lead_micros.max(offset);
         self.set_wall(node, offset);
     }
 
-    /// Sets a clock off by days. The writes that the node makes while its clock is wrong are
-    /// removed from its store afterwards, which counts as a lost disk.
+    /// Sets a clock off by days. Later the node's writes with the wrong clock are removed from its
+    /// store. The removal counts as a lost disk.
     fn set_clock_off_by_days(&mut self, node: usize) {
         if !self.may_lose_disk(node) {
             return;
         }
-        (self.nemesis.wiped, self.nemesis.off) = (Some(node), Some(node));
+        (self.nemesis.last_lost_disk, self.nemesis.off) = (Some(node), Some(node));
         let random = &mut self.nemesis.random;
         let days = random.between(1, 3) as i64 * if random.permille(700) { 1 } else { -1 };
         let from_its_start = random.permille(500);
-        let lasts = random.spread(500_000, 10_000_000);
+        let duration = random.spread(500_000, 10_000_000);
         if from_its_start {
             self.crash(node, ProcessEnd::Kill);
         }
         self.journal.line(self.now, format_args!("n{node} is {days} days off"));
         let machine = &mut self.machines[node];
-        machine.most_ahead = machine.most_ahead.max(days * DAY_MICROS);
+        machine.max_lead_micros = machine.max_lead_micros.max(days * DAY_MICROS);
         self.set_wall(node, days * DAY_MICROS);
-        self.schedule_remedy(lasts, Remedy::ClockRight(node));
+        self.schedule_remedy(duration, Remedy::ClockRight(node));
     }
 
     pub(super) fn is_off_by_days(&self, node: usize) -> bool {
@@ -352,11 +352,11 @@ impl World {
     /// Returns true if other nodes hold the records that a node may lose when its clock is
     /// repaired.
     pub(super) fn may_be_repaired(&self, node: usize) -> bool {
-        self.nemesis.wiped == Some(node) || self.may_lose_disk(node)
+        self.nemesis.last_lost_disk == Some(node) || self.may_lose_disk(node)
     }
 
-    pub(super) fn note_lost_disk(&mut self, node: usize) {
-        self.nemesis.wiped = Some(node);
+    pub(super) fn record_lost_disk(&mut self, node: usize) {
+        self.nemesis.last_lost_disk = Some(node);
     }
 
     /// Asks a process to stop. The process has a second to finish its requests, and is restarted
@@ -374,21 +374,21 @@ impl World {
         self.journal.line(self.now, format_args!("remedy {remedy:?}"));
         match remedy {
             Remedy::Resume(node) => self.resume(node),
-            Remedy::Unblock(ways) => self.set_blocked(&ways, false),
-            Remedy::Flap { ways, left, blocked, period } => {
-                self.set_blocked(&ways, !blocked);
+            Remedy::Unblock(paths) => self.set_blocked(&paths, false),
+            Remedy::Flap { paths, left, blocked, period } => {
+                self.set_blocked(&paths, !blocked);
                 if left > 0 || !blocked {
                     let (left, blocked) = (left.saturating_sub(1), !blocked);
-                    self.schedule_remedy(period, Remedy::Flap { ways, left, blocked, period });
+                    self.schedule_remedy(period, Remedy::Flap { paths, left, blocked, period });
                 }
             }
             Remedy::Undisturb(node) => self.network.disturb(node, 0, 0),
             Remedy::DiskFree(node) => {
                 self.machines[node].disk.set_capacity(None);
                 let machine = &mut self.machines[node];
-                machine.disk_is_bad = machine.rotten || machine.disk.pending_faults() > 0;
+                machine.disk_is_bad = machine.disk_is_corrupt || machine.disk.pending_faults() > 0;
             }
-            Remedy::DiskFast(node) => self.machines[node].slow_disk = 0,
+            Remedy::DiskFast(node) => self.machines[node].disk_delay_micros = 0,
             Remedy::DiskMended(node) => {
                 self.mend_disk(node);
                 let how = if self.nemesis.random.permille(500) {
@@ -401,11 +401,11 @@ impl World {
             }
             Remedy::Stop { node, roll } => {
                 self.end_process(node, ProcessEnd::Clean);
-                let away = self.nemesis.random.spread(100_000, 3_000_000);
-                self.agenda.put(self.now + away, DueEvent::Start(node));
+                let downtime = self.nemesis.random.spread(100_000, 3_000_000);
+                self.agenda.put(self.now + downtime, DueEvent::Start(node));
                 let next = self.nodes.iter().copied().find(|next| *next > node);
                 if let Some(next) = next.filter(|_| roll) {
-                    let wait = away + self.nemesis.random.spread(500_000, 5_000_000);
+                    let wait = downtime + self.nemesis.random.spread(500_000, 5_000_000);
                     self.schedule_remedy(wait, Remedy::Roll(next));
                 } else if roll {
                     self.nemesis.rolling = false;
@@ -414,7 +414,7 @@ impl World {
             Remedy::Replace(node) => {
                 // The disk may have been replaced already, while another lost disk was being
                 // rebuilt.
-                if self.machines[node].may_start() && self.machines[node].rotten {
+                if self.machines[node].may_start() && self.machines[node].disk_is_corrupt {
                     self.replace_disk(node);
                 }
             }
@@ -422,7 +422,7 @@ impl World {
                 let machine = &self.machines[node];
                 let is_whole = machine.may_start() && !machine.disk_is_bad;
                 if self.may_lose_disk(node) && is_whole {
-                    self.nemesis.wiped = Some(node);
+                    self.nemesis.last_lost_disk = Some(node);
                     self.crash(node, ProcessEnd::Kill);
                     self.exchange_disk(node, copy);
                     life_file.copy();
@@ -438,8 +438,8 @@ impl World {
         let machine = &mut self.machines[node];
         machine.disk.clear_faults();
         machine.disk.set_capacity(None);
-        machine.disk_is_bad = machine.rotten;
-        machine.slow_disk = 0;
+        machine.disk_is_bad = machine.disk_is_corrupt;
+        machine.disk_delay_micros = 0;
     }
 
     /// Ends all faults and repairs their effects.
@@ -453,12 +453,13 @@ impl World {
         for node in self.nodes.clone() {
             self.mend_disk(node);
             self.resume(node);
-            if self.machines[node].rotten {
+            if self.machines[node].disk_is_corrupt {
                 self.end_process(node, ProcessEnd::Kill);
                 self.wipe(node);
             }
             if self.machines[node].stopping {
-                // The process has said goodbye to its peers.
+                // Peers send no requests to a process that has said goodbye, so the process must
+                // restart.
                 self.end_process(node, ProcessEnd::Clean);
             }
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;

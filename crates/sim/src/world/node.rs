@@ -1,5 +1,6 @@
-//! The node task in the simulation: each process has one, beside its event loops. Drives
-//! [`server::Task`], and records the stored hints for a check at the end.
+//! The node task of each simulated process, which runs beside the event loops. Drives
+//! [`server::Task`], and records the stored hints, so that their delivery can be checked at the end
+//! of a run.
 
 use bytes::Bytes;
 use lsm::{Batch, PurgeRule, Space};
@@ -105,12 +106,13 @@ impl World {
         if self.process(LoopId { node, life, index: 0 }).is_some() {
             self.agenda.put(self.now + NODE_TICK_MICROS, DueEvent::Tick { node, life });
             self.drop_task(node);
-            self.node_event(node, life, BackgroundEvent::Tick.into());
-            self.note_forgetful(LoopId { node, life, index: 0 });
+            self.handle_task_event(node, life, BackgroundEvent::Tick.into());
+            self.record_forgetful(LoopId { node, life, index: 0 });
         }
     }
 
-    /// Drops a random background task in the middle of its work, now and then while faults happen.
+    /// While faults happen, drops a random background task in the middle of its work, with the
+    /// probability of `task_drops` per thousand.
     fn drop_task(&mut self, node: usize) {
         let is_calm = self.now >= self.plan.seconds * 1_000_000;
         if is_calm || !self.drops.permille(self.plan.task_drops) {
@@ -124,9 +126,9 @@ impl World {
         }
     }
 
-    /// Notes that a node may have forgotten writes with an idempotency key, or that keys move, so
-    /// that a write may be refused as forgotten.
-    pub(super) fn note_forgetful(&mut self, place: LoopId) {
+    /// Records the present time if a node may refuse a write as forgotten: if the node may have
+    /// forgotten writes with idempotency keys, or keys move.
+    pub(super) fn record_forgetful(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
@@ -137,7 +139,7 @@ impl World {
         }
     }
 
-    pub(super) fn node_event(&mut self, node: usize, life: u32, event: TaskEvent) {
+    pub(super) fn handle_task_event(&mut self, node: usize, life: u32, event: TaskEvent) {
         let place = LoopId { node, life, index: 0 };
         let Some(process) = self.process(place) else { return };
         let mut task = process.task.take().expect("one event at a time");
@@ -151,15 +153,15 @@ impl World {
         self.check_layout(node);
     }
 
-    pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintQuery) {
+    pub(super) fn finish_hint_read(&mut self, node: usize, life: u32, wanted: HintQuery) {
         let Some(process) = self.process(LoopId { node, life, index: 0 }) else { return };
         let HintQuery { peer, after, max_bytes, .. } = &wanted;
         let (engine, shared) = (process.store.engine(), &process.shared);
         let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
-        self.node_event(node, life, TaskEvent::HintsRead(wanted, read));
+        self.handle_task_event(node, life, TaskEvent::HintsRead(wanted, read));
     }
 
-    /// Passes the result of one of the task's calls to the node's task.
+    /// Passes the result of a call to the node's task, which made the call.
     pub(super) fn returned(
         &mut self,
         place: LoopId,
@@ -176,7 +178,7 @@ impl World {
     }
 
     /// Records that a node stores a hint.
-    pub(super) fn note_hint(&mut self, holder: usize, hint: &Hint) {
+    pub(super) fn record_hint(&mut self, holder: usize, hint: &Hint) {
         let Hint { peer, key, rank, .. } = hint;
         let owed = self.owed.entry((usize::from(peer.0), holder, key.to_vec())).or_insert(*rank);
         *owed = (*owed).max(*rank);
@@ -193,7 +195,7 @@ impl World {
         for ((peer, holder, key), rank) in std::mem::take(&mut self.owed) {
             let members = self.members();
             if !members.contains(&peer) || !members.contains(&holder) {
-                // A node that has left took its hints along.
+                // A node that has left no longer delivers its hints.
                 continue;
             }
             let key = Bytes::from(key);
@@ -206,7 +208,7 @@ impl World {
             if self.has_moved() && !is_replica {
                 continue;
             }
-            // A repair round brings the records that the node's fence refuses.
+            // The node's repair fence refuses the hint; a repair round brings the record.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
                 let known = process.shared.repair.proofs.known();
@@ -214,8 +216,8 @@ impl World {
             }) {
                 continue;
             }
-            // The record that outranks the hint may belong to an older write, if it continues an
-            // earlier base version.
+            // A record that outranks the hint may belong to an older write, if that write continues
+            // an earlier base version.
             if held.as_ref().is_none_or(|held| held.rank() < rank) {
                 let what = format!(
                     "hint lost: node {holder} kept {rank:x?} of {key:?} for node {peer}, which \
@@ -227,7 +229,7 @@ impl World {
         }
     }
 
-    /// Returns a node's stored record of a key.
+    /// Returns a node's stored record of a key. The node must be running.
     pub(super) fn held(
         &self,
         node: usize,
@@ -237,7 +239,7 @@ impl World {
         process.store.engine().read(Space::Data, key)
     }
 
-    /// Returns true if a node is running and authoritative.
+    /// Returns true if a node is running and its membership state is `Member`.
     pub(super) fn is_member(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {

@@ -23,7 +23,7 @@ use crate::store::{BatchOwner, Store};
 
 /// Maximum number of microseconds between two checks of the clock's bound and of the background
 /// work.
-const KEEP_MICROS: u64 = 80_000;
+const BACKGROUND_MICROS: u64 = 80_000;
 
 /// Microseconds between two attempts to start a process.
 const RETRY_DELAY_MICROS: u64 = 500_000;
@@ -43,7 +43,7 @@ const START_AHEAD: u64 = 2_000_000;
 pub(crate) enum ProcessEnd {
     /// SIGTERM: all writes are written and synced, and peers receive a goodbye.
     Clean,
-    /// SIGKILL: writes that have reached the system survive.
+    /// SIGKILL: writes that have reached the operating system survive.
     Kill,
     /// The machine loses power too: unsynced writes are lost.
     PowerCut,
@@ -55,7 +55,7 @@ impl World {
         if machine.process.is_some() || machine.opened.is_some() || !machine.may_start() {
             return;
         }
-        machine.dark = false;
+        machine.has_no_power = false;
         match self.open(node) {
             Ok(None) => {}
             Ok(Some((store, starting))) => {
@@ -64,13 +64,13 @@ impl World {
                 let life = machine.lives;
                 let line = format_args!("n{node} starts life {life}: {:?}", starting.identity());
                 self.journal.line(self.now, line);
-                // The node's clock begins at its bound. Before the wall clock reaches that time,
-                // other nodes would refuse the node's versions.
+                // The node's hybrid clock begins at its durable bound. Until the wall clock reaches
+                // the bound, other nodes would refuse the node's versions.
                 let wait = starting.wait_for_wall(machine.wall.wall(self.now));
                 machine.opened = Some(Box::new((store, starting)));
                 self.agenda.put(self.now + wait, DueEvent::Serve { node, life });
             }
-            Err(error) => self.start_again(node, &error),
+            Err(error) => self.retry_start(node, &error),
         }
     }
 
@@ -82,7 +82,7 @@ impl World {
         let store = Store::open(&machine.disk, store_id, &self.plan);
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
         if machine.role == Role::Joined && !self.join_at_start(node, store.engine())? {
-            self.lose_store(node, store, ProcessEnd::PowerCut);
+            self.end_store(node, store, ProcessEnd::PowerCut);
             return Ok(None);
         }
         let settings = self.settings(node);
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    fn start_again(&mut self, node: usize, error: &StartError) {
+    fn retry_start(&mut self, node: usize, error: &StartError) {
         let mended = !self.machines[node].disk_is_bad;
         self.journal.line(self.now, format_args!("n{node} does not start: {error}"));
         if mended && !error.is_no_space() {
@@ -120,15 +120,15 @@ impl World {
         let begun = starting.begin(store.engine(), life_file, named, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
-            Err(error) => self.start_again(node, &error),
+            Err(error) => self.retry_start(node, &error),
         }
     }
 
     fn run_process(&mut self, node: usize, life: u32, store: Store, started: StartedNode) {
         let StartedNode { shared, identity, clock } = started;
-        self.note_cluster(node, shared.membership.cluster.id());
-        let last_life = &mut self.machines[node].last_life;
-        *last_life = (*last_life).max(Some(shared.membership.logs.life()));
+        self.check_cluster_id(node, shared.membership.cluster.id());
+        let greatest_boot = &mut self.machines[node].greatest_boot;
+        *greatest_boot = (*greatest_boot).max(Some(shared.membership.logs.life()));
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
@@ -142,8 +142,8 @@ impl World {
             stream_rate: None,
             remembered: server::remembered,
         };
-        let mut keeper = Redialer::default();
-        keeper.begin();
+        let mut redialer = Redialer::default();
+        redialer.begin();
         let own = || {
             let (shared, identity) = (Arc::clone(&shared), Arc::clone(&identity));
             server::Loop::new(shared, identity, config, WAITING_BYTES)
@@ -158,7 +158,7 @@ impl World {
             endpoints: BTreeMap::new(),
             dirty: BTreeSet::new(),
             pings: Pings::default(),
-            keeper: std::mem::take(&mut keeper),
+            redialer: std::mem::take(&mut redialer),
         });
         let loops: Vec<_> = loops.collect();
         for index in 0..loops.len() {
@@ -174,25 +174,25 @@ impl World {
             memory: Memory::default(),
             store,
             loops,
-            taken: BTreeMap::new(),
-            walks: RangeReads::default(),
+            accepted: BTreeMap::new(),
+            range_reads: RangeReads::default(),
             pages: Pages::new(self.plan.page_bytes, PAGE_WORK),
             task: Some(Box::new(task)),
             clock,
-            bound_asked_at: None,
+            bound_submitted_at: None,
             synced_at: self.now,
         });
         self.check_layout(node);
-        self.agenda.put(self.now + 1_000, DueEvent::Keep { node, life });
+        self.agenda.put(self.now + 1_000, DueEvent::BackgroundWork { node, life });
         self.agenda.put(self.now + 1_000, DueEvent::Tick { node, life });
-        // Connections to an earlier incarnation get a reset.
+        // Connections to an earlier boot get a reset.
         for (connection, end, at) in self.network.reset(self.now, node) {
             self.agenda.put(at, DueEvent::Deliver { connection, end });
         }
     }
 
     /// Checks that a node's disk belongs to the same cluster as before, and as all other disks.
-    pub(super) fn note_cluster(&mut self, node: usize, id: Option<ClusterId>) {
+    pub(super) fn check_cluster_id(&mut self, node: usize, id: Option<ClusterId>) {
         let before = std::mem::replace(&mut self.machines[node].cluster, id);
         let all = self.nodes.iter().map(|other| self.machines[*other].cluster);
         let differs = before.into_iter().chain(all.flatten()).find(|other| Some(*other) != id);
@@ -229,17 +229,17 @@ impl World {
         machine.paused = false;
         machine.stopping = false;
         machine.held.clear();
-        machine.dark |= how == ProcessEnd::PowerCut;
+        machine.has_no_power |= how == ProcessEnd::PowerCut;
         let opened = machine.opened.take();
         let Some(process) = machine.process.take() else {
             if let Some((store, ..)) = opened.map(|opened| *opened) {
-                self.lose_store(node, store, how);
+                self.end_store(node, store, how);
             }
             return;
         };
         self.journal.line(self.now, format_args!("n{node} ends: {how:?}"));
-        let taken = process.taken.keys().map(|client| client.0);
-        for number in taken.chain(process.walks.numbers()) {
+        let accepted = process.accepted.keys().map(|client| client.0);
+        for number in accepted.chain(process.range_reads.numbers()) {
             let at = self.now + self.random.between(50, 500);
             self.agenda
                 .put(at, DueEvent::ClientOutcome { number, outcome: ClientOutcome::Nothing });
@@ -252,13 +252,13 @@ impl World {
         }
         if how == ProcessEnd::Clean {
             let batch = process.clock.stop();
-            // If the commit fails, the old bound stays in force, which is safe too.
+            // If the commit fails, the old bound stays in force. It is safe too.
             let _ = process.store.engine().commit(std::iter::once(&batch));
         }
-        self.lose_store(node, process.store, how);
+        self.end_store(node, process.store, how);
     }
 
-    fn lose_store(&mut self, node: usize, store: Store, how: ProcessEnd) {
+    fn end_store(&mut self, node: usize, store: Store, how: ProcessEnd) {
         let machine = &mut self.machines[node];
         let disk = machine.disk.clone();
         match how {
@@ -271,14 +271,14 @@ impl World {
         };
     }
 
-    /// Gives a machine whose process is down an empty disk and a correct clock.
+    /// Gives a machine an empty disk and a correct clock. Its process must be down.
     pub(super) fn wipe(&mut self, node: usize) {
         self.set_wall(node, 0);
-        self.machines[node].most_ahead = 0;
+        self.machines[node].max_lead_micros = 0;
         self.exchange_disk(node, MemDisk::new());
     }
 
-    /// Replaces the disk of a machine whose process is down.
+    /// Replaces the disk of a machine. Its process must be down.
     pub(super) fn exchange_disk(&mut self, node: usize, disk: MemDisk) {
         disk.clear_faults();
         disk.set_capacity(None);
@@ -286,13 +286,13 @@ impl World {
         assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
         machine.disk = disk;
         machine.life_file = LifeFile::default();
-        (machine.disk_is_bad, machine.rotten) = (false, false);
+        (machine.disk_is_bad, machine.disk_is_corrupt) = (false, false);
         (machine.epoch, machine.voter, machine.cluster) = (0, None, None);
-        machine.last_life = None;
+        machine.greatest_boot = None;
         self.forget_hints(node);
         let machine = &self.machines[node];
         let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
-        self.ledger.note_wiped_disk(self.now, origin_of(&machine.name), lost_before);
+        self.ledger.record_disk_loss(self.now, origin_of(&machine.name), lost_before);
     }
 
     pub(super) fn pause(&mut self, node: usize) {
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// Does one step of the work of the production process's background threads.
+    /// Does one step of the work that background threads do in production.
     pub(super) fn run_background_step(&mut self, node: usize, life: u32) {
         let place = LoopId { node, life, index: 0 };
         let times = self.times(node);
@@ -326,26 +326,27 @@ impl World {
             process.store.sync();
             process.synced_at = now;
         }
-        if process.bound_asked_at.is_none()
+        if process.bound_submitted_at.is_none()
             && let Some((bound, batch)) = process.clock.next_bound(times)
         {
-            process.bound_asked_at = Some(now);
+            process.bound_submitted_at = Some(now);
             self.submit(place, BatchOwner::Clock(bound), batch);
         }
-        let pause = if worked { 20_000 } else { KEEP_MICROS };
+        let pause = if worked { 20_000 } else { BACKGROUND_MICROS };
         let at = self.now + self.random.between(pause / 10, pause);
-        self.agenda.put(at, DueEvent::Keep { node, life });
+        self.agenda.put(at, DueEvent::BackgroundWork { node, life });
     }
 
-    /// Checks that other nodes have not put a node's clock ahead of its own wall clock by more than
-    /// the allowed skew. Only the node's own bound may put the clock further ahead, at each start.
+    /// Checks that versions of other nodes have not put a node's hybrid clock ahead of its wall
+    /// clock by more than the allowed skew. Only the node's durable bound may put the hybrid clock
+    /// further ahead, once at each start.
     fn check_clock_lead(&mut self, node: usize) {
         let (now, skew) = (self.now, self.plan.max_skew_micros);
         let machine = &mut self.machines[node];
-        machine.most_ahead = machine.most_ahead.max(machine.wall.offset(now));
+        machine.max_lead_micros = machine.max_lead_micros.max(machine.wall.offset(now));
         let starts = u64::from(machine.lives) * START_AHEAD;
-        let most = true_wall_time(now) + skew + starts + KEEP_MICROS;
-        let most = most.saturating_add_signed(machine.most_ahead);
+        let most = true_wall_time(now) + skew + starts + BACKGROUND_MICROS;
+        let most = most.saturating_add_signed(machine.max_lead_micros);
         let Some(process) = &machine.process else { return };
         let clock = process.shared.clock.last() >> 12;
         if clock > most {
@@ -358,7 +359,7 @@ impl World {
     pub(super) fn bound_written(&mut self, place: LoopId, bound: u64, result: Result<(), Error>) {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
-        let Some(asked) = process.bound_asked_at.take() else { return };
+        let Some(asked) = process.bound_submitted_at.take() else { return };
         process.clock.bound_stored(bound, now - asked, result);
     }
 }

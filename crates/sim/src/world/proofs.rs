@@ -1,6 +1,7 @@
-//! Checks of what a repair proof claims. When a node's watermark rises, all members hold the same
-//! records up to it, except records that may be purged, and no client is ever given another record
-//! from before the watermark. After a round and a compaction, no purgeable record is left.
+//! Checks of the claims of a repair proof. When a node's watermark rises, all members must hold the
+//! same records up to the watermark, except purgeable records. Later no client may receive another
+//! record from before the watermark. After a round and a compaction, no purgeable record may
+//! remain.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,9 @@ use super::World;
 use crate::ledger::{describe_record, is_replica};
 
 /// Microseconds between two comparisons of all stored records.
-const LOOK_MICROS: u64 = 100_000;
+const CHECK_MICROS: u64 = 100_000;
 
-/// A node's records by key, each with the numbers of copies of the records that it hides.
+/// A node's records by key, each with the number of copies of every record hidden under it.
 type HeldRecords = BTreeMap<Bytes, (Record, Vec<u8>)>;
 
 impl World {
@@ -27,10 +28,10 @@ impl World {
 
     /// Checks the proof of a watermark that has risen.
     pub(super) fn record_proof(&mut self, watermark: u64) {
-        if self.now < self.looked_at + LOOK_MICROS {
+        if self.now < self.proof_checked_at + CHECK_MICROS {
             return;
         }
-        self.looked_at = self.now;
+        self.proof_checked_at = self.now;
         let all = self.all_nodes();
         let members: Vec<usize> = (all.iter().copied())
             .filter(|node| self.is_member(*node) && !self.machines[*node].disk_is_bad)
@@ -70,7 +71,7 @@ impl World {
         wrong.into_iter().for_each(|what| self.ledger.report_error(self.now, what));
     }
 
-    /// Returns true if a node lacks the newest record up to the watermark that any node holds.
+    /// Returns true if a node lacks `newest`, the newest record up to the watermark on any node.
     fn lacks_newest(
         &self,
         node: usize,
@@ -93,8 +94,8 @@ impl World {
     }
 
     /// Returns true if a node holds a record as a replica that readers ask, not only because the
-    /// node is about to become a replica or was one. If nothing has moved, a node holds no other
-    /// records.
+    /// node is about to become a replica or was a replica. If nothing has moved, a node holds no
+    /// other records.
     pub(super) fn belongs_to(&self, node: usize, key: &Bytes, record: &Record) -> bool {
         let process = self.machines[node].process.as_ref();
         let holds_others = process.is_some_and(|process| {
@@ -111,8 +112,8 @@ impl World {
         self.belongs_to(node, key, record) || self.stands_for_hidden(node, key, record, hidden)
     }
 
-    /// Returns true if a node keeps a record in place of the records hidden under it. `hidden` are
-    /// the numbers of copies of the hidden records.
+    /// Returns true if a node keeps a record in place of the records hidden under it. `hidden` has
+    /// the number of copies of each hidden record.
     pub(super) fn stands_for_hidden(
         &self,
         node: usize,
@@ -138,8 +139,8 @@ impl World {
         Some(held)
     }
 
-    /// Checks that no node holds a record that may be purged up to this proven time. Expects that a
-    /// full compaction follows the proof.
+    /// Checks that no node still holds a record that may be purged up to the proven time, after a
+    /// flush and a full compaction of its store.
     pub(super) fn check_all_purged(&mut self, proven: u64) {
         for node in self.members() {
             if self.watermark(node) < proven {

@@ -1,5 +1,5 @@
-//! Reads of ranges over the whole cluster: [`server::Range`] asks for pages, and a coordinator
-//! fetches the pages from other nodes.
+//! Range reads over the whole cluster. [`server::Range`] requests pages, which the coordinator
+//! fetches from other nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::machine::{Input, Outbox};
 use super::{DueEvent, LoopId, World};
 use crate::ledger::ClientOutcome;
 
-/// Number of the first call of a range. The node's task uses the numbers below.
+/// Number of the first call that a range read makes. Calls of the node task have smaller numbers.
 const FIRST_CALL: u64 = 1 << 32;
 
-/// A range that is being read.
+/// A range read in progress.
 #[derive(Debug)]
 pub(crate) struct RangeRead {
     range: Range,
@@ -24,22 +24,22 @@ pub(crate) struct RangeRead {
     items: Vec<(Bytes, Record)>,
 }
 
-/// All ranges that a process reads, by the number of the client's request, with the number of calls
-/// made so far.
+/// The range reads of a process by the number of the client's request, and the number of their
+/// calls so far.
 #[derive(Debug, Default)]
 pub(crate) struct RangeReads {
-    walks: BTreeMap<u64, RangeRead>,
+    range_reads: BTreeMap<u64, RangeRead>,
     calls: u64,
 }
 
 impl RangeReads {
-    /// Returns the numbers of the clients' requests.
+    /// Returns the numbers of the clients' requests that read ranges.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        self.walks.keys().copied()
+        self.range_reads.keys().copied()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.walks.len()
+        self.range_reads.len()
     }
 }
 
@@ -56,34 +56,36 @@ impl World {
         let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
             return self.end_range(number, ClientOutcome::Nothing);
         };
-        let walk = RangeRead { range, place, asking: BTreeMap::new(), items: Vec::new() };
-        process.walks.walks.insert(number, walk);
+        let range_read = RangeRead { range, place, asking: BTreeMap::new(), items: Vec::new() };
+        process.range_reads.range_reads.insert(number, range_read);
         self.continue_range(place, number, out);
     }
 
     fn continue_range(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let wall = self.times(place.node).wall;
         let Some(process) = self.process(place) else { return };
-        let RangeReads { walks, calls } = &mut process.walks;
-        let Some(walk) = walks.get_mut(&number) else { return };
+        let RangeReads { range_reads, calls } = &mut process.range_reads;
+        let Some(range_read) = range_reads.get_mut(&number) else { return };
         let outcome = loop {
-            match walk.range.step(|| wall) {
+            match range_read.range.step(|| wall) {
                 RangeStep::Item(key, record) => {
-                    walk.items.push((key, record));
+                    range_read.items.push((key, record));
                 }
                 RangeStep::Ask(node, request) => {
                     *calls += 1;
                     let call = CallId(FIRST_CALL + *calls);
-                    walk.asking.insert(call, node);
+                    range_read.asking.insert(call, node);
                     let (class, request) = (Class::Client, Request::Page(request));
                     out.events.push_back(Event::Call { call, node, class, request });
                 }
                 RangeStep::Wait => return,
-                RangeStep::End => break ClientOutcome::Range(std::mem::take(&mut walk.items)),
+                RangeStep::End => {
+                    break ClientOutcome::Range(std::mem::take(&mut range_read.items));
+                }
                 RangeStep::OutOfReach => break ClientOutcome::Nothing,
             }
         };
-        walks.remove(&number);
+        range_reads.remove(&number);
         self.end_range(number, outcome);
     }
 
@@ -92,8 +94,8 @@ impl World {
         self.agenda.put(at, DueEvent::ClientOutcome { number, outcome });
     }
 
-    /// Handles the result of a call that a range made. Returns the result of any other call to the
-    /// caller.
+    /// Handles the result of a call of a range read. Returns the result if the call is not of a
+    /// range read.
     pub(super) fn page_returned(
         &mut self,
         place: LoopId,
@@ -105,24 +107,25 @@ impl World {
             return Some(result);
         }
         let process = self.process(place)?;
-        let asking = |walk: &RangeRead| walk.asking.get(&call).copied();
-        // The call is void if the range failed at another node meanwhile.
-        let node = process.walks.walks.values().find_map(asking)?;
+        let asking = |range_read: &RangeRead| range_read.asking.get(&call).copied();
+        // Meanwhile the range read may have failed at another node; then nothing waits for the
+        // call.
+        let node = process.range_reads.range_reads.values().find_map(asking)?;
         match Range::page_result(&process.shared, node, result) {
             PageResult::Busy => {
                 self.agenda.put(self.now + RETRY_MICROS, DueEvent::Busy { place, call })
             }
-            asked => self.take_page(place, call, asked, out),
+            asked => self.handle_page_result(place, call, asked, out),
         }
         None
     }
 
-    /// Repeats a range's call to a node that was busy.
-    pub(super) fn was_busy(&mut self, place: LoopId, call: CallId) {
+    /// Lets a loop repeat the call of a range read to a busy node.
+    pub(super) fn retry_busy_call(&mut self, place: LoopId, call: CallId) {
         self.input(place, Input::Busy(call));
     }
 
-    pub(super) fn take_page(
+    pub(super) fn handle_page_result(
         &mut self,
         place: LoopId,
         call: CallId,
@@ -130,13 +133,14 @@ impl World {
         out: &mut Outbox,
     ) {
         let Some(process) = self.process(place) else { return };
-        let walks = &mut process.walks.walks;
-        let of_call = walks.iter_mut().find(|(_, walk)| walk.asking.contains_key(&call));
-        let Some((number, walk)) = of_call else { return };
-        let (number, at) = (*number, walk.place);
-        let Some(node) = walk.asking.remove(&call) else { return };
-        if walk.range.take(node, asked) {
-            walk.asking.clear();
+        let range_reads = &mut process.range_reads.range_reads;
+        let of_call =
+            range_reads.iter_mut().find(|(_, range_read)| range_read.asking.contains_key(&call));
+        let Some((number, range_read)) = of_call else { return };
+        let (number, at) = (*number, range_read.place);
+        let Some(node) = range_read.asking.remove(&call) else { return };
+        if range_read.range.take(node, asked) {
+            range_read.asking.clear();
         }
         self.continue_range(at, number, out);
     }

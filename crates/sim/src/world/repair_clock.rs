@@ -1,6 +1,6 @@
-//! The operator's response to a node whose clock was far ahead, which therefore refuses to start.
-//! The operator sets the clock, and removes from the node's store the records written with the
-//! wrong clock, as `kvorum repair-clock` does.
+//! The operator's response when a node refuses to start because its clock was far ahead. The
+//! operator sets the clock, and removes from the node's store the records written with the wrong
+//! clock, as `kvorum repair-clock` does.
 
 use protocol::{Clock, origin_of};
 use server::{Ahead, StartError};
@@ -11,7 +11,7 @@ use crate::machine_clock::true_wall_time;
 use crate::store::Store;
 
 /// Microseconds from a refused start until the operator responds.
-const LOOKED_AT: u64 = 2_000_000;
+const RESPONSE_MICROS: u64 = 2_000_000;
 
 impl World {
     /// Handles the refused start of a node whose clock would begin far ahead of the wall clock: the
@@ -31,7 +31,7 @@ impl World {
         } else if self.may_be_repaired(node) {
             self.repair_clock(node, store)?;
         }
-        self.agenda.put(self.now + LOOKED_AT, super::DueEvent::Start(node));
+        self.agenda.put(self.now + RESPONSE_MICROS, super::DueEvent::Start(node));
         Ok(())
     }
 
@@ -39,11 +39,11 @@ impl World {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
         let engine = store.engine();
         let Some(found) = Ahead::find(engine, limit)? else { return Ok(()) };
-        // For promises that the node's disk holds, the removal counts as a lost disk, unless other
-        // nodes have the records. So does a removal that a disk error interrupts.
-        self.note_lost_disk(node);
+        // The removal counts as a lost disk, also if a disk error interrupts it, because the
+        // removed records may be on no other node.
+        self.record_lost_disk(node);
         self.forget_hints(node);
-        self.ledger.note_wiped_disk(self.now, origin_of(&self.machines[node].name), limit);
+        self.ledger.record_disk_loss(self.now, origin_of(&self.machines[node].name), limit);
         self.ledger.forget_future(self.now, limit);
         let removed = found.records + found.hints;
         found.remove(engine)?;
@@ -51,14 +51,14 @@ impl World {
         closed.map_err(|source| StartError::Store { what: "the store", source })?;
         self.journal.line(self.now, format_args!("n{node} is rid of {removed} future records"));
         self.faults += 1;
-        self.machines[node].most_ahead = 0;
+        self.machines[node].max_lead_micros = 0;
         Ok(())
     }
 
     /// Notes that a removed node is switched off without a repair of its clock. The writes that the
     /// node made while its clock was off by days are on no other node, and are lost with the node.
-    pub(super) fn note_future_writes_lost(&mut self, node: usize) {
-        if self.machines[node].most_ahead >= DAY_MICROS {
+    pub(super) fn record_lost_future_writes(&mut self, node: usize) {
+        if self.machines[node].max_lead_micros >= DAY_MICROS {
             let limit = Clock::limit(true_wall_time(self.now), self.plan.max_skew_micros);
             self.ledger.forget_future(self.now, limit);
         }

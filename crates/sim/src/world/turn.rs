@@ -1,5 +1,5 @@
-//! A turn of a loop: passes all waiting inputs to [`server::Loop`], and carries out its effects.
-//! The writes of a turn become one batch, and the messages for a connection one envelope.
+//! One turn of an event loop. Passes all waiting inputs to [`server::Loop`], and carries out the
+//! effects. The writes of a turn become one batch, and the messages for a connection one envelope.
 
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use protocol::{
@@ -12,7 +12,7 @@ use server::{
     WritePurpose, store_error,
 };
 
-use super::journal_lines::{answer_line, brief};
+use super::journal_lines::{answer_line, event_line};
 use super::machine::{AcceptedRequest, Input, Outbox};
 use super::{DueEvent, LoopId, World};
 use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
@@ -85,8 +85,8 @@ impl Driver for SimDriver<'_> {
     }
 
     fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords) {
-        let asker = BatchOwner::Kept(self.place.index, op, keeps);
-        self.world.submit(self.place, asker, batch);
+        let owner = BatchOwner::Kept(self.place.index, op, keeps);
+        self.world.submit(self.place, owner, batch);
     }
 
     fn send(&mut self, peer: NodeId, message: Message) {
@@ -123,11 +123,11 @@ impl Driver for SimDriver<'_> {
 
     fn note(&mut self, event: &Event) {
         if let Event::Request { request: Request::Write { key, record }, .. } = event {
-            self.world.ledger.histories.note_sent(key, record);
+            self.world.ledger.histories.record_sent_version(key, record);
         }
         let LoopId { node, index, .. } = self.place;
         let now = self.world.now;
-        self.world.journal.line(now, format_args!("n{node}.{index} <- {}", brief(event)));
+        self.world.journal.line(now, format_args!("n{node}.{index} <- {}", event_line(event)));
     }
 }
 
@@ -144,12 +144,12 @@ impl World {
         let inputs = std::mem::take(&mut own.inbox);
         let mut out = Outbox::default();
         for input in inputs {
-            self.take_input(place, input, &mut out);
+            self.handle_input(place, input, &mut out);
         }
         self.end_turn(place, out);
     }
 
-    fn take_input(&mut self, place: LoopId, input: Input, out: &mut Outbox) {
+    fn handle_input(&mut self, place: LoopId, input: Input, out: &mut Outbox) {
         match input {
             Input::Event(event) => self.handle(place, event, out),
             Input::Read(op, wanted, result) => {
@@ -159,7 +159,7 @@ impl World {
             }
             Input::Written(purpose, outcome) => {
                 if let (WritePurpose::Hint(hint), Ok(())) = (&purpose, &outcome) {
-                    self.note_hint(place.node, hint);
+                    self.record_hint(place.node, hint);
                 }
                 self.run_with_range_events(place, out, |own, driver| {
                     own.written(driver, purpose, &outcome)
@@ -178,28 +178,28 @@ impl World {
             }
             Input::Wake => self.run_with_range_events(place, out, |own, driver| own.wake(driver)),
             Input::Busy(call) => {
-                self.take_page(place, call, PageResult::Busy, out);
+                self.handle_page_result(place, call, PageResult::Busy, out);
                 self.run_with_range_events(place, out, |_, _| {});
             }
-            Input::Ready { connection, end } => self.take_ready(place, connection, end, out),
-            Input::Client(number) => self.take_request(place, number, out),
+            Input::Ready { connection, end } => self.handle_ready(place, connection, end, out),
+            Input::Client(number) => self.handle_request(place, number, out),
             Input::Dialed { peer, attempt, reachable } => {
-                self.take_dialed(place, peer, attempt, reachable, out);
+                self.handle_dialed(place, peer, attempt, reachable, out);
             }
-            Input::Lost(connection) => self.lose(place, connection, false, out),
-            Input::Ping => self.take_ping(place, out),
-            Input::Goodbye => self.take_goodbye(place),
+            Input::Lost(connection) => self.close_endpoint(place, connection, false, out),
+            Input::Ping => self.send_pings(place, out),
+            Input::Goodbye => self.send_goodbyes(place),
         }
     }
 
     fn end_turn(&mut self, place: LoopId, mut out: Outbox) {
-        self.note_clock(place);
+        self.record_wall_time(place);
         self.flush_writes(place, &mut out);
         self.flush_all(place);
-        self.arm(place);
+        self.schedule_wake(place);
     }
 
-    /// Handles one event, and the events that follow from it at once.
+    /// Handles one event, and the events that ranges send to the loop because of it.
     pub(super) fn handle(&mut self, place: LoopId, event: Event, out: &mut Outbox) {
         self.run_with_range_events(place, out, |own, driver| own.handle(driver, event));
     }
@@ -227,15 +227,15 @@ impl World {
     fn flush_writes(&mut self, place: LoopId, out: &mut Outbox) {
         if !out.batch.is_empty() {
             let batch = std::mem::take(&mut out.batch);
-            let asker = BatchOwner::Loop(place.index, std::mem::take(&mut out.writes));
-            self.submit(place, asker, batch);
+            let owner = BatchOwner::Loop(place.index, std::mem::take(&mut out.writes));
+            self.submit(place, owner, batch);
         }
     }
 
-    pub(super) fn submit(&mut self, place: LoopId, asker: BatchOwner, batch: Batch) {
+    pub(super) fn submit(&mut self, place: LoopId, owner: BatchOwner, batch: Batch) {
         let LoopId { node, life, .. } = place;
         let Some(process) = self.process(place) else { return };
-        if process.store.submit(asker, batch) && process.store.begin() {
+        if process.store.submit(owner, batch) && process.store.begin() {
             let at = self.now + self.disk_micros(node);
             self.agenda.put(at, DueEvent::Commit { node, life });
         }
@@ -243,16 +243,16 @@ impl World {
 
     pub(super) fn disk_micros(&mut self, node: usize) -> u64 {
         let (least, most) = self.plan.disk_micros;
-        self.random.spread(least, most) + self.machines[node].slow_disk
+        self.random.spread(least, most) + self.machines[node].disk_delay_micros
     }
 
     pub(super) fn commit(&mut self, node: usize, life: u32) {
         let place = |index| LoopId { node, life, index };
         let Some(process) = self.process(place(0)) else { return };
-        let (result, askers) = process.store.end();
-        for asker in askers {
+        let (result, owners) = process.store.end();
+        for owner in owners {
             let result = result.clone();
-            match asker {
+            match owner {
                 BatchOwner::Loop(index, writes) => {
                     for purpose in writes {
                         let outcome = result.clone().map_err(WriteError::Store);
@@ -264,7 +264,7 @@ impl World {
                 }
                 BatchOwner::Task(keeps) => {
                     if let (OwnRecords::ClusterId(id), Ok(())) = (&keeps, &result) {
-                        self.note_cluster(node, Some(*id));
+                        self.check_cluster_id(node, Some(*id));
                     }
                     let event = TaskEvent::Kept(keeps, result);
                     self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
@@ -279,13 +279,13 @@ impl World {
         }
     }
 
-    /// Returns true if the request that waits for the store's result has reached its deadline.
-    fn is_over(&self, place: LoopId, demand: Demand) -> bool {
+    /// Returns true if a request for which the store works has reached its deadline.
+    fn is_past_deadline(&self, place: LoopId, demand: Demand) -> bool {
         self.times(place.node).mono >= demand.until
     }
 
     pub(super) fn was_read(&mut self, place: LoopId, op: OpId, wanted: StoreRead, demand: Demand) {
-        if self.is_over(place, demand) {
+        if self.is_past_deadline(place, demand) {
             return;
         }
         let Some(process) = self.process(place) else { return };
@@ -295,14 +295,14 @@ impl World {
         self.input(place, Input::Read(op, wanted, result));
     }
 
-    pub(super) fn was_paged(
+    pub(super) fn finish_page_read(
         &mut self,
         place: LoopId,
         op: OpId,
         request: &PageRequest,
         demand: Demand,
     ) {
-        if self.is_over(place, demand) {
+        if self.is_past_deadline(place, demand) {
             return;
         }
         let Some(process) = self.process(place) else { return };
@@ -310,14 +310,14 @@ impl World {
         self.input(place, Input::Event(Event::PageRead { op, result }));
     }
 
-    pub(super) fn was_compared(
+    pub(super) fn finish_comparison(
         &mut self,
         place: LoopId,
         op: OpId,
         request: &CompareRequest,
         demand: Demand,
     ) {
-        if self.is_over(place, demand) {
+        if self.is_past_deadline(place, demand) {
             return;
         }
         let Some(process) = self.process(place) else { return };
@@ -325,17 +325,17 @@ impl World {
         self.input(place, Input::Event(Event::Compared { op, result }));
     }
 
-    pub(super) fn was_discarded(&mut self, place: LoopId, op: OpId, ranges: &[Damage]) {
+    pub(super) fn finish_discard(&mut self, place: LoopId, op: OpId, ranges: &[Damage]) {
         if self.process(place).is_none() {
             return;
         }
-        self.ledger.note_discarded(ranges);
+        self.ledger.record_discarded(ranges);
         let Some(process) = self.process(place) else { return };
         let result = server::discard(process.store.engine(), ranges);
         self.input(place, Input::Event(Event::Written { op, result }));
     }
 
-    fn take_request(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
+    fn handle_request(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
         let expiry_ms = self.expiry_ms(place, number, &asked);
@@ -347,7 +347,7 @@ impl World {
         let pauses = self.machines[place.node].pauses;
         let was_removed = self.knows_that_it_was_removed(place.node);
         let Some(process) = self.process(place) else { return };
-        process.taken.insert(client, AcceptedRequest { mono: now.mono, pauses, was_removed });
+        process.accepted.insert(client, AcceptedRequest { mono: now.mono, pauses, was_removed });
         let kind = match asked.what {
             RequestKind::Get => {
                 let ClientRequest { key, quorum, .. } = asked;
@@ -397,17 +397,17 @@ impl World {
         let pauses = self.machines[place.node].pauses;
         let deadline = self.plan.deadline_micros + LATE_MICROS;
         let Some(process) = self.process(place) else { return };
-        let Some(taken) = process.taken.remove(&client) else {
+        let Some(accepted) = process.accepted.remove(&client) else {
             let what = format!("answered twice: {client:?} got {answer:?} too");
             self.ledger.report_error(self.now, what);
             return;
         };
-        if taken.pauses == pauses && now.mono > taken.mono + deadline {
-            let took = now.mono - taken.mono;
+        if accepted.pauses == pauses && now.mono > accepted.mono + deadline {
+            let took = now.mono - accepted.mono;
             let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
             self.ledger.report_error(self.now, what);
         }
-        if taken.was_removed && !matches!(answer, Answer::Failed(_)) {
+        if accepted.was_removed && !matches!(answer, Answer::Failed(_)) {
             let what =
                 format!("node {} was removed, was asked then, and answers {answer:?}", place.node);
             self.ledger.report_error(self.now, what);
@@ -426,7 +426,7 @@ impl World {
     }
 
     /// Schedules the loop's next wake-up.
-    fn arm(&mut self, place: LoopId) {
+    fn schedule_wake(&mut self, place: LoopId) {
         let wall = self.machines[place.node].wall;
         let now = self.now;
         let Some(process) = self.process(place) else { return };

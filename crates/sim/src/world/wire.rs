@@ -1,5 +1,5 @@
-//! Bytes between loops. Arriving bytes go into the handshake, later into the connection. The output
-//! of both is sent at the end of a turn.
+//! Transfer of bytes between event loops. Arriving bytes go to the handshake, after it to the
+//! connection. The output of handshakes and connections is sent at the end of a turn.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::machine::{Input, Outbox};
 use super::{DueEvent, LoopId, World};
 use crate::network::LoopEnd;
 
-/// Microseconds until a connection whose message finds no memory tries again.
+/// Delay, in microseconds, after which a connection tries again to reserve memory for a message.
 const RETRY_DELAY_MICROS: u64 = 1_000;
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         nonce
     }
 
-    /// Starts the handshake of a loop with the peer it dialed.
+    /// Starts the handshake of a loop with the peer that the loop dialed.
     pub(super) fn begin_handshake(
         &mut self,
         place: LoopId,
@@ -35,10 +35,10 @@ impl World {
         let (nonce, now) = (self.nonce(), self.times(place.node));
         let Some(process) = self.process(place) else { return };
         let identity = Arc::clone(&process.table.identity);
-        let (to, mut said) = (NodeId(peer as u16), Vec::new());
-        let handshake = Handshake::dial(identity, to, attempt.kind, nonce, &mut said);
+        let (to, mut handshake_output) = (NodeId(peer as u16), Vec::new());
+        let handshake = Handshake::dial(identity, to, attempt.kind, nonce, &mut handshake_output);
         let mut endpoint = Endpoint::new(0, Some((peer, attempt)), now.mono, handshake);
-        endpoint.said = said;
+        endpoint.handshake_output = handshake_output;
         let own = &mut process.loops[place.index];
         own.endpoints.insert(id, endpoint);
         own.dirty.insert(id);
@@ -54,8 +54,9 @@ impl World {
         }
     }
 
-    /// Reads the bytes that have arrived, and writes the bytes that wait.
-    pub(super) fn take_ready(&mut self, place: LoopId, id: u64, end: usize, out: &mut Outbox) {
+    /// Handles the bytes that have arrived, unless the connection is paused, and marks the
+    /// connection for sending.
+    pub(super) fn handle_ready(&mut self, place: LoopId, id: u64, end: usize, out: &mut Outbox) {
         let open = self.network.get(id).is_some_and(|found| found.ends[end].open);
         let known = |world: &mut Self| {
             let process = world.process(place)?;
@@ -77,13 +78,13 @@ impl World {
         if !paused {
             let (bytes, ended) = self.network.read(id, end);
             if !bytes.is_empty() {
-                // The read has freed space in the buffer of the other end.
+                // The read has freed buffer space, so the other end may send more.
                 let at = self.now + self.random.between(20, 2_000);
                 self.agenda.put(at, DueEvent::Deliver { connection: id, end: 1 - end });
             }
-            self.take_bytes(place, id, &bytes, out);
+            self.receive_bytes(place, id, &bytes, out);
             if ended {
-                return self.lose(place, id, false, out);
+                return self.close_endpoint(place, id, false, out);
             }
         }
         if let Some(process) = self.process(place) {
@@ -91,21 +92,21 @@ impl World {
         }
     }
 
-    fn take_bytes(&mut self, place: LoopId, id: u64, bytes: &[u8], out: &mut Outbox) {
+    fn receive_bytes(&mut self, place: LoopId, id: u64, bytes: &[u8], out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
         let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
         let Stage::Opening(opening) = &mut endpoint.stage else {
-            return self.take_in(place, id, bytes, out);
+            return self.receive_messages(place, id, bytes, out);
         };
         let Some(handshake) = opening else { return };
-        match handshake.receive(bytes, &mut endpoint.said) {
+        match handshake.receive(bytes, &mut endpoint.handshake_output) {
             Ok(None) => {}
             Ok(Some(seen)) => {
                 let rest =
                     opening.take().map_or(Vec::new(), |handshake| handshake.remaining_bytes());
                 if self.establish_link(place, id, &seen, out) {
-                    self.take_in(place, id, &rest, out);
+                    self.receive_messages(place, id, &rest, out);
                 }
             }
             Err(refused) => {
@@ -131,23 +132,24 @@ impl World {
         let own = &mut process.loops[index];
         let Some(endpoint) = own.endpoints.get_mut(&id) else { return false };
         let dialed = endpoint.dialed;
-        let way = if dialed.is_some() {
+        let direction = if dialed.is_some() {
             Direction::Dialed
         } else {
             Direction::Accepted(ConnectionId(id))
         };
-        let mut connection = Connection::new(&table, seen, way, now);
-        let mut overflown = Vec::new();
+        let mut connection = Connection::new(&table, seen, direction, now);
+        let mut dropped_messages = Vec::new();
         if let Some((peer, attempt)) = dialed {
             let link = own.links.entry(peer).or_default();
-            let Some(waited) = link.up(seen.connection, attempt.falls, id, now.mono) else {
-                self.lose(place, id, false, out);
+            let Some(queued_messages) = link.up(seen.connection, attempt.falls, id, now.mono)
+            else {
+                self.close_endpoint(place, id, false, out);
                 return false;
             };
-            for message in waited {
+            for message in queued_messages {
                 let id = message.id;
                 if !connection.push(message, || now) {
-                    overflown.push(Event::MessageDropped { peer: seen.node, id });
+                    dropped_messages.push(Event::MessageDropped { peer: seen.node, id });
                 }
             }
             if seen.connection == ConnectionKind::Small {
@@ -158,7 +160,7 @@ impl World {
         }
         endpoint.stage = Stage::Open(Box::new(connection));
         table.saw(seen);
-        for event in overflown {
+        for event in dropped_messages {
             self.input(place, Input::Event(event));
         }
         let PeerSeen { node: peer, incarnation, knows_us, knew_only_this_disk, cluster, .. } =
@@ -186,21 +188,21 @@ impl World {
         }
         // The refused peer must receive the explanation before the connection closes.
         self.flush(place, id);
-        self.lose(place, id, true, out);
+        self.close_endpoint(place, id, true, out);
     }
 
     /// Handles the bytes after the handshake.
-    fn take_in(&mut self, place: LoopId, id: u64, mut input: &[u8], out: &mut Outbox) {
+    fn receive_messages(&mut self, place: LoopId, id: u64, mut input: &[u8], out: &mut Outbox) {
         loop {
             let now = self.times(place.node);
             let Some(process) = self.process(place) else { return };
             let memory = process.memory.clone();
             let own = &mut process.loops[place.index];
-            let mut lent = ReceiveHost { now, memory, waits: false, fetching: &mut own.fetching };
+            let mut host = ReceiveHost { now, memory, waits: false, fetching: &mut own.fetching };
             let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
             let (dialed, end) = (endpoint.dialed, endpoint.end);
             let Some(connection) = endpoint.open() else { return };
-            match connection.receive(&mut input, &mut lent) {
+            match connection.receive(&mut input, &mut host) {
                 Ok(Some(ConnectionInput::Event(event))) => self.handle(place, event, out),
                 Ok(Some(ConnectionInput::Later)) => {
                     let (node, life) = (place.node, process.life);
@@ -214,25 +216,25 @@ impl World {
                 }
                 Ok(None) => {
                     let closed = connection.closed().is_some();
-                    if lent.waits {
+                    if host.waits {
                         let due = DueEvent::Deliver { connection: id, end };
                         self.agenda.put(self.now + RETRY_DELAY_MICROS, due);
                     }
                     if closed {
-                        self.lose(place, id, false, out);
+                        self.close_endpoint(place, id, false, out);
                     }
                     return;
                 }
                 Err(malformed) => {
                     let what = format!("garbled: node {} was sent what is {malformed}", place.node);
                     self.ledger.report_error(self.now, what);
-                    return self.lose(place, id, false, out);
+                    return self.close_endpoint(place, id, false, out);
                 }
             }
         }
     }
 
-    /// Sends the output of all connections of a loop.
+    /// Sends the output of all connections that a loop has marked for sending.
     pub(super) fn flush_all(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         for id in std::mem::take(&mut process.loops[place.index].dirty) {
@@ -248,16 +250,16 @@ impl World {
         let Some(endpoint) = process.loops[place.index].endpoints.get_mut(&id) else { return };
         let (end, mut times) = (endpoint.end, Vec::new());
         let was_paused = endpoint.is_paused();
-        while !endpoint.said.is_empty() {
-            let (taken, at) = self.network.write(self.now, id, end, &endpoint.said);
-            endpoint.said.drain(..taken);
+        while !endpoint.handshake_output.is_empty() {
+            let (taken, at) = self.network.write(self.now, id, end, &endpoint.handshake_output);
+            endpoint.handshake_output.drain(..taken);
             times.extend(at);
             if taken == 0 {
                 break;
             }
         }
         if let Stage::Open(connection) = &mut endpoint.stage
-            && endpoint.said.is_empty()
+            && endpoint.handshake_output.is_empty()
         {
             loop {
                 let bytes = connection.to_send(|| now);

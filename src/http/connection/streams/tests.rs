@@ -93,7 +93,7 @@ fn a_long_answer_is_unread_if_only_the_other_streams_of_its_connection_move() {
     let (now, connection, streams) = streams(2);
     streams[0].note_long_answer(true);
     let parent = streams[0].parent.as_ref().unwrap();
-    let mut pass = |bytes| {
+    let pass = |bytes| {
         advance_ticks(&now, UNREAD_TICKS - 1);
         connection.record_write(WRITE_WINDOW_BYTES as usize);
         parent.note_buffered(bytes);

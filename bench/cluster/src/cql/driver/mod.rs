@@ -1,5 +1,5 @@
-//! The Cassandra client in builds with the Cassandra driver: conditional statements in a closed
-//! loop, on one thread (see `cql/mod.rs`).
+//! The Cassandra client in builds with the Cassandra driver: one session for all clients, and
+//! conditional statements in a closed loop, on one thread.
 
 mod plain;
 
@@ -19,13 +19,13 @@ use scylla::statement::{Consistency, SerialConsistency};
 use scylla::value::Row;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Ask, Seen};
+use super::{LoopResults, StatementKind};
 use crate::requests::VALUE;
 
-/// Longest time for one statement, several times Cassandra's own limit.
+/// Timeout of a statement, several times Cassandra's own timeout.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// The keyspace, and the table of both kinds of statements.
+/// Statements that create the keyspace and the table.
 const TABLES: [&str; 2] = [
     "CREATE KEYSPACE bench WITH replication = \
      {'class': 'NetworkTopologyStrategy', 'replication_factor': 3}",
@@ -35,7 +35,7 @@ const TABLES: [&str; 2] = [
 /// Significant decimal digits of latencies.
 const DIGITS: u8 = 3;
 
-impl Ask {
+impl StatementKind {
     const fn text(self) -> &'static str {
         match self {
             Self::Equal | Self::EqualHot => "UPDATE bench.kv SET v = ? WHERE k = ? IF v = ?",
@@ -49,7 +49,7 @@ impl Ask {
     }
 }
 
-impl Seen {
+impl LoopResults {
     fn new() -> Self {
         let latency = Histogram::new(DIGITS).expect("this many digits are kept");
         Self { latency, failed: 0, why: None, took: Duration::ZERO }
@@ -71,12 +71,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects for `clients` concurrent clients.
+    /// Connects to these nodes, with `clients` connections to each.
     pub(crate) fn connect(nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         Self::with(SessionBuilder::new(), nodes, clients)
     }
 
-    /// Connects with further settings of the driver.
+    /// Connects like [`Client::connect`], with further settings of the driver in `builder`.
     fn with(builder: SessionBuilder, nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -104,7 +104,7 @@ impl Client {
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
             make_tables(&self.session).await?;
-            let put = prepared(&self.session, Ask::Absent).await?;
+            let put = prepared(&self.session, StatementKind::Absent).await?;
             for number in 0..keys {
                 let values = (format!("key{number}"), VALUE);
                 applied(&self.session, &put, values).await?;
@@ -113,10 +113,11 @@ impl Client {
         })
     }
 
-    /// Checks that each of these keys can be written now.
-    pub(crate) fn serves(&self, keys: u64) -> Result<(), String> {
+    /// Writes each of the first `keys` keys, to check that the nodes serve. Returns the first
+    /// error.
+    pub(crate) fn check_writable(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
-            let update = prepared(&self.session, Ask::Equal).await?;
+            let update = prepared(&self.session, StatementKind::Equal).await?;
             for number in 0..keys {
                 let values = (VALUE, format!("key{number}"), VALUE);
                 applied(&self.session, &update, values).await?;
@@ -125,26 +126,31 @@ impl Client {
         })
     }
 
-    /// Runs a closed loop for `duration`. Each client sends its next statement when the last is
-    /// answered.
-    pub(crate) fn run(&self, ask: Ask, keys: u64, duration: Duration) -> Result<Seen, String> {
+    /// Runs a closed loop for `duration`: each client sends its next statement as soon as its last
+    /// one is answered.
+    pub(crate) fn run(
+        &self,
+        statement_kind: StatementKind,
+        keys: u64,
+        duration: Duration,
+    ) -> Result<LoopResults, String> {
         self.runtime.block_on(async {
-            let statement = Arc::new(prepared(&self.session, ask).await?);
+            let statement = Arc::new(prepared(&self.session, statement_kind).await?);
             let begun = Instant::now();
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| {
                     let numbers = Numbers { random: fastrand::Rng::with_seed(client as u64), keys };
                     let (session, statement) = (self.session.clone(), statement.clone());
                     let until = begun + duration;
-                    tokio::spawn(one_client(session, statement, ask, numbers, until))
+                    tokio::spawn(run_client(session, statement, statement_kind, numbers, until))
                 })
                 .collect();
-            let mut seen = Seen::new();
+            let mut results = LoopResults::new();
             for client in clients {
-                seen.add(client.await.map_err(|error| error.to_string())?);
+                results.add(client.await.map_err(|error| error.to_string())?);
             }
-            seen.took = begun.elapsed();
-            Ok(seen)
+            results.took = begun.elapsed();
+            Ok(results)
         })
     }
 }
@@ -157,45 +163,51 @@ async fn make_tables(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-async fn one_client(
+async fn run_client(
     session: Arc<Session>,
     statement: Arc<PreparedStatement>,
-    ask: Ask,
+    statement_kind: StatementKind,
     mut numbers: Numbers,
     until: Instant,
-) -> Seen {
-    let mut seen = Seen::new();
+) -> LoopResults {
+    let mut results = LoopResults::new();
     while Instant::now() < until {
-        let key = match ask {
-            Ask::Equal => format!("key{}", numbers.next()),
-            Ask::EqualHot | Ask::Absent => "key0".to_owned(),
+        let key = match statement_kind {
+            StatementKind::Equal => format!("key{}", numbers.next()),
+            StatementKind::EqualHot | StatementKind::Absent => "key0".to_owned(),
         };
         let begun = Instant::now();
-        let answer = match ask {
-            Ask::Equal | Ask::EqualHot => applied(&session, &statement, (VALUE, key, VALUE)).await,
-            Ask::Absent => applied(&session, &statement, (key, VALUE)).await,
+        let answer = match statement_kind {
+            StatementKind::Equal | StatementKind::EqualHot => {
+                applied(&session, &statement, (VALUE, key, VALUE)).await
+            }
+            StatementKind::Absent => applied(&session, &statement, (key, VALUE)).await,
         };
         match answer {
-            Ok(done) if done == ask.applies() => {
+            Ok(done) if done == statement_kind.applies() => {
                 let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                seen.latency.record(nanos).expect("histograms grow");
+                results.latency.record(nanos).expect("histograms grow");
             }
             answer => {
-                seen.failed += 1;
+                results.failed += 1;
                 let why = answer.map_or_else(|why| why, |done| format!("applied: {done}"));
-                seen.why.get_or_insert(why);
+                results.why.get_or_insert(why);
             }
         }
     }
-    seen
+    results
 }
 
-async fn prepared(session: &Session, ask: Ask) -> Result<PreparedStatement, String> {
-    let text = ask.text();
+async fn prepared(
+    session: &Session,
+    statement_kind: StatementKind,
+) -> Result<PreparedStatement, String> {
+    let text = statement_kind.text();
     session.prepare(text).await.map_err(|error| format!("`{text}`: {error}"))
 }
 
-/// Returns true if a conditional statement was applied, by the first column of its answer.
+/// Executes a conditional statement. Returns true if it was applied, which the first column of the
+/// answer says.
 async fn applied(
     session: &Session,
     statement: &PreparedStatement,
@@ -226,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_keys_are_written_alike() {
+    fn key_numbers_are_uniformly_distributed() {
         let mut counts = [0_u32; 10];
         let mut numbers = Numbers { random: fastrand::Rng::with_seed(3), keys: 10 };
         (0..10_000).for_each(|_| counts[numbers.next() as usize] += 1);
@@ -234,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_saw_is_summed_and_the_first_failure_kept() {
-        let mut all = Seen::new();
+    fn added_results_are_summed_and_keep_the_first_error() {
+        let mut all = LoopResults::new();
         for why in [None, Some("first"), Some("second")] {
-            let mut one = Seen::new();
+            let mut one = LoopResults::new();
             one.latency.record(7).unwrap();
             one.failed = u64::from(why.is_some());
             one.why = why.map(str::to_owned);

@@ -1,5 +1,5 @@
-//! Statements without a condition: write the data that will be repaired, run clients at a fixed
-//! rate, with and without repairs, and read the nodes' history of repairs.
+//! Unconditional statements. They write the data that will be repaired, load the nodes at a fixed
+//! rate while repairs run or do not run, and read the nodes' history of repairs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 
-use super::super::Steady;
+use super::super::FixedRateResults;
 use super::{Client, DIGITS, Numbers, make_tables};
-use crate::requests::{self, LATE, LATE_OF};
+use crate::requests::{self, FIRST_LATE, LATE_SPACING};
 
 const PUT: &str = "INSERT INTO bench.kv (k, v) VALUES (?, ?)";
 
 const GET: &str = "SELECT v FROM bench.kv WHERE k = ?";
 
-/// Start, end and error of a repair.
+/// Start, end and error of a repair; `None` for what has not happened.
 type Repair = (Option<CqlTimestamp>, Option<CqlTimestamp>, Option<String>);
 
 impl Client {
@@ -39,9 +39,9 @@ impl Client {
         })
     }
 
-    /// Writes the late keys, of `keys` keys, anew with a quorum.
+    /// Overwrites the late keys among the first `keys` keys, with consistency `QUORUM`.
     pub(crate) fn write_late(&self, keys: u64) -> Result<(), String> {
-        let late = (0..keys / LATE_OF).map(|number| number * LATE_OF + LATE);
+        let late = (0..keys / LATE_SPACING).map(|number| number * LATE_SPACING + FIRST_LATE);
         self.runtime.block_on(self.write(late.collect(), Consistency::Quorum))
     }
 
@@ -55,7 +55,7 @@ impl Client {
                 let (keys, clients) = (keys.clone(), self.clients);
                 tokio::spawn(async move {
                     for &number in keys.iter().skip(client).step_by(clients) {
-                        let done = session.execute_unpaged(&put, pair(number)).await;
+                        let done = session.execute_unpaged(&put, key_and_value(number)).await;
                         done.map_err(|error| format!("`{PUT}`: {error}"))?;
                     }
                     Ok::<(), String>(())
@@ -69,12 +69,12 @@ impl Client {
     }
 
     /// Runs `rate` statements per second for `duration`, half of them writes.
-    pub(crate) fn steady(
+    pub(crate) fn run_at_fixed_rate(
         &self,
         keys: u64,
         rate: f64,
         duration: Duration,
-    ) -> Result<Steady, String> {
+    ) -> Result<FixedRateResults, String> {
         self.runtime.block_on(async {
             let put = Arc::new(prepared(&self.session, PUT).await?);
             let get = Arc::new(prepared(&self.session, GET).await?);
@@ -83,7 +83,7 @@ impl Client {
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| {
                     let first = begun + pause.mul_f64(client as f64 / self.clients as f64);
-                    let client = Paced {
+                    let client = FixedRateClient {
                         session: self.session.clone(),
                         statements: [get.clone(), put.clone()],
                         numbers: Numbers { random: fastrand::Rng::with_seed(client as u64), keys },
@@ -94,18 +94,19 @@ impl Client {
                     tokio::spawn(client.run())
                 })
                 .collect();
-            let mut all = nothing();
+            let mut all = empty_results();
             for client in clients {
-                let seen = client.await.map_err(|error| error.to_string())?;
-                all.get.add(&seen.get).expect("histograms grow");
-                all.put.add(&seen.put).expect("histograms grow");
-                all.failed += seen.failed;
+                let results = client.await.map_err(|error| error.to_string())?;
+                all.get.add(&results.get).expect("histograms grow");
+                all.put.add(&results.put).expect("histograms grow");
+                all.failed += results.failed;
             }
             Ok(all)
         })
     }
 
-    /// Returns the durations in seconds of all repairs that have ended.
+    /// Returns the durations in seconds of all repairs that have ended. A failed repair is an
+    /// error.
     pub(crate) fn repairs(&self) -> Result<Vec<f64>, String> {
         const TEXT: &str = "SELECT started_at, finished_at, exception_message \
                             FROM system_distributed.parent_repair_history";
@@ -124,7 +125,7 @@ impl Client {
         Ok(took)
     }
 
-    /// Returns the bytes that the node has sent to others so far.
+    /// Returns the number of bytes that the connected node has sent to other nodes so far.
     pub(crate) fn sent_bytes(&self) -> Result<f64, String> {
         const TEXT: &str = "SELECT sent_bytes FROM system_views.internode_outbound";
         let rows = self.runtime.block_on(self.session.query_unpaged(TEXT, ()));
@@ -137,9 +138,9 @@ impl Client {
 }
 
 /// A client that sends at fixed times.
-struct Paced {
+struct FixedRateClient {
     session: Arc<Session>,
-    /// Statement of a read and of a write, which alternate.
+    /// The statements that read and write a key. The client alternates between the two.
     statements: [Arc<PreparedStatement>; 2],
     numbers: Numbers,
     next: Instant,
@@ -147,39 +148,39 @@ struct Paced {
     until: Instant,
 }
 
-impl Paced {
-    async fn run(mut self) -> Steady {
-        let mut seen = nothing();
+impl FixedRateClient {
+    async fn run(mut self) -> FixedRateResults {
+        let mut results = empty_results();
         let mut is_put = false;
         while self.next < self.until {
             tokio::time::sleep_until(self.next.into()).await;
-            let (key, value) = pair(self.numbers.next());
+            let (key, value) = key_and_value(self.numbers.next());
             let [get, put] = &self.statements;
             let answer = match is_put {
                 true => self.session.execute_unpaged(put, (key, value)).await,
                 false => self.session.execute_unpaged(get, (key,)).await,
             };
             let nanos = u64::try_from(self.next.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let latency = if is_put { &mut seen.put } else { &mut seen.get };
+            let latency = if is_put { &mut results.put } else { &mut results.get };
             match answer {
                 Ok(_) => latency.record(nanos).expect("histograms grow"),
-                Err(_) => seen.failed += 1,
+                Err(_) => results.failed += 1,
             }
             self.next += self.pause;
             is_put = !is_put;
         }
-        seen
+        results
     }
 }
 
-fn nothing() -> Steady {
+fn empty_results() -> FixedRateResults {
     let latency = || Histogram::new(DIGITS).expect("this many digits are kept");
-    Steady { get: latency(), put: latency(), failed: 0 }
+    FixedRateResults { get: latency(), put: latency(), failed: 0 }
 }
 
-/// Returns a key and its value, the same as for kvorum.
-fn pair(number: u64) -> (String, String) {
-    let mut value = Vec::with_capacity(requests::LONG);
+/// Returns the key with this number and its value, both the same as in kvorum.
+fn key_and_value(number: u64) -> (String, String) {
+    let mut value = Vec::with_capacity(requests::LONG_LEN);
     requests::long_value(number, &mut value);
     let value = String::from_utf8(value).expect("its digits are ASCII");
     (format!("key{number}"), value)
