@@ -33,26 +33,27 @@ pub(crate) type ClockSkew = TimeIn<1, 60_000>;
 
 settings! {
     listen: Listen, "KVORUM_LISTEN", "ADDR:PORT", fixed "127.0.0.1:8080",
-        "Address and port to listen on; localhost is 127.0.0.1, port 0 picks a free port";
+        "Address and port to listen on; localhost means 127.0.0.1, and port 0 any free port";
 
     data: PathBuf, "KVORUM_DATA", "DIR", fixed "./kvorum-data",
         "Data directory; created if missing";
 
     cluster: String, "KVORUM_CLUSTER", "[NAME=]URL,...", computed "this node alone",
         "All nodes of the cluster at its first start, including this one; the list must be the \
-         same on every node. After the first change of the cluster (members, tokens or quotas) \
-         the members stored in the data directory are used: then this list may be omitted, and \
-         only gives the nodes' URLs. NAME is the node's identity and defaults to its URL; the \
-         URL is its address and may change. Append \";zone=ZONE\" to spread replicas over zones, \
+         same on every node. After the first change of the cluster (members, tokens or quotas) the \
+         members stored in the data directory are used: then this list only gives the nodes' URLs, \
+         and may be omitted. NAME is a node's identity, by default its URL; the URL is the node's \
+         address and may change. Append \";zone=ZONE\" to a URL to spread replicas over zones, and \
          \";weight=W\" (1..1000, default 1) to set the node's share of the keys";
 
     advertise: String, "KVORUM_ADVERTISE", "URL", computed "http://LISTEN, or https:// with TLS",
         "URL at which the other nodes reach this one; must be in --cluster if that is set";
 
     join: String, "KVORUM_JOIN", "URL,...", computed "none",
-        "URLs of nodes of the cluster that this node asks to join, with an empty data directory: \
-         it serves nothing until a plan of `kvorum cluster plan --add NAME` was applied. No \
-         effect on a directory with data; a node whose disk was replaced returns by it";
+        "URLs of some nodes of the cluster that this node asks to join if its data directory is \
+         empty: it serves no requests until a plan of `kvorum cluster plan --add NAME` has been \
+         applied. A node whose disk was replaced returns in the same way. No effect on a directory \
+         with data";
 
     name: String, "KVORUM_NAME", "NAME", computed "its URL",
         "Name of a node that joins a cluster or starts alone: 1 to 255 bytes without white space";
@@ -73,27 +74,30 @@ settings! {
          replaces the other; it may be missing or empty. Both files are reloaded when they change";
 
     tls_cert: PathBuf, "KVORUM_TLS_CERT", "FILE", computed "none",
-        "Certificate of the node in PEM, followed by the intermediate certificates. With it, the \
-         port speaks TLS 1.3 only. Reloaded, with --tls-key and --tls-client-ca, when it changes";
+        "Certificate of the node in PEM, followed by the intermediate certificates. With a \
+         certificate the port accepts only TLS 1.3. The files of --tls-cert, --tls-key and \
+         --tls-client-ca are reloaded when they change";
 
     tls_key: PathBuf, "KVORUM_TLS_KEY", "FILE", computed "none",
         "Private key of --tls-cert, in PEM";
 
     tls_client_ca: PathBuf, "KVORUM_TLS_CLIENT_CA", "FILE", computed "none",
-        "Certificates of CAs in PEM. With it, each client must show a certificate that one of them \
-         issued; other nodes need none, because they prove themselves by the cluster's secret";
+        "Certificates of CAs in PEM. With this file, each client must present a certificate that \
+         one of these CAs issued. Other nodes need no certificate, because they prove that they \
+         know the cluster's secret";
 
     admin_token_file: PathBuf, "KVORUM_ADMIN_TOKEN_FILE", "FILE", computed "none",
         "File with a token that this node accepts for every request, 16 to 4096 bytes; \
          KVORUM_ADMIN_TOKEN can hold the token itself instead. Admin requests (/admin/...) must \
-         then send a token even from loopback. `kvorum token create` makes others, for all nodes";
+         then send a token even from loopback. `kvorum token create` creates tokens that all nodes \
+         accept";
 
     require_auth: Switch, "KVORUM_REQUIRE_AUTH", "BOOL", flag "false",
         "Require a token from loopback too: set it behind a proxy on this machine";
 
     insecure: Switch, "KVORUM_INSECURE", "BOOL", flag "false",
-        "Serve without TLS and without tokens to whoever can reach the port; admin requests from \
-         other machines still need a token";
+        "Serve all clients that can reach the port, without TLS and without tokens; admin requests \
+         from other machines still need a token";
 
     allow_host: String, "KVORUM_ALLOW_HOST", "NAME,...", computed "none",
         "Additional host names, without port, that a node listening on loopback answers to, for \
@@ -102,8 +106,8 @@ settings! {
 
     allow_origin: String, "KVORUM_ALLOW_ORIGIN", "URL,...", computed "none",
         "Origins whose web pages may send requests to this node and read the answers (CORS), as \
-         http://HOST:PORT or https://HOST. Their requests need the same tokens as others, and \
-         their admin requests always need one";
+         http://HOST:PORT or https://HOST. Their requests need the same tokens as other requests, \
+         and their admin requests always need a token";
 
     max_clock_skew: ClockSkew, "KVORUM_MAX_CLOCK_SKEW", "TIME", fixed "500ms",
         "Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further \
@@ -111,14 +115,14 @@ settings! {
 
     sync: SyncSetting, "KVORUM_SYNC", "MODE", fixed "always",
         "When a write is acknowledged: \"always\", after it is synced to disk; \"interval\" or \
-         \"interval:MS\", after it is written to the operating system, with a sync every MS \
-         milliseconds (1..60000, default 100); \"never\", the same without syncs";
+         \"interval:MS\", after it is passed to the operating system, with a sync every MS \
+         milliseconds (1..60000, default 100); \"never\", like \"interval\" but without syncs";
 
     memory: Size, "KVORUM_MEMORY", "SIZE",
         computed "512MiB, or half of what the system allows if that is less",
         "Memory for memtables, caches, connections and request bodies together, in KiB, MiB or \
-         GiB, at least 64MiB. The process stays below this plus 64MiB; the log warns if that is \
-         more than its cgroup, its ulimit -v or the machine allows";
+         GiB, at least 64MiB. The process uses at most this size plus 64MiB; the log warns if the \
+         sum exceeds the limit of its cgroup, its ulimit -v or the machine's memory";
 
     replicas: UpTo<255>, "KVORUM_REPLICAS", "N", fixed "3",
         "Replicas of a key if a request does not set `from`, 1..255; limited to the number of \
@@ -134,26 +138,27 @@ settings! {
 
     max_ttl: Ttl, "KVORUM_MAX_TTL", "TIME", fixed "3650d",
         "Maximum time to live (`ttl`) of values that clients write through this node, in s, m, h \
-         or d, 1s..3650d; longer ones are answered with 400";
+         or d, 1s..3650d; a longer `ttl` is answered with 400";
 
     repair_interval: Every, "KVORUM_REPAIR_INTERVAL", "TIME", fixed "1h",
         "Time between two repair rounds, in s, m, h or d, 10s..365d, or \"off\". A round compares \
-         what was written since the last one on all nodes, and makes it equal; `kvorum repair` \
-         runs one now";
+         the records that all nodes have written since the last round, and makes them equal; \
+         `kvorum repair` runs a round at once";
 
     repair_full_interval: Every, "KVORUM_REPAIR_FULL_INTERVAL", "TIME", fixed "7d",
-        "Time between two full repair rounds, which compare everything and read every block, in s, \
-         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one. If \
-         this is less than --repair-interval, or --repair-interval is off, every round is a full \
-         one, and this is the time between two rounds";
+        "Time between two full repair rounds, which compare all records and read every block, in \
+         s, m, h or d, 10s..365d. With \"off\" only the first round after a start is full. If this \
+         time is less than --repair-interval, or --repair-interval is off, every round is full, \
+         and this is the time between two rounds";
 
     repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
-        "Percent of the time, 1..100, during which a repair round works; otherwise it rests. Only \
-         for rounds that a node begins by itself";
+        "Percent of the time, 1..100, during which an automatic repair round works; it pauses for \
+         the rest of the time. Requested rounds do not pause";
 
     stream_rate: Rate, "KVORUM_STREAM_RATE", "SIZE", fixed "off",
         "Maximum bytes a second at which this node receives partitions that move to it, in KiB, \
-         MiB or GiB, at least 64KiB; \"off\": no maximum, as fast as clients leave CPU and disk";
+         MiB or GiB, at least 64KiB; \"off\" = no maximum: the node uses the CPU and disk that \
+         clients leave";
 
     loops: UpTo<256>, "KVORUM_LOOPS", "N", computed "one per available CPU",
         "Event loops (threads that serve connections), 1..256";
@@ -162,12 +167,12 @@ settings! {
         "Threads for reads that wait for the disk, 1..256";
 
     queue: UpTo<1_000_000>, "KVORUM_QUEUE", "N", fixed "1024",
-        "Maximum number of reads waiting for a read thread, 1..1000000; further ones are answered \
-         with 503";
+        "Maximum number of reads that wait for a read thread, 1..1000000; further reads are \
+         answered with 503";
 
     memtable: Size, "KVORUM_MEMTABLE", "SIZE", computed "1/16 of --memory",
-        "Size of a memtable, 1MiB to 1/6 of --memory, which holds four of them. Larger ones mean \
-         fewer, bigger flushes and a longer recovery";
+        "Size of a memtable, 1MiB to 1/6 of --memory; the node has up to four memtables. Larger \
+         memtables mean fewer, bigger flushes and a longer recovery";
 
     connections: UpTo<1_000_000>, "KVORUM_CONNECTIONS", "N",
         computed "1/8 of --memory at 24KiB each, 36KiB with TLS, minus 64",
