@@ -1,5 +1,5 @@
-//! `POST /admin/finalize`, with which a client raises the stores of all members, and `POST
-//! /admin/store-format`, with which a node raises the store of another node.
+//! `POST /admin/finalize`, with which a client raises the store format of all members, and `POST
+//! /admin/store-format`, with which a node raises the store format of another node.
 
 use std::rc::Rc;
 use std::time::Duration;

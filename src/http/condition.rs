@@ -46,8 +46,8 @@ pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem
         return Err(malformed_condition("Idempotency-Key is given twice"));
     }
     if !(1..=LONGEST_KEY).contains(&length) {
-        let allowed = format!("Idempotency-Key has {length} bytes; allowed are 1 to {LONGEST_KEY}");
-        return Err(malformed_condition(&allowed));
+        let detail = format!("Idempotency-Key has {length} bytes; allowed are 1 to {LONGEST_KEY}");
+        return Err(malformed_condition(&detail));
     }
     Ok(Some(protocol::id_of_idempotency_key(key, word.as_bytes())))
 }

@@ -82,7 +82,7 @@ use upload::Upload;
 pub(crate) use upload::beginning_bytes;
 
 use crate::counters::{RequestKind, clocks};
-use crate::http::connection::ConnectionState;
+use crate::http::connection::{AnswerMemory, ConnectionState};
 use crate::settings::memory::LONG_RECORD;
 
 /// Longest key in bytes.
@@ -199,8 +199,11 @@ pub(crate) async fn answer(
         // hyper can't distinguish an empty body from a missing body.
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-    let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
-    watch.note_long_answer(long);
+    watch.set_answer_memory(match response.body() {
+        Body::Whole(value) if value.len() > LONG_RECORD => Some(AnswerMemory::Value),
+        Body::Items(_) => Some(AnswerMemory::Range),
+        _ => None,
+    });
     service.counters.answered(kind, response.status(), clocks::mono_nanos() - begun);
     watch.end_request(is_fully_read);
     Ok(response)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  metrics, status, snapshot, usage   the node's reports of itself
-//!  reports                            the interface of HTTP to these, and to the features
+//!  reports                            functions that HTTP calls for these, and for the features
 //!  access                             changes of tokens and quotas, by the metadata quorum
 //!  output, stderr                     lines for people, written by a separate thread
 //!  words                              enums of words in a node's JSON

@@ -21,7 +21,9 @@ use tokio::sync::mpsc;
 
 use crate::counters::Counters;
 use crate::http::connection::streams::Watches;
-use crate::http::connection::{ConnectionState, ScratchBuffer, Security, Socket, TICK};
+use crate::http::connection::{
+    AnswerMemory, ConnectionState, ScratchBuffer, Security, Socket, TICK,
+};
 use crate::http::etags::Etags;
 use crate::http::{self, OwnNames, Service, http2};
 use crate::node::Node;
@@ -89,6 +91,8 @@ pub(crate) struct EventLoop {
     stopping: Rc<Cell<bool>>,
     watches: Watches,
     scratch: ScratchBuffer,
+    /// Number of refused ranges at the last tick.
+    refused_ranges: Cell<u64>,
 }
 
 /// Starts loop `number` of `node`.
@@ -146,6 +150,7 @@ impl EventLoop {
                 stopping,
                 watches: Watches::default(),
                 scratch: ScratchBuffer::default(),
+                refused_ranges: Cell::default(),
             }
         })
     }
@@ -221,7 +226,7 @@ impl EventLoop {
         }
     }
 
-    /// Aborts the slowest uploads and unread answers while other requests wait for memory.
+    /// Aborts the slowest uploads and unread answers while other requests lack their memory.
     fn abort_slow_transfers(&self) {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
@@ -240,11 +245,18 @@ impl EventLoop {
                 self.counters.transfers_aborted.add(1);
             }
         }
-        if node.answers.wanted() > 0 {
-            for watch in all().filter(|watch| watch.is_unread()) {
+        let abort_unread = |memory| {
+            for watch in all().filter(|watch| watch.is_unread(memory)) {
                 watch.cut_off();
                 self.counters.transfers_aborted.add(1);
             }
+        };
+        if node.answers.wanted() > 0 {
+            abort_unread(AnswerMemory::Value);
+        }
+        let refused = node.pages.refused_ranges();
+        if self.refused_ranges.replace(refused) != refused {
+            abort_unread(AnswerMemory::Range);
         }
     }
 

@@ -175,7 +175,8 @@ fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
 }
 
 /// After a start, a replica behaves as if it had promised, for all keys, all ballots up to the time
-/// of its own clock.
+/// of its own clock. So a conditional write from a node whose clock is behind is refused even if
+/// its key has no record, and the reason given must not be an existing record.
 #[test]
 fn a_conditional_write_by_a_clock_that_is_behind_is_not_refused_for_a_record_that_is_not_there() {
     let Some(cluster) = with_wrong_clock(2, "-30s") else { return };

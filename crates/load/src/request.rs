@@ -1,4 +1,5 @@
-//! Builds requests from keys, by the caller's function, or by a script.
+//! Builds requests in one of three ways: from the target's path and a key, by the caller's
+//! function, or by a script.
 
 use crate::keys::{KeyNumbers, mix};
 use crate::plan::{KEY, Plan, Requests, Target};

@@ -75,7 +75,7 @@ impl fmt::Display for ContendedTally {
 pub(crate) struct ContendedWrite {
     pub(crate) condition: protocol::Condition,
     pub(crate) action: Action,
-    pub(crate) sent: RetryState,
+    pub(crate) retry: RetryState,
 }
 
 /// Retry state of a write.
@@ -100,7 +100,7 @@ pub(crate) enum Action {
 impl ContendedWrite {
     /// Returns the number under which the write was first sent.
     pub(crate) fn first_number(&self, number: u64) -> u64 {
-        match self.sent {
+        match self.retry {
             RetryState::Once | RetryState::First => number,
             RetryState::Again(first) => first,
         }
@@ -109,7 +109,7 @@ impl ContendedWrite {
     /// Returns the id of the write's idempotency key, if it has one.
     pub(crate) fn idempotency_id(&self, number: u64) -> Option<u64> {
         let word = self.first_number(number).to_le_bytes();
-        (self.sent != RetryState::Once).then(|| protocol::id_of_idempotency_key(b"", &word))
+        (self.retry != RetryState::Once).then(|| protocol::id_of_idempotency_key(b"", &word))
     }
 
     /// Converts the write to the protocol's type.
@@ -196,11 +196,11 @@ impl Histories {
         let operation = Operation { number, call: now, asked: asked_for, life, end };
         // A retry is part of the first attempt's operation, unless the retry's condition is not
         // met.
-        let sent = match &asked.what {
-            RequestKind::Change(wanted) => wanted.sent,
+        let retry = match &asked.what {
+            RequestKind::Change(wanted) => wanted.retry,
             _ => RetryState::Once,
         };
-        let is_void = matches!(sent, RetryState::Again(_));
+        let is_void = matches!(retry, RetryState::Again(_));
         let (first, is_reissued, fence) = (None, false, 0);
         let recorded =
             RecordedOperation { operation, is_void, is_plain, first, is_reissued, fence };

@@ -56,8 +56,8 @@ const GRACE_TICKS: u32 = ticks(1);
 /// upload is aborted first.
 const FAIR_TICK_BYTES: u64 = 256 << 10;
 
-/// Time in which the client must acknowledge [`WRITE_WINDOW_BYTES`] of a long answer while other
-/// requests wait for the memory of answers. Otherwise the connection is aborted.
+/// Time in which the client must acknowledge [`WRITE_WINDOW_BYTES`] of an answer that holds memory
+/// while other requests lack memory of this kind. Otherwise the answer is aborted.
 const UNREAD_TICKS: u32 = ticks(4);
 
 /// Length of a window of a blocked answer. While the kernel accepts no output, the client must
@@ -102,6 +102,15 @@ const LINGER_BYTES: usize = 64 << 20;
 
 const fn ticks(seconds: u32) -> u32 {
     seconds * (1000 / TICK.as_millis() as u32)
+}
+
+/// Memory that an answer holds until its client has read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerMemory {
+    /// Memory for a long value.
+    Value,
+    /// Memory for pages of a range.
+    Range,
 }
 
 /// The state of a connection or a stream.
@@ -150,8 +159,8 @@ pub(crate) struct ConnectionState {
     holds_since: Cell<u32>,
     body_bytes: Cell<u64>,
     is_upload_aborted: Cell<bool>,
-    /// True if the answer is long, so it has its own memory reservation.
-    is_answer_long: Cell<bool>,
+    /// Memory that the answer holds until its client has read it.
+    answer_memory: Cell<Option<AnswerMemory>>,
     /// True if the client may still be sending input that the node will not read.
     unread: Cell<bool>,
     is_given_up: Cell<bool>,
@@ -253,7 +262,7 @@ impl ConnectionState {
             holds_since: Cell::new(0),
             body_bytes: Cell::new(0),
             is_upload_aborted: Cell::new(false),
-            is_answer_long: Cell::new(false),
+            answer_memory: Cell::new(None),
             unread: Cell::new(true),
             is_given_up: Cell::new(false),
             broken: Cell::new(false),
@@ -387,20 +396,20 @@ impl ConnectionState {
         self.holds.get()
     }
 
-    /// Records whether the current answer is long.
-    pub(crate) fn note_long_answer(&self, long: bool) {
-        self.is_answer_long.set(long);
+    /// Records the memory that the current answer holds.
+    pub(crate) fn set_answer_memory(&self, memory: Option<AnswerMemory>) {
+        self.answer_memory.set(memory);
     }
 
-    /// True if a long answer has reserved memory and its client does not read.
-    pub(crate) fn is_unread(&self) -> bool {
+    /// True if the answer holds `memory`, and its client reads too slowly.
+    pub(crate) fn is_unread(&self, memory: AnswerMemory) -> bool {
         let now = self.now.get();
         let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
         let is_unread = match &self.parent {
             None => blocked >= UNREAD_TICKS,
             Some(parent) => parent.is_unread(),
         };
-        self.is_answer_long.get() && is_unread && !self.is_given_up.get()
+        self.answer_memory.get() == Some(memory) && is_unread && !self.is_given_up.get()
     }
 
     /// Aborts the connection in the middle of its answer, in favor of waiting requests. Over HTTP/2

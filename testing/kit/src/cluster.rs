@@ -180,8 +180,8 @@ impl Cluster {
         Ok(ended == Some(false))
     }
 
-    /// Waits until every node, as a coordinator, reaches all other nodes, and is authoritative for
-    /// keys that do not exist.
+    /// Waits until a read of a missing key through each node is answered with 404, which needs the
+    /// authoritative replies of all nodes.
     pub fn wait_until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());

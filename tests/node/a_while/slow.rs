@@ -1,15 +1,21 @@
 //! Row 33 of docs/results/reliability.md in its short form: clients that are slow on purpose.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kit::raw::Client;
 
-use crate::process::Node;
+use crate::http2::client::{Raw, WINDOW_UPDATE, frame, request};
+use crate::http2::metric;
+use crate::process::{Node, wait_until};
 
 /// Number of clients of each kind of slowness.
 const EACH: usize = 60;
+
+/// The id of an HTTP/2 setting (RFC 9113, section 6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// Timeout for the node to disconnect slow clients. The documentation promises 15 s; the rest is a
 /// margin for a busy machine.
@@ -37,6 +43,73 @@ fn slow_clients(node: &Node, start: &str) -> Vec<Client> {
             client
         })
         .collect()
+}
+
+/// Reads a range at 8 KB/s until the connection ends or `is_over`.
+fn read_range_slowly(node: &Node, is_over: &AtomicBool) {
+    let mut client = node.client();
+    client
+        .send("GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let mut piece = [0; 4096];
+    while !is_over.load(Ordering::Relaxed) && client.stream.read(&mut piece).is_ok_and(|n| n > 0) {
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Reads ranges over HTTP/2 at 8 KB/s each until `is_over`.
+fn read_ranges_slowly_by_http2(node: &Node, is_over: &AtomicBool) {
+    let mut raw = Raw::connect(node.address, &[(INITIAL_WINDOW_SIZE, 0)]);
+    let streams: Vec<u32> = (1..41).step_by(2).collect();
+    for stream in &streams {
+        raw.send(&request(*stream, "GET", "/v0/entities?start=k"));
+    }
+    let window = 4096_u32.to_be_bytes();
+    while !is_over.load(Ordering::Relaxed) {
+        let updates = streams.iter().map(|stream| frame(WINDOW_UPDATE, 0, *stream, &window));
+        // The node ends a connection whose streams it has all reset.
+        if raw.stream.write_all(&updates.collect::<Vec<_>>().concat()).is_err() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// While ranges are refused for lack of memory, the node aborts ranges whose clients read less than
+/// 16 KB/s. Without refusals, 5 KB/s suffice.
+fn check_that_slow_ranges_give_way(by_http2: bool) {
+    // With this memory, 16 ranges can be read at once.
+    let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
+    let mut good = node.client();
+    for number in 0..2400 {
+        let target = format!("/v0/entity?id=k{number:04}");
+        assert_eq!(good.put(&target, &vec![b'v'; 10_000]).status, 201);
+    }
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (node, is_over) = (&node, &is_over);
+        if by_http2 {
+            scope.spawn(move || read_ranges_slowly_by_http2(node, is_over));
+        } else {
+            for _ in 0..20 {
+                scope.spawn(move || read_range_slowly(node, is_over));
+            }
+        }
+        let list = || node.client().get("/v0/entities?start=none").status;
+        wait_until("a refused range", || list() == 503);
+        wait_until("room for other ranges", || list() == 200);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(metric(&node, "kvorum_transfers_aborted_total") > 0);
+}
+
+#[test]
+fn slowly_read_ranges_give_way_to_other_ranges() {
+    check_that_slow_ranges_give_way(false);
+}
+
+#[test]
+fn ranges_slowly_read_by_http2_give_way_to_other_ranges() {
+    check_that_slow_ranges_give_way(true);
 }
 
 /// In HTTP/1.0 the end of the connection marks the end of a range, so only a reset shows that the

@@ -17,10 +17,11 @@ const WINDOW: usize = (64 << 10) - 1;
 
 const PIECE: usize = 16 << 10;
 
-/// Sends a body of `bytes` bytes as fast as the stream's window permits, then a request on the
-/// stream `next`. Returns the number of resets of the stream before the answer to that request.
-fn upload(raw: &mut Raw, stream: u32, bytes: usize, next: u32) -> usize {
-    let (mut window, mut left, mut resets) = (WINDOW, bytes, 0);
+/// Sends the bytes of a body from `sent` to `length` as fast as the stream's window permits, then a
+/// request on the stream `next`. Returns the number of resets of the stream before the answer to
+/// that request.
+fn upload(raw: &mut Raw, stream: u32, (sent, length): (usize, usize), next: u32) -> usize {
+    let (mut window, mut left, mut resets) = (WINDOW - sent, length - sent, 0);
     while left > 0 {
         let piece = left.min(PIECE);
         if window >= piece {
@@ -68,7 +69,7 @@ fn a_refused_upload_is_taken_to_its_end_and_its_stream_is_not_reset() {
     for ((path, headers), stream) in refused.into_iter().zip((1..).step_by(4)) {
         let block = [head("PUT", path), literals(headers)].concat();
         raw.send(&frame(HEADERS, END_HEADERS, stream, &block));
-        assert_eq!(upload(&mut raw, stream, 1 << 20, stream + 2), 0, "{path} {headers:?}");
+        assert_eq!(upload(&mut raw, stream, (0, 1 << 20), stream + 2), 0, "{path} {headers:?}");
     }
     assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
     wait_until("the end of all streams", || metric(&node, "kvorum_connections") <= 2);
@@ -79,7 +80,7 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
     let node = Node::start(&["--sync", "never", "--max-value", "64KiB"]);
     let mut raw = Raw::connect(node.address, &[]);
     raw.send(&request(1, "PUT", "/nowhere"));
-    assert_eq!(upload(&mut raw, 1, 1 << 30, 3), 1, "more comes than is taken");
+    assert_eq!(upload(&mut raw, 1, (0, 1 << 30), 3), 1, "more comes than is taken");
     // The node resets the stream of a client that sends no body, after a timeout.
     let silent = [head("PUT", "/nowhere"), literals(&[("content-length", "1000000")])].concat();
     raw.send(&frame(HEADERS, END_HEADERS, 3, &silent));
@@ -117,8 +118,8 @@ fn an_upload_aborted_for_waiting_requests_is_answered_and_its_stream_is_not_rese
         let answer = raw.until(DATA);
         let body = String::from_utf8(answer.payload).unwrap();
         assert!(body.contains("this slow upload was aborted"), "{body}");
-        let rest = LONG - SLOW_BYTES.len();
-        assert_eq!(upload(&mut raw, aborted, rest, 9), 0, "stream {aborted} was reset");
+        let resets = upload(&mut raw, aborted, (SLOW_BYTES.len(), LONG), 9);
+        assert_eq!(resets, 0, "stream {aborted} was reset");
         assert_eq!(put.join().unwrap(), 201);
     });
 }

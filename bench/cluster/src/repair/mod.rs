@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The rounds without clients run on *quiet*, and on a cluster with a small memtable. Two more
-//! clusters, one with the default settings and one without rounds, show the cost of repair between
-//! two rounds, which is smaller than the noise. The disk space of deleted keys (`purge`) and the
-//! comparison with Cassandra (`rival`) are sections of their own.
+//! clusters with few keys, one with the default settings and one without rounds, are compared to
+//! show what repair costs while no round runs (the difference has been within the noise). The disk
+//! space of deleted keys (`purge`) and the comparison with Cassandra (`rival`) are sections of
+//! their own.
 
 mod lose;
 pub(crate) mod purge;

@@ -105,8 +105,8 @@ pub enum BackgroundEffect {
 /// A node's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct BackgroundConfig {
-    /// The time for which a coordinator may count a record that this node stored, in microseconds:
-    /// a request's deadline.
+    /// A request's deadline, in microseconds. For this long after this node's start, a coordinator
+    /// may still count the node's acknowledgement of a write that the node has lost since.
     pub deadline_micros: u64,
     /// True if nothing is acknowledged before it is durable.
     pub syncs_always: bool,

@@ -66,7 +66,9 @@ pub struct Now {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotIssued {
     /// The persisted bound allows no further version yet: persisting lags or fails.
-    #[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
+    #[error(
+        "the disk is too slow to persist the clock's bound; this node writes again once it is durable"
+    )]
     BoundReached,
     /// The wall clock is wrong: most other nodes would refuse its versions, as too far ahead.
     #[error(

@@ -14,7 +14,8 @@ const RETRY_MICROS: u64 = 100_000;
 pub(crate) struct Announcement(BTreeMap<NodeId, TaskId>);
 
 impl Announcement {
-    /// While this node is not a member, asks each node that has not confirmed the disk.
+    /// While this node is not a member, asks each other node whether it has stored the id of this
+    /// node's disk, until it confirms that it has.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (shared, others) = (context.shared(), context.others());

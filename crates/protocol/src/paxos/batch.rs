@@ -22,7 +22,7 @@
 use super::change::{
     ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork, EarlierTry,
 };
-use super::{Changes, LATE_MICROS, hides};
+use super::{Changes, hides};
 use crate::dispatch::core::Core;
 use crate::event::{Answer, FailureKind, SlotId};
 use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
@@ -410,7 +410,7 @@ impl Changes {
         }
         // `Never` suffices once the remaining replicas cannot form a majority of the replicas that
         // the try asked. Replicas that the try did not ask prove nothing.
-        let read = change.votes.iter().filter(|vote| vote.place.is_read());
+        let read = change.votes.iter().filter(|vote| vote.place.is_in_read());
         let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
         let promised = read.filter(|vote| vote.state.has_promised());
         let says = |told| promised.clone().filter(|vote| vote.recalled == Some(told)).count();
@@ -438,7 +438,7 @@ impl Changes {
                 self.ask_of_change(cx, id, VoteIndex(vote));
             }
         }
-        self.hedges.at(cx.now.mono + LATE_MICROS, id);
+        self.start_over_if_late(cx, id);
     }
 
     /// Applies the operations of a write and its followers, at most `room` in all, to a state that

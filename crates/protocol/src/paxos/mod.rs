@@ -70,9 +70,17 @@ const PAUSE_MICROS: u64 = 1_000;
 /// … up to this number of doublings.
 const PAUSE_DOUBLINGS: u32 = 5;
 
-/// The time after which a write starts over without the missing replies, in microseconds. It
-/// applies once a replica has outbid the write, or replicas were queried about an earlier try.
+/// The minimum time after which a write starts over without the missing replies, in microseconds.
+/// It applies once a replica has outbid the write, or replicas were queried about an earlier try.
+/// It doubles with each try, so that distant replicas and slow disks come into account.
 const LATE_MICROS: u64 = 20_000;
+
+/// The number of doublings of [`LATE_MICROS`] after which the time stays the same.
+const LATE_DOUBLINGS: u32 = 5;
+
+/// The least multiple of the time in which this try's replies have arrived so far: the replies to a
+/// query need as long as the replies before.
+const LATE_ROUND_TRIPS: u64 = 2;
 
 /// The part of the remaining time, 1 / `LEADER_SHARE`, that a forwarded write withholds from the
 /// key's leader. So the leader's reply that it has not begun the write arrives before the deadline.
@@ -298,7 +306,7 @@ impl Changes {
             // Only replicas in the read set can show that no plain write came in between: the
             // others may lack a part of the partition.
             (ChangeStage::Storing { record, .. }, _)
-                if is_following_ballot(record.ballot()) && vote.place.is_read() =>
+                if is_following_ballot(record.ballot()) && vote.place.is_in_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
@@ -373,7 +381,7 @@ impl Changes {
                 self.slots.work(id).votes[vote].state = ChangeState::Stored;
                 return self.advance_change(cx, id);
             }
-            _ if !authoritative && (!prepares || change.votes[vote].place.is_read()) => {
+            _ if !authoritative && (!prepares || change.votes[vote].place.is_in_read()) => {
                 let error = ReplicaError::NotAuthoritative;
                 return self.change_failed(cx, id, VoteIndex(vote), error);
             }
@@ -402,7 +410,7 @@ impl Changes {
             // A fetched record was checked when its outline was reported.
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
-            let promises = authoritative || vote.place.is_read();
+            let promises = authoritative || vote.place.is_in_read();
             vote.state =
                 if promises { ChangeState::Promised } else { ChangeState::ReceiverPromised };
         }
@@ -438,9 +446,18 @@ impl Changes {
         change.votes[vote].state = ChangeState::Failed(error);
         if error == ReplicaError::HigherBallot && !change.is_answered() {
             // Replicas that have not replied may take long.
-            self.hedges.at(cx.now.mono + LATE_MICROS, id);
+            self.start_over_if_late(cx, id);
         }
         self.advance_change(cx, id);
+    }
+
+    /// Sets the time at which the write starts over if replies are still missing.
+    fn start_over_if_late(&mut self, cx: &RequestCx<'_>, id: SlotId) {
+        let change = self.slots.work(id);
+        let doublings = change.tries.saturating_sub(1).min(LATE_DOUBLINGS);
+        let elapsed = cx.now.mono.saturating_sub(change.since);
+        let wait = (LATE_MICROS << doublings).max(LATE_ROUND_TRIPS * elapsed);
+        self.hedges.at(cx.now.mono + wait, id);
     }
 
     /// Advances the write once a majority has done its part, or can no longer do it.

@@ -63,7 +63,7 @@ impl PerSet {
     }
 
     /// For positions: true if the replica is in the read set.
-    pub(crate) fn is_read(self) -> bool {
+    pub(crate) fn is_in_read(self) -> bool {
         self.read != NO_POSITION
     }
 

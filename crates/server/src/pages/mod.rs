@@ -6,7 +6,7 @@
 //! return the key at which the range continues.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::store::store_error;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -50,6 +50,8 @@ impl PageWork {
 pub struct Pages {
     work: PageWork,
     ranges: Arc<Part>,
+    /// Number of ranges of this node that were refused.
+    refused_ranges: AtomicU64,
     for_other_nodes: Arc<Part>,
     large: Arc<Part>,
 }
@@ -111,12 +113,21 @@ impl Pages {
     pub fn new(total: usize, work: PageWork) -> Self {
         let part = total / 4;
         let [ranges, for_other_nodes, large] = [total - 2 * part, part, part].map(Part::new);
-        Self { work, ranges, for_other_nodes, large }
+        Self { work, ranges, refused_ranges: AtomicU64::new(0), for_other_nodes, large }
     }
 
     /// Reserves memory for a range that reads from `nodes` nodes; `None` = too little is free.
     pub(crate) fn reserve_for_range(&self, nodes: usize) -> Option<PageReservation> {
-        self.ranges.take(nodes * PAGE_BYTES as usize)
+        let reserved = self.ranges.take(nodes * PAGE_BYTES as usize);
+        if reserved.is_none() {
+            self.refused_ranges.fetch_add(1, Ordering::Relaxed);
+        }
+        reserved
+    }
+
+    /// Returns how often a range of this node was refused, because too little memory was free.
+    pub fn refused_ranges(&self) -> u64 {
+        self.refused_ranges.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes reserved now.

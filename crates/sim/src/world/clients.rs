@@ -116,7 +116,7 @@ impl World {
     /// forgotten writes shortly before.
     fn check_not_forgotten(&mut self, number: u64, asked: &ClientRequest, outcome: &ClientOutcome) {
         let is_new =
-            matches!(&asked.what, RequestKind::Change(wanted) if wanted.sent == RetryState::First);
+            matches!(&asked.what, RequestKind::Change(wanted) if wanted.retry == RetryState::First);
         let is_refused = matches!(outcome, ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)));
         if !(is_new && is_refused) {
             return;

@@ -45,8 +45,8 @@ impl Contender {
                 4..6 => Action::Delete,
                 _ => Action::Add(random.between(1, 1000) as i64),
             };
-            let sent = if random.permille(500) { RetryState::First } else { RetryState::Once };
-            RequestKind::Change(ContendedWrite { condition, action, sent })
+            let retry = if random.permille(500) { RetryState::First } else { RetryState::Once };
+            RequestKind::Change(ContendedWrite { condition, action, retry })
         };
         contended(what, key)
     }
@@ -83,13 +83,13 @@ impl Contender {
             ClientOutcome::Nothing | ClientOutcome::Range(_) => false,
         };
         if let RequestKind::Change(wanted) = what
-            && wanted.sent != RetryState::Once
+            && wanted.retry != RetryState::Once
             && (!is_known
                 || wanted.first_number(number) != number
                     && !matches!(outcome, ClientOutcome::Answer(Answer::Done(..))))
         {
-            let sent = RetryState::Again(wanted.first_number(number));
-            self.open = Some((key.clone(), ContendedWrite { sent, ..wanted }));
+            let retry = RetryState::Again(wanted.first_number(number));
+            self.open = Some((key.clone(), ContendedWrite { retry, ..wanted }));
         }
         let ClientOutcome::Answer(answer) = outcome else { return };
         let tag = match answer {

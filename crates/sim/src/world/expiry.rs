@@ -25,7 +25,7 @@ impl World {
             RequestKind::Put => true,
             // A retry could take effect with the expiry of the first attempt or with its own
             // expiry.
-            RequestKind::Change(wanted) => wanted.sent == RetryState::Once,
+            RequestKind::Change(wanted) => wanted.retry == RetryState::Once,
             RequestKind::Get | RequestKind::Delete | RequestKind::Scan => false,
         };
         let number = self.ledger.next() ^ self.plan.seed << 32;

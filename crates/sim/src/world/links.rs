@@ -217,10 +217,10 @@ impl World {
         let of_link = |dialed: Option<(usize, Attempt)>| {
             dialed.is_some_and(|(to, attempt)| to == peer && attempt.falls == falls)
         };
-        let left = own.endpoints.iter().filter(|(_, endpoint)| of_link(endpoint.dialed));
-        let left: Vec<u64> = left.map(|(id, _)| *id).collect();
+        let ended = own.endpoints.iter().filter(|(_, endpoint)| of_link(endpoint.dialed));
+        let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
         own.endpoints.retain(|_, endpoint| !of_link(endpoint.dialed));
-        for id in left {
+        for id in ended {
             self.close_connection(id, 0);
         }
         self.handle(place, fallen.event, out);

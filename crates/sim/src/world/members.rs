@@ -165,8 +165,8 @@ impl World {
         let Some(last) = self.layouts.values().next_back() else { return false };
         let machine = |seat: &Seat| &self.machines[usize::from(seat.node.0)];
         let others = last.council.iter().filter(|seat| usize::from(seat.node.0) != node);
-        let knows = others.filter(|seat| machine(seat).epoch >= last.epoch).count();
-        knows > last.council.len() / 2
+        let knowing = others.filter(|seat| machine(seat).epoch >= last.epoch).count();
+        knowing > last.council.len() / 2
             && self.may_follow().all(|layout| self.has_majority_without(layout, node))
             && self.has_ids_for(last, Some(node))
     }

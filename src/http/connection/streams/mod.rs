@@ -107,9 +107,13 @@ pub(super) struct Parent {
     /// Tick at which bytes last moved on the stream.
     stirred: Cell<u32>,
     /// Bytes of the answer that were buffered in the stream's own window, and the tick at which
-    /// that window began. A window ends once it has [`WRITE_WINDOW_BYTES`].
+    /// that window began, later by the time in which no piece waited for the client. A window ends
+    /// once it has [`WRITE_WINDOW_BYTES`].
     buffered: Cell<u64>,
     buffered_since: Cell<u32>,
+    /// Tick at which the last piece of the answer was completely buffered, or at which the window
+    /// began since.
+    settled: Cell<u32>,
     /// Waker of a task that waits until all pieces of the answer are in the connection's write
     /// buffer.
     waiting: RefCell<Option<Waker>>,
@@ -129,6 +133,7 @@ impl Parent {
             stirred: Cell::new(0),
             buffered: Cell::new(0),
             buffered_since: Cell::new(0),
+            settled: Cell::new(0),
             waiting: RefCell::default(),
             unread: RefCell::default(),
         }
@@ -161,6 +166,30 @@ impl Parent {
     fn begin_answer_window(&self) {
         self.buffered.set(0);
         self.buffered_since.set(self.connection.now.get());
+        self.settled.set(self.connection.now.get());
+    }
+
+    /// Records that one more piece of the answer waits for the client.
+    fn begin_piece(&self) {
+        if self.owed.replace(self.owed.get() + 1) > 0 {
+            return;
+        }
+        self.begin_window();
+        self.note_activity();
+        let waited = self.buffered_since.get().wrapping_sub(self.settled.get());
+        self.buffered_since.set(self.connection.now.get().wrapping_add(waited));
+    }
+
+    /// Records that a piece of the answer is completely in the connection's write buffer.
+    fn end_piece(&self) {
+        self.owed.set(self.owed.get() - 1);
+        if self.owed.get() > 0 {
+            return;
+        }
+        self.settled.set(self.connection.now.get());
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
     }
 
     /// Records that `bytes` bytes of the answer are in the connection's write buffer.
@@ -278,10 +307,8 @@ pub(crate) struct UnsentPiece(Rc<StreamState>);
 
 impl UnsentPiece {
     pub(crate) fn new(stream: &Rc<StreamState>) -> Self {
-        if let Some(parent) = &stream.watch.parent
-            && parent.owed.replace(parent.owed.get() + 1) == 0
-        {
-            parent.begin_wait();
+        if let Some(parent) = &stream.watch.parent {
+            parent.begin_piece();
         }
         Self(Rc::clone(stream))
     }
@@ -296,12 +323,8 @@ impl UnsentPiece {
 
 impl Drop for UnsentPiece {
     fn drop(&mut self) {
-        let Some(parent) = &self.0.watch.parent else { return };
-        parent.owed.set(parent.owed.get() - 1);
-        if parent.owed.get() == 0
-            && let Some(waiting) = parent.waiting.take()
-        {
-            waiting.wake();
+        if let Some(parent) = &self.0.watch.parent {
+            parent.end_piece();
         }
     }
 }

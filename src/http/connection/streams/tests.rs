@@ -1,6 +1,7 @@
 //! Tests of the limits on slow streams.
 
 use super::*;
+use crate::http::connection::AnswerMemory;
 
 /// Returns the tick, a connection, and `count` of its streams whose answers wait for the client.
 fn streams(count: usize) -> (Rc<Cell<u32>>, Rc<ConnectionState>, Vec<Rc<ConnectionState>>) {
@@ -76,10 +77,10 @@ fn while_the_socket_is_full_only_the_connection_is_given_up() {
 #[test]
 fn a_long_answer_is_unread_after_its_stream_or_connection_was_blocked() {
     let (now, connection, streams) = streams(2);
-    streams[0].note_long_answer(true);
+    streams[0].set_answer_memory(Some(AnswerMemory::Value));
     let unread = |now: &Cell<u32>, ticks| {
         advance_ticks(now, ticks);
-        [streams[0].is_unread(), streams[1].is_unread()]
+        streams.iter().map(|stream| stream.is_unread(AnswerMemory::Value)).collect::<Vec<_>>()
     };
     assert_eq!(unread(&now, UNREAD_TICKS - 1), [false, false]);
     assert_eq!(unread(&now, 1), [true, false], "only a long one has memory of its own");
@@ -91,19 +92,41 @@ fn a_long_answer_is_unread_after_its_stream_or_connection_was_blocked() {
 #[test]
 fn a_long_answer_is_unread_if_only_the_other_streams_of_its_connection_move() {
     let (now, connection, streams) = streams(2);
-    streams[0].note_long_answer(true);
+    streams[0].set_answer_memory(Some(AnswerMemory::Value));
     let parent = streams[0].parent.as_ref().unwrap();
     let pass = |bytes| {
         advance_ticks(&now, UNREAD_TICKS - 1);
         connection.record_write(WRITE_WINDOW_BYTES as usize);
         parent.note_buffered(bytes);
         assert_eq!(count_given_up(&streams), 0);
-        streams[0].is_unread()
+        streams[0].is_unread(AnswerMemory::Value)
     };
     assert!(!pass(WRITE_WINDOW_BYTES as usize));
     assert!(!pass(1));
     assert!(pass(1), "others move, and two bytes of the answer have moved");
     assert!(!pass(WRITE_WINDOW_BYTES as usize), "its client reads again");
+}
+
+#[test]
+fn only_the_time_in_which_an_answer_waits_for_its_client_makes_it_unread() {
+    let (now, _, streams) = streams(1);
+    streams[0].set_answer_memory(Some(AnswerMemory::Range));
+    let parent = streams[0].parent.as_ref().unwrap();
+    let send_piece = |read, sent| {
+        advance_ticks(&now, read);
+        parent.begin_piece();
+        advance_ticks(&now, sent);
+        parent.note_buffered(1);
+        let is_unread = streams[0].is_unread(AnswerMemory::Range);
+        parent.end_piece();
+        is_unread
+    };
+    parent.end_piece();
+    for _ in 0..UNREAD_TICKS - 1 {
+        assert!(!send_piece(UNREAD_TICKS, 1), "the node reads, and its client waits");
+    }
+    assert!(send_piece(UNREAD_TICKS, 1), "its client has taken a byte in each tick");
+    assert!(!streams[0].is_unread(AnswerMemory::Value));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The row `settings` of docs/results/reliability.md: settings change during restarts, and nodes
 //! have different settings. Stored data must be readable, scannable and replicable, and a rebuild
-//! must restore it, with any settings. Values of 8 MB are written where `--memory 512MiB` allows
-//! them. Then the nodes get a fraction of that memory, one after another and both together, miss
-//! overwrites, and lose their disks.
+//! must restore it, with any settings. Values of 8 MB are written through the first node, which
+//! keeps `--memory 512MiB`. The second and the third node are restarted in turn with other
+//! settings; after the first two restarts both have only 64 MiB. Each restarted node has missed
+//! overwrites or lost its disk.
 
 use std::fs;
 use std::sync::Arc;

@@ -190,7 +190,7 @@ impl Read {
 
     /// Counts the wanted votes in the read set only: its reports decide the answer.
     pub(crate) fn count_read(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
-        self.votes.iter().filter(|vote| vote.place.is_read() && wanted(vote)).count()
+        self.votes.iter().filter(|vote| vote.place.is_in_read() && wanted(vote)).count()
     }
 
     /// Counts the votes in the wanted states, in either set.
@@ -204,7 +204,7 @@ impl Read {
 
     /// Returns the next vote of the read set whose replica was not asked yet.
     pub(crate) fn first_idle(&self) -> Option<VoteIndex> {
-        self.first(|vote| vote.state == ReadState::Idle && vote.place.is_read())
+        self.first(|vote| vote.state == ReadState::Idle && vote.place.is_in_read())
     }
 
     pub(crate) fn is_awaiting(&self) -> bool {
