@@ -15,6 +15,12 @@ use crate::counters::clocks;
 /// Interval between checks of the bound: at most a fraction of the bound's lead over the time.
 const PERIOD: Duration = Duration::from_millis(100);
 
+/// Time to persist a bound from which on the disk is logged as slow. Writes then wait noticeably.
+const SLOW_COMMIT: Duration = Duration::from_millis(250);
+
+/// Minimum interval between two log lines about a slow disk.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Idle time of the clock thread, with its name in profiles.
 static IDLE: profile::WaitSite =
     profile::WaitSite::new(profile::WaitKind::Idle, "clock: waiting for the next bound to persist");
@@ -107,6 +113,7 @@ impl ClockState {
     }
 
     fn store_bounds(&self) {
+        let mut logged: Option<Instant> = None;
         let mut stopping = self.stopping();
         while !*stopping {
             drop(stopping);
@@ -115,7 +122,16 @@ impl ClockState {
                 // Bypasses the store's backlog, because one small record must not wait for
                 // compactions.
                 let result = self.db.commit(batch);
-                self.clock.bound_stored(bound, begun.elapsed().as_micros() as u64, result);
+                let took = begun.elapsed();
+                if took >= SLOW_COMMIT && logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+                    logged = Some(Instant::now());
+                    tracing::warn!(
+                        took_ms = took.as_millis() as u64,
+                        "the disk is slow: this node's writes wait for it, and get 503 if a new \
+                         bound of the clock takes longer than half of --deadline"
+                    );
+                }
+                self.clock.bound_stored(bound, took.as_micros() as u64, result);
                 self.durable.notify_waiters();
             }
             stopping = self.stopping();

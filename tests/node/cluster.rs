@@ -209,6 +209,10 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn pid(&self, node: usize) -> u32 {
+        self.nodes[node].as_ref().unwrap().pid()
+    }
+
     pub(crate) fn signal(&self, node: usize, signal: Signal) {
         self.nodes[node].as_ref().unwrap().signal(signal);
     }

@@ -81,6 +81,10 @@ impl Node {
         Client::connect(self.address)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.node.pid()
+    }
+
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         self.node.signal(signal).unwrap();
     }

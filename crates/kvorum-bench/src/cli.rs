@@ -21,8 +21,8 @@ pub(crate) enum Command {
     /// latency is measured from the scheduled time. Ctrl-C ends a run early and prints the results
     /// so far.
     ///
-    /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning, with --strict; 130
-    /// Ctrl-C; N if the script's done() calls os.exit(N).
+    /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning or a failed request,
+    /// with --strict; 130 Ctrl-C; N if the script's done() calls os.exit(N).
     #[command(version, disable_version_flag = true, args_override_self = true)]
     Load(LoadArgs),
     /// Find the highest rate that an HTTP server sustains

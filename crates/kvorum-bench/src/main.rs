@@ -26,7 +26,7 @@ use crate::kvorum_profile::KVORUM;
 /// Exit code for an invalid command line, as in clap.
 const USAGE: u8 = 2;
 
-/// Exit code for a warning under `--strict`.
+/// Exit code for a warning or a failed request under `--strict`.
 const WARNED: u8 = 3;
 
 /// Exit code after Ctrl-C, as in shells: 128 + SIGINT.

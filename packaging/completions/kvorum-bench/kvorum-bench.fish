@@ -68,7 +68,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s L -l 
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s U -l u_latency -d 'Print also latencies from the moment that the request was written'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s B -l batch_latency -d 'Count a script\'s pipelined requests as one latency, from when they were due until the last of them is answered. Changes nothing unless the script pipelines'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l json -d 'Print run.json instead of the text'
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l strict -d 'Exit code 3 if there is a warning'
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l strict -d 'Exit code 3 if there is a warning, or any request failed'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s v -l version -d 'Print the version'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s c -l connections -d 'Connections to keep open, over all threads, 1..20000, with k, M or G' -r

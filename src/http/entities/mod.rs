@@ -122,7 +122,10 @@ fn link(params: &RangeParams, items: &mut Items, next: &[u8]) -> Box<(HeaderName
 }
 
 fn too_many() -> Problem {
-    Problem::overload("too many concurrent range reads")
+    Problem::overload(
+        "too many concurrent range reads: their memory is a part of --memory, and a range that its \
+         client reads slowly keeps its part",
+    )
 }
 
 /// Returns the reason why no item was read by the deadline.

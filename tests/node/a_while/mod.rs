@@ -8,6 +8,7 @@ mod http2;
 mod leases;
 mod settings;
 mod slow;
+mod slow_disk;
 mod stories;
 mod told;
 mod walkthrough;

@@ -166,7 +166,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Exit code 3 if there is a warning
+    /// Exit code 3 if there is a warning, or any request failed
     #[arg(long)]
     pub strict: bool,
 

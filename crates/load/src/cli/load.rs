@@ -33,7 +33,7 @@ use crate::warning::RunWarning;
 pub enum LoadEnd {
     /// The run ended as planned.
     Fine,
-    /// The run has a warning, and `--strict` was given.
+    /// The run has a warning or a failed request, and `--strict` was given.
     Warned,
     /// Ctrl-C interrupted the run.
     Interrupted,
@@ -91,9 +91,15 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailu
         Some(line) => Err(LoadFailure::Run(line)),
         None if said.is_some_and(|code| code > 0) => Ok(LoadEnd::Script(said.unwrap_or_default())),
         None if outcome.interrupted => Ok(LoadEnd::Interrupted),
-        None if args.strict && !run.warnings.is_empty() => Ok(LoadEnd::Warned),
+        None if args.strict && has_warning_or_failure(&run) => Ok(LoadEnd::Warned),
         None => Ok(LoadEnd::Fine),
     }
+}
+
+/// Returns true if a run fails under `--strict`. A few failed requests cause no warning, because
+/// they hardly change the figures.
+fn has_warning_or_failure(run: &Run) -> bool {
+    !run.warnings.is_empty() || run.error_share().is_some_and(|share| share > 0.0)
 }
 
 /// Loads the scripts, if there are any.

@@ -116,7 +116,7 @@ impl fmt::Display for Printed<'_> {
             writeln!(
                 f,
                 "No request succeeded: no figure above is of one that did. With --strict a run \
-                 that has a warning ends with exit code 3"
+                 with a warning or a failed request ends with exit code 3"
             )?;
         }
         Ok(())

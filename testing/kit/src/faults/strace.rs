@@ -23,8 +23,13 @@ impl Strace {
     /// strace's syntax, as in `error=EIO:when=3` or `delay_exit=200000`. strace writes its messages
     /// to `log`.
     pub fn attach(node: &Node, call: &str, what: &str, log: &Path) -> Result<Self, Failure> {
+        Self::attach_to(node.pid(), call, what, log)
+    }
+
+    /// Injects a fault into the process `pid`: see [`Strace::attach`].
+    pub fn attach_to(pid: u32, call: &str, what: &str, log: &Path) -> Result<Self, Failure> {
         let child = Command::new("strace")
-            .args(["-f", "-p", &node.pid().to_string(), "-e", &format!("trace={call}")])
+            .args(["-f", "-p", &pid.to_string(), "-e", &format!("trace={call}")])
             .args(["-e", &format!("inject={call}:{what}"), "-o"])
             .arg("/dev/null")
             .stdin(Stdio::null())
