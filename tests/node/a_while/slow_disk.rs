@@ -30,7 +30,7 @@ fn writes_through_a_node_with_a_slow_disk_wait_for_its_clock() {
         let plain = client.put(&format!("/v0/entity?id=plain-{number}"), b"v");
         assert_eq!(plain.status, 201, "{}", String::from_utf8_lossy(&plain.body()));
         for header in [String::new(), format!("Idempotency-Key: {number}\r\n")] {
-            client.send(&format!(
+            client.send(format!(
                 "POST /v0/entity?id=sum-{}&add=1 HTTP/1.1\r\nHost: localhost\r\n{header}\
                  Content-Length: 0\r\n\r\n",
                 number % 9
