@@ -269,8 +269,8 @@ impl Requests {
     ) -> Answer {
         // A ballot is a version of this node's clock, so the clock must be compared first.
         self.node.comparison.wait().await;
-        // If the disk is slow, the clock's bound lags, and the write waits like a plain write. If the
-        // wait is too short, the protocol gets no ballot either, and the answer says why.
+        // If the disk is slow, the clock's bound lags, and the write waits like a plain write. If
+        // the wait is too short, the protocol gets no ballot either, and the answer says why.
         let _ = self.node.clock.issue_within(self.node.config.deadline / CLOCK_SHARE).await;
         let slot = self.coordination.clients.open();
         let client = ClientId(slot.number);

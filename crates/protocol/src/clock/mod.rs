@@ -67,7 +67,8 @@ pub struct Now {
 pub enum NotIssued {
     /// The persisted bound allows no further version yet: persisting lags or fails.
     #[error(
-        "the disk is too slow to persist the clock's bound; this node writes again once it is durable"
+        "the disk is too slow to persist the clock's bound; this node writes again once it is \
+         durable"
     )]
     BoundReached,
     /// The wall clock is wrong: most other nodes would refuse its versions, as too far ahead.
