@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use lsm::MemDisk;
-use store::{STORE_ID, contents, ok_unless_corrupt, read_in_other_ways, open};
+use store::{STORE_ID, contents, ok_unless_corrupt, open, read_in_other_ways};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Lengths in bytes, from the layouts in `docs/formats/files.md`.
