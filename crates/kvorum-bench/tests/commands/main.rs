@@ -504,26 +504,6 @@ fn a_script_sets_the_exit_code() {
     assert!(code == 1 && stderr.contains("in done: no"), "{stderr}");
 }
 
-/// So few failed requests cause no warning: the figures are hardly those of failures.
-#[test]
-fn one_failed_request_of_thousands_fails_a_strict_run() {
-    let server = Server::start();
-    let dir = tempfile::tempdir().unwrap();
-    let script = dir.path().join("one-fails.lua");
-    let lua = "local n = 0\n\
-               request = function()\n\
-               n = n + 1\n\
-               return wrk.format('GET', n == 100 and '/missing' or '/')\n\
-               end\n";
-    fs::write(&script, lua).unwrap();
-    let words =
-        ["-R2000", "-d2", "-t1", "-c4", "-s", script.to_str().unwrap(), &server.url(), "--strict"];
-    let (code, stdout, stderr) = run(&words);
-    assert!(stdout.contains("  Non-2xx or 3xx responses: 1\n"), "{stdout}{stderr}");
-    assert!(!stdout.contains("of the answers were not 2xx"), "{stdout}");
-    assert_eq!(code, 3, "{stderr}");
-}
-
 /// wrk accepts a repeated flag, and the last value counts.
 #[test]
 fn a_flag_can_be_given_twice_in_any_form() {

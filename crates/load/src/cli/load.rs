@@ -249,3 +249,20 @@ fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<Option<u8>, crate::s
         requests_per_second: &outcome.thread_rates,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Counts;
+
+    /// So few failures cause no warning.
+    #[test]
+    fn one_failed_request_of_thousands_fails_a_strict_run() {
+        let run = |refused| Run {
+            counts: Counts { planned: 6000, answered: 6000, refused, ..Counts::default() },
+            ..Run::default()
+        };
+        assert!(!has_warning_or_failure(&run(0)));
+        assert!(has_warning_or_failure(&run(1)));
+    }
+}
