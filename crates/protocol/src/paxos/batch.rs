@@ -22,7 +22,7 @@
 use super::change::{
     ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork, EarlierTry,
 };
-use super::{Changes, hides};
+use super::{Changes, LATE_ROUND_TRIPS, hides};
 use crate::dispatch::core::Core;
 use crate::event::{Answer, FailureKind, SlotId};
 use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
@@ -438,7 +438,8 @@ impl Changes {
                 self.ask_of_change(cx, id, VoteIndex(vote));
             }
         }
-        self.start_over_if_late(cx, id);
+        let took = cx.now.mono.saturating_sub(self.slots.work(id).since);
+        self.start_over_if_late(cx, id, LATE_ROUND_TRIPS * took);
     }
 
     /// Applies the operations of a write and its followers, at most `room` in all, to a state that

@@ -72,14 +72,14 @@ const PAUSE_DOUBLINGS: u32 = 5;
 
 /// The minimum time after which a write starts over without the missing replies, in microseconds.
 /// It applies once a replica has outbid the write, or replicas were queried about an earlier try.
-/// It doubles with each try, so that distant replicas and slow disks come into account.
+/// It doubles with each try, so that the replies of distant replicas and slow disks arrive in time.
 const LATE_MICROS: u64 = 20_000;
 
 /// The number of doublings of [`LATE_MICROS`] after which the time stays the same.
 const LATE_DOUBLINGS: u32 = 5;
 
-/// The least multiple of the time in which this try's replies have arrived so far: the replies to a
-/// query need as long as the replies before.
+/// The time for the replies to a query, as a multiple of the time in which the promises of the same
+/// try arrived: the replies to the query need as long.
 const LATE_ROUND_TRIPS: u64 = 2;
 
 /// The part of the remaining time, 1 / `LEADER_SHARE`, that a forwarded write withholds from the
@@ -446,17 +446,16 @@ impl Changes {
         change.votes[vote].state = ChangeState::Failed(error);
         if error == ReplicaError::HigherBallot && !change.is_answered() {
             // Replicas that have not replied may take long.
-            self.start_over_if_late(cx, id);
+            self.start_over_if_late(cx, id, 0);
         }
         self.advance_change(cx, id);
     }
 
-    /// Sets the time at which the write starts over if replies are still missing.
-    fn start_over_if_late(&mut self, cx: &RequestCx<'_>, id: SlotId) {
-        let change = self.slots.work(id);
-        let doublings = change.tries.saturating_sub(1).min(LATE_DOUBLINGS);
-        let elapsed = cx.now.mono.saturating_sub(change.since);
-        let wait = (LATE_MICROS << doublings).max(LATE_ROUND_TRIPS * elapsed);
+    /// Sets the time at which the write starts over if replies are still missing: at the earliest
+    /// `least` microseconds from now.
+    fn start_over_if_late(&mut self, cx: &RequestCx<'_>, id: SlotId, least: u64) {
+        let doublings = self.slots.work(id).tries.saturating_sub(1).min(LATE_DOUBLINGS);
+        let wait = (LATE_MICROS << doublings).max(least);
         self.hedges.at(cx.now.mono + wait, id);
     }
 
