@@ -39,7 +39,7 @@ use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::node::reads::ReadError;
-use crate::node::requests::{CLOCK_SHARE, Requests};
+use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
@@ -268,10 +268,9 @@ impl Requests {
         id: Option<u64>,
     ) -> Answer {
         // A ballot is a version of this node's clock, so the clock must be compared first.
-        self.node.comparison.wait().await;
         // If the disk is slow, the clock's bound lags, and the write waits like a plain write. If
         // the wait is too short, the protocol gets no ballot either, and the answer says why.
-        let _ = self.node.clock.issue_within(self.node.config.deadline / CLOCK_SHARE).await;
+        let _ = self.version().await;
         let slot = self.coordination.clients.open();
         let client = ClientId(slot.number);
         self.dispatch(Event::Change { client, key, conditional, quorum, id });

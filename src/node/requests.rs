@@ -41,7 +41,7 @@ use crate::transport::Stream;
 
 /// A write may wait for the clock's bound for 1/`CLOCK_SHARE` of `--deadline`. The replicas then
 /// have the whole deadline.
-pub(super) const CLOCK_SHARE: u32 = 2;
+const CLOCK_SHARE: u32 = 2;
 
 /// Time after the goodbye in which requests arrive that other nodes sent before they received it.
 const CROSSING_TIME: Duration = Duration::from_millis(50);
