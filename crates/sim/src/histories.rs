@@ -139,6 +139,18 @@ struct RecordedOperation {
     is_reissued: bool,
     /// Fence of a conditional write that took effect; 0 = none was returned.
     fence: u64,
+    /// The first attempt of a write with an idempotency key, as its client sent it.
+    repeatable: Option<ContendedWrite>,
+}
+
+/// A write with an idempotency key that was answered as done.
+#[derive(Debug)]
+pub(crate) struct AcknowledgedWrite {
+    pub(crate) key: Bytes,
+    /// The write, marked as a retry.
+    pub(crate) again: ContendedWrite,
+    /// The time of the answer.
+    pub(crate) answered: u64,
 }
 
 #[derive(Debug, Default)]
@@ -202,8 +214,19 @@ impl Histories {
         };
         let is_void = matches!(retry, RetryState::Again(_));
         let (first, is_reissued, fence) = (None, false, 0);
-        let recorded =
-            RecordedOperation { operation, is_void, is_plain, first, is_reissued, fence };
+        let repeatable = match &asked.what {
+            RequestKind::Change(wanted) if retry == RetryState::First => Some(wanted.clone()),
+            _ => None,
+        };
+        let recorded = RecordedOperation {
+            operation,
+            is_void,
+            is_plain,
+            first,
+            is_reissued,
+            fence,
+            repeatable,
+        };
         self.by_key.entry(asked.key.clone()).or_default().recorded.insert(number, recorded);
     }
 
@@ -309,6 +332,15 @@ impl Histories {
             Some(Response::Changed { .. }) => self.tally.changed += 1,
             Some(_) => self.tally.unmet += 1,
         }
+        // The first answer counts. A repeat of a write that was done gets the same answer.
+        if is_again
+            && let Completion::At(_, first @ Response::Changed { .. }) = &recorded.operation.end
+        {
+            let differs = |answered: &Response| !are_equal_outcomes(first, answered);
+            return answered.filter(differs).map(|answered| {
+                format!("{number} was answered {first:?}, and its repeat {again} {answered:?}")
+            });
+        }
         if let Some(answered) = answered
             && !of_key.is_over
         {
@@ -334,6 +366,24 @@ impl Histories {
     pub(crate) fn give_up_keys(&mut self) {
         self.generation += 1;
         self.by_key.values_mut().for_each(|of_key| of_key.is_over = true);
+    }
+
+    /// Returns the writes with an idempotency key that were answered as done, on keys in use.
+    pub(crate) fn acknowledged(&self) -> Vec<AcknowledgedWrite> {
+        let used = self.by_key.iter().filter(|(_, of_key)| !of_key.is_over);
+        let recorded = used.flat_map(|(key, of_key)| {
+            of_key.recorded.iter().map(move |(number, recorded)| (key, *number, recorded))
+        });
+        let acknowledged = recorded.filter_map(|(key, number, recorded)| {
+            let first = recorded.repeatable.as_ref()?;
+            let Completion::At(answered, Response::Changed { .. }) = recorded.operation.end else {
+                return None;
+            };
+            let retry = RetryState::Again(number);
+            let again = ContendedWrite { retry, ..first.clone() };
+            Some(AcknowledgedWrite { key: key.clone(), again, answered })
+        });
+        acknowledged.collect()
     }
 
     /// Returns the keys in use.
@@ -434,6 +484,18 @@ fn response_of(done: Done, number: u64, operation: &Operation) -> Result<Respons
         Done::Reused => return Err(format!("{number} is told to be another request")),
         Done::Forgotten => unreachable!("the caller has looked for it"),
     })
+}
+
+/// True if both answers give the same outcome of a write that was done. The base version of the tag
+/// may differ: a proof may have ended it in between.
+fn are_equal_outcomes(one: &Response, other: &Response) -> bool {
+    match (one, other) {
+        (
+            Response::Changed { tag: one, sum: one_sum },
+            Response::Changed { tag: other, sum: other_sum },
+        ) => (one.last, one_sum) == (other.last, other_sum),
+        _ => false,
+    }
 }
 
 fn tag_of(protocol::Tag { version, last }: protocol::Tag) -> Tag {

@@ -12,7 +12,7 @@ use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::random::Random;
 
 /// Time for which a client waits for an answer, as a multiple of the deadline of a request.
-const PATIENCE: u64 = 4;
+pub(super) const PATIENCE: u64 = 4;
 
 /// A simulated client.
 pub(super) struct Client {

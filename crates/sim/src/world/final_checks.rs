@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use lsm::{PurgeRule, Space};
 use protocol::{
-    Answer, AskedQuorum, BootId, Clock, Condition, Done, MembershipState, NodeId, Quorum, Record,
+    Answer, AskedQuorum, BootId, Clock, Condition, Done, MembershipState, NODE_TICK_MICROS, NodeId,
+    Quorum, Record,
 };
 
+use super::clients::PATIENCE;
 use super::contenders::contended;
 use super::machine::{Machine, Role};
 use super::power::ProcessEnd;
 use super::{DueEvent, World};
-use crate::histories::{Action, ContendedWrite, RetryState, is_contended};
+use crate::histories::{AcknowledgedWrite, Action, ContendedWrite, RetryState, is_contended};
 use crate::ledger::{ClientOutcome, ClientRequest, RequestKind, describe_record};
 use crate::machine_clock::true_wall_time;
 
@@ -36,6 +38,9 @@ const MOST_STEPS: u64 = 100_000;
 /// Delay of long paths: 1 / `DISTANCE_SHARE` of the deadline of requests. A write takes up to five
 /// round trips.
 const DISTANCE_SHARE: u64 = 30;
+
+/// Maximum number of acknowledged writes that are repeated.
+const MOST_REPEATS: usize = 96;
 
 /// Microseconds between two requests of the final checks.
 const STEP_MICROS: u64 = 2_000;
@@ -77,6 +82,7 @@ impl World {
         self.check_requests_succeed();
         self.check_conditional_writes_succeed(RetryState::Once, "healed");
         self.check_writes_succeed_over_distance();
+        self.check_repeats_get_first_answer();
         self.check_all_keys_readable();
         self.run_until(self.now + 3_000_000);
         self.wait_for_rounds();
@@ -232,6 +238,33 @@ impl World {
         }
         self.check_conditional_writes_succeed(RetryState::First, "distant");
         self.network.heal();
+    }
+
+    /// Checks that a repeat of an acknowledged write with an idempotency key is answered as the first
+    /// time, unless a replica has forgotten writes since. The ledger compares the outcomes.
+    fn check_repeats_get_first_answer(&mut self) {
+        let mut acknowledged = self.ledger.histories.acknowledged();
+        while acknowledged.len() > MOST_REPEATS {
+            acknowledged.swap_remove(self.random.index(acknowledged.len()));
+        }
+        let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
+        let forgetful_at = self.ledger.forgetful_at;
+        let may_be_forgotten: Vec<bool> =
+            acknowledged.iter().map(|write| write.answered <= forgetful_at + lately).collect();
+        let repeat =
+            |AcknowledgedWrite { key, again, .. }| contended(RequestKind::Change(again), key);
+        let outcomes = self.send_all(acknowledged.into_iter().map(repeat).collect());
+        for ((request, outcome), may_be_forgotten) in outcomes.into_iter().zip(may_be_forgotten) {
+            let is_right = match &outcome {
+                ClientOutcome::Answer(Answer::Done(Done::Changed { .. }, _)) => true,
+                ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)) => may_be_forgotten,
+                _ => false,
+            };
+            if !is_right {
+                let what = format!("not repeated: {request:?} got {outcome:?}");
+                self.ledger.report_error(self.now, what);
+            }
+        }
     }
 
     /// Checks that conditional writes succeed again, one after another on each key.
