@@ -57,6 +57,7 @@ pub use membership::transition_progress::TransitionProgress;
 pub use message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
+pub use paxos::accepted_ballots::{AcceptedBallots, MOST_BALLOTS};
 pub use paxos::operation::{
     Change, Condition, Conditional, Done, IDEMPOTENCY_RETENTION_MICROS, Impossible, Tag, decimal,
     digest_of_request, has_idempotency_key, id_of_idempotency_key,

@@ -28,6 +28,7 @@ use crate::replica::orphans::OrphanDrops;
 use crate::replica::write_checks::WriteChecks;
 use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
+use crate::transfer::remembered::Remembered;
 use record::{Operation, Record};
 
 /// State of a node that its event loops and its background work share, grouped by the folders of
@@ -344,16 +345,18 @@ impl Shared {
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
+    /// Returns the traces of a record's conditional writes with an idempotency key that the node
+    /// must store with the record, which arrived by `via`. Traces that this process remembers to
+    /// have stored are left out.
+    pub fn traces_of(&self, key: &[u8], record: &Record, via: Via) -> Vec<Remembered> {
+        Remembered::of_record((key, record), via, |operation| self.has_stored(key, operation, via))
+    }
+
     /// True if this process remembers that it stored a record with this conditional write, and if
     /// this proves as much as the arrival of a record by `via` does.
-    pub fn has_stored(
-        &self,
-        key: &[u8],
-        &Operation { id, digest, .. }: &Operation,
-        via: Via,
-    ) -> bool {
+    fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation, via: Via) -> bool {
         match self.paxos.recent.recall(key, WriteIdentity { id, digest }, 0) {
-            OpLookup::Stored { ballot, .. } => ballot > 0 || via == Via::Replica,
+            OpLookup::Stored { ballots, .. } => !ballots.is_empty() || via == Via::Replica,
             _ => false,
         }
     }

@@ -5,23 +5,25 @@
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64
 //!                       value := base version (time u64, origin u32) │ step u32
 //!                                │ ballot u64, if chosen │ sum i64, if any
-//!                       extension := 1 u8 │ digest of the client's request u64, if known
-//!                       version := time: the ballot of the record that it was stored with;
+//!                       extension := 1 u8 │ digest of the client's request u64 │ further ballots
+//!                                    u64; empty without a known digest and further ballots
+//!                       version := time: the greatest ballot of a record that it was stored with;
 //!                                  origin: 0 = the record came from its coordinator,
 //!                                  1 = from another replica,
 //!                                  2 = chosen, as reported by the partition's earlier replicas
 //! ```
 //!
-//! An entry is written in the batch of its record, or received when its partition moves to this
-//! node. It is purged by a compaction once it is older than
-//! [`IDEMPOTENCY_RETENTION_MICROS`](protocol::IDEMPOTENCY_RETENTION_MICROS): see
+//! An entry is written in the batch of its record, and written again with each ballot under which
+//! the node accepts a record whose last write with an idempotency key is this one. A node also
+//! receives entries when their partition moves to the node. A compaction purges an entry once it is
+//! older than [`IDEMPOTENCY_RETENTION_MICROS`](protocol::IDEMPOTENCY_RETENTION_MICROS): see
 //! [`purge_rule`](crate::store::purge_rule).
 
 use bytes::{Buf, Bytes};
 use lsm::{Batch, Engine, Fields, Kind, Lookup, ReadMode, Space};
 use protocol::{
-    Done, OpLookup, Operation, Record, Remembered, Shared, StoreError, Tag, Version, Via,
-    WriteIdentity, has_idempotency_key,
+    AcceptedBallots, Done, MOST_BALLOTS, OpLookup, Record, Remembered, Shared, StoreError, Tag,
+    Version, Via, WriteIdentity,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -50,51 +52,38 @@ pub(crate) fn entries(
     (key, record): (&[u8], &Record),
     via: Via,
 ) -> Result<Vec<Remembered>, lsm::Error> {
-    if record.ballot() == 0 {
-        return Ok(Vec::new());
-    }
-    let (time, family) = (record.ballot(), record.version());
-    let (steps, key_hash) = (record.op_history(), xxh3_64(key));
-    let mut entries = Vec::new();
-    for (step, operation) in steps.numbered() {
-        let Operation { id, result, digest } = *operation;
-        if has_idempotency_key(id) && !shared.has_stored(key, operation, via) {
-            let ballot = time;
-            let entry =
-                Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
-            if !is_stored_before(engine, &entry)? {
-                entries.push(entry);
-            }
-        }
-    }
-    Ok(entries)
+    let traces = shared.traces_of(key, record, via);
+    let entries = traces.into_iter().map(|entry| added_to_stored(engine, entry));
+    entries.filter_map(Result::transpose).collect()
 }
 
-/// Returns true if a stored entry covers `entry`, because a previous process of this node stored
-/// the write. Returns false if the answer requires the disk: `entry` then replaces the stored
-/// entry.
-fn is_stored_before(engine: &Engine, entry: &Remembered) -> Result<bool, lsm::Error> {
+/// Adds the stored entry of the same write to `entry`; `None` = the stored entry stays. If the
+/// answer requires the disk, `entry` replaces the stored entry.
+fn added_to_stored(engine: &Engine, entry: Remembered) -> Result<Option<Remembered>, lsm::Error> {
     let name = entry.name();
     let stored = engine.get(Space::Idempotency, &name, ReadMode::NonBlocking)?;
-    let Lookup::Found(stored) = stored else { return Ok(false) };
-    Ok(remembered(&name, &stored).is_some_and(|stored| entry.is_covered_by(&stored)))
+    let Lookup::Found(stored) = stored else { return Ok(Some(entry)) };
+    Ok(remembered(&name, &stored).map_or(Some(entry), |stored| entry.added_to(&stored)))
 }
 
 /// Adds one entry to a batch.
 pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm::Error> {
-    let Remembered { time, via, ballot, family, step, result, digest, .. } = *entry;
+    let Remembered { time, via, ballots, family, step, result, digest, .. } = *entry;
     let mut value = Vec::with_capacity(VALUE_LEN + 16);
     value.extend_from_slice(&family.time.to_le_bytes());
     value.extend_from_slice(&family.origin.to_le_bytes());
     value.extend_from_slice(&step.to_le_bytes());
     if via == Via::Chosen {
-        value.extend_from_slice(&ballot.to_le_bytes());
+        value.extend_from_slice(&ballots.greatest().to_le_bytes());
     }
     value.extend(result.iter().flat_map(|sum| sum.to_le_bytes()));
     let version = lsm::Version { time, origin: via as u32 };
-    let mut extension = [DIGEST; 1 + 8];
-    extension[1..].copy_from_slice(&digest.to_le_bytes());
-    let extension = if digest == 0 { &[][..] } else { &extension };
+    let mut extension = vec![DIGEST];
+    extension.extend_from_slice(&digest.to_le_bytes());
+    // The greatest ballot is the time of the version, or in the value.
+    extension.extend(ballots.iter().skip(1).flat_map(u64::to_le_bytes));
+    let is_empty = digest == 0 && ballots.iter().count() <= 1;
+    let extension = if is_empty { &[][..] } else { &extension };
     let fields = Fields { extension, ..Fields::new(Kind::Value, version) };
     batch.write(Space::Idempotency, &entry.name(), &fields, &value)
 }
@@ -124,16 +113,21 @@ fn read((key_hash, id): (u64, u64), entry: &Record) -> Option<Remembered> {
         Via::Replica => 0,
         Via::Chosen => value.try_get_u64_le().ok()?,
     };
+    let (digest, further) = digest_and_ballots(&entry.extension());
+    let ballots = further.iter().filter(|_| via == Via::Accept).chain([ballot]).collect();
     let result = if value.is_empty() { None } else { Some(value.try_get_i64_le().ok()?) };
-    let digest = digest(&entry.extension());
-    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
+    let entry = Remembered { key_hash, id, time, via, ballots, family, step, result, digest };
     value.is_empty().then_some(entry)
 }
 
-fn digest(mut extension: &[u8]) -> u64 {
-    match (extension.try_get_u8(), extension.try_get_u64_le()) {
-        (Ok(DIGEST), Ok(digest)) if extension.is_empty() => digest,
-        _ => 0,
+/// Decodes an entry's extension: the digest, 0 = unknown, and the ballots but for the greatest.
+fn digest_and_ballots(mut extension: &[u8]) -> (u64, AcceptedBallots) {
+    let unknown = (0, AcceptedBallots::NONE);
+    match (extension.try_get_u8(), extension.try_get_u64_le(), extension.as_chunks()) {
+        (Ok(DIGEST), Ok(digest), (further, [])) if further.len() < MOST_BALLOTS => {
+            (digest, further.iter().map(|ballot| u64::from_le_bytes(*ballot)).collect())
+        }
+        _ => unknown,
     }
 }
 
@@ -143,15 +137,17 @@ pub(crate) fn parse(asked: WriteIdentity, entry: &Record) -> Result<OpLookup, St
         begun: false,
         detail: "what is kept of a write with an idempotency key is malformed".to_owned(),
     };
-    let Remembered { ballot, family, step, result, digest, .. } =
+    let Remembered { ballots, family, step, result, digest, .. } =
         read((0, asked.id), entry).ok_or_else(damaged)?;
     let tag = Tag { version: family, last: Some((step, asked.id)) };
     let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-    Ok(asked.stored(digest, ballot, done))
+    Ok(asked.stored(digest, ballots, done))
 }
 
 #[cfg(test)]
 mod tests {
+    use protocol::Operation;
+
     use super::*;
     use crate::store::Store;
     use crate::test_node::TestNode;
@@ -196,7 +192,7 @@ mod tests {
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
             Some(OpLookup::Stored {
-                ballot: 99,
+                ballots: AcceptedBallots::one(99),
                 done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 },
             })
         };
@@ -231,7 +227,7 @@ mod tests {
             expiry_ms: 0,
             fence: 0,
         };
-        let stored = |ballot| OpLookup::Stored { ballot, done };
+        let stored = |ballot| OpLookup::Stored { ballots: AcceptedBallots::one(ballot), done };
         put_one(99, 0);
         assert_eq!(told(8), (stored(99), Bytes::new()), "without a digest");
         put_one(100, 0x0102_0304_0506_0708);
@@ -241,34 +237,44 @@ mod tests {
         assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
     }
 
-    /// The node has restarted after each write, so its process remembers none of the writes.
-    #[test]
-    fn an_entry_of_an_accepted_write_keeps_its_ballot_after_a_restart() {
-        let stage = TestNode::new();
-        let store = |ballot, step, via| {
-            let operations = [Operation { id: 5, result: None, digest: 0 }];
-            let fields = Fields {
-                ballot,
-                step,
-                operations: &operations,
-                ..Fields::new(Kind::Value, FAMILY)
-            };
-            let mut batch = Batch::new();
-            let record = Record::new(b"k", &fields, b"v");
-            put(&stage, &mut batch, (b"k", &record), via).unwrap();
-            Store::commit(&stage.engine, batch).unwrap();
-            match found(&stage, 5) {
-                Some(OpLookup::Stored { ballot, done: Done::Changed { tag, .. } }) => {
-                    (ballot, tag.last.map(|(step, _)| step))
-                }
-                found => panic!("{found:?}"),
+    /// Stores a record under `ballot` that names operation 5 with step `step`. Returns the ballots
+    /// and the step that the node remembers. The process remembers nothing in memory, as after a
+    /// restart.
+    fn store(stage: &TestNode, (ballot, step): (u64, u32), via: Via) -> (Vec<u64>, Option<u32>) {
+        let operations = [Operation { id: 5, result: None, digest: 0 }];
+        let fields =
+            Fields { ballot, step, operations: &operations, ..Fields::new(Kind::Value, FAMILY) };
+        let mut batch = Batch::new();
+        let record = Record::new(b"k", &fields, b"v");
+        put(stage, &mut batch, (b"k", &record), via).unwrap();
+        Store::commit(&stage.engine, batch).unwrap();
+        match found(stage, 5) {
+            Some(OpLookup::Stored { ballots, done: Done::Changed { tag, .. } }) => {
+                (ballots.iter().collect(), tag.last.map(|(step, _)| step))
             }
+            found => panic!("{found:?}"),
+        }
+    }
+
+    /// The last bits of a ballot tell whether it follows another one without new promises.
+    const FRESH: u64 = 64;
+
+    #[test]
+    fn a_write_is_remembered_with_each_ballot_under_which_it_was_accepted() {
+        let stage = TestNode::new();
+        let store = |ballot, step, via| store(&stage, (ballot * FRESH, step), via);
+        let told = |ballots: &[u64], step| {
+            (ballots.iter().map(|ballot| ballot * FRESH).collect::<Vec<_>>(), Some(step))
         };
-        assert_eq!(store(70, 20, Via::Replica), (0, Some(20)));
-        assert_eq!(store(80, 20, Via::Accept), (80, Some(20)), "an acceptance proves more");
-        assert_eq!(store(90, 20, Via::Accept), (80, Some(20)), "a later record names it too");
-        assert_eq!(store(95, 20, Via::Replica), (80, Some(20)), "and a page does");
-        assert_eq!(store(99, 21, Via::Accept), (99, Some(21)), "the first try was lost");
+        assert_eq!(store(7, 20, Via::Replica), told(&[], 20));
+        assert_eq!(store(8, 20, Via::Accept), told(&[8], 20), "an acceptance proves more");
+        assert_eq!(store(9, 20, Via::Accept), told(&[9, 8], 20), "a majority may have either");
+        assert_eq!(store(10, 20, Via::Replica), told(&[9, 8], 20), "a page proves nothing");
+        for ballot in 11..=13 {
+            store(ballot, 20, Via::Accept);
+        }
+        assert_eq!(store(13, 20, Via::Accept), told(&[13, 12, 11, 9], 20));
+        assert_eq!(store(14, 21, Via::Accept), told(&[14], 21), "the earlier tries were lost");
     }
 
     #[test]
@@ -279,7 +285,7 @@ mod tests {
         Store::commit(&stage.engine, batch).unwrap();
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: None, expiry_ms: 0, fence: 0 };
-        let stored = OpLookup::Stored { ballot: 0, done };
+        let stored = OpLookup::Stored { ballots: AcceptedBallots::NONE, done };
         assert_eq!(found(&stage, 5), Some(stored));
     }
 
@@ -298,15 +304,16 @@ mod tests {
             remembered(&name(b"k", 5), &entry).unwrap()
         };
         let told = get();
-        assert_eq!((told.via, told.ballot, told.time), (Via::Replica, 0, 99));
-        let chosen = Remembered { via: Via::Chosen, ballot: 60, ..told };
+        assert_eq!((told.via, told.ballots, told.time), (Via::Replica, AcceptedBallots::NONE, 99));
+        let ballots = AcceptedBallots::one(60);
+        let chosen = Remembered { via: Via::Chosen, ballots, ..told };
         let mut batch = Batch::new();
         put_entry(&mut batch, &chosen).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         assert_eq!(get(), chosen);
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
-        assert_eq!(found(&stage, 5), Some(OpLookup::Stored { ballot: 60, done }));
+        assert_eq!(found(&stage, 5), Some(OpLookup::Stored { ballots, done }));
         let entry =
             stage.engine.get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };

@@ -332,23 +332,14 @@ impl Histories {
             Some(Response::Changed { .. }) => self.tally.changed += 1,
             Some(_) => self.tally.unmet += 1,
         }
-        // The first answer counts. A repeat of a write that was done gets the same answer.
-        if is_again
-            && let Completion::At(_, first @ Response::Changed { .. }) = &recorded.operation.end
-        {
-            let differs = |answered: &Response| !are_equal_outcomes(first, answered);
-            return answered.filter(differs).map(|answered| {
-                format!("{number} was answered {first:?}, and its repeat {again} {answered:?}")
-            });
+        if is_again && recorded.is_changed() {
+            return answered.and_then(|answered| recorded.compare_repeat(again, &answered));
         }
         if let Some(answered) = answered
             && !of_key.is_over
         {
             recorded.operation.end = Completion::At(now, answered);
             recorded.record_evaluation(latest_ms, outcome);
-            if let ClientOutcome::Answer(Answer::Done(Done::Changed { fence, .. }, _)) = outcome {
-                recorded.fence = *fence;
-            }
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
@@ -375,10 +366,8 @@ impl Histories {
             of_key.recorded.iter().map(move |(number, recorded)| (key, *number, recorded))
         });
         let acknowledged = recorded.filter_map(|(key, number, recorded)| {
-            let first = recorded.repeatable.as_ref()?;
-            let Completion::At(answered, Response::Changed { .. }) = recorded.operation.end else {
-                return None;
-            };
+            let first = recorded.repeatable.as_ref().filter(|_| recorded.is_changed())?;
+            let Completion::At(answered, _) = recorded.operation.end else { return None };
             let retry = RetryState::Again(number);
             let again = ContendedWrite { retry, ..first.clone() };
             Some(AcknowledgedWrite { key: key.clone(), again, answered })
@@ -433,13 +422,31 @@ impl KeyHistory {
 }
 
 impl RecordedOperation {
-    /// Records the latest time at which an answered operation was evaluated, and the expiry of the
-    /// value that a read returned.
+    /// True if the operation was answered as a write that took effect.
+    fn is_changed(&self) -> bool {
+        matches!(self.operation.end, Completion::At(_, Response::Changed { .. }))
+    }
+
+    /// Compares the answer to the repeat `again` of a write that took effect with the first answer.
+    /// Returns an error if they differ.
+    fn compare_repeat(&self, again: u64, answered: &Response) -> Option<String> {
+        let Completion::At(_, first) = &self.operation.end else { return None };
+        (!are_equal_outcomes(first, answered)).then(|| {
+            let number = self.operation.number;
+            format!("{number} was answered {first:?}, and its repeat {again} {answered:?}")
+        })
+    }
+
+    /// Records the latest time at which an answered operation was evaluated, the expiry of the
+    /// value that a read returned, and the fence of a write.
     fn record_evaluation(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
         let ExpiryTimes { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
         if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
             *expiry_ms = found.as_ref().map_or(0, Record::expiry_ms);
+        }
+        if let ClientOutcome::Answer(Answer::Done(Done::Changed { fence, .. }, _)) = outcome {
+            self.fence = *fence;
         }
     }
 

@@ -34,7 +34,7 @@ use crate::request::outstanding::{Delivery, Outstanding, VoteIndex};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::CLOCK_BEHIND_DETAIL;
-use record::{MAX_OPERATIONS, OpHistory, Record, Version, is_earlier_step};
+use record::{MAX_OPERATIONS, OpHistory, Operation, Record, Version, is_earlier_step};
 
 /// The detail if a majority answered, but too many later writes hide the outcome.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
@@ -67,9 +67,9 @@ enum EarlierTryOutcome {
 
 /// The combined replies of replicas to the query about an earlier try.
 enum Recollection {
-    /// As many replicas as the client requires have stored the write under one ballot.
+    /// As many replicas as the client requires have accepted the write under one ballot.
     Done(Done, ReplicaSet),
-    /// A majority has stored the write under one ballot, but the client requires more replicas.
+    /// A majority has accepted the write under one ballot, but the client requires more replicas.
     DoneByMajority(Done, ReplicaSet),
     /// No majority has stored the write, and none ever will.
     Never,
@@ -114,6 +114,14 @@ impl ChangeWork {
     /// request with the same idempotency key.
     fn is_only_repeated(&self) -> bool {
         has_idempotency_key(self.id) && !self.is_begun()
+    }
+
+    /// True if the write has an idempotency key, and follows another such write of the history. A
+    /// replica notes a record's last such write under each ballot, and an earlier one no more. So a
+    /// majority must have noted the other write under one ballot before.
+    fn follows_other_key(&self, steps: &OpHistory) -> bool {
+        let has_key = |other: &Operation| has_idempotency_key(other.id);
+        has_idempotency_key(self.id) && !steps.has(self.id) && steps.operations.iter().any(has_key)
     }
 
     /// Remembers that the write's operation is in `record`; it is done if a majority stores the
@@ -172,7 +180,9 @@ impl Changes {
         }
         let is_noted = has_ended || self.is_held(id, newest.as_ref());
         let room = MAX_OPERATIONS - if is_noted { 0 } else { state.steps().operations.len() };
-        if let Some(newest) = newest.as_ref().filter(|_| room == 0 && !is_reader) {
+        let must_store =
+            room == 0 || !is_noted && self.slots.work(id).follows_other_key(state.steps());
+        if let Some(newest) = newest.as_ref().filter(|_| must_store && !is_reader) {
             return self.store_newest_first(cx, id, newest.with_ballot(&key, family, ballot));
         }
         let (then, is_changed) = self.apply_round(id, &mut state, ballot, room);
@@ -256,7 +266,9 @@ impl Changes {
     /// replicas as the client requires, because too few hold it. If the record's history is full,
     /// the write would push out an operation that a majority has not noted. The lack of that note
     /// on a majority would then prove that the operation was never done
-    /// ([`Changes::combine_recollections`]), and a retry would do the operation twice.
+    /// ([`Changes::combine_recollections`]), and a retry would do the operation twice. If the write
+    /// follows another one with an idempotency key, a retry of that one could find no majority that
+    /// noted it under one ballot, and would be answered that the outcome is unknown.
     fn store_newest_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, newest: Record) {
         if cx.core.is_ahead(cx.now, &newest) {
             self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
@@ -383,31 +395,41 @@ impl Changes {
         true
     }
 
-    /// Combines the replies of replicas about an earlier try whose outcome the key no longer shows.
-    fn combine_recollections(&self, id: SlotId) -> Recollection {
+    /// Returns the outcome of an earlier try if a majority has accepted it under one ballot; `None`
+    /// = the replies so far show no such majority.
+    fn outcome_accepted_by_majority(&self, id: SlotId) -> Option<Recollection> {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let adds = matches!(change.conditional.change, Change::Add(_));
-        let recalled = change.promised().filter_map(|vote| vote.recalled);
-        let is_done = |outcome: OpLookup| match outcome {
-            OpLookup::Stored { ballot, done: done @ Done::Changed { .. } } => {
-                let says_so =
-                    |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(outcome);
-                let same = change.count_votes(says_so);
-                if ballot == 0 || !same.suffices(slot.quorums.majority()) || !done.fits(adds) {
-                    return None;
-                }
-                let by = change.replicas(|vote| vote.recalled == Some(outcome));
-                Some(match same.suffices(slot.ack()) {
-                    true => Recollection::Done(done, by),
-                    false => Recollection::DoneByMajority(done, by),
-                })
-            }
+        let accepted = change.promised().filter_map(|vote| match vote.recalled {
+            Some(OpLookup::Stored { ballots, done }) => Some((ballots, done)),
             _ => None,
-        };
-        if let Some(done) = recalled.clone().find_map(is_done) {
+        });
+        let mut accepted = accepted
+            .filter(|(_, done)| matches!(done, Done::Changed { .. }) && done.fits(adds))
+            .flat_map(|(ballots, done)| ballots.iter().map(move |ballot| (ballot, done)));
+        accepted.find_map(|(ballot, done)| {
+            let accepts = |vote: &ChangeVote| vote.has_accepted(ballot, done);
+            let same = change.count_votes(accepts);
+            if !same.suffices(slot.quorums.majority()) {
+                return None;
+            }
+            let by = change.replicas(accepts);
+            Some(match same.suffices(slot.ack()) {
+                true => Recollection::Done(done, by),
+                false => Recollection::DoneByMajority(done, by),
+            })
+        })
+    }
+
+    /// Combines the replies of replicas about an earlier try whose outcome the key no longer shows.
+    fn combine_recollections(&self, id: SlotId) -> Recollection {
+        if let Some(done) = self.outcome_accepted_by_majority(id) {
             return done;
         }
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let recalled = change.promised().filter(|vote| vote.recalled.is_some());
         // `Never` suffices once the remaining replicas cannot form a majority of the replicas that
         // the try asked. Replicas that the try did not ask prove nothing.
         let read = change.votes.iter().filter(|vote| vote.place.is_in_read());

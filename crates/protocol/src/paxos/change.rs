@@ -184,6 +184,13 @@ impl ChangeVote {
         counts && self.rank() == newest
     }
 
+    /// True if the replica has promised, and replied that it accepted the write under `ballot`,
+    /// with this outcome.
+    pub(crate) fn has_accepted(&self, ballot: u64, done: Done) -> bool {
+        let Some(OpLookup::Stored { ballots, done: own }) = self.recalled else { return false };
+        self.state.has_promised() && own == done && ballots.has(ballot)
+    }
+
     pub(crate) fn rank(&self) -> Option<Rank> {
         self.reported.as_ref().map(ReportedRecord::rank)
     }

@@ -18,6 +18,7 @@
 //!
 //! The protocol is checked by a model: `docs/design/conditional-writes.md`.
 
+pub(crate) mod accepted_ballots;
 pub(crate) mod acceptor;
 mod batch;
 pub(crate) mod change;

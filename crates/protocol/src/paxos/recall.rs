@@ -23,16 +23,11 @@ pub(crate) fn recall(
     (key, asked, since): (Bytes, WriteIdentity, u64),
     demand: Demand,
 ) {
+    if has_idempotency_key(asked.id) {
+        // The store knows more than the table.
+        return cx.out.push(Effect::Recall { op, key, asked, demand });
+    }
     let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
-        // The store may know more than the table.
-        OpLookup::Never
-        | OpLookup::Forgotten
-        | OpLookup::Reused
-        | OpLookup::Stored { ballot: 0, .. }
-            if has_idempotency_key(asked.id) =>
-        {
-            return cx.out.push(Effect::Recall { op, key, asked, demand });
-        }
         // A previous incarnation that lost its disk may have stored the write.
         OpLookup::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
             OpLookup::Forgotten

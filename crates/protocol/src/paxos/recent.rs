@@ -6,6 +6,9 @@
 //!  query Recall (key, id, ballot of the first try) ─▶ answer: Stored, Never, Forgotten or Reused
 //! ```
 //!
+//! Of a write with an idempotency key, the entry only shows that it is stored: the answer comes
+//! from the store, where the entries last for a day.
+//!
 //! A write without an entry was never stored here, or its entry is gone. Entries may be gone for
 //! ballots up to a bound, which grows with evictions and with changes of the placement. The table
 //! is in memory only, so the bound starts at the floor of the promises, above which earlier
@@ -22,6 +25,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::paxos::accepted_ballots::AcceptedBallots;
 use crate::paxos::operation::{Done, Tag, are_different_requests};
 use crate::transfer::remembered::Remembered;
 use record::{OpHistory, Operation, Record, Version};
@@ -37,9 +41,9 @@ pub enum OpLookup {
     Never,
     /// The replica has stored a record with this write.
     Stored {
-        /// The ballot of the first such record that the replica accepted; 0 = it accepted none, and
-        /// received such a record only from other replicas.
-        ballot: u64,
+        /// The ballots under which the replica accepted such records; none = it received such a
+        /// record only from other replicas.
+        ballots: AcceptedBallots,
         /// The outcome of the write in that record.
         done: Done,
     },
@@ -59,12 +63,12 @@ pub struct WriteIdentity {
 }
 
 impl WriteIdentity {
-    /// Returns the answer of a replica that has stored, under `ballot` and with the outcome `done`,
-    /// a write with this id and the request digest `digest`.
-    pub fn stored(self, digest: u64, ballot: u64, done: Done) -> OpLookup {
+    /// Returns the answer of a replica that has stored, under `ballots` and with the outcome
+    /// `done`, a write with this id and the request digest `digest`.
+    pub fn stored(self, digest: u64, ballots: AcceptedBallots, done: Done) -> OpLookup {
         match are_different_requests(self.digest, digest) {
             true => OpLookup::Reused,
-            false => OpLookup::Stored { ballot, done },
+            false => OpLookup::Stored { ballots, done },
         }
     }
 }
@@ -74,6 +78,7 @@ type Name = (u64, u64);
 
 #[derive(Debug)]
 struct Stored {
+    /// The ballot of the first record that the replica accepted; 0 = it accepted none.
     ballot: u64,
     family: Version,
     step: u32,
@@ -187,8 +192,9 @@ impl RecentWrites {
     /// chosen outcomes.
     pub(crate) fn correct(&self, remembered: &[Remembered]) {
         let mut kept = self.kept.lock();
-        for &Remembered { key_hash, id, ballot, family, step, result, digest, .. } in remembered {
+        for &Remembered { key_hash, id, ballots, family, step, result, digest, .. } in remembered {
             if let Some(known) = kept.stored.get_mut(&(key_hash, id)) {
+                let ballot = ballots.greatest();
                 *known = Stored { ballot, family, step, result, digest };
             }
         }
@@ -202,7 +208,7 @@ impl RecentWrites {
             Some(&Stored { ballot, family, step, result, digest }) => {
                 let tag = Tag { version: family, last: Some((step, id)) };
                 let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-                asked.stored(digest, ballot, done)
+                asked.stored(digest, AcceptedBallots::one(ballot), done)
             }
             None if since <= kept.forgotten => OpLookup::Forgotten,
             None => OpLookup::Never,
@@ -231,7 +237,8 @@ mod tests {
     fn stored(ballot: u64, step: u32, id: u64) -> OpLookup {
         let tag = Tag { version: FAMILY, last: Some((step, id)) };
         let (result, expiry_ms, fence) = (Some(id as i64), 0, 0);
-        OpLookup::Stored { ballot, done: Done::Changed { tag, result, expiry_ms, fence } }
+        let ballots = AcceptedBallots::one(ballot);
+        OpLookup::Stored { ballots, done: Done::Changed { tag, result, expiry_ms, fence } }
     }
 
     fn told_of(recent: &RecentWrites, key: &[u8], id: u64, since: u64) -> OpLookup {

@@ -14,9 +14,14 @@
 //! Before and after each move, a majority of the replicas has a trace of each chosen write. So if
 //! so many replicas answer "never" that no majority with a trace is left, the write was not chosen.
 
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clock::is_following_ballot;
 use crate::node_id::NodeId;
+use crate::paxos::accepted_ballots::AcceptedBallots;
+use crate::paxos::operation::has_idempotency_key;
 use crate::paxos::recent::Via;
-use record::Version;
+use record::{Operation, Record, Version};
 
 /// A replica's memory of a write with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +35,9 @@ pub struct Remembered {
     pub time: u64,
     /// The way in which this replica learned of the write.
     pub via: Via,
-    /// The ballot under which the write was accepted or chosen; 0 = the trace came from a replica.
-    pub ballot: u64,
+    /// The ballots under which this replica accepted the write, or the ballot under which the write
+    /// was chosen; none = the trace came from a replica.
+    pub ballots: AcceptedBallots,
     /// The base version of the write's record.
     pub family: Version,
     /// The write's step number since the base version.
@@ -43,6 +49,48 @@ pub struct Remembered {
 }
 
 impl Remembered {
+    /// Returns the traces of a record's conditional writes with an idempotency key. The node adds
+    /// them to its stored traces ([`Remembered::added_to`]) when it stores the record. A trace for
+    /// which `is_stored` returns true is left out.
+    ///
+    /// The record's last such write gets a trace under each ballot, the earlier ones only once: a
+    /// coordinator begins the next such write once a majority holds the record, and so has a trace
+    /// of the last one under one ballot. A record under a following ballot is no new evidence: its
+    /// coordinator has based it on a chosen one.
+    pub(crate) fn of_record(
+        (key, record): (&[u8], &Record),
+        via: Via,
+        is_stored: impl Fn(&Operation) -> bool,
+    ) -> Vec<Self> {
+        let (time, family, key_hash) = (record.ballot(), record.version(), xxh3_64(key));
+        if time == 0 {
+            return Vec::new();
+        }
+        let ballots = AcceptedBallots::one(if via == Via::Accept { time } else { 0 });
+        let mut is_noted_again = via == Via::Accept && !is_following_ballot(time);
+        let steps = record.op_history();
+        let mut traces = Vec::new();
+        for (step, operation) in steps.numbered() {
+            let Operation { id, result, digest } = *operation;
+            if has_idempotency_key(id)
+                && (std::mem::take(&mut is_noted_again) || !is_stored(operation))
+            {
+                traces.push(Self {
+                    key_hash,
+                    id,
+                    time,
+                    via,
+                    ballots,
+                    family,
+                    step,
+                    result,
+                    digest,
+                });
+            }
+        }
+        traces
+    }
+
     /// Returns the trace's name, by which traces are ordered.
     pub fn name(&self) -> [u8; 16] {
         let mut name = [0; 16];
@@ -56,24 +104,37 @@ impl Remembered {
         (self.key_hash >> 48) as u16
     }
 
-    /// True if the trace `stored` has the same outcome as this trace, which comes with a record,
-    /// and proves as much. A node then keeps `stored`. Replicas that accepted one record must keep
-    /// its ballot in their traces, or they no longer form the majority that proves the write.
-    pub fn is_covered_by(&self, stored: &Self) -> bool {
+    /// Adds the stored trace of the same write to this trace, which comes with a record. Returns
+    /// the trace to store in place of `stored`; `None` = `stored` stays, because it proves as much.
+    /// Replicas that accepted one record must keep its ballot in their traces, or they no longer
+    /// form the majority that proves the write.
+    pub fn added_to(self, stored: &Self) -> Option<Self> {
         let outcome = |it: &Self| (it.family, it.step, it.result, it.digest);
-        let proves = stored.ballot > 0 || self.via == Via::Replica;
-        proves && outcome(stored) == outcome(self)
+        // Of several outcomes, only the latest can be chosen.
+        if outcome(stored) != outcome(&self) {
+            return Some(self);
+        }
+        match (self.via, stored.via) {
+            (Via::Accept, Via::Accept) => {
+                let ballots = self.ballots.iter().fold(stored.ballots, AcceptedBallots::with);
+                let time = self.time.max(stored.time);
+                (ballots != stored.ballots).then_some(Self { ballots, time, ..self })
+            }
+            (Via::Accept, Via::Replica) => Some(self),
+            (Via::Replica | Via::Chosen, _) | (_, Via::Chosen) => None,
+        }
     }
 
-    /// True if both traces agree on the write's outcome and ballot.
-    fn agrees_with(&self, other: &Self) -> bool {
-        let said = |it: &Self| (it.ballot, it.family, it.step, it.result);
-        said(self) == said(other)
+    /// True if the other trace has the same outcome, and `ballot` among its ballots.
+    fn is_under(&self, ballot: u64, other: &Self) -> bool {
+        let outcome = |it: &Self| (it.family, it.step, it.result);
+        other.ballots.has(ballot) && outcome(self) == outcome(other)
     }
 
     /// Fills in the digest of the client's request from a matching trace, if this trace has none.
     fn with_digest(self, mut traces: impl Iterator<Item = Remembered>) -> Self {
-        let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.agrees_with(&self);
+        let is_same = |other: &Self| self.ballots.iter().any(|it| self.is_under(it, other));
+        let knows = |other: &Self| other.digest != 0 && is_same(other);
         match self.digest {
             0 => traces.find(knows).map_or(self, |other| Self { digest: other.digest, ..self }),
             _ => self,
@@ -81,7 +142,7 @@ impl Remembered {
     }
 
     fn as_of_replica(self, time: u64) -> Self {
-        Self { time, via: Via::Replica, ballot: 0, ..self }
+        Self { time, via: Via::Replica, ballots: AcceptedBallots::NONE, ..self }
     }
 }
 
@@ -127,14 +188,19 @@ impl Recollections<'_> {
         }
         let all = || traces.iter().map(|(_, trace)| trace);
         let of_before = || traces.iter().filter(|(node, _)| self.before.contains(node));
-        let is_accepted = |trace: &&Remembered| {
-            let accepts = |(_, other): &&(NodeId, Remembered)| {
-                other.via == Via::Accept && other.agrees_with(trace)
+        let accepted_by_majority = |trace: &Remembered| {
+            let is_shared = |ballot: &u64| {
+                let accepts = |(_, other): &&(NodeId, Remembered)| {
+                    other.via == Via::Accept && trace.is_under(*ballot, other)
+                };
+                of_before().filter(accepts).count() >= self.majority()
             };
-            of_before().filter(accepts).count() >= self.majority()
+            let ballot = trace.ballots.iter().find(is_shared)?;
+            Some(Remembered { ballots: AcceptedBallots::one(ballot), ..*trace })
         };
-        let chosen = all().filter(|trace| trace.via == Via::Chosen).min_by_key(|t| t.ballot);
-        if let Some(chosen) = chosen.or_else(|| all().find(is_accepted)) {
+        let chosen = all().filter(|trace| trace.via == Via::Chosen);
+        let chosen = chosen.min_by_key(|trace| trace.ballots.greatest()).copied();
+        if let Some(chosen) = chosen.or_else(|| all().find_map(accepted_by_majority)) {
             let time = chosen.time.max(own.map_or(0, |own| own.time));
             let chosen = chosen.with_digest(all().copied());
             return Some(Remembered { via: Via::Chosen, time, ..chosen });
@@ -145,7 +211,9 @@ impl Recollections<'_> {
             // minority accepted it.
             Some(own) if own.via == Via::Accept => {
                 let is_of_before = match self.until {
-                    OwnTraces::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,
+                    OwnTraces::Seal(seal) => {
+                        self.before.contains(&self.own) || own.ballots.iter().any(|it| it <= seal)
+                    }
                     OwnTraces::Lost => false,
                 };
                 is_of_before.then(|| own.as_of_replica(own.time))
@@ -163,6 +231,7 @@ impl Recollections<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::{Fields, Kind};
 
     const OWN: NodeId = NodeId(9);
     const BEFORE: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
@@ -170,9 +239,9 @@ mod tests {
     fn trace(via: Via, ballot: u64) -> Remembered {
         let family = Version { time: 7, origin: 1 };
         let (key_hash, id) = (0x0102_0304_0506_0708, 5);
-        let at = if via == Via::Replica { 0 } else { ballot };
+        let ballots = AcceptedBallots::one(if via == Via::Replica { 0 } else { ballot });
         let (step, result, digest) = (2, None, 0);
-        Remembered { key_hash, id, time: ballot, via, ballot: at, family, step, result, digest }
+        Remembered { key_hash, id, time: ballot, via, ballots, family, step, result, digest }
     }
 
     fn accepted(ballot: u64) -> Remembered {
@@ -188,15 +257,68 @@ mod tests {
         recollections(&BEFORE, unasked).remember(&traces)
     }
 
+    /// The last bits of a ballot tell whether it follows another one without new promises.
+    const FRESH: u64 = 64;
+
+    /// Returns the traces of a record that names the operations `ids`, as operation and ballots.
+    /// The node has stored traces of the operations `stored`.
+    fn of_record(ballot: u64, ids: &[u64], via: Via, stored: &[u64]) -> Vec<(u64, Vec<u64>)> {
+        let operation = |id: &u64| Operation { id: *id, result: None, digest: 0 };
+        let operations: Vec<_> = ids.iter().map(operation).collect();
+        let plain = Fields::new(Kind::Value, Version { time: 7, origin: 1 });
+        let fields = Fields { ballot, step: 9, operations: &operations, ..plain };
+        let record = Record::new(b"k", &fields, b"v");
+        let is_stored = |operation: &Operation| stored.contains(&operation.id);
+        let traces = Remembered::of_record((b"k", &record), via, is_stored);
+        traces.into_iter().map(|trace| (trace.id, trace.ballots.iter().collect())).collect()
+    }
+
+    #[test]
+    fn a_records_last_write_is_noted_under_each_ballot_and_earlier_ones_once() {
+        let accepted =
+            |ballot, ids: &[u64], stored: &[u64]| of_record(ballot, ids, Via::Accept, stored);
+        let under = |id, ballot| (id, vec![ballot]);
+        assert_eq!(accepted(FRESH, &[5, 6], &[]), [under(5, FRESH)], "6 has no idempotency key");
+        assert_eq!(accepted(FRESH + 1, &[5, 6, 8], &[5]), [], "it follows a chosen record");
+        assert_eq!(accepted(FRESH + 1, &[5], &[]), [under(5, FRESH + 1)]);
+        assert_eq!(accepted(2 * FRESH, &[5, 6, 8], &[5]), [under(5, 2 * FRESH)]);
+        assert_eq!(accepted(2 * FRESH, &[5, 7], &[5, 7]), [under(7, 2 * FRESH)]);
+        let both = [under(7, 2 * FRESH), under(5, 2 * FRESH)];
+        assert_eq!(accepted(2 * FRESH, &[5, 7], &[]), both);
+        assert_eq!(of_record(FRESH, &[5, 7], Via::Replica, &[5]), [(7, vec![])]);
+    }
+
+    #[test]
+    fn a_later_trace_has_the_ballots_of_the_stored_one() {
+        let both = Remembered { ballots: AcceptedBallots::one(6).with(8), ..accepted(8) };
+        assert_eq!(accepted(8).added_to(&accepted(6)), Some(both));
+        assert_eq!(accepted(6).added_to(&accepted(8)), Some(both), "it keeps the later time");
+        assert_eq!(accepted(6).added_to(&both), None);
+        assert_eq!(accepted(8).added_to(&trace(Via::Replica, 9)), Some(accepted(8)));
+        assert_eq!(accepted(8).added_to(&trace(Via::Chosen, 6)), None, "it proves more");
+        assert_eq!(trace(Via::Replica, 9).added_to(&accepted(8)), None);
+        let other = Remembered { step: 3, ..accepted(8) };
+        assert_eq!(other.added_to(&accepted(6)), Some(other), "the earlier try was lost");
+    }
+
     #[test]
     fn a_write_that_a_majority_accepted_under_one_ballot_is_chosen() {
         let chosen = Some(trace(Via::Chosen, 8));
         assert_eq!(remember(0, &[(1, accepted(8)), (3, accepted(8))]), chosen);
         let twice = [(1, accepted(6)), (2, accepted(8)), (3, accepted(8))];
         assert_eq!(remember(0, &twice), chosen);
+        let under = |ballots: &[u64]| Remembered {
+            ballots: ballots.iter().copied().collect(),
+            ..accepted(9)
+        };
+        let shared = [(1, under(&[9, 8])), (2, under(&[7])), (3, under(&[8, 6]))];
+        let chosen_later = Some(Remembered { time: 9, ..trace(Via::Chosen, 8) });
+        assert_eq!(remember(0, &shared), chosen_later);
+        let none = [(1, under(&[9, 8])), (2, under(&[7])), (3, under(&[6]))];
+        assert_eq!(remember(0, &none).map(|it| it.via), Some(Via::Replica));
         let other = Remembered { step: 3, ..accepted(8) };
         let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
-        assert_eq!((unclear.via, unclear.ballot), (Via::Replica, 0));
+        assert_eq!((unclear.via, unclear.ballots), (Via::Replica, AcceptedBallots::NONE));
     }
 
     #[test]
@@ -266,6 +388,8 @@ mod tests {
         let replica = |ballot| Some(trace(Via::Replica, ballot));
         assert_eq!(remember(0, &[(9, accepted(40))]), replica(40));
         assert_eq!(remember(0, &[(9, accepted(60))]), None, "it is of this transition");
+        let both = Remembered { ballots: AcceptedBallots::one(40).with(60), ..accepted(60) };
+        assert_eq!(remember(0, &[(9, both)]), replica(60), "it has a ballot from before");
         assert_eq!(remember(0, &[(9, trace(Via::Replica, 40))]), None);
         let stays = Recollections { own: NodeId(1), ..recollections(&BEFORE, 0) };
         assert_eq!(stays.remember(&[(NodeId(1), accepted(60))]), replica(60));

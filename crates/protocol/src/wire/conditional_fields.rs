@@ -4,6 +4,7 @@ use super::Malformed;
 use super::field::{DigestIfAny, Field};
 use super::out::Out;
 use super::reader::FieldReader;
+use crate::paxos::accepted_ballots::{AcceptedBallots, MOST_BALLOTS};
 use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::paxos::recent::OpLookup;
 use record::Version;
@@ -28,6 +29,9 @@ const CHANGED_EXPIRING_FENCED: u8 = 7;
 
 /// The first byte of the outcome `Reused`: another request used the idempotency key.
 const REUSED: u8 = 5;
+
+/// The first byte of the reply to a Recall if the write was accepted under several ballots.
+const STORED_UNDER_SEVERAL: u8 = 4;
 
 impl Field for Conditional {
     type Value = Self;
@@ -191,9 +195,15 @@ impl Field for OpLookup {
             Self::Never => out.u8(0),
             Self::Forgotten => out.u8(1),
             Self::Reused => out.u8(3),
-            Self::Stored { ballot, done } => {
-                out.u8(2);
-                out.u64(*ballot);
+            Self::Stored { ballots, done } => {
+                let count = ballots.iter().count();
+                if count > 1 {
+                    out.bytes(&[STORED_UNDER_SEVERAL, count as u8]);
+                    ballots.iter().for_each(|ballot| out.u64(ballot));
+                } else {
+                    out.u8(2);
+                    out.u64(ballots.greatest());
+                }
                 Done::put(done, out);
             }
         }
@@ -203,8 +213,23 @@ impl Field for OpLookup {
         Ok(match from.u8()? {
             0 => Self::Never,
             1 => Self::Forgotten,
-            2 => Self::Stored { ballot: from.u64()?, done: Done::take(from)? },
+            2 => {
+                Self::Stored { ballots: AcceptedBallots::one(from.u64()?), done: Done::take(from)? }
+            }
             3 => Self::Reused,
+            STORED_UNDER_SEVERAL => {
+                let count = usize::from(from.u8()?);
+                if !(2..=MOST_BALLOTS).contains(&count) {
+                    return Err(Malformed("a wrong number of ballots"));
+                }
+                let ballots = (0..count).map(|_| from.u64()).collect::<Result<Vec<_>, _>>()?;
+                let are_ordered = ballots.windows(2).all(|pair| pair[0] > pair[1]);
+                if !are_ordered || ballots.last() == Some(&0) {
+                    return Err(Malformed("ballots not in order"));
+                }
+                let ballots = ballots.into_iter().collect();
+                Self::Stored { ballots, done: Done::take(from)? }
+            }
             _ => return Err(Malformed("an unknown word of what was stored")),
         })
     }

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::{
-    Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Done, Effect,
-    Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, OpLookup,
-    Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request, RequestFailure, Shared,
-    SlotId, StoreError, Topology, View, ViewId,
+    AcceptedBallots, Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config,
+    ConnectionId, Done, Effect, Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState,
+    NodeId, Now, OpId, OpLookup, Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request,
+    RequestFailure, Shared, SlotId, StoreError, Topology, View, ViewId,
 };
 
 use crate::random_words::{brief, conditional, done, newer_time, record, reply, wanted};
@@ -70,7 +70,10 @@ fn recalled(b: u16) -> OpLookup {
         0 => OpLookup::Forgotten,
         8 => OpLookup::Never,
         16 => OpLookup::Reused,
-        _ => OpLookup::Stored { ballot: u64::from(b >> 8 & 1), done: done(b, b & 32 != 0) },
+        _ => OpLookup::Stored {
+            ballots: AcceptedBallots::one(u64::from(b >> 8 & 1)),
+            done: done(b, b & 32 != 0),
+        },
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    Done, NodeId, OpLookup, Operation, OwnTraces, Recollections, Record, Remembered, Shared, Tag,
-    Via, WriteIdentity, has_idempotency_key,
+    Done, NodeId, OpLookup, OwnTraces, Recollections, Record, Remembered, Shared, Tag, Via,
+    WriteIdentity,
 };
 
 /// The only key.
@@ -22,17 +22,12 @@ pub(crate) struct Traces(BTreeMap<u64, Remembered>);
 impl Traces {
     /// Notes the operations of a stored record.
     pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
-        let (time, family, key_hash) = (record.ballot(), record.version(), 1);
-        for (step, operation) in record.op_history().numbered() {
-            let Operation { id, result, digest } = *operation;
-            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, operation, via) {
-                let ballot = if via == Via::Accept { time } else { 0 };
-                let trace =
-                    Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
-                if !self.0.get(&id).is_some_and(|stored| trace.is_covered_by(stored)) {
-                    self.keep(trace);
-                }
-            }
+        for trace in shared.traces_of(KEY, record, via) {
+            let added = match self.0.get(&trace.id) {
+                Some(stored) => trace.added_to(stored),
+                None => Some(trace),
+            };
+            added.into_iter().for_each(|trace| self.keep(trace));
         }
     }
 
@@ -46,10 +41,10 @@ impl Traces {
     }
 
     pub(crate) fn recalled(&self, asked: WriteIdentity) -> Option<OpLookup> {
-        let Remembered { ballot, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
+        let Remembered { ballots, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
         let tag = Tag { version: family, last: Some((step, asked.id)) };
         let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-        Some(asked.stored(digest, ballot, done))
+        Some(asked.stored(digest, ballots, done))
     }
 
     /// Returns the traces that a node must keep once the given nodes have reported theirs.

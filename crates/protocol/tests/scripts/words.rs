@@ -568,16 +568,23 @@ impl Words {
         }
     }
 
-    /// Parses `^1 never 5`: a ballot, a base version, and optionally the sum of an addition, which
-    /// was the first step.
+    /// Parses `^2+^1 never 5`: ballots, a base version, and optionally the sum of an addition,
+    /// which was the first step.
     pub(crate) fn kept<'a>(
         &self,
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<OpLookup, String> {
-        let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
+        let ballots = next(words, "ballots")?.split('+').map(|ballot| {
+            let ballot = version(ballot.trim_start_matches('^'))?;
+            Ok::<_, String>(ballot.time)
+        });
+        let ballots = ballots.collect::<Result<_, _>>()?;
         let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
         let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-        Ok(OpLookup::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
+        Ok(OpLookup::Stored {
+            ballots,
+            done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 },
+        })
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {
@@ -607,8 +614,12 @@ impl Words {
                 )
             }
             Reply::Done { by, done } => format!("{} {}", self.done_text(done), held_by(*by)),
-            Reply::Recalled(OpLookup::Stored { ballot, done }) => {
-                format!("kept ^{}: {}", ballot_text(*ballot), self.done_text(done))
+            Reply::Recalled(OpLookup::Stored { ballots, done }) => {
+                let text = |ballot| format!("^{}", ballot_text(ballot));
+                let ballots: Vec<String> = ballots.iter().map(text).collect();
+                let ballots =
+                    if ballots.is_empty() { "from others".to_owned() } else { ballots.join("+") };
+                format!("kept {ballots}: {}", self.done_text(done))
             }
             Reply::Recalled(recalled) => lower(recalled),
             Reply::BallotRefused { promise } => format!("outbid {}", ballot_text(*promise)),

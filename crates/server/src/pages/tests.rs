@@ -156,9 +156,10 @@ fn idempotency_entries_are_sent_to_the_nodes_to_which_their_partitions_move() {
     let remembered = |partition: u16| {
         let (key_hash, family) =
             (u64::from(partition) << 48, protocol::Version { time: 1, origin: 1 });
-        let (id, time, ballot, step, result) = (7, 9, 9, 1, Some(-1));
+        let (id, time, step, result) = (7, 9, 1, Some(-1));
+        let ballots = protocol::AcceptedBallots::one(9);
         let via = protocol::Via::Accept;
-        protocol::Remembered { key_hash, id, time, via, ballot, family, step, result, digest: 0 }
+        protocol::Remembered { key_hash, id, time, via, ballots, family, step, result, digest: 0 }
     };
     let mut batch = Batch::new();
     let all: Vec<_> = (0..50).map(remembered).collect();

@@ -224,9 +224,10 @@ fn idempotency_entries_are_reported_as_stored_once_durable_and_as_refused_after_
     let mut stage = TestNode::new();
     let task = task(&stage);
     let family = protocol::Version { time: 1, origin: 1 };
-    let (key_hash, id, time, ballot, step, result) = (5, 7, 9, 8, 1, None);
+    let (key_hash, id, time, step, result) = (5, 7, 9, 1, None);
+    let ballots = protocol::AcceptedBallots::one(8);
     let via = protocol::Via::Chosen;
-    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result, digest: 0 };
+    let entry = Remembered { key_hash, id, time, via, ballots, family, step, result, digest: 0 };
     let (call, remembered) = (CallId(3), vec![entry]);
     let returned = |stage: &mut TestNode| match stage.take().pop() {
         Some(Done::ToTask(event) | Done::After(_, event)) => match event {

@@ -240,8 +240,8 @@ impl World {
         self.network.heal();
     }
 
-    /// Checks that a repeat of an acknowledged write with an idempotency key is answered as the first
-    /// time, unless a replica has forgotten writes since. The ledger compares the outcomes.
+    /// Checks that a repeat of an acknowledged write with an idempotency key is answered as the
+    /// first time, unless a replica has forgotten writes since. The ledger compares the outcomes.
     fn check_repeats_get_first_answer(&mut self) {
         let mut acknowledged = self.ledger.histories.acknowledged();
         while acknowledged.len() > MOST_REPEATS {

@@ -28,6 +28,10 @@ pub(super) fn conditional_writes() -> Vec<(&'static str, Item)> {
         let body = Body::Request { class: Class::Client, remaining_ms: 100, request };
         Item::Message(Message { id: 9, body })
     };
+    let stored = |ballots: &[u64]| {
+        let (ballots, done) = (ballots.iter().copied().collect(), changed(None, 0));
+        recalled(OpLookup::Stored { ballots, done })
+    };
     vec![
         ("change, one of", change(Condition::OneOf(vec![plain, tag]), put.clone())),
         ("change, absent", change(Condition::Absent, Change::Delete)),
@@ -53,6 +57,7 @@ pub(super) fn conditional_writes() -> Vec<(&'static str, Item)> {
         ("recalled, never", recalled(OpLookup::Never)),
         ("recalled, forgotten", recalled(OpLookup::Forgotten)),
         ("recalled, reused", recalled(OpLookup::Reused)),
-        ("recalled, stored", recalled(OpLookup::Stored { ballot: 6, done: changed(None, 0) })),
+        ("recalled, stored", stored(&[6])),
+        ("recalled, stored under two ballots", stored(&[6, 9])),
     ]
 }

@@ -161,7 +161,10 @@ fn recalled() -> impl Strategy<Value = OpLookup> {
         Just(OpLookup::Never),
         Just(OpLookup::Forgotten),
         Just(OpLookup::Reused),
-        (any::<u64>(), done()).prop_map(|(ballot, done)| OpLookup::Stored { ballot, done }),
+        (vec(any::<u64>(), 0..6), done()).prop_map(|(ballots, done)| OpLookup::Stored {
+            ballots: ballots.into_iter().collect(),
+            done
+        }),
     ]
 }
 

@@ -2,6 +2,7 @@
 //! all records are pulled.
 
 use super::*;
+use crate::paxos::accepted_ballots::AcceptedBallots;
 use crate::paxos::recent::Via;
 use crate::transfer::SOURCE_TIMEOUT_MICROS;
 
@@ -14,12 +15,13 @@ pub(super) fn told(name: &[u8], entry: &Record) -> Option<Remembered> {
     let via = *VIAS.get(usize::from(entry.copies()))?;
     let Rank { version, ballot, .. } = entry.rank();
     let (time, family) = (version.time, Version { time: 3, origin: 1 });
-    Some(Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None, digest: 0 })
+    let ballots = AcceptedBallots::one(ballot);
+    Some(Remembered { key_hash, id, time, via, ballots, family, step: 1, result: None, digest: 0 })
 }
 
 fn item(it: &Remembered) -> (Bytes, Record) {
     let version = Version { time: it.time, origin: it.via as u32 };
-    let (name, ballot, copies) = (it.name(), it.ballot, it.via as u8);
+    let (name, ballot, copies) = (it.name(), it.ballots.greatest(), it.via as u8);
     let fields = Fields { ballot, copies, ..Fields::new(Kind::Value, version) };
     (Bytes::copy_from_slice(&name), Record::new(&name, &fields, &[]))
 }
@@ -37,8 +39,8 @@ fn accepted(own: &Own, id: u64) -> Remembered {
     };
     let key_hash = u64::from((0..=u16::MAX).find(moves).unwrap()) << 48;
     let family = Version { time: 3, origin: 1 };
-    let (via, time, ballot) = (Via::Accept, 40 + id, 40 + id);
-    Remembered { key_hash, id, time, via, ballot, family, step: 1, result: None, digest: 0 }
+    let (via, time, ballots) = (Via::Accept, 40 + id, AcceptedBallots::one(40 + id));
+    Remembered { key_hash, id, time, via, ballots, family, step: 1, result: None, digest: 0 }
 }
 
 fn chosen(accepted: Remembered) -> Remembered {
@@ -178,8 +180,11 @@ fn the_history_is_pulled_again_from_other_sources() {
     own.reply(calls[1], history_page(&[one], None));
     own.reply(calls[2], history_page(&[], None));
     // The replica that is declared lost may have accepted the write too.
-    let keep =
-        own.only(ObservedRequest::Keep(vec![Remembered { via: Via::Replica, ballot: 0, ..one }]));
+    let keep = own.only(ObservedRequest::Keep(vec![Remembered {
+        via: Via::Replica,
+        ballots: AcceptedBallots::NONE,
+        ..one
+    }]));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(!forgets(&own, &one));
