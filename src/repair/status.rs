@@ -1,7 +1,7 @@
 //! Status of repair rounds: the JSON of `GET /admin/repair`, and of `repair` in `GET /v0/status`.
 //! Fields with unknown values are omitted.
 
-use protocol::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
+use protocol::{Clock, RoundId, RoundReport, RoundStatus, Unhealed, Unrepaired};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
@@ -66,6 +66,9 @@ pub(crate) struct Round {
     pub(crate) repaired: u64,
     /// Number of differing keys that could not be made equal.
     pub(crate) failed: u64,
+    /// The nodes because of which these keys could not be made equal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unrepaired: Vec<UnrepairedKeys>,
     /// Number of key ranges that a node could not read.
     pub(crate) damaged: u64,
     /// Number of damaged ranges that have been rewritten.
@@ -87,6 +90,17 @@ pub(crate) struct Round {
     /// The reason why the equality is not proven; missing = it is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unproven: Option<String>,
+}
+
+/// Keys that could not be made equal because of one node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct UnrepairedKeys {
+    /// Name of the node.
+    pub(crate) node: String,
+    /// Number of the keys.
+    pub(crate) keys: u64,
+    /// The reason why the node did not do its part, and the remedy.
+    pub(crate) why: String,
 }
 
 /// A range of keys that a node can't read.
@@ -133,6 +147,9 @@ impl Round {
             last: damage.last.as_ref().map(|last| last.escape_ascii().to_string()),
             why: why.to_string(),
         };
+        let unrepaired = |(&(id, why), &keys): (&(protocol::NodeId, Unrepaired), &u64)| {
+            UnrepairedKeys { node: name(id), keys, why: why.to_string() }
+        };
         Self {
             number: report.number,
             full: report.full,
@@ -144,6 +161,7 @@ impl Round {
             differing: report.differing,
             repaired: report.repaired,
             failed: report.failed,
+            unrepaired: report.unrepaired.iter().map(unrepaired).collect(),
             damaged: report.damaged,
             healed: report.healed,
             unhealed: report.unhealed.iter().map(range).collect(),

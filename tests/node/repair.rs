@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
 use crate::process::{Node, kvorum, run, wait_until};
+use crate::unusable::{FILE_LIMIT, limited};
 
 /// Number of a cluster's keys.
 const KEYS: usize = 50;
@@ -202,6 +203,36 @@ fn a_full_round_copies_records_that_only_one_replica_has() {
     assert_eq!((count_new(&cluster, 0), count_new(&cluster, 2)), (KEYS, KEYS));
     let done = repair(&cluster, 0, &["--full"]);
     assert!(text(&done.stdout).contains("keys: none differed"), "{}", text(&done.stdout));
+}
+
+/// The limit of file sizes makes the disk of the second node full, so that it lacks a value which
+/// the other nodes have.
+#[test]
+fn a_round_names_the_node_with_a_full_disk() {
+    let mut cluster = whole(&["--memory", "64MiB"]);
+    cluster.stop(1);
+    cluster.start_by(1, limited(FILE_LIMIT));
+    cluster.settled();
+    let mut client = cluster.client(0);
+    let value = vec![b'v'; 512 << 10];
+    wait_until("a full disk", || {
+        client.put("/v0/entity?id=filler&ack=3&from=3", &value).status != 201
+    });
+    let mut round = Value::Null;
+    // Repeats, because a round leaves writes of the last seconds to hints and to the next round.
+    wait_until("a round that compares all of it", || {
+        let done = repair(&cluster, 0, &["--full", "--json"]);
+        round = serde_json::from_slice(&done.stdout).unwrap();
+        let code = if round["equal"] == true { 0 } else { 1 };
+        assert_eq!(done.status.code(), Some(code), "{round}");
+        round["failed"].as_u64() > Some(0)
+    });
+    let why = "its disk is full: free space, then run the round again";
+    let unrepaired = serde_json::json!([{ "node": "n1", "keys": 1, "why": why }]);
+    assert_eq!(round["unrepaired"], unrepaired, "{round}");
+    let said = text(&repair(&cluster, 0, &["--full"]).stdout);
+    let line = format!("n1: 1 key not made equal: {why}");
+    assert!(said.lines().any(|told| told == line), "{said}");
 }
 
 /// Inverts bytes in the first block of each table of a node that is down.

@@ -208,7 +208,7 @@ pub(crate) fn limited(limits: &str) -> Command {
 
 /// A limit of 6 MiB on the size of files: the first segment of the log (4 MiB) is within it, the
 /// next one (8 MiB) is not. `sh` counts in blocks of 512 bytes.
-const FILE_LIMIT: &str = "ulimit -S -f 12288";
+pub(crate) const FILE_LIMIT: &str = "ulimit -S -f 12288";
 
 #[test]
 fn a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk() {

@@ -72,7 +72,7 @@ pub use record::{
     Kind, MAX_OPERATIONS, OpHistory, Operation, Rank, Record, RecordOutline, Version, has_expired,
 };
 pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
-pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};
+pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed, Unrepaired};
 pub use repair::sums::Sums;
 pub use repair::watermark::{FencePermit, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use replica::newest::NewestTime;

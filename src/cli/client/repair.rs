@@ -8,7 +8,7 @@ use super::admin::{AdminClient, EACH_LINE, FIRST_LINE, duration_text, show, task
 use super::status::{clock_problems, problems};
 use super::{CommandFailure, RepairArgs, print_done};
 use crate::operations::status::{Cluster, Row};
-use crate::repair::status::{Repair, Round};
+use crate::repair::status::{Repair, Round, UnrepairedKeys};
 
 /// Runs the command.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
@@ -118,12 +118,19 @@ fn reasons(round: &Round) -> Vec<String> {
     }
     if round.failed > 0 {
         reasons.push(format!("{} keys not made equal", HumanCount(round.failed)));
+        reasons.extend(round.unrepaired.iter().map(unrepaired_text));
     }
     if round.damaged > round.healed {
         let left = HumanCount(round.damaged - round.healed);
         reasons.push(format!("{left} damaged ranges of keys not healed"));
     }
     reasons
+}
+
+/// Describes the keys that could not be made equal because of one node.
+fn unrepaired_text(UnrepairedKeys { node, keys, why }: &UnrepairedKeys) -> String {
+    let plural = if *keys == 1 { "" } else { "s" };
+    format!("{node}: {} key{plural} not made equal: {why}", HumanCount(*keys))
 }
 
 /// Describes the result of a round in a few lines.
@@ -144,7 +151,10 @@ fn summary(round: &Round, flags: &str) -> String {
         ),
     };
     if round.failed > 0 {
-        text += &format!("keys not made equal: {}; try again\n", HumanCount(round.failed));
+        text += &format!("keys not made equal: {}\n", HumanCount(round.failed));
+    }
+    for unrepaired in &round.unrepaired {
+        text += &format!("{}\n", unrepaired_text(unrepaired));
     }
     if round.damaged > 0 {
         text += &format!(

@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::round::{Round, RoundEnd};
+use super::round::{OTHER_NODE_DRIVES, Round, RoundEnd};
 use crate::background::task;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
 use crate::repair::compare::{CompareRequest, Damage, Detail};
+use crate::repair::status::Unrepaired;
 use record::{Kind, Record, RecordOutline, Version};
 
 /// Limit on one list in bytes; one list is requested from each node at a time.
@@ -109,7 +110,9 @@ impl Round {
             let jobs =
                 differing.into_iter().map(|key| (u64::from(key.newest.bytes), self.bring(key)));
             let brought = task::join_bounded(jobs, MAX_UNDER_WAY, MAX_BYTES).await;
-            let repaired = brought.into_iter().filter(|is_brought| *is_brought).count() as u64;
+            let brought = brought.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let repaired = brought.iter().filter(|unrepaired| unrepaired.is_empty()).count() as u64;
+            self.note_unrepaired(brought.into_iter().flatten());
             self.count(count, repaired, count - repaired, ahead);
             found.failed += count - repaired + ahead;
         }
@@ -222,35 +225,46 @@ impl Round {
         Some(DifferingKey { key, newest, holders, lacking, outdated, deletes })
     }
 
-    /// Brings a key's newest record to the nodes that lack it. Returns `true` if all these nodes
-    /// have the record now.
-    async fn bring(&self, differing: DifferingKey) -> bool {
-        let Some((record, to)) = self.newest_of(&differing).await else { return false };
-        let brought = to.into_iter().map(|node| {
+    /// Brings a key's newest record to the nodes that lack it. Returns the nodes because of which
+    /// the key stays different, each with the reason; none = all nodes have the record now.
+    async fn bring(&self, differing: DifferingKey) -> Result<Vec<(NodeId, Unrepaired)>, RoundEnd> {
+        let (record, to) = match self.newest_of(&differing).await {
+            Ok(read) => read,
+            Err(holder) => return Ok(vec![(holder, Unrepaired::Unread)]),
+        };
+        let brought = to.into_iter().map(async |node| {
             let (key, record) = (differing.key.clone(), record.clone());
             let request = Request::Bring { round: self.id, key, record };
-            self.context.call(node, Class::Repair, request)
+            (node, self.context.call(node, Class::Repair, request).await)
         });
-        let is_stored = |result| matches!(result, Ok(Reply::Stored | Reply::Newer { .. }));
-        task::join_all(brought).await.into_iter().all(is_stored)
+        let mut unrepaired = Vec::new();
+        for (node, result) in task::join_all(brought).await {
+            match result {
+                Ok(Reply::Stored | Reply::Newer { .. }) => {}
+                Ok(Reply::TopologyMismatch) => return Err(RoundEnd::Stopped(OTHER_NODE_DRIVES)),
+                result => unrepaired.push((node, Unrepaired::of(&result))),
+            }
+        }
+        Ok(unrepaired)
     }
 
-    /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the
-    /// record that was read is older than the listed one. An older record is read if the majority
-    /// that answers has none of the holders of the newest record; the key then stays different.
+    /// Returns the record to bring, and its recipients; `Err` = this holder could not be read, or
+    /// the record that it returned is older than the listed one. An older record is read if the
+    /// majority that answers has none of the holders of the newest record; the key then stays
+    /// different.
     ///
     /// After the listing, a holder may have stored a newer record with fewer copies, which some of
     /// the nodes in `lacking` must not get. Then the next holder is asked, because holders that
     /// still have the listed record would differ from those nodes.
-    async fn newest_of(&self, differing: &DifferingKey) -> Option<(Record, Vec<NodeId>)> {
+    async fn newest_of(&self, differing: &DifferingKey) -> Result<(Record, Vec<NodeId>), NodeId> {
         let DifferingKey { key, newest, lacking, outdated, .. } = differing;
         if differing.deletes {
             // This version is above all proven versions, and below all later versions.
             let version = Version { time: self.watermark, origin: u32::MAX };
-            return Some((Record::tombstone(key, version), lacking.clone()));
+            return Ok((Record::tombstone(key, version), lacking.clone()));
         }
         let most = newest.bytes.saturating_add(GROWTH);
-        let mut read = None;
+        let mut read = Err(self.context.shared().own);
         for holder in differing.holders.iter().rev() {
             let key = key.clone();
             let request = match newest.rank.ballot {
@@ -260,13 +274,13 @@ impl Round {
             let result = self.context.call(*holder, Class::Stream, request).await;
             let record = match result {
                 Ok(Reply::Found { record, .. }) if record.rank() >= newest.rank => record,
-                _ => return None,
+                _ => return Err(*holder),
             };
             let replicas = self.replicas(&differing.key, record.copies());
             let takes = |node: &NodeId| replicas.contains(node) || outdated.contains(node);
             let to: Vec<NodeId> = lacking.iter().copied().filter(takes).collect();
             let is_for_all = to.len() == lacking.len();
-            read = Some((record, to));
+            read = Ok((record, to));
             if is_for_all {
                 break;
             }

@@ -15,7 +15,7 @@ use crate::membership::disk_ids::BootId;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
 use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
-use crate::repair::status::{RoundReport, Unhealed};
+use crate::repair::status::{RoundReport, Unhealed, Unrepaired};
 use crate::repair::sums::differing;
 use crate::repair::watermark::RoundId;
 
@@ -348,6 +348,16 @@ impl Round {
             return Err(RoundEnd::Stopped("no other node takes part"));
         }
         Ok(())
+    }
+
+    /// Adds the nodes because of which keys stay different to the report.
+    pub(super) fn note_unrepaired(
+        &mut self,
+        unrepaired: impl Iterator<Item = (NodeId, Unrepaired)>,
+    ) {
+        for reason in unrepaired {
+            *self.report.unrepaired.entry(reason).or_default() += 1;
+        }
     }
 
     /// Adds the results of an exchange to the report.

@@ -1,13 +1,15 @@
 //! Repair rounds as a node's threads see them: requested rounds, the round under way, and the
 //! result of the last round.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Now;
-use crate::message::NodeId;
+use crate::event::FailureKind;
+use crate::message::{NodeId, Reply};
 use crate::repair::compare::Damage;
 
 /// Maximum number of damaged ranges that a report names; further ranges are only counted.
@@ -126,6 +128,9 @@ pub struct RoundReport {
     pub repaired: u64,
     /// Number of these keys that could not be made equal.
     pub failed: u64,
+    /// The nodes that did not do their part for these keys, each with the reason and the number of
+    /// keys.
+    pub unrepaired: BTreeMap<(NodeId, Unrepaired), u64>,
     /// Number of damaged key ranges found.
     pub damaged: u64,
     /// Number of these ranges that are healed by now.
@@ -156,6 +161,52 @@ pub enum Unhealed {
     /// All records of other nodes are written and the damage is discarded. But the node held keys
     /// of which it was the only replica, and any of those in the range are lost.
     Sole,
+}
+
+/// The reason why a node did not do its part in making a key equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unrepaired {
+    /// The node holds the newest record, and did not report it.
+    Unread,
+    /// The node's disk is full.
+    NoSpace,
+    /// The node refused the record because it is overloaded, or a later write is under way.
+    Busy,
+    /// The node did not answer.
+    Silent,
+    /// The node's store failed.
+    Failed,
+}
+
+impl Unrepaired {
+    /// Returns the reason why the node did not store the record that a round brought.
+    pub(crate) fn of(result: &Result<Reply, FailureKind>) -> Self {
+        match result {
+            Ok(Reply::NoSpace) | Err(FailureKind::NoSpace) => Self::NoSpace,
+            Ok(Reply::Failed) | Err(FailureKind::Failed) => Self::Failed,
+            Ok(_) | Err(FailureKind::Busy) => Self::Busy,
+            Err(FailureKind::TooFew | FailureKind::Fenced) => Self::Silent,
+        }
+    }
+}
+
+impl fmt::Display for Unrepaired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unread => {
+                "it did not report the newest record, mostly because these keys are being written: \
+                 run the round again"
+            }
+            Self::NoSpace => "its disk is full: free space, then run the round again",
+            Self::Busy => {
+                "it is overloaded, or these keys are being written: run the round again later"
+            }
+            Self::Silent => {
+                "it did not answer: see kvorum status, and run the round again once the node is up"
+            }
+            Self::Failed => "its store failed: see the node's log",
+        })
+    }
 }
 
 impl fmt::Display for Unhealed {

@@ -36,6 +36,9 @@ function reasons(round) {
   if (round.stopped) told.push(`the round ended early: ${round.stopped}`);
   if (round.absent) told.push(`not compared with ${round.absent.join(", ")}`);
   if (round.failed > 0) told.push(`${count(round.failed)} keys could not be made equal`);
+  for (const { node, keys, why } of round.unrepaired ?? []) {
+    told.push(`${node}, ${count(keys)} keys: ${why}`);
+  }
   for (const { node, first, last, why } of round.unhealed ?? []) {
     told.push(`${node} cannot read ${first} to ${last ?? "the last key"}: ${why}`);
   }

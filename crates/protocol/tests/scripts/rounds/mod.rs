@@ -9,13 +9,15 @@ use protocol::{
     Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, BootId, Clock, CompareRequest,
     Compared, Damage, Detail, FailureKind, Incarnation, Kind, Layouts, Logs, Membership,
     MembershipState, NodeId, Now, Proof, Rank, Record, RecordOutline, Reply, Request, RoundConfig,
-    RoundId, RoundReport, RoundState, RoundStep, Shared, Sum, Unhealed, Version, View,
+    RoundId, RoundReport, RoundState, RoundStep, Shared, Sum, Unhealed, Unrepaired, Version, View,
     partition_of,
 };
 
 use crate::records;
 use crate::words::BASE;
 use crate::world::topology;
+
+mod unrepaired;
 
 const SICK: NodeId = NodeId(1);
 
@@ -726,6 +728,7 @@ fn an_older_record_read_by_quorum_is_not_brought() {
         .report;
     assert_eq!(brought, [], "they hold it already");
     assert_eq!((report.differing, report.repaired, report.failed), (1, 0, 1), "{report:?}");
+    assert_eq!(report.unrepaired, [((SICK, Unrepaired::Unread), 1)].into());
     assert!(!report.proven);
 }
 
