@@ -1,19 +1,20 @@
 //! The ballots under which a replica accepted records that name a conditional write.
 //!
-//! A write is done if a majority accepted a record that names it under one ballot. A try that too
-//! few replicas accepted is followed by others, so a replica may accept the write under several
-//! ballots, and not each of them is one that a majority has. Hence a replica keeps several.
+//! A write is done if a majority accepted, under one ballot, a record that names the write. After a
+//! try that too few replicas accepted, a coordinator tries the write under another ballot. So a
+//! replica may accept the write under several ballots, of which a majority shares only some. The
+//! replica therefore keeps several ballots.
 
-/// The largest number of ballots that a replica keeps. Once a majority shares a ballot, each
-/// further ballot is of a record that too few replicas accepted, or of a record that a majority
-/// shares again.
+/// The largest number of ballots that a replica keeps for a write. A majority shares no ballot any
+/// more once a replica has accepted the write under this many later ballots, each of which too few
+/// replicas accepted.
 pub const MOST_BALLOTS: usize = 4;
 
-/// The greatest of the ballots under which a replica accepted a write; none if the write reached it
+/// The greatest ballots under which a replica accepted a write; none if the replica has the write
 /// only from other replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AcceptedBallots {
-    /// The ballots, the greatest first. The unused places are 0, which is no ballot.
+    /// The ballots, the greatest first. Unused places are 0, which is no ballot.
     places: [u64; MOST_BALLOTS],
 }
 
