@@ -65,7 +65,7 @@ impl Cli {
         let words: Vec<OsString> = words.into_iter().collect();
         let matches = command.try_get_matches_from_mut(&words);
         let matches = matches.map_err(|error| {
-            variables::naming_variable(variables::omitting_set_arguments(error, &words), &words)
+            variables::naming_variable(variables::shorten_usage(error, &words), &words)
         })?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }

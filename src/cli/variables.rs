@@ -49,7 +49,7 @@ pub(crate) fn find_set_variables(names: &[&'static str]) -> Vec<&'static str> {
 
 /// Returns the error with a usage line that omits arguments whose variables are set. The usage line
 /// would otherwise show these arguments as required.
-pub(crate) fn omitting_set_arguments(error: Error, words: &[OsString]) -> Error {
+pub(crate) fn shorten_usage(error: Error, words: &[OsString]) -> Error {
     let again =
         without_variables(ignoring_empty_variables(Cli::command())).try_get_matches_from_mut(words);
     match again {

@@ -1,5 +1,5 @@
-//! Requests to other nodes' pages. With them this node answers clients that reach no other node,
-//! such as a browser behind a tunnel, or a terminal outside the containers.
+//! Forwards requests to the pages of other nodes, for clients that reach only this node, such as a
+//! browser behind a tunnel, or a terminal outside the containers.
 //!
 //! Requests are HTTP/1.0, so a body arrives unencoded, and ends with the connection.
 

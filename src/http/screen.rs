@@ -17,9 +17,9 @@ use crate::http::connection::{ConnectionState, Security};
 /// bytes.
 const LONGEST_AUTHORITY: usize = 260;
 
-/// Refuses a head that fails the checks. Otherwise returns true if the request has a condition or
-/// an idempotency key.
-pub(super) fn admit(
+/// Refuses a head that fails the checks. Otherwise returns true if the request is conditional: it
+/// has a condition or an idempotency key.
+pub(super) fn check_head(
     names: &OwnNames,
     watch: &ConnectionState,
     head: &Parts,

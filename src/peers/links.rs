@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Event, Message, NodeId};
-use server::link::{Attempt, DialStage, Direction, FallenLink};
+use server::link::{Attempt, DialStage, Direction, DownLink};
 use tokio::task::AbortHandle;
 
 use super::connection::PeerConnection;
@@ -51,8 +51,8 @@ pub(super) fn close_links_of_leavers(peers: &PeerConnections) {
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
     let left: Vec<NodeId> = peers.inner.entries.borrow().keys().filter(is_left).copied().collect();
     for peer in left {
-        let falls = peers.entry(peer).map_or(0, |entry| entry.link.borrow().falls());
-        handle_link_end(peers, peer, falls, false, LEFT);
+        let generation = peers.entry(peer).map_or(0, |entry| entry.link.borrow().generation());
+        handle_link_end(peers, peer, generation, false, LEFT);
         peers.inner.entries.borrow_mut().remove(&peer);
     }
     for connection in peers.inner.accepted.borrow().values() {
@@ -71,8 +71,8 @@ pub(super) fn close_links_to_other_clusters(peers: &PeerConnections) {
     let foreign: Vec<NodeId> = entries.keys().filter(is_foreign).copied().collect();
     drop(entries);
     for peer in foreign {
-        let falls = peers.entry(peer).map_or(0, |entry| entry.link.borrow().falls());
-        handle_link_end(peers, peer, falls, true, FOREIGN);
+        let generation = peers.entry(peer).map_or(0, |entry| entry.link.borrow().generation());
+        handle_link_end(peers, peer, generation, true, FOREIGN);
     }
 }
 
@@ -82,7 +82,7 @@ fn begin(peers: &PeerConnections, peer: NodeId, attempt: Attempt) -> AbortHandle
 
 /// Dials a connection and serves it to its end.
 async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
-    let Attempt { kind, falls, not_before } = attempt;
+    let Attempt { kind, generation, not_before } = attempt;
     let facts = &peers.inner.facts;
     if let Some(not_before) = not_before {
         tokio::time::sleep_until(clocks::instant(not_before).into()).await;
@@ -99,14 +99,14 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
                 peers.note_refusal(Some(peer), refused);
             }
             let refused = matches!(error, DialError::Refused(_));
-            return handle_link_end(&peers, peer, falls, refused, &error.to_string());
+            return handle_link_end(&peers, peer, generation, refused, &error.to_string());
         }
     };
-    let Some(driver) = handle_connected(&peers, peer, falls, connected) else { return };
+    let Some(driver) = handle_connected(&peers, peer, generation, connected) else { return };
     let connection = driver.connection();
     let end = driver.run(&peers).await;
     peers.note_end(&connection, &end);
-    handle_link_end(&peers, peer, falls, false, &end.to_string());
+    handle_link_end(&peers, peer, generation, false, &end.to_string());
 }
 
 /// Processes an established connection: sends the messages that waited for it, and reports the peer
@@ -114,7 +114,7 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
 fn handle_connected(
     peers: &PeerConnections,
     peer: NodeId,
-    falls: u64,
+    generation: u64,
     connected: Connected,
 ) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
@@ -122,7 +122,8 @@ fn handle_connected(
     let connection = PeerConnection::new(facts, counters, &seen, Direction::Dialed);
     let own = Rc::clone(&connection);
     let entry = peers.entry(peer)?;
-    let waited = entry.link.borrow_mut().up(seen.connection, falls, own, clocks::mono_micros())?;
+    let waited =
+        entry.link.borrow_mut().up(seen.connection, generation, own, clocks::mono_micros())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -142,14 +143,20 @@ fn handle_connected(
 }
 
 /// Processes the end of a link, or of a dial attempt: closes all connections of the link, and
-/// reports the loss. Does nothing if the link has already fallen since its count was `falls`.
-fn handle_link_end(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
+/// reports the loss. Does nothing if the link has already down since its count was `generation`.
+fn handle_link_end(
+    peers: &PeerConnections,
+    peer: NodeId,
+    generation: u64,
+    refused: bool,
+    why: &str,
+) {
     let facts = &peers.inner.facts;
     let Some(entry) = peers.entry(peer) else { return };
-    let fallen = entry.link.borrow_mut().fall(peer, falls, refused, clocks::mono_micros());
-    let Some(fallen) = fallen else { return };
-    let was_up = fallen.was_up();
-    let FallenLink { stages, left, event } = fallen;
+    let down = entry.link.borrow_mut().take_down(peer, generation, refused, clocks::mono_micros());
+    let Some(down) = down else { return };
+    let was_up = down.was_up();
+    let DownLink { stages, left, event } = down;
     for stage in stages {
         match stage {
             DialStage::Up(connection) => {

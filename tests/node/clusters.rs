@@ -162,7 +162,7 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
 }
 
 #[test]
-fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() {
+fn swapped_directories_are_refused_and_lose_nothing() {
     let ([mut g, mut h], ids) = two();
     // Swapped directories of two nodes of one cluster: neither starts.
     g.stop(0);

@@ -149,14 +149,18 @@ fn values_are_sent_with_the_nosniff_header() {
 /// The origin that `--allow-origin` lists.
 const LISTED: &str = "https://app.example";
 
-/// Sends a request with these headers to every route of the API; calls `told` with the method, the
-/// path and the answer.
-fn asked(node: &Node, headers: &str, mut told: impl FnMut(&str, &str, &Response)) {
+/// Sends a request with these headers to every route of the API; calls `on_answer` with the method,
+/// the path and the answer.
+fn request_every_route(
+    node: &Node,
+    headers: &str,
+    mut on_answer: impl FnMut(&str, &str, &Response),
+) {
     for (method, path) in routes() {
         let target = scope(&path).1;
         let mut client = node.client();
         client.send(format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: 0\r\n\r\n"));
-        told(&method, &path, &client.head_response());
+        on_answer(&method, &path, &client.head_response());
     }
 }
 
@@ -180,7 +184,7 @@ fn every_route_refuses_foreign_origins() {
             (strange.to_owned(), 421),
             (format!("Host: evil.example\r\nOrigin: {LISTED}\r\n"), 421),
         ] {
-            asked(node, &headers, |method, path, refused| {
+            request_every_route(node, &headers, |method, path, refused| {
                 assert_eq!(refused.status, expected, "{method} {path} {headers}");
                 let told = refused.header("access-control-allow-origin");
                 assert!(told.is_none_or(|told| told == LISTED), "{method} {path} {headers}");
@@ -211,7 +215,7 @@ fn a_body_that_a_page_sends_is_not_waited_for() {
 fn pages_of_listed_origins_may_ask_and_read_and_administer_with_a_token() {
     let node = Node::start(&["--allow-origin", &format!("http://other.example:81,{LISTED}")]);
     let headers = format!("Host: localhost\r\nOrigin: {LISTED}\r\nSec-Fetch-Site: cross-site\r\n");
-    asked(&node, &headers, |method, path, answer| {
+    request_every_route(&node, &headers, |method, path, answer| {
         let (scope, _) = scope(path);
         assert_eq!(answer.status == 401, scope == "admin", "{method} {path}: {}", answer.status);
         assert_ne!(answer.status, 403, "{method} {path}");

@@ -1,5 +1,5 @@
-//! The recipes of `docs/guide/recipes.md`, run exactly as printed there. The tests run them twice,
-//! on empty keys, by several clients at once, and with a crash between two steps.
+//! The recipes of `docs/guide/recipes.md`, run exactly as printed there: twice in a row, with keys
+//! that are absent, by several clients at once, and with a crash between two steps.
 
 use std::collections::BTreeSet;
 use std::process::Command;

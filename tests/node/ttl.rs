@@ -150,7 +150,7 @@ fn every_write_says_anew_whether_its_value_expires() {
     in_seconds(&sum, 7200, asked);
 }
 
-/// A repeated request gets the first answer as long as the key's record has the outcome.
+/// A repeated request gets the first answer while the record of the written key has the outcome.
 #[test]
 fn an_idempotency_key_gives_a_value_its_expiry_once() {
     let cluster = Cluster::start(3, &[]);

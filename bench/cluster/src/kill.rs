@@ -44,7 +44,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## A node killed and back\n\n{CLIENTS} clients, {} requests/s together, half PUT, half \
          GET, `ack` 2 of `from` 3, `--sync always`, for {seconds} s; node 3 is killed (SIGKILL) \
-         after a quarter and started again after a half. A request that fails is made once more, \
+         after a quarter and started again after a half. A request that fails is retried once, \
          at another node.",
         CLIENTS * RATE
     ));
@@ -70,8 +70,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let mut table = Table::new(&["", "median (least–greatest)"]);
     for (name, column) in [
         "requests answered",
-        "made once more",
-        "failed after that",
+        "retried requests",
+        "failed again",
         "longest time without any answer, ms",
         "slowest request, ms",
         "hints that waited",

@@ -34,8 +34,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The figures of a rolling restart: names in the raw figures, and columns of the table.
 const FIGURES: [(&str, &str); 9] = [
     ("answered", "answered"),
-    ("retried", "made once more"),
-    ("failed", "failed after that"),
+    ("retried", "retried"),
+    ("failed", "failed again"),
     ("p50_ms", "p50 ms"),
     ("p99_ms", "p99 ms"),
     ("p99.9_ms", "p99.9 ms"),
@@ -52,7 +52,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## A rolling restart\n\n{CLIENTS} clients, {} requests/s together, half PUT, half GET, \
          synced, by a majority; each of the three nodes is stopped (SIGTERM) and started again. A \
-         request that fails is made once more, at another node. *Restart*: from the signal until \
+         request that fails is retried once, at another node. *Restart*: from the signal until \
          the node accepts a write.",
         CLIENTS * RATE
     ));

@@ -48,8 +48,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures the growth of the node's resident memory per connection, in KiB. The growth ends at the
-/// greatest memory that is seen while each connection is used twice.
+/// Measures the growth of the node's resident memory per connection, in KiB: from before the
+/// connections open, to the greatest memory while each connection is used twice.
 fn measure_growth(
     bench: &mut Bench,
     connections: usize,

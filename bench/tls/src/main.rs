@@ -2,7 +2,7 @@
 //! handshakes, compared with nginx; between three nodes; and in memory.
 //!
 //! ```text
-//!   CPU 0   the measured servers; the others are suspended
+//!   CPU 0   the servers; all except the measured ones are suspended
 //!   CPU 1   the client, in this program
 //! ```
 //!

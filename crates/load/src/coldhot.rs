@@ -280,7 +280,7 @@ fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
         format!("{mark}{}", Shown(figures.value(Quantity::Quantile(quantile))))
     };
     let [p50, p99, p999] = QUANTILES.map(|(_, quantile)| at(quantile));
-    let cpu = cpu_per_request(figures).map_or("-".to_owned(), |ms| Shown(ms).to_string());
+    let cpu = cpu_ms_per_answer(figures).map_or("-".to_owned(), |ms| Shown(ms).to_string());
     let errors = figures.value(Quantity::Errors);
     let errors = if errors > ERRORS_LIMIT {
         format!("{:.2} % errors", errors * 100.0)
@@ -303,7 +303,7 @@ fn few_samples_warning(figures: &TrialFigures, quantile: f64) -> Option<RunWarni
 
 /// Returns the servers' CPU time per answer, in milliseconds, or `None` if it is unknown or nothing
 /// was answered.
-fn cpu_per_request(figures: &TrialFigures) -> Option<f64> {
+fn cpu_ms_per_answer(figures: &TrialFigures) -> Option<f64> {
     let seconds: f64 = figures.servers.iter().map(|usage| usage.cpu_s).sum();
     let known = !figures.servers.is_empty() && !figures.intended.is_empty();
     known.then(|| seconds * 1e3 / figures.intended.len() as f64)
@@ -339,7 +339,7 @@ fn difference(method: &str, measured: &[MeasuredRun]) -> Option<String> {
     });
     let others = [
         compared("max", &|figures| Some(figures.value(Quantity::Max))),
-        compared("CPU/request", &cpu_per_request),
+        compared("CPU/request", &cpu_ms_per_answer),
     ];
     let parts: Vec<String> = quantiles.into_iter().chain(others).flatten().collect();
     (!parts.is_empty()).then(|| format!("{method}: hot is, of cold, {}", parts.join(", ")))

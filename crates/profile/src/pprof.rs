@@ -4,7 +4,7 @@
 //! ```text
 //!  Profile: 1 sample_type* (ValueType)  2 sample*  4 location*  5 function*  6 string_table*
 //!           9 time_nanos  10 duration_nanos  13 comment* (string numbers)
-//!  ValueType: 1 type  2 unit (string numbers)     Sample: 1 location_id*  2 value*, leaf first
+//!  ValueType: 1 type  2 unit (string numbers)     Sample: 1 location_id* (leaf first)  2 value*
 //!  Location: 1 id  4 line (Line: 1 function_id)   Function: 1 id  2 name
 //! ```
 

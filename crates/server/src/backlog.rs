@@ -27,11 +27,13 @@ const RETRY_INTERVAL: u64 = 2_000;
 /// replica can still answer `Busy` in time.
 const ANSWER_SHARE: u64 = 8;
 
-/// State of a write's check for a newer record of its key.
+/// Whether a write must look for a newer record of its key, and the result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum KeyCheck {
-    No,
-    Yes,
+    /// The write needs no check.
+    NotNeeded,
+    /// The write needs the check.
+    Needed,
     /// The check is done, with the version time of the newer record; `None` = there is no newer
     /// record.
     Done(Option<u64>),
@@ -153,7 +155,15 @@ mod tests {
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
         let demand = Demand { class: Class::Client, until };
         let via = Via::Accept;
-        Write { op, key: Bytes::new(), record, via, look: KeyCheck::No, durable: false, demand }
+        Write {
+            op,
+            key: Bytes::new(),
+            record,
+            via,
+            look: KeyCheck::NotNeeded,
+            durable: false,
+            demand,
+        }
     }
 
     fn backlog() -> Backlog {

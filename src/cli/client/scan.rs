@@ -230,8 +230,8 @@ impl ScanRange<'_> {
         }
     }
 
-    /// Describes an interruption, with the command that continues; `why` follows the number of
-    /// items.
+    /// Returns the message of an interrupted scan: the number of printed items, then `why`, then
+    /// the command that reads the remaining items.
     fn interruption(&self, printed: &Printed, why: &str) -> String {
         let (url, items) = (&self.args.ask.url, printed.items);
         let go_on = match items {

@@ -97,7 +97,7 @@ fn identify(
     right: &mut Principal,
 ) -> Result<Option<bool>, Problem> {
     let RequestHead { head, route, kind, page, begun } = *request_head;
-    let conditional = screen::admit(&service.names, watch, head, route, kind)?;
+    let conditional = screen::check_head(&service.names, watch, head, route, kind)?;
     if page.asks() {
         return Ok(None);
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!              first byte         head complete            answer ready
 //!   Idle ───────────────▶ Head ─────────────────▶ Busy ─────────────────▶ Idle
-//!    ▲ accepted: Head      │                       │ ▲                     │
-//!    │                     │ too long              ▼ │ body complete       │ closing, more unread
+//!    │        accepted ──▶ │                       │ ▲                     │ closes, with part of
+//!    │                     │ too long              ▼ │ body complete       │ the body unread
 //!    │                     ▼                      Body                     ▼
 //!    └─ too long ────────▶ reaped ◀── too slow ────┘                    Linger ──▶ closed
 //! ```

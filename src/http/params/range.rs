@@ -102,8 +102,8 @@ fn raw_range(query: &str) -> Result<RawRange<'_>, Problem> {
 }
 
 impl RawRange<'_> {
-    /// Returns the whole range, and the position of the cursor if the query has a cursor.
-    fn keys(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
+    /// Returns the bounds of the whole range, and the position of the cursor if the query has one.
+    fn bounds_and_cursor(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
         let start = given("start", self.start)?.unwrap_or_default();
         let prefix = given("prefix", self.prefix)?.unwrap_or_default();
         if self.end == Some("") {
@@ -164,7 +164,7 @@ pub(in crate::http) fn entities(
         }
         required("start", raw_params.start)?;
     }
-    let (whole, after) = raw_params.keys()?;
+    let (whole, after) = raw_params.bounds_and_cursor()?;
     let local = flag("local", raw_params.local)?;
     if local && (raw_params.ack.is_some() || raw_params.from.is_some()) {
         return Err(bad_parameter(

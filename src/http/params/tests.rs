@@ -12,12 +12,14 @@ fn entities(query: &str, replication: Replication) -> Result<RangeParams, Proble
     super::entities(query, Form::Chunks, replication)
 }
 
-/// Generates queries from the parts of the syntax, and any text.
+/// A pattern of query strings of the data API: any text, or parameters with valid and nearly valid
+/// values, in any order.
 const QUERIES: &str = "[ -~]{0,60}|\
     ((id|ack|from|add|receipt|ttl|start|end|prefix|limit|after|values|local|x)\
     (=[%+0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
 
-/// Generates queries of operators from the parts of the syntax, and any text.
+/// A pattern of query strings of the admin API: any text, or parameters with valid and nearly valid
+/// values, in any order.
 const OPERATOR_QUERIES: &str = "\\PC{0,60}|\
     ((id|name|methods|for|prefix|expires|requests|bytes|limit|keys|event|seconds|format|idle|\
     full|plan|add|remove|remove_dead|weight|replicas|council|local)\

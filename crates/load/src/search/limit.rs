@@ -48,8 +48,8 @@ const OTHERS_LIMIT: f64 = 0.3;
 /// runnable without a CPU, above which answers may have waited for a CPU.
 const TAKEN_LIMIT: f64 = 0.1;
 
-/// Maximum share of the slowdown that the client's lateness may account for. The client has CPU to
-/// spare, so its lateness is time in which it got no CPU.
+/// Maximum share of the slowdown that the client's lateness may account for. The client needs only
+/// part of its CPU: if it is late, the kernel did not run it.
 const LATE_LIMIT: f64 = 0.1;
 
 /// [`Limit::what`] of a server that ended.

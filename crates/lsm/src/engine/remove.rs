@@ -36,8 +36,8 @@ pub struct RemovalFilter<'a> {
     /// The spaces from which records are removed.
     pub spaces: &'a [Space],
     /// Watermark: a record written up to this time and hidden by a removed record is removed too,
-    /// because all replicas had it; 0 = no hidden record is removed. A hidden record with a single
-    /// copy stays.
+    /// because all replicas had it; 0 = no hidden record is removed. A hidden record that was
+    /// written to a single replica stays, because no other replica can have it.
     pub proven: u64,
 }
 

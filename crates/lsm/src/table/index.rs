@@ -1,5 +1,5 @@
-//! A decoded index block: the data blocks of a partition, the latest write time in each, and the
-//! keys that bound them. Index blocks decoded here bypass the cache.
+//! A decoded index block, which is one partition of a table's index: its data blocks, the latest
+//! write time in each, and the keys that bound them. Index blocks decoded here bypass the cache.
 
 use bytes::Buf;
 

@@ -26,12 +26,12 @@ use crate::node_id::NodeId;
 /// Another node's knowledge of this node's disk, as far as this node knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum DiskKnowledge {
-    /// The node's knowledge is unknown, or the node refuses connections of this node.
+    /// The peer's knowledge is unknown, or the peer refuses connections of this node.
     #[default]
     Unknown,
-    /// The node has stored the disk's id, and has stayed connected since its confirmation.
+    /// The peer has stored the disk's id, and has stayed connected since its confirmation.
     Known,
-    /// The node could not be reached.
+    /// The peer could not be reached.
     Away,
 }
 

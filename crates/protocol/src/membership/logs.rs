@@ -47,9 +47,9 @@ pub struct Boot {
     /// The boot id, greater than those of all earlier boots: the wall clock's time at the start,
     /// encoded as a version time.
     pub id: BootId,
-    /// The last sequence number in the log at the start.
+    /// The log's last sequence number when the process started.
     pub begins: LogPosition,
-    /// The highest version time in the store at the start.
+    /// The highest version time in the store when the process started.
     pub newest: u64,
 }
 
@@ -150,8 +150,8 @@ struct PeerLog {
     /// True if this node reports its position to the peer: the peer's claim about this node was
     /// checked.
     settled: AtomicBool,
-    /// True if the peer claims more of this node's log than exists, and the consequence is not
-    /// durable yet.
+    /// True if the peer claims more of this node's log than exists, and this node has not stored
+    /// durably yet that its log lost its end.
     doubts: AtomicBool,
 }
 

@@ -218,7 +218,7 @@ impl DeliveryPass {
         let (context, node, wait) = (self.context.clone(), self.node, &self.passes.wait);
         let mut stays = FutureHints::default();
         loop {
-            self.has_delivered |= drop_needless(&context, node, &mut items);
+            self.has_delivered |= drop_needless_hints(&context, node, &mut items);
             let limit = context.greatest_accepted_time();
             let limit = self.refused.map_or(limit, |refused| refused.min(limit));
             for (key, record) in items.extract_if(.., |(_, record)| record.write_time() > limit) {
@@ -297,7 +297,7 @@ impl DeliveryPass {
 
 /// Drops the hints of a batch whose records are not placed on the node. Returns `true` if there
 /// were any.
-fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
+fn drop_needless_hints(context: &Context, node: NodeId, items: &mut Items) -> bool {
     let view = context.view();
     let needless: Items = items
         .extract_if(.., |(key, record)| !view.is_replica(node, key, record.copies()))

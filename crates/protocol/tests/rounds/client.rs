@@ -246,7 +246,7 @@ impl Client {
         Step::Send(self.send(record))
     }
 
-    /// Handles a reply to a read. Records that a proof has ended count as absent.
+    /// Handles a reply to a read. A record that a proof has made obsolete counts as absent.
     fn read(&mut self, from: u8, reply: Reply, watermark: u8, rules: &Rules) -> Step {
         let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
         let Reply::Holds(record, is_authoritative) = reply else { return Step::Wait };

@@ -1,5 +1,5 @@
-//! Initial states of the worlds. Most of them are states in which a round or a fault could do harm,
-//! because such a state is many steps away from an empty key.
+//! Initial states of the worlds. In most of these states the next round or fault could do harm. A
+//! search from an empty key would need many steps to reach such a state.
 
 use crate::client::First;
 use crate::register::Op;

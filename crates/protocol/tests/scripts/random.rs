@@ -41,7 +41,7 @@ struct Asked {
     key: Bytes,
     /// The record of a write.
     record: Option<Record>,
-    /// True if a connection has been up since the request was sent.
+    /// True if a connection was up at some time after the request was sent.
     arrived: bool,
     /// True if the requester wants only the outline of a long record.
     brief: bool,

@@ -292,7 +292,7 @@ impl Loop {
                 self.read(driver, op, StoreRead::Operation { name, asked }, demand);
             }
             Effect::Write { op, key, record, via, look, durable, demand } => {
-                let look = if look { KeyCheck::Yes } else { KeyCheck::No };
+                let look = if look { KeyCheck::Needed } else { KeyCheck::NotNeeded };
                 self.store(driver, Write { op, key, record, via, look, durable, demand });
             }
             // A busy store refuses these items at once. Unlike a client's write they need not wait,
@@ -359,9 +359,9 @@ impl Loop {
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, via, look, durable, .. } = write;
         let newer = match look {
-            KeyCheck::No => None,
+            KeyCheck::NotNeeded => None,
             KeyCheck::Done(newer) => *newer,
-            KeyCheck::Yes => match self.newer_version_time(driver, key, record) {
+            KeyCheck::Needed => match self.newer_version_time(driver, key, record) {
                 Ok(newer) => newer,
                 Err(MustWait) => {
                     driver.read(*op, StoreRead::Before(write.clone()), write.demand);

@@ -156,7 +156,7 @@ struct IdentityState {
     proof: Proof,
 }
 
-/// The record of a peer.
+/// The claim and the first incarnation of a peer, as this node stores them.
 #[derive(Debug, Clone, Copy, Default)]
 struct PeerRecord {
     /// The durable claim; `None` = nothing is stored yet.

@@ -63,7 +63,7 @@ pub struct Connection<R> {
     /// True if a message was pushed since the last ping.
     pushed: bool,
     silent_pings: u32,
-    /// True if the peer asked for no more requests.
+    /// True if the peer has asked this node to send no further requests.
     leaving: bool,
 }
 
@@ -113,7 +113,7 @@ impl<R: MessageReservation> Connection<R> {
         self.way
     }
 
-    /// True if the peer asked for no more requests.
+    /// True if the peer has asked this node to send no further requests.
     pub fn is_leaving(&self) -> bool {
         self.leaving
     }

@@ -34,7 +34,7 @@ use protocol::{ConnectionId, Event, NodeId, Now};
 pub use connection::{Connection, Traffic};
 pub use redialer::{Pings, Redialer, Round};
 pub use table::{LinkBounds, PeerTable, Seen};
-pub use to_peer::{Attempt, DialStage, FallenLink, Link};
+pub use to_peer::{Attempt, DialStage, DownLink, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
 
 /// Microseconds between two ping rounds of dialed connections. A connection that receives nothing

@@ -34,9 +34,10 @@ const REFUSED_SPACING_MICROS: u64 = 50_000;
 pub struct Link<D, C> {
     small: LinkConnection<D, C>,
     bulk: LinkConnection<D, C>,
-    /// Number of times the link fell. The number identifies dials begun before the last fall.
-    falls: u64,
-    /// Earliest time of the next dial, after a failed dial or a fall.
+    /// Generation of the link: the number of times that it went down. The number identifies dials
+    /// that began before the link last went down.
+    generation: u64,
+    /// Earliest time of the next dial, after a failed dial or a lost connection.
     not_before: Option<u64>,
     /// True if the peer wants no more requests.
     leaving: bool,
@@ -66,15 +67,15 @@ pub enum DialStage<D, C> {
 pub struct Attempt {
     /// The connection's kind.
     pub kind: ConnectionKind,
-    /// Number of the link's falls when the dial begins.
-    pub falls: u64,
+    /// The link's generation when the dial begins.
+    pub generation: u64,
     /// Earliest time to dial, by the monotonic clock.
     pub not_before: Option<u64>,
 }
 
-/// A link that has just fallen.
+/// A link that has just gone down.
 #[derive(Debug)]
-pub struct FallenLink<D, C> {
+pub struct DownLink<D, C> {
     /// States of the connections, small and bulk. The driver must close them.
     pub stages: [DialStage<D, C>; 2],
     /// True if the peer had announced that it wants no more requests.
@@ -95,7 +96,7 @@ impl<D, C> Default for LinkConnection<D, C> {
     }
 }
 
-impl<D, C> FallenLink<D, C> {
+impl<D, C> DownLink<D, C> {
     /// True if the link counted as up.
     pub fn was_up(&self) -> bool {
         matches!(self.stages[0], DialStage::Up(_))
@@ -103,11 +104,11 @@ impl<D, C> FallenLink<D, C> {
 }
 
 impl<D, C> Link<D, C> {
-    fn new(falls: u64, not_before: Option<u64>) -> Self {
+    fn new(generation: u64, not_before: Option<u64>) -> Self {
         Self {
             small: LinkConnection::default(),
             bulk: LinkConnection::default(),
-            falls,
+            generation,
             not_before,
             leaving: false,
         }
@@ -120,9 +121,9 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// Returns the number of times that the link fell.
-    pub fn falls(&self) -> u64 {
-        self.falls
+    /// Returns the link's generation: the number of times that the link went down.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Returns the open connections.
@@ -135,7 +136,7 @@ impl<D, C> Link<D, C> {
 
     /// Begins to dial a connection, unless it is open or being dialed.
     pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
-        let attempt = Attempt { kind, falls: self.falls, not_before: self.not_before };
+        let attempt = Attempt { kind, generation: self.generation, not_before: self.not_before };
         let slot = self.slot(kind);
         if matches!(slot.stage, DialStage::Down) {
             slot.stage = DialStage::Dialing(begin(attempt));
@@ -174,16 +175,16 @@ impl<D, C> Link<D, C> {
         true
     }
 
-    /// Records that a connection dialed after `falls` falls is open. Returns the waiting messages
-    /// that have not expired; `None` = the link has fallen since the dial began.
+    /// Records that a connection dialed in `generation` is open. Returns the waiting messages that
+    /// have not expired; `None` = the link has gone down since the dial began.
     pub fn up(
         &mut self,
         kind: ConnectionKind,
-        falls: u64,
+        generation: u64,
         connection: C,
         mono: u64,
     ) -> Option<Vec<Message>> {
-        if self.falls != falls {
+        if self.generation != generation {
             return None;
         }
         self.not_before = None;
@@ -201,27 +202,27 @@ impl<D, C> Link<D, C> {
         self.leaving = true;
     }
 
-    /// Takes the whole link down because a connection dialed after `falls` falls has ended or could
-    /// not be opened; `None` = the link has already fallen since.
-    pub fn fall(
+    /// Takes the whole link down because a connection dialed in `generation` has ended or could not
+    /// be opened; `None` = the link has already gone down since.
+    pub fn take_down(
         &mut self,
         peer: NodeId,
-        falls: u64,
+        generation: u64,
         refused: bool,
         mono: u64,
-    ) -> Option<FallenLink<D, C>> {
-        if self.falls != falls {
+    ) -> Option<DownLink<D, C>> {
+        if self.generation != generation {
             return None;
         }
         let spacing = if refused { REFUSED_SPACING_MICROS } else { DIAL_SPACING_MICROS };
-        let next = Self::new(falls + 1, Some(mono + spacing));
+        let next = Self::new(generation + 1, Some(mono + spacing));
         let Self { small, bulk, leaving: left, .. } = std::mem::replace(self, next);
         let stages = [small.stage, bulk.stage];
         // The node may have carried out requests sent over a bulk connection, with or without a
         // small one.
         let sent = stages.iter().any(|stage| matches!(stage, DialStage::Up(_)));
         let event = if sent { Event::LinkLost(peer) } else { Event::Unreachable(peer) };
-        Some(FallenLink { stages, left, event })
+        Some(DownLink { stages, left, event })
     }
 }
 
@@ -299,33 +300,36 @@ mod tests {
     }
 
     #[test]
-    fn a_link_falls_once_with_all_its_connections() {
+    fn a_link_goes_down_once_with_all_its_connections() {
         let mut link = Tested::default();
         send(&mut link, hints(1));
-        let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
-        assert!(matches!(fallen.event, Event::Unreachable(PEER)) && !fallen.was_up());
-        assert!(link.fall(PEER, 0, false, 5_000).is_none(), "the other attempt's end is no news");
+        let down = link.take_down(PEER, 0, false, 5_000).unwrap();
+        assert!(matches!(down.event, Event::Unreachable(PEER)) && !down.was_up());
+        assert!(
+            link.take_down(PEER, 0, false, 5_000).is_none(),
+            "the other attempt's end is no news"
+        );
         assert!(link.up(ConnectionKind::Small, 0, "late", 0).is_none(), "it came too late");
         let mut attempts = Vec::new();
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         let not_before = Some(7_000);
-        assert_eq!(attempts, [Attempt { kind: ConnectionKind::Small, falls: 1, not_before }]);
+        assert_eq!(attempts, [Attempt { kind: ConnectionKind::Small, generation: 1, not_before }]);
 
         assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
-        let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
-        assert!(matches!(fallen.event, Event::LinkLost(PEER)), "it may have been done");
-        assert!(!fallen.was_up(), "it never counted as up");
+        let down = link.take_down(PEER, 1, true, 5_000).unwrap();
+        assert!(matches!(down.event, Event::LinkLost(PEER)), "it may have been done");
+        assert!(!down.was_up(), "it never counted as up");
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
-        assert_eq!((attempts[1].falls, attempts[1].not_before), (2, Some(55_000)), "refused");
+        assert_eq!((attempts[1].generation, attempts[1].not_before), (2, Some(55_000)), "refused");
     }
 
     #[test]
-    fn a_leaving_peer_gets_no_requests_until_its_link_has_fallen() {
+    fn a_leaving_peer_gets_no_requests_until_its_link_has_gone_down() {
         let mut link = Tested::default();
         link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
         link.note_peer_leaving();
         assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
-        assert!(link.fall(PEER, 0, false, 0).unwrap().left);
-        assert!(send(&mut link, ping(2)).2, "its goodbye is forgotten once the link fell");
+        assert!(link.take_down(PEER, 0, false, 0).unwrap().left);
+        assert!(send(&mut link, ping(2)).2, "its goodbye is forgotten once the link is down");
     }
 }

@@ -92,11 +92,11 @@ impl World {
         let answerer = answers.map(|process| (process.life, process.loops.len()));
         let Some(process) = self.process(place) else { return };
         let link = process.loops[place.index].links.get(&peer);
-        if link.is_none_or(|link| link.falls() != attempt.falls) {
+        if link.is_none_or(|link| link.generation() != attempt.generation) {
             return;
         }
         let Some((life, loops)) = answerer else {
-            return self.end_link(place, peer, attempt.falls, false, out);
+            return self.end_link(place, peer, attempt.generation, false, out);
         };
         let index = self.random.index(loops);
         let dialer = LoopEnd { node: place.node, life: place.life, index: place.index, open: true };
@@ -159,14 +159,14 @@ impl World {
     fn end_links_to_leavers(&mut self, place: LoopId, table: &PeerTable, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let links = process.loops[place.index].links.iter();
-        let all: Vec<(usize, u64)> = links.map(|(peer, link)| (*peer, link.falls())).collect();
+        let all: Vec<(usize, u64)> = links.map(|(peer, link)| (*peer, link.generation())).collect();
         let foreign = all.iter().filter(|(peer, _)| table.is_foreign(NodeId(*peer as u16)));
-        for (peer, falls) in foreign.copied() {
-            self.end_link(place, peer, falls, true, out);
+        for (peer, generation) in foreign.copied() {
+            self.end_link(place, peer, generation, true, out);
         }
         let left = all.into_iter().filter(|(peer, _)| !table.has(NodeId(*peer as u16)));
-        for (peer, falls) in left {
-            self.end_link(place, peer, falls, false, out);
+        for (peer, generation) in left {
+            self.end_link(place, peer, generation, false, out);
             if let Some(process) = self.process(place) {
                 process.loops[place.index].links.remove(&peer);
             }
@@ -185,7 +185,7 @@ impl World {
         let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
         self.close_connection(id, endpoint.end);
         if let Some((peer, attempt)) = endpoint.dialed {
-            self.end_link(place, peer, attempt.falls, refused, out);
+            self.end_link(place, peer, attempt.generation, refused, out);
         }
     }
 
@@ -201,7 +201,7 @@ impl World {
         &mut self,
         place: LoopId,
         peer: usize,
-        falls: u64,
+        generation: u64,
         refused: bool,
         out: &mut Outbox,
     ) {
@@ -209,13 +209,13 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
         let link = own.links.get_mut(&peer);
-        let fallen = link.and_then(|link| link.fall(node, falls, refused, now.mono));
-        let Some(fallen) = fallen else { return };
-        if fallen.was_up() {
+        let down = link.and_then(|link| link.take_down(node, generation, refused, now.mono));
+        let Some(down) = down else { return };
+        if down.was_up() {
             process.table.link_down(node);
         }
         let of_link = |dialed: Option<(usize, Attempt)>| {
-            dialed.is_some_and(|(to, attempt)| to == peer && attempt.falls == falls)
+            dialed.is_some_and(|(to, attempt)| to == peer && attempt.generation == generation)
         };
         let ended = own.endpoints.iter().filter(|(_, endpoint)| of_link(endpoint.dialed));
         let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
@@ -223,7 +223,7 @@ impl World {
         for id in ended {
             self.close_connection(id, 0);
         }
-        self.handle(place, fallen.event, out);
+        self.handle(place, down.event, out);
     }
 
     /// Lets a stopping process tell its peers to send no more requests.

@@ -141,7 +141,7 @@ impl World {
         let mut dropped_messages = Vec::new();
         if let Some((peer, attempt)) = dialed {
             let link = own.links.entry(peer).or_default();
-            let Some(queued_messages) = link.up(seen.connection, attempt.falls, id, now.mono)
+            let Some(queued_messages) = link.up(seen.connection, attempt.generation, id, now.mono)
             else {
                 self.close_endpoint(place, id, false, out);
                 return false;

@@ -170,7 +170,7 @@ impl Parent {
     }
 
     /// Records that one more piece of the answer waits for the client.
-    fn begin_piece(&self) {
+    fn note_piece_waiting(&self) {
         if self.owed.replace(self.owed.get() + 1) > 0 {
             return;
         }
@@ -181,7 +181,7 @@ impl Parent {
     }
 
     /// Records that a piece of the answer is completely in the connection's write buffer.
-    fn end_piece(&self) {
+    fn note_piece_buffered(&self) {
         self.owed.set(self.owed.get() - 1);
         if self.owed.get() > 0 {
             return;
@@ -308,7 +308,7 @@ pub(crate) struct UnsentPiece(Rc<StreamState>);
 impl UnsentPiece {
     pub(crate) fn new(stream: &Rc<StreamState>) -> Self {
         if let Some(parent) = &stream.watch.parent {
-            parent.begin_piece();
+            parent.note_piece_waiting();
         }
         Self(Rc::clone(stream))
     }
@@ -324,7 +324,7 @@ impl UnsentPiece {
 impl Drop for UnsentPiece {
     fn drop(&mut self) {
         if let Some(parent) = &self.0.watch.parent {
-            parent.end_piece();
+            parent.note_piece_buffered();
         }
     }
 }

@@ -112,20 +112,20 @@ fn only_the_time_in_which_an_answer_waits_for_its_client_makes_it_unread() {
     let (now, _, streams) = streams(1);
     streams[0].set_answer_memory(Some(AnswerMemory::Range));
     let parent = streams[0].parent.as_ref().unwrap();
-    let send_piece = |read, sent| {
+    let snote_piece_buffered = |read, sent| {
         advance_ticks(&now, read);
-        parent.begin_piece();
+        parent.note_piece_waiting();
         advance_ticks(&now, sent);
         parent.note_buffered(1);
         let is_unread = streams[0].is_unread(AnswerMemory::Range);
-        parent.end_piece();
+        parent.note_piece_buffered();
         is_unread
     };
-    parent.end_piece();
+    parent.note_piece_buffered();
     for _ in 0..UNREAD_TICKS - 1 {
-        assert!(!send_piece(UNREAD_TICKS, 1), "the node reads, and its client waits");
+        assert!(!snote_piece_buffered(UNREAD_TICKS, 1), "the node reads, and its client waits");
     }
-    assert!(send_piece(UNREAD_TICKS, 1), "its client has taken a byte in each tick");
+    assert!(snote_piece_buffered(UNREAD_TICKS, 1), "its client has taken a byte in each tick");
     assert!(!streams[0].is_unread(AnswerMemory::Value));
 }
 

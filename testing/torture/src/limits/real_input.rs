@@ -1,6 +1,7 @@
-//! Realistic use of a store: `wrk` runs a `put.lua` of 2022 for minutes, with a `kill -9` in the
-//! middle, and then once more. Some keys are overwritten and deleted, and `curl` reads all keys.
-//! After that, a data set many times the size of the memory is tested.
+//! Realistic use of a store: `wrk` runs a script of a user, `put.lua`, for minutes, `kill -9` ends
+//! the node in the middle, and then `wrk` runs the script again. Some keys are overwritten and
+//! deleted, and `curl` reads all keys. After that, a data set many times the size of the memory is
+//! tested.
 //!
 //! Each thread of wrk has its own counter in `put.lua`. One thread writes `key1`, `key2`, … (`key0`
 //! is the test call that wrk makes at its start), and 64 connections send the keys in order. So if

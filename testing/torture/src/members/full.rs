@@ -21,7 +21,7 @@ use crate::restart::restarts::check_all_succeeded;
 
 /// Size of the joining node's disk in MiB, and its size after the enlargement.
 const DISK_MIB: u64 = 24;
-const ROOM_MIB: u64 = 512;
+const ENLARGED_DISK_MIB: u64 = 512;
 
 /// Number of values of 100 kB. Three quarters of them move to the fourth node.
 const VALUES: usize = 400;
@@ -75,7 +75,7 @@ impl MembersRow<'_> {
     fn complete_after_enlarging(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
         let (name, launch, node) = self.apply_join(disk)?;
         self.wait_until_named(&name)?;
-        disk.resize(ROOM_MIB)?;
+        disk.resize(ENLARGED_DISK_MIB)?;
         let begun = Instant::now();
         self.wait_until_settled(epoch + 4)?;
         self.joined.push(super::JoinedNode { name, launch, node: Some(node) });

@@ -104,7 +104,7 @@ impl Client {
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
             make_tables(&self.session).await?;
-            let put = prepared(&self.session, StatementKind::Absent).await?;
+            let put = prepare(&self.session, StatementKind::Absent).await?;
             for number in 0..keys {
                 let values = (format!("key{number}"), VALUE);
                 applied(&self.session, &put, values).await?;
@@ -117,7 +117,7 @@ impl Client {
     /// error.
     pub(crate) fn check_writable(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
-            let update = prepared(&self.session, StatementKind::Equal).await?;
+            let update = prepare(&self.session, StatementKind::Equal).await?;
             for number in 0..keys {
                 let values = (VALUE, format!("key{number}"), VALUE);
                 applied(&self.session, &update, values).await?;
@@ -135,7 +135,7 @@ impl Client {
         duration: Duration,
     ) -> Result<LoopResults, String> {
         self.runtime.block_on(async {
-            let statement = Arc::new(prepared(&self.session, statement_kind).await?);
+            let statement = Arc::new(prepare(&self.session, statement_kind).await?);
             let begun = Instant::now();
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| {
@@ -198,7 +198,7 @@ async fn run_client(
     results
 }
 
-async fn prepared(
+async fn prepare(
     session: &Session,
     statement_kind: StatementKind,
 ) -> Result<PreparedStatement, String> {

@@ -46,7 +46,7 @@ impl Client {
     }
 
     async fn write(&self, keys: Vec<u64>, consistency: Consistency) -> Result<(), String> {
-        let mut put = prepared(&self.session, PUT).await?;
+        let mut put = prepare(&self.session, PUT).await?;
         put.set_consistency(consistency);
         let (put, keys) = (Arc::new(put), Arc::new(keys));
         let clients: Vec<_> = (0..self.clients)
@@ -76,8 +76,8 @@ impl Client {
         duration: Duration,
     ) -> Result<FixedRateResults, String> {
         self.runtime.block_on(async {
-            let put = Arc::new(prepared(&self.session, PUT).await?);
-            let get = Arc::new(prepared(&self.session, GET).await?);
+            let put = Arc::new(prepare(&self.session, PUT).await?);
+            let get = Arc::new(prepare(&self.session, GET).await?);
             let begun = Instant::now();
             let pause = Duration::from_secs_f64(self.clients as f64 / rate);
             let clients: Vec<_> = (0..self.clients)
@@ -186,6 +186,6 @@ fn key_and_value(number: u64) -> (String, String) {
     (format!("key{number}"), value)
 }
 
-async fn prepared(session: &Session, text: &str) -> Result<PreparedStatement, String> {
+async fn prepare(session: &Session, text: &str) -> Result<PreparedStatement, String> {
     session.prepare(text).await.map_err(|error| format!("`{text}`: {error}"))
 }

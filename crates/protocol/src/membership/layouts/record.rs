@@ -1,5 +1,5 @@
-//! The layout record of a stopped node, for a tool that forces a layout (`Decree`) on its
-//! directory.
+//! Decodes and changes the layout record of a stopped node, for a tool that forces a layout
+//! (`Decree`) on the node's directory.
 
 use super::pull_state::PullState;
 use super::{Arc, Layout, LayoutVoter, Layouts, NodeId, Vote, Voter, read};

@@ -57,7 +57,7 @@ impl<'a> Tally<'a> {
     pub(super) fn next_step(self) -> ReadStep {
         let read = &self.slot.work;
         if let ReadStage::Asking { retry_count, .. } = read.stage {
-            if let Some(step) = self.step_of_asking(retry_count) {
+            if let Some(step) = self.next_ask_step(retry_count) {
                 return step;
             }
             if let Some(vote) = self.to_fetch() {
@@ -76,7 +76,7 @@ impl<'a> Tally<'a> {
 
     /// Returns the next step while too few replicas have reported their records; `None` = enough
     /// replicas have.
-    fn step_of_asking(self, retry_count: u32) -> Option<ReadStep> {
+    fn next_ask_step(self, retry_count: u32) -> Option<ReadStep> {
         let (read, ack) = (&self.slot.work, usize::from(self.slot.quorums.read.ack));
         let settled = self.count_settled();
         if settled >= ack {

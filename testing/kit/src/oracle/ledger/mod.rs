@@ -191,7 +191,7 @@ impl Ledger {
             };
         };
         let tag = found.map(|value| tag_of(key, value)).transpose()?;
-        if candidates(key, attempts, tag)?.into_iter().any(|c| !superseded(c, attempts, None)) {
+        if candidates(key, attempts, tag)?.into_iter().any(|c| !is_superseded(c, attempts, None)) {
             return Ok(None);
         }
         let acknowledged = attempts.iter().filter(|attempt| attempt.said == WriteOutcome::Ok);
@@ -223,7 +223,7 @@ impl Ledger {
         for (key, attempts) in keys.iter_mut() {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
             let kept = candidates(key, attempts, tag)?;
-            if kept.iter().all(|candidate| superseded(candidate, attempts, ended)) {
+            if kept.iter().all(|candidate| is_superseded(candidate, attempts, ended)) {
                 return Err(Failure::Broken(lost(key, tag, attempts)));
             }
             if let Some(now) = ended {
@@ -328,7 +328,11 @@ fn candidates<'a>(
 }
 
 /// Returns true if an acknowledged attempt is certainly newer than `candidate`.
-fn superseded(candidate: &Attempt, attempts: &[Attempt], process_ended: Option<Duration>) -> bool {
+fn is_superseded(
+    candidate: &Attempt,
+    attempts: &[Attempt],
+    process_ended: Option<Duration>,
+) -> bool {
     first_lost(candidate, attempts, process_ended).is_some()
 }
 

@@ -1,10 +1,11 @@
 //! Row 28 of docs/results/reliability.md, with faults between two steps of a round. The syncs of
 //! one node are delayed, so that at each step all nodes wait for that node. The fault is injected
-//! when another node reports that it has completed the chosen step.
+//! when another node reports that it has completed the chosen step. The table shows the state of
+//! the other nodes at that time:
 //!
 //! ```text
 //!  step     a member is delayed                     the coordinator is delayed
-//!  seal     coordinator and other member wait       both members are sealed
+//!  seal     the other member is sealed              both members are sealed
 //!  ready    coordinator and other member are ready  both members are ready, nothing is proven
 //!  commit   the other member knows the proof        both members know the proof
 //! ```

@@ -1,14 +1,14 @@
-//! Row 28 of docs/results/reliability.md, with faults in the middle of repair rounds: nodes are
-//! killed, suspended, lose their disks or get older copies of them, their disks are full, their
-//! clocks are wrong, or a second node coordinates a round at the same time. Keys are deleted
-//! throughout, each time with one node down, and clients continue. Whatever the outcome of that
-//! round, a later round must prove that all nodes are equal, compactions must purge the deletes,
-//! and no deleted key may ever be visible.
+//! Row 28 of docs/results/reliability.md, with faults in the middle of repair rounds: a node is
+//! killed or suspended, loses its disk or gets an older copy of it, has a full disk or a wrong
+//! clock, or coordinates a second round at the same time. Keys are deleted throughout, each time
+//! with one node down, and clients continue. Whatever the outcome of that round, a later round must
+//! prove that all nodes are equal, compactions must purge the deletes, and no deleted key may ever
+//! be visible.
 //!
-//! Some faults are injected at any time of a round, others between two steps (`between.rs`). Faults
-//! between two steps leave the clocks unchanged: a node with an adjustable clock reads a file
-//! whenever it reads the clock, strace would stop the node at each of these system calls, and
-//! rounds would proceed without the node.
+//! Some faults are injected at any time of a round, others between two steps (`between.rs`). For
+//! the latter, strace delays a node's system calls. So these rows leave the clocks unchanged: a
+//! node with an adjustable clock reads a file whenever it reads the clock, strace would delay each
+//! of these reads, and rounds would proceed without the node.
 
 mod between;
 
@@ -63,7 +63,7 @@ enum FaultMoment {
 }
 
 /// Faults at any time of a round, in their order. A test uses the first entries.
-const EACH: [FaultKind; 10] = [
+const FAULTS_AT_ANY_TIME: [FaultKind; 10] = [
     FaultKind::DriverKilled,
     FaultKind::OldCopy,
     FaultKind::Wiped,
@@ -126,7 +126,9 @@ struct StrikesRow<'a> {
 
 /// Injects `rounds` faults at any time of a round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    strikes(setup, true, |number| FaultMoment::Anywhere(EACH[number % EACH.len()]))
+    strikes(setup, true, |number| {
+        FaultMoment::Anywhere(FAULTS_AT_ANY_TIME[number % FAULTS_AT_ANY_TIME.len()])
+    })
 }
 
 /// Injects `rounds` faults between two steps of a round.
