@@ -380,8 +380,10 @@ impl Problem {
     /// know whether such a write exists, or its outcome.
     pub(crate) fn idempotency_unknown() -> Self {
         let detail = "an earlier write may have used this Idempotency-Key, and its outcome is not \
-            known any more; this request was not applied. Read the key to see what is there, and \
-            use a new Idempotency-Key for each write. If a new one is refused too, disks were \
+            known any more; this request was not applied. If it repeats a request that was \
+            answered, that answer holds. Otherwise read the key to see what is there: under a \
+            new Idempotency-Key the write may be done twice. Use a new Idempotency-Key for each \
+            write. If a new one is refused too, disks were \
             replaced: kvorum status names the nodes that may not know of earlier writes, and \
             until when; until then, only writes without an Idempotency-Key are done";
         let problem = Self::new(Type::IdempotencyKeyUsed, detail.to_owned());

@@ -108,6 +108,39 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     is_done(&mut cluster.client(2), "fourth", "115");
 }
 
+/// n2 is down during the additions, and gets their records as hints. Then n0 loses its disk: n1 and
+/// n2 must know the additions under one ballot.
+#[test]
+fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as_hints() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    cluster.stop(2);
+    let mut client = cluster.client(0);
+    let firsts: Vec<Answer> =
+        (0..KEYS).map(|number| answer(&add(&mut client, number, "first"))).collect();
+    cluster.up(2);
+    wait_until("the delivery of all hints", || {
+        (0..2).all(|node| {
+            let status = cluster.status(node);
+            let hints = |peer: &serde_json::Value| peer["hints"] == 0 && peer["up"] == true;
+            status["peers"].as_array().unwrap().iter().all(hints)
+        })
+    });
+    cluster.settled();
+    for number in 0..KEYS {
+        // All replicas have the record that no longer names the addition.
+        let put = ask(&mut client, "PUT", &format!("id=n{number}&ack=3"), "", "100");
+        assert_eq!(put.status, 201, "{number}");
+    }
+    drop(client);
+    cluster.stop(0);
+    cluster.wipe(0);
+    cluster.up(0);
+    cluster.settled();
+    is_told(&mut cluster.client(1), &firsts);
+    is_done(&mut cluster.client(2), "second", "105");
+}
+
 /// n1 restarts after it has accepted the additions, and then accepts records that still name them.
 /// n0 and n1 must continue to name one ballot, because n2 missed the additions.
 #[test]

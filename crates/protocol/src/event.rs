@@ -309,6 +309,9 @@ pub enum Effect {
         op: OpId,
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
+        /// The way in which the records reached this node, for the memory of their conditional
+        /// writes.
+        via: Via,
         /// True if the records are stored in spite of repair fences. If false, refused records
         /// ([`Proofs::refuses`](crate::Proofs::refuses)) are left out.
         ignores_fences: bool,

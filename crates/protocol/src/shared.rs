@@ -23,6 +23,7 @@ use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
 use crate::repair::status::Rounds;
 use crate::repair::watermark::{Proof, Proofs, RoundId};
+use crate::replica::lack_of_space::LackOfSpace;
 use crate::replica::newest::NewestTime;
 use crate::replica::orphans::OrphanDrops;
 use crate::replica::write_checks::WriteChecks;
@@ -140,6 +141,8 @@ pub struct SharedReplica {
     /// Checks made before a record is stored. While the store may hold records of an earlier
     /// placement, the checks refuse records of partitions that move to this node.
     pub write_checks: WriteChecks,
+    /// Times at which the store refused writes because the disk is full.
+    pub(crate) lack_of_space: LackOfSpace,
 }
 
 impl Shared {
@@ -192,7 +195,7 @@ impl Shared {
             repair: SharedRepair::new(),
             transfer: SharedTransfer::default(),
             paxos: SharedPaxos::new(floor),
-            replica: SharedReplica { newest, write_checks },
+            replica: SharedReplica { newest, write_checks, lack_of_space: LackOfSpace::default() },
         };
         this.note_pull_need(this.membership.layouts.pull_need(own));
         this

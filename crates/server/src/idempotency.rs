@@ -268,6 +268,10 @@ mod tests {
         };
         assert_eq!(store(7, 20, Via::Replica), told(&[], 20));
         assert_eq!(store(8, 20, Via::Accept), told(&[8], 20), "an acceptance proves more");
+        let other = TestNode::new();
+        let store_other = |via| self::store(&other, (FRESH, 20), via);
+        assert_eq!(store_other(Via::Replica).0, []);
+        assert_eq!(store_other(Via::Accept).0, [FRESH], "also of the same record");
         assert_eq!(store(9, 20, Via::Accept), told(&[9, 8], 20), "a majority may have either");
         assert_eq!(store(10, 20, Via::Replica), told(&[9, 8], 20), "a page proves nothing");
         for ballot in 11..=13 {
@@ -304,7 +308,7 @@ mod tests {
             remembered(&name(b"k", 5), &entry).unwrap()
         };
         let told = get();
-        assert_eq!((told.via, told.ballots, told.time), (Via::Replica, AcceptedBallots::NONE, 99));
+        assert_eq!((told.via, told.ballots, told.time), (Via::Replica, AcceptedBallots::NONE, 98));
         let ballots = AcceptedBallots::one(60);
         let chosen = Remembered { via: Via::Chosen, ballots, ..told };
         let mut batch = Batch::new();

@@ -433,6 +433,9 @@ impl Protocol {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
+        if matches!(result, Err(StoreError::NoSpace(_))) {
+            self.core.shared.replica.lack_of_space.note(now);
+        }
         let own: OwnResult<_> = self.replica.on_written(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
         let (parts, mut cx) = self.tables_and_context(now, out);

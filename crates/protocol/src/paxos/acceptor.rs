@@ -61,6 +61,8 @@ struct PendingPromise {
 #[derive(Debug)]
 struct StoredPage {
     items: Vec<(Bytes, Record)>,
+    /// The way in which the records arrived, and the epoch of the view at that time.
+    via: (Via, u64),
     /// True if no promise is given until the records are stored.
     pauses: bool,
 }
@@ -289,7 +291,7 @@ impl Acceptor {
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
-        class: Class,
+        (class, via): (Class, Via),
         items: &[(Bytes, Record)],
     ) -> bool {
         let items: Vec<_> = items.iter().filter(|(_, r)| r.ballot() > 0).cloned().collect();
@@ -310,16 +312,16 @@ impl Acceptor {
                 return false;
             }
         }
-        self.pages.insert(op, StoredPage { items, pauses });
+        let via = (via, cx.core.view.epoch);
+        self.pages.insert(op, StoredPage { items, via, pauses });
         true
     }
 
     /// Handles the end of a page's write, successful or not.
     pub(crate) fn on_page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
-        let Some(StoredPage { items, pauses }) = self.pages.remove(&op) else { return };
+        let Some(StoredPage { items, via, pauses }) = self.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = record.op_history();
-            let via = (Via::Replica, core.view.epoch);
             core.shared.paxos.recent.note(key, record, [&OpHistory::default(), &steps], via);
         }
         if pauses {
@@ -388,6 +390,16 @@ impl Acceptor {
 /// are not asked afterwards, had to accept the record too.
 fn via_of_acceptance(core: &Core, key: &[u8]) -> Via {
     if core.view.is_moving(partition_of(key)) { Via::Replica } else { Via::Accept }
+}
+
+/// Returns the evidence that a batch of records from another node gives to later lookups. Hints
+/// count as acceptances, because a coordinator stores hints only of chosen records.
+pub(crate) fn via_of_batch(core: &Core, class: Class, items: &[(Bytes, Record)]) -> Via {
+    let is_accepted = |(key, _): &(Bytes, Record)| via_of_acceptance(core, key) == Via::Accept;
+    match class {
+        Class::Hint if items.iter().all(is_accepted) => Via::Accept,
+        _ => Via::Replica,
+    }
 }
 
 /// True if this node holds all records of a key that a default replica of the key should hold: the

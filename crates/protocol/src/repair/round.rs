@@ -342,7 +342,9 @@ impl Round {
         self.nodes.remove(&node);
         self.report.absent.push(node);
         if node == self.context.shared().own {
-            return Err(RoundEnd::Stopped("the store of the node that drives it can't be read"));
+            return Err(RoundEnd::Stopped(
+                "the store of the node that drives it can't be read, or its disk is full",
+            ));
         }
         if self.nodes.len() == 1 {
             return Err(RoundEnd::Stopped("no other node takes part"));

@@ -9,6 +9,7 @@
 //!                                             until other nodes know this node's disk
 //! ```
 
+pub(crate) mod lack_of_space;
 pub(crate) mod layout_votes;
 pub(crate) mod newest;
 pub(crate) mod orphans;
@@ -26,7 +27,7 @@ use bytes::Bytes;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::{ConnectionId, Demand, Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
-use crate::paxos::acceptor::{Acceptor, ArrivedRecord};
+use crate::paxos::acceptor::{Acceptor, ArrivedRecord, via_of_batch};
 use crate::paxos::recall;
 use crate::paxos::recent::{Via, WriteIdentity};
 use crate::placement::topology::partition_of;
@@ -157,11 +158,12 @@ impl Replica {
         demand: Demand,
     ) {
         items.retain(|(key, record)| !is_of_others(cx.core, demand.class, key, record));
+        let via = via_of_batch(cx.core, demand.class, &items);
         if items.is_empty() {
             cx.reply_as_replica(op, Reply::Stored);
         } else if !items.iter().all(|(key, record)| record.is_intact(key)) {
             cx.reply_as_replica(op, Reply::Failed);
-        } else if !self.acceptor.on_page(cx, op, demand.class, &items) {
+        } else if !self.acceptor.on_page(cx, op, (demand.class, via), &items) {
             cx.reply_as_replica(op, Reply::Busy);
         } else {
             for (_, record) in &items {
@@ -171,7 +173,7 @@ impl Replica {
             let lacks = cx.core.shared.membership.lacks.load(Ordering::SeqCst);
             let ignores_fences = demand.class == Class::Repair
                 && (lacks || !cx.core.shared.membership.state.is_member());
-            cx.out.push(Effect::WriteAll { op, items, ignores_fences, demand });
+            cx.out.push(Effect::WriteAll { op, items, via, ignores_fences, demand });
         }
     }
 

@@ -10,6 +10,7 @@ use crate::dispatch::core::{Core, Cx};
 use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::Reply;
 use crate::paxos::acceptor::Acceptor;
+use crate::paxos::recent::Via;
 use crate::placement::view::View;
 use crate::repair::watermark::{MissedRound, Proof, RoundId, RoundStep};
 use record::Record;
@@ -72,6 +73,11 @@ impl PendingProofs {
             RoundStep::Seal if shared.clock.is_ahead(round.time, cx.now, skew) => {
                 return cx.reply_as_replica(op, Reply::Ahead);
             }
+            // Behind the fence, hints from before the fence count as brought by the round, and
+            // their senders drop them. The round could not bring these records to a full disk.
+            RoundStep::Seal if shared.replica.lack_of_space.is_recent(cx.now) => {
+                return cx.reply_as_replica(op, Reply::NoSpace);
+            }
             RoundStep::Seal => {
                 shared.repair.rounds.note_work(cx.now);
                 let is_visible = shared.repair.proofs.raise_seal(round);
@@ -122,7 +128,7 @@ impl PendingProofs {
         demand: Demand,
     ) {
         let known = cx.core.shared.repair.proofs.known();
-        let items = vec![(key, record)];
+        let (items, via) = (vec![(key, record)], Via::Replica);
         let (key, record) = &items[0];
         let refusal = if known.seal != round || known.proven >= round {
             Some(Reply::TopologyMismatch)
@@ -131,7 +137,7 @@ impl PendingProofs {
         } else if !record.is_intact(key) {
             Some(Reply::Failed)
         } else if would_be_dropped(cx.core, key, record)
-            || !acceptor.on_page(cx, op, demand.class, &items)
+            || !acceptor.on_page(cx, op, (demand.class, via), &items)
         {
             Some(Reply::Busy)
         } else {
@@ -141,7 +147,7 @@ impl PendingProofs {
             return cx.reply_as_replica(op, refusal);
         }
         cx.core.note_and_check(record);
-        cx.out.push(Effect::WriteAll { op, items, ignores_fences: true, demand });
+        cx.out.push(Effect::WriteAll { op, items, via, ignores_fences: true, demand });
     }
 }
 

@@ -62,12 +62,15 @@ impl Remembered {
         via: Via,
         is_stored: impl Fn(&Operation) -> bool,
     ) -> Vec<Self> {
-        let (time, family, key_hash) = (record.ballot(), record.version(), xxh3_64(key));
-        if time == 0 {
+        let (ballot, family, key_hash) = (record.ballot(), record.version(), xxh3_64(key));
+        if ballot == 0 {
             return Vec::new();
         }
-        let ballots = AcceptedBallots::one(if via == Via::Accept { time } else { 0 });
-        let mut is_noted_again = via == Via::Accept && !is_following_ballot(time);
+        let is_accepted = via == Via::Accept;
+        let ballots = AcceptedBallots::one(if is_accepted { ballot } else { 0 });
+        // The later acceptance of a record replaces the trace that came with a page of it.
+        let time = if is_accepted { ballot } else { ballot - 1 };
+        let mut is_noted_again = is_accepted && !is_following_ballot(ballot);
         let steps = record.op_history();
         let mut traces = Vec::new();
         for (step, operation) in steps.numbered() {

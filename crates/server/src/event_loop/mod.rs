@@ -297,8 +297,8 @@ impl Loop {
             }
             // A busy store refuses these items at once. Unlike a client's write they need not wait,
             // because their sender retries.
-            Effect::WriteAll { op, items, ignores_fences, demand: _ } => {
-                self.store_all(driver, op, &items, ignores_fences);
+            Effect::WriteAll { op, items, via, ignores_fences, demand: _ } => {
+                self.store_all(driver, op, (&items, via), ignores_fences);
             }
             Effect::Page { op, request, demand } => driver.page(op, request, demand),
             Effect::Compare { op, request, demand } => driver.compare(op, request, demand),
@@ -463,7 +463,7 @@ impl Loop {
         &mut self,
         driver: &mut D,
         op: OpId,
-        items: &[(Bytes, Record)],
+        (items, via): (&[(Bytes, Record)], Via),
         ignores_fences: bool,
     ) {
         let shared = &self.shared;
@@ -499,7 +499,7 @@ impl Loop {
         let engine = driver.engine();
         let entries = items
             .iter()
-            .map(|(key, record)| idempotency::entries(shared, engine, (key, record), Via::Replica));
+            .map(|(key, record)| idempotency::entries(shared, engine, (key, record), via));
         let added = match entries.collect::<Result<Vec<_>, _>>() {
             Ok(entries) => driver.write(bytes, WritePurpose::Op(op, None, permit), |batch| {
                 items
