@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(store(8, 20, Via::Accept), told(&[8], 20), "an acceptance proves more");
         let other = TestNode::new();
         let store_other = |via| self::store(&other, (FRESH, 20), via);
-        assert_eq!(store_other(Via::Replica).0, []);
+        assert_eq!(store_other(Via::Replica).0, [0; 0]);
         assert_eq!(store_other(Via::Accept).0, [FRESH], "also of the same record");
         assert_eq!(store(9, 20, Via::Accept), told(&[9, 8], 20), "a majority may have either");
         assert_eq!(store(10, 20, Via::Replica), told(&[9, 8], 20), "a page proves nothing");
