@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 fn abort_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        stderr::panicked(panic, &tell);
+        stderr::print_panic(panic, &tell);
         process::abort();
     }));
 }

@@ -114,7 +114,7 @@ fn row_20_a_wiped_directory() {
 #[test]
 fn row_22_rolling_restarts_and_a_killed_node() {
     row("22", restarts::run(&setup(1)));
-    row("killed", restarts::killed(&setup(2)));
+    row("killed", restarts::kill_nodes(&setup(2)));
 }
 
 #[test]

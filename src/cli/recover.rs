@@ -121,7 +121,7 @@ fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
     let epoch = decreed.epoch;
     survivor.store_decree(&engine, decreed, voter)?;
     engine.close().map_err(StoppedError::Store)?;
-    Ok(text + &done(&survivor, epoch, &args.lost))
+    Ok(text + &describe_result(&survivor, epoch, &args.lost))
 }
 
 fn name(layout: &Layout, id: NodeId) -> &str {
@@ -254,7 +254,7 @@ fn losses_text(survivor: &SurvivingDirectory, decreed: &Layout, any_lost: bool) 
     text.trim_end().to_owned() + "\n\n"
 }
 
-fn done(survivor: &SurvivingDirectory, epoch: u64, lost: &[String]) -> String {
+fn describe_result(survivor: &SurvivingDirectory, epoch: u64, lost: &[String]) -> String {
     if lost.is_empty() && survivor.layout().nodes.len() < COUNCIL_OF_SEVERAL {
         return format!(
             "Done: node {} is in epoch {epoch} from its next start on, with its vote. Start it.\n",

@@ -166,7 +166,7 @@ pub(crate) struct Counters {
 impl Counters {
     /// Counts an answered request. `nanos` is its latency.
     #[inline]
-    pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode, nanos: u64) {
+    pub(crate) fn count_answer(&self, kind: RequestKind, status: StatusCode, nanos: u64) {
         let status = status.as_u16();
         let place = STATUSES.iter().position(|known| *known == status);
         self.requests[kind as usize][place.unwrap_or(STATUSES.len() - 1)].add(1);
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn an_unlisted_status_is_counted_too() {
         let counters = Counters::default();
-        counters.answered(RequestKind::Put, StatusCode::IM_A_TEAPOT, 0);
+        counters.count_answer(RequestKind::Put, StatusCode::IM_A_TEAPOT, 0);
         assert_eq!(counters.requests[RequestKind::Put as usize][STATUSES.len() - 1].get(), 1);
     }
 }

@@ -18,13 +18,13 @@ pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Pr
         (false, true) if kind == RequestKind::Delete => {
             Err(malformed_condition("If-None-Match makes no sense on DELETE; use If-Match"))
         }
-        (false, true) => match listed(headers, &IF_NONE_MATCH)? {
+        (false, true) => match parse_tags(headers, &IF_NONE_MATCH)? {
             Listed::Any => Ok(Condition::Absent),
             Listed::Tags(_) => {
                 Err(malformed_condition("of If-None-Match only * is supported on a write"))
             }
         },
-        (true, false) => match listed(headers, &IF_MATCH)? {
+        (true, false) => match parse_tags(headers, &IF_MATCH)? {
             Listed::Any => Ok(Condition::Exists),
             // Weak tags, and tags that no node issues, match no value.
             Listed::Tags(tags) => Ok(Condition::OneOf(tags.into_iter().flatten().collect())),
@@ -88,7 +88,7 @@ enum Listed {
     Tags(Vec<Option<Tag>>),
 }
 
-fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
+fn parse_tags(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
     let (mut any, mut tags) = (false, Vec::new());
     for list in headers.get_all(name) {
         any |= any_tag(name, list, |weak, tag| {

@@ -204,7 +204,7 @@ pub(crate) async fn answer(
         Body::Items(_) => Some(AnswerMemory::Range),
         _ => None,
     });
-    service.counters.answered(kind, response.status(), clocks::mono_nanos() - begun);
+    service.counters.count_answer(kind, response.status(), clocks::mono_nanos() - begun);
     watch.end_request(is_fully_read);
     Ok(response)
 }

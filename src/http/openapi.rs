@@ -53,7 +53,7 @@ fn entries(yaml: &Yaml) -> impl Iterator<Item = (&str, &Yaml)> {
 }
 
 /// Returns the target of a `$ref`, or `yaml` itself if it is not a reference.
-fn resolved<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
+fn resolve_reference<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
     let Some(path) = yaml["$ref"].as_str() else { return yaml };
     let path = path.strip_prefix("#/").unwrap_or_else(|| panic!("{path} is not in the document"));
     let found = path.split('/').fold(document, |yaml, name| &yaml[name]);
@@ -69,7 +69,7 @@ fn operations(document: &Yaml) -> Vec<(&str, &str, &Yaml)> {
 
 fn query_parameters<'a>(document: &'a Yaml, operation: &'a Yaml) -> Vec<&'a str> {
     let parameters = operation["parameters"].as_vec().map_or(&[][..], Vec::as_slice);
-    let parameters = parameters.iter().map(|parameter| resolved(document, parameter));
+    let parameters = parameters.iter().map(|parameter| resolve_reference(document, parameter));
     let queries = parameters.filter(|parameter| text(&parameter["in"]) == "query");
     queries.map(|parameter| text(&parameter["name"])).collect()
 }
@@ -166,13 +166,13 @@ fn a_documented_problem_is_listed_under_its_own_status() {
                 let own = format!("#/components/responses/{status}");
                 assert_eq!(shared, own, "{method} {path}");
             }
-            let response = resolved(&document, response);
+            let response = resolve_reference(&document, response);
             let example = &response["content"]["application/problem+json"]["example"];
             if !example.is_badvalue() {
                 assert_eq!(example["status"].as_i64(), status.parse().ok(), "{status}");
             }
             for (_, header) in response["headers"].as_hash().into_iter().flatten() {
-                resolved(&document, header);
+                resolve_reference(&document, header);
             }
         }
     }

@@ -440,7 +440,7 @@ impl Problem {
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
         // The word is "answered" instead of "stored by" if a write stored nothing, because the
         // replicas did less than store the record.
-        let reported = described(&named, is_write && unknown, took);
+        let reported = describe_outcome(&named, is_write && unknown, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,
             Some(detail) => format!("{detail}; {reported}"),
@@ -620,7 +620,7 @@ impl ReplicaOutcomes {
 }
 
 /// Describes the outcome on the replicas in a sentence.
-fn described(named: &[(String, ReplicaOutcome)], is_stored: bool, took: Duration) -> String {
+fn describe_outcome(named: &[(String, ReplicaOutcome)], is_stored: bool, took: Duration) -> String {
     let groups = [
         (ReplicaOutcome::Done, if is_stored { "stored by" } else { "answered" }),
         (ReplicaOutcome::Promised, "answered, and not known to have stored it"),
@@ -727,14 +727,14 @@ mod tests {
     #[test]
     fn a_failure_sentence_names_at_most_four_nodes() {
         let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), ReplicaOutcome::Silent)).collect();
-        let reported = described(&named, false, Duration::from_secs(1));
+        let reported = describe_outcome(&named, false, Duration::from_secs(1));
         assert_eq!(reported, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }
 
     #[test]
     fn a_failure_sentence_reports_that_no_replica_was_asked() {
         let named = [("n0".to_owned(), ReplicaOutcome::Unasked)];
-        let reported = described(&named, false, Duration::from_secs(1));
+        let reported = describe_outcome(&named, false, Duration::from_secs(1));
         assert_eq!(reported, "no replica was asked since the request began anew; after 1000 ms");
     }
 

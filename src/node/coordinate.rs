@@ -95,7 +95,7 @@ impl<T> PendingRequests<T> {
         ReplySlot { pending: self, number, taken: false }
     }
 
-    fn done(&self, number: u64, with: T) {
+    fn complete(&self, number: u64, with: T) {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
         match std::mem::replace(place, ReplyWaiter::Done(with)) {
@@ -515,11 +515,11 @@ impl Driver for Process<'_> {
     }
 
     fn answer(&mut self, client: ClientId, answer: Answer) {
-        self.0.coordination.clients.done(client.0, answer);
+        self.0.coordination.clients.complete(client.0, answer);
     }
 
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
-        self.0.coordination.calls.done(call.0, result);
+        self.0.coordination.calls.complete(call.0, result);
     }
 
     fn accept(&mut self, key: &Bytes, record: &Record) {

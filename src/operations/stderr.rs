@@ -102,7 +102,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
 }
 
 /// Prints a panic in the log's format. Without a log, and in text format, `otherwise` prints it.
-pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookInfo<'_>)) {
+pub(crate) fn print_panic(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookInfo<'_>)) {
     if LOG.get().is_none() && format() == LogFormat::Text {
         return otherwise(panic);
     }
@@ -123,6 +123,6 @@ pub(crate) fn flush() {
 }
 
 /// Returns the number of dropped log lines.
-pub(crate) fn dropped() -> u64 {
+pub(crate) fn dropped_lines() -> u64 {
     LOG.get().map_or(0, |(log, _)| log.dropped())
 }

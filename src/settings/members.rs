@@ -92,7 +92,7 @@ impl UnlistedArgs<'_> {
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self { join: None, name: None, zone: None, weight: 1 };
 
-    fn unlisted(self, url: Option<&str>) -> Result<Unlisted, MembersError> {
+    fn parse_unlisted(self, url: Option<&str>) -> Result<Unlisted, MembersError> {
         let urls = self.join.into_iter().flat_map(|urls| urls.split(','));
         let join = urls.map(|url| node_url(url).map(str::to_owned)).collect::<Result<_, _>>();
         let join = join.map_err(|source| MembersError::Node { flag: "--join", source })?;
@@ -181,7 +181,7 @@ impl Members {
         let advertise = advertise.map(node_url).transpose().map_err(bad)?;
         let own = advertise.map_or_else(|| at.url(), str::to_owned);
         let list = match (cluster, advertise) {
-            (None, url) => return lone.unlisted(url).map(Self::Unlisted),
+            (None, url) => return lone.parse_unlisted(url).map(Self::Unlisted),
             (Some(list), _) => parse_list(list)?,
         };
         if let Some(flag) = lone.flag_beside_list() {

@@ -164,7 +164,7 @@ impl Read for BlockingStream {
             Self::Tls(stream) => match stream.read(buf) {
                 // In TLS 1.3 the client learns only after the handshake that the node refuses its
                 // certificate.
-                Err(error) => Err(refused(error)),
+                Err(error) => Err(explain_refusal(error)),
                 read => read,
             },
         }
@@ -173,7 +173,7 @@ impl Read for BlockingStream {
 
 /// Names the cause of a refused handshake, with the error kind `PermissionDenied`, because the node
 /// has read no request.
-fn refused(error: io::Error) -> io::Error {
+fn explain_refusal(error: io::Error) -> io::Error {
     use AlertDescription::{
         AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
         CertificateUnknown, DecryptError, UnknownCA, UnsupportedCertificate,

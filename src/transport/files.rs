@@ -129,7 +129,7 @@ impl RawFiles {
             }
             None => None,
         };
-        if let Some(which) = misplaced(&chain, &key) {
+        if let Some(which) = find_misplaced(&chain, &key) {
             return Err(bad_cert(FileError::Order { which }));
         }
         Ok(TlsMaterial { chain, key, client_ca, facts })
@@ -190,7 +190,7 @@ pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
 
 /// Returns the certificate to which the key belongs; `None` if it is the first certificate, or no
 /// certificate.
-fn misplaced(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<String> {
+fn find_misplaced(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<String> {
     let key = any_supported_type(key).ok()?;
     let key = key.public_key()?;
     let is_own = |cert: &CertificateDer<'_>| {

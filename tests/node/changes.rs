@@ -80,7 +80,7 @@ impl Joiner {
     }
 
     /// Starts the node, which must exit with an error; returns the error.
-    fn refused(&self, data: &TempDir, more: impl FnOnce(&mut Command)) -> String {
+    fn start_refused(&self, data: &TempDir, more: impl FnOnce(&mut Command)) -> String {
         let mut command = kvorum();
         command.args(["serve", "--listen", &self.at.to_string(), "--data"]);
         command.arg(data.path().join("data")).args(self.args());
@@ -107,7 +107,7 @@ fn membership(node: &Node) -> String {
 
 /// Runs, in a shell, the command that begins at `kvorum cluster` in `line` and extends to the end;
 /// returns its stdout.
-fn typed(line: &str) -> String {
+fn run_in_shell(line: &str) -> String {
     let command = &line[line.find("kvorum cluster").unwrap()..];
     let command = command.replacen("kvorum", env!("CARGO_BIN_EXE_kvorum"), 1);
     let output = Command::new("sh").args(["-c", &command]).output().unwrap();
@@ -127,14 +127,14 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     let shown = format!(" --url {} --ca-file 'no such.pem' --timeout 20s", url(cluster.address(0)));
     let asks = status.lines().find(|line| line.starts_with("asks to join: d")).unwrap();
     assert!(asks.ends_with(&format!("; kvorum cluster plan --add d{shown}")), "{asks}");
-    let planned = typed(asks);
+    let planned = run_in_shell(asks);
     let apply = planned.lines().last().unwrap();
     assert!(apply.ends_with(&format!(" --wait{shown}")), "{apply}");
-    let asked = typed(&apply.replace(" --wait", ""));
+    let asked = run_in_shell(&apply.replace(" --wait", ""));
     let shows = format!("kvorum cluster status{shown} shows its end");
     assert!(asked.contains(&shows), "{asked}");
     // The plan is already applied; a second apply of the same plan succeeds.
-    assert!(typed(apply).starts_with("done: epoch "));
+    assert!(run_in_shell(apply).starts_with("done: epoch "));
     drop(starts.join().unwrap());
     for (work, begins) in [("repair", "repair round"), ("compact", "compaction")] {
         let url = url(cluster.address(0));
@@ -168,7 +168,7 @@ fn the_second_process_that_asks_to_join_under_a_name_exits() {
     let starts = joiner.asks(&cluster);
     wait_until("all know it", || (0..3).all(|node| asks(node, joiner.at)));
     let other = Joiner { of: url(cluster.address(1)), ..Joiner::new(&cluster, "d") };
-    let why = other.refused(&tempfile::tempdir().unwrap(), |_| {});
+    let why = other.start_refused(&tempfile::tempdir().unwrap(), |_| {});
     let said = format!("another node asks to join as d too, at {}, and asked", url(joiner.at));
     assert!(why.contains(&said), "{why}");
     // A request with d's own URL may come from the same node with another disk.
@@ -193,7 +193,7 @@ fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
     let joiner = Joiner { at: cluster.address(1), ..Joiner::new(&cluster, "n1") };
     let data = tempfile::tempdir().unwrap();
     for _ in 0..2 {
-        let why = joiner.refused(&data, |_| ());
+        let why = joiner.start_refused(&data, |_| ());
         assert!(why.contains("node n1 is one of those that --cluster lists"), "{why}");
         assert!(why.contains("start it with the same --cluster as the others"), "{why}");
     }
@@ -229,12 +229,12 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     // While d is up, no other process can replace it.
     let other = Joiner { at: ports::addresses(1)[0], ..Joiner::new(&cluster, "d") };
     let advertise = url(joiner.at);
-    let why = other.refused(&tempfile::tempdir().unwrap(), |command| {
+    let why = other.start_refused(&tempfile::tempdir().unwrap(), |command| {
         command.args(["--advertise", &advertise]);
     });
     assert!(why.contains("node d is a member already, and up with another data dir"), "{why}");
     drop(d);
-    let why = other.refused(&tempfile::tempdir().unwrap(), |_| ());
+    let why = other.start_refused(&tempfile::tempdir().unwrap(), |_| ());
     assert!(why.contains(&format!("node d is a member already, at {advertise}")), "{why}");
 
     // The name d can't be given to another node by a plan either, and d needs no plan.
@@ -451,7 +451,7 @@ fn a_name_with_a_comma_can_not_join() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let joiner = Joiner::new(&cluster, "d,e");
-    let why = joiner.refused(&tempfile::tempdir().unwrap(), |_| ());
+    let why = joiner.start_refused(&tempfile::tempdir().unwrap(), |_| ());
     assert!(why.contains("--name \"d,e\" has a comma"), "{why}");
 }
 
@@ -512,22 +512,22 @@ fn a_join_refuses_a_directory_with_other_data() {
     let joiner = Joiner::new(&cluster, "d");
     // The directories of a single node, and of a node of another cluster.
     let alone = Node::start(&["--name", "d", "--log", "warn"]).stop();
-    let why = joiner.refused(&alone, |_| ());
+    let why = joiner.start_refused(&alone, |_| ());
     assert!(why.contains("it is that of node d"), "{why}");
     assert!(why.contains("--join takes an empty one"), "{why}");
     let mut other = Cluster::start(2, &[]);
     other.settled();
     other.stop(1);
-    let why = joiner.refused(&other.take_data(1), |_| ());
+    let why = joiner.start_refused(&other.take_data(1), |_| ());
     assert!(why.contains("it is that of node n1"), "{why}");
     // A directory with other files, which is not a store.
     let full = tempfile::tempdir().unwrap();
     std::fs::create_dir(full.path().join("data")).unwrap();
     std::fs::write(full.path().join("data/notes.txt"), "mine").unwrap();
-    let why = joiner.refused(&full, |_| ());
+    let why = joiner.start_refused(&full, |_| ());
     assert!(why.contains("notes.txt") || why.contains("not empty"), "{why}");
     assert_eq!(std::fs::read(full.path().join("data/notes.txt")).unwrap(), b"mine");
-    let why = joiner.refused(&tempfile::tempdir().unwrap(), |command| {
+    let why = joiner.start_refused(&tempfile::tempdir().unwrap(), |command| {
         command.env("KVORUM_CLUSTER_SECRET", "a secret that the cluster does not have");
     });
     assert!(why.contains("does not know this node's cluster secret"), "{why}");

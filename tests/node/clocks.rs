@@ -13,7 +13,7 @@ const SKEW: &str = "kvorum_peer_clock_skew_seconds{";
 /// Starts a cluster in which the clock of node n0 is wrong by `offset`; `None` if libfaketime is
 /// not installed.
 fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
-    let mut cluster = Cluster::made(count, &[]);
+    let mut cluster = Cluster::create_stopped(count, &[]);
     cluster.start_by(0, kvorum_at(offset)?);
     (1..count).for_each(|node| cluster.up(node));
     cluster.settled();
@@ -21,7 +21,7 @@ fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
 }
 
 /// Runs `kvorum status` until its output contains `note`; returns the output.
-fn noted(cluster: &Cluster, asked: usize, note: &str) -> String {
+fn wait_for_note(cluster: &Cluster, asked: usize, note: &str) -> String {
     let url = format!("http://{}", cluster.address(asked));
     let mut text = String::new();
     wait_until(note, || {
@@ -48,7 +48,8 @@ fn status_names_the_node_whose_clock_differs_from_most_whichever_is_asked() {
     for (offset, side) in [("+3600s", "ahead of"), ("-3600s", "behind")] {
         let Some(cluster) = with_wrong_clock(3, offset) else { return };
         for asked in 0..3 {
-            let text = noted(&cluster, asked, &format!("s {side} most other nodes' clocks"));
+            let text =
+                wait_for_note(&cluster, asked, &format!("s {side} most other nodes' clocks"));
             let notes: Vec<_> = text.lines().filter(|line| line.contains("clock is")).collect();
             assert_eq!(notes.len(), 1, "{text}");
             assert!(notes[0].starts_with("n0's clock is 3"), "{text}");
@@ -78,7 +79,7 @@ fn status_names_the_node_whose_clock_differs_from_most_whichever_is_asked() {
 fn of_two_clocks_that_differ_status_names_both() {
     let Some(cluster) = with_wrong_clock(2, "+60s") else { return };
     for asked in 0..2 {
-        let text = noted(&cluster, asked, "the clocks of n0 and n1 differ by");
+        let text = wait_for_note(&cluster, asked, "the clocks of n0 and n1 differ by");
         assert!(text.contains("at least one of them is wrong"), "{text}");
         for node in 0..2 {
             assert_eq!(row(&cluster, asked, node)["clock_differs"], "from-some", "{text}");
@@ -94,7 +95,7 @@ fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_stat
         let files = Files::new();
         let args = files.args();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let mut cluster = Cluster::made(3, &args);
+        let mut cluster = Cluster::create_stopped(3, &args);
         let Some(command) = kvorum_at(offset) else { return };
         cluster.start_by(0, command);
         (1..3).for_each(|node| cluster.up(node));
@@ -127,7 +128,7 @@ fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_stat
 /// Starts three nodes whose clocks are all ahead by `offset`, writes to them, and stops them;
 /// `None` if libfaketime is not installed.
 fn ahead_together(offset: &str) -> Option<Cluster> {
-    let mut cluster = Cluster::made(3, &[]);
+    let mut cluster = Cluster::create_stopped(3, &[]);
     for node in 0..3 {
         cluster.start_by(node, kvorum_at(offset)?);
     }
@@ -168,7 +169,7 @@ fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
     });
     assert!(said.contains("wins over what was written"), "{said}");
     assert!(said.contains("on several nodes whose clocks were ahead"), "{said}");
-    let text = noted(&cluster, 1, "n0 refuses writes for another");
+    let text = wait_for_note(&cluster, 1, "n0 refuses writes for another");
     assert!(text.contains("wins over what was written"), "{text}");
     let ahead = cluster.status(0)["timestamps_ahead_ms"].as_u64().unwrap();
     assert!((1..50_000).contains(&ahead), "{ahead}");

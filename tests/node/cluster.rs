@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
 }
 
 /// Formats the nodes' names and URLs as a value of `--cluster`.
-fn listed(addresses: &[SocketAddr], scheme: &str) -> String {
+fn format_list(addresses: &[SocketAddr], scheme: &str) -> String {
     let node = |(number, at)| format!("n{number}={scheme}://{at}");
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
 }
@@ -53,14 +53,14 @@ impl Cluster {
     }
 
     /// Creates a cluster without starting its nodes.
-    pub(crate) fn made(count: usize, args: &[&str]) -> Self {
+    pub(crate) fn create_stopped(count: usize, args: &[&str]) -> Self {
         Self::unstarted(count, args, None)
     }
 
     fn unstarted(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
         let addresses = ports::addresses(count as u16);
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let list = listed(&addresses, scheme);
+        let list = format_list(&addresses, scheme);
         let mut all = vec!["--cluster".to_owned(), list, "--log".to_owned()];
         all.push("warn".to_owned());
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
@@ -83,14 +83,14 @@ impl Cluster {
     /// Gives other addresses to all nodes, which must be down, and changes `--cluster` accordingly.
     pub(crate) fn change_all_addresses(&mut self) {
         self.addresses = ports::addresses(self.addresses.len() as u16);
-        self.args[1] = listed(&self.addresses, "http");
+        self.args[1] = format_list(&self.addresses, "http");
     }
 
     /// Gives one node another address. Nodes that start from now on get a list with the new
     /// address. Returns the previous list.
     pub(crate) fn change_address(&mut self, node: usize) -> String {
         self.addresses[node] = ports::addresses(1)[0];
-        self.lists(listed(&self.addresses, "http"))
+        self.lists(format_list(&self.addresses, "http"))
     }
 
     /// Replaces the `--cluster` list of the nodes that start from now on. Returns the previous

@@ -216,7 +216,7 @@ fn a_node_whose_cluster_has_no_id_yet_is_refused_by_another_cluster() {
     let id = id(&g);
     g.fill(KEYS, b"of g");
     // With two of its three nodes up, a new cluster accepts writes and has no id yet.
-    let mut h = Cluster::made(3, &[]);
+    let mut h = Cluster::create_stopped(3, &[]);
     h.up(0);
     h.up(1);
     let mut client = h.client(0);
@@ -310,7 +310,7 @@ fn replaced_disks_take_the_id_of_their_cluster() {
 /// to empty.
 #[test]
 fn a_disk_replaced_before_the_cluster_has_an_id_is_named_with_the_remedy() {
-    let mut cluster = Cluster::made(3, &[]);
+    let mut cluster = Cluster::create_stopped(3, &[]);
     let met = |cluster: &Cluster, node, name| {
         wait_until("a connection", || sees(cluster, node, name));
     };

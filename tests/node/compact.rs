@@ -33,7 +33,7 @@ fn fill(client: &mut Client, round: u64) {
     }
 }
 
-fn told(client: &mut Client) -> Value {
+fn get_compactions(client: &mut Client) -> Value {
     let told = client.get("/admin/compact");
     assert_eq!((told.status, told.header("content-type")), (200, Some("application/json")));
     serde_json::from_slice(&told.body()).unwrap()
@@ -59,7 +59,7 @@ fn url(node: &Node) -> String {
 fn requests_are_served_meanwhile_and_nothing_is_lost() {
     let node = Node::start(&SMALL);
     let mut client = node.client();
-    assert_eq!(told(&mut client), serde_json::json!({}));
+    assert_eq!(get_compactions(&mut client), serde_json::json!({}));
     (0..3).for_each(|round| fill(&mut client, round));
     let number = ask(&mut client);
     let mut served = 0;
@@ -68,7 +68,7 @@ fn requests_are_served_meanwhile_and_nothing_is_lost() {
         assert_eq!(client.get(&key(at)).status, 200);
         assert_eq!(client.put(&key(at), &value(at, 3)).status, 201);
         served += 1;
-        let told = told(&mut client);
+        let told = get_compactions(&mut client);
         if let Some(current) = told.get("current") {
             assert_eq!(current["number"], number, "{told}");
             assert!(current["took_ms"].is_null() && current["began_ms"].is_u64(), "{told}");
@@ -100,7 +100,7 @@ fn what_was_deleted_takes_no_space_afterwards() {
     assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
     let said = text(&done.stdout);
     assert!(said.starts_with("compacted in ") && said.ends_with(" now\n"), "{said}");
-    let last = told(&mut client)["last"].take();
+    let last = get_compactions(&mut client)["last"].take();
     assert!(last["bytes"].as_u64().unwrap() < 100_000, "{last}");
     let status: Value = serde_json::from_slice(&client.get("/v0/status").body()).unwrap();
     assert_eq!(status["purgeable_bytes"], 0, "{status}");
@@ -143,8 +143,10 @@ fn a_request_during_a_compaction_gets_the_running_one() {
         most = most.max(asked["number"].as_u64().unwrap());
     }
     assert!((1..=4).contains(&most), "{most}");
-    wait_until("the end of the last one", || told(&mut clients[0])["last"]["number"] == most);
-    assert!(told(&mut clients[1])["current"].is_null());
+    wait_until("the end of the last one", || {
+        get_compactions(&mut clients[0])["last"]["number"] == most
+    });
+    assert!(get_compactions(&mut clients[1])["current"].is_null());
 }
 
 #[test]

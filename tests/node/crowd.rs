@@ -14,7 +14,7 @@ fn is_served(node: &Node) -> bool {
     client.put("/v0/entity?id=new", b"v").status == 201
 }
 
-fn evicted(client: &mut Client) -> u64 {
+fn evicted_connections(client: &mut Client) -> u64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let line = text.lines().find(|line| line.starts_with("kvorum_connections_evicted_total "));
     line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
@@ -95,7 +95,7 @@ fn the_client_that_was_idle_for_longest_makes_room() {
         is_served(&node)
     });
     assert!(idle.is_closed());
-    assert_eq!(evicted(&mut clients[0]), 1);
+    assert_eq!(evicted_connections(&mut clients[0]), 1);
 }
 
 #[test]

@@ -71,11 +71,11 @@ impl Dev {
     /// Stops `kvorum dev` with its nodes; returns its data.
     pub(crate) fn stop(self) -> TempDir {
         self.signal(Signal::TERM);
-        self.ended()
+        self.wait_for_exit()
     }
 
     /// Waits until the process has exited; returns its data.
-    fn ended(mut self) -> TempDir {
+    fn wait_for_exit(mut self) -> TempDir {
         wait_until("the end", || self.child.try_wait().unwrap().is_some());
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
@@ -298,7 +298,7 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
     let pids = ["node-1", "node-2"].map(|name| pid_of(&dev, name));
     let (port, left) = (dev.port, Left(pids));
     dev.signal(Signal::KILL);
-    let data = dev.ended();
+    let data = dev.wait_for_exit();
     let own = data.path().join("dev");
     let refused = |port: u16, data: &Path| {
         let (port, data) = (port.to_string(), data.to_str().unwrap());
@@ -332,7 +332,7 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
 
 /// Returns the commands that `kvorum dev` prints, after it has printed all of them; `None` if its
 /// output ends before.
-fn printed(dev: &mut Dev) -> Option<Vec<String>> {
+fn read_commands(dev: &mut Dev) -> Option<Vec<String>> {
     let mut commands = Vec::new();
     dev.until("Try in another terminal")?;
     loop {
@@ -362,7 +362,7 @@ fn what_is_printed_can_be_typed() {
             let data = tempfile::Builder::new().prefix("with space").tempdir().unwrap();
             let mut dev = Dev::spawn(data, 3, ports::free(MAX_NODES), &flags);
             // Another process may have taken a port meanwhile.
-            if let Some(commands) = printed(&mut dev) {
+            if let Some(commands) = read_commands(&mut dev) {
                 break (dev, commands);
             }
         };
@@ -448,7 +448,7 @@ fn a_long_path_of_the_data_directory_does_no_harm() {
         let data = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
         let mut dev = Dev::spawn(data, 1, ports::free(MAX_NODES), &flags);
         // Another process may have taken a port meanwhile.
-        if let Some(commands) = printed(&mut dev) {
+        if let Some(commands) = read_commands(&mut dev) {
             break (dev, commands);
         }
     };

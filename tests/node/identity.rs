@@ -13,7 +13,7 @@ fn made(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
 
 /// Asserts that a node with this data refuses to start, with one line that contains `named` and the
 /// path.
-fn refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
+fn assert_refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
     let path = data.path().join("data");
     let serve = ["serve", "--listen", "127.0.0.1:0", "--data", path.to_str().unwrap()];
     let output = run(&[&serve, args].concat());
@@ -30,14 +30,14 @@ fn another_topology_or_name_is_refused_and_changes_nothing() {
     let cluster = ["--advertise", OWN, "--cluster", THREE];
     let data = made(tempfile::tempdir().unwrap(), &cluster);
     let with = |list: &str, named: &str| {
-        refused(&data, &["--advertise", OWN, "--cluster", list], named);
+        assert_refused(&data, &["--advertise", OWN, "--cluster", list], named);
     };
     with("a=http://127.0.0.1:1,b=http://127.0.0.1:2", "node c is in the data directory's list");
     with(&format!("{THREE},d=http://127.0.0.1:4"), "node d is in our list");
     with("b=http://127.0.0.1:1,a=http://127.0.0.1:2,c=http://127.0.0.1:3", "this is node b");
     with(&THREE.replace("127.0.0.1:2", "127.0.0.1:2;zone=x"), "node b has zone x");
-    refused(&data, &[], "more differences");
-    refused(&data, &[&cluster[..], &["--replicas", "2"]].concat(), "replicas: 2");
+    assert_refused(&data, &[], "more differences");
+    assert_refused(&data, &[&cluster[..], &["--replicas", "2"]].concat(), "replicas: 2");
     let moved = "c=http://127.0.0.1:9,b=http://127.0.0.1:8,a=http://127.0.0.1:1";
     let data = made(data, &["--advertise", OWN, "--cluster", moved]);
     made(data, &cluster);
@@ -58,8 +58,8 @@ fn a_node_alone_keeps_its_name_wherever_it_listens() {
     let data = made(data, &named);
     let data = made(data, &named);
     let other = ["--advertise", OWN, "--cluster", "b=http://127.0.0.1:1"];
-    refused(&data, &other, "this is node b, but the directory belongs to node a");
-    refused(&data, &["--advertise", OWN, "--cluster", THREE], "node b is in our list");
+    assert_refused(&data, &other, "this is node b, but the directory belongs to node a");
+    assert_refused(&data, &["--advertise", OWN, "--cluster", THREE], "node b is in our list");
     made(data, &[]);
 }
 
@@ -92,6 +92,6 @@ fn a_node_alone_gets_its_name_after_a_token_and_a_quota_were_made() {
     let tokens = json(&again, "/admin/tokens");
     assert_eq!(tokens["tokens"][0]["name"], "shop", "{tokens}");
     let data = again.stop();
-    refused(&data, &["--name", "b"], "this is node b, but the directory belongs to node a");
+    assert_refused(&data, &["--name", "b"], "this is node b, but the directory belongs to node a");
     made(data, &[]);
 }

@@ -138,7 +138,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
 }
 
 /// Runs a join that must fail; returns the error, which is one line.
-fn refused(mut command: Command) -> String {
+fn run_refused_join(mut command: Command) -> String {
     let refused = command.stdin(Stdio::null()).output().unwrap();
     assert!(!refused.status.success());
     let log = String::from_utf8(refused.stderr).unwrap();
@@ -165,26 +165,26 @@ fn a_refused_join_request_names_the_reason() {
         ("another secret, as long", "c", C, "the cluster secrets differ: give all nodes the same"),
     ] {
         let data = tempfile::tempdir().unwrap();
-        let said = refused(joining(secret, data.path(), &of, name, at));
+        let said = run_refused_join(joining(secret, data.path(), &of, name, at));
         assert!(said.contains(&format!("cannot join the cluster of {of}: {says}")), "{said}");
     }
     // Without a secret the request is refused earlier.
     let data = tempfile::tempdir().unwrap();
     let mut command = joining(SECRET, data.path(), &of, "c", C);
     command.env_remove("KVORUM_CLUSTER_SECRET");
-    let said = refused(command);
+    let said = run_refused_join(command);
     assert!(said.contains("this cluster has a secret"), "{said}");
 
     let waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
     wait_until("it asks", || asking(&node) == ["c"]);
     let other = tempfile::tempdir().unwrap();
     let elsewhere = "http://127.0.0.1:4";
-    let said = refused(joining(SECRET, other.path(), &of, "c", elsewhere));
+    let said = run_refused_join(joining(SECRET, other.path(), &of, "c", elsewhere));
     assert!(said.contains(&format!("another node asks to join as c too, at {C}")), "{said}");
     waiting.stop();
 
     let member = node.stop();
-    let said = refused(joining(SECRET, &member.path().join("data"), &of, "c", C));
+    let said = run_refused_join(joining(SECRET, &member.path().join("data"), &of, "c", C));
     assert!(said.contains("it is that of node a"), "{said}");
     assert!(said.contains("Nothing was changed"), "{said}");
 }

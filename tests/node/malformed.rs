@@ -5,7 +5,7 @@ use kit::raw::Client;
 use crate::process::Node;
 
 /// Sends `bytes`; asserts that the server answers and closes the connection; returns the status.
-fn refused(node: &Node, bytes: impl AsRef<[u8]>) -> u16 {
+fn send_malformed(node: &Node, bytes: impl AsRef<[u8]>) -> u16 {
     let mut client = node.client();
     client.send(bytes);
     let response = client.response();
@@ -49,7 +49,7 @@ fn ambiguous_or_malformed_lengths_are_refused() {
         "Bad\0Name: 3\r\n",
         "NoColon\r\n",
     ] {
-        assert_eq!(refused(&node, put(headers, "abcd")), 400, "{headers:?}");
+        assert_eq!(send_malformed(&node, put(headers, "abcd")), 400, "{headers:?}");
     }
     assert_alive(&node);
 }
@@ -127,7 +127,7 @@ fn malformed_chunks_are_refused() {
         "3;a\nb\r\nabc\r\n0\r\n\r\n",
         "3 3\r\nabc\r\n0\r\n\r\n",
     ] {
-        assert_eq!(refused(&node, put_chunked(body)), 400, "{body:?}");
+        assert_eq!(send_malformed(&node, put_chunked(body)), 400, "{body:?}");
     }
     assert_alive(&node);
 }
@@ -167,7 +167,7 @@ fn bytes_that_are_not_a_request_are_refused() {
         "GET /v0/entity?id=\x01 HTTP/1.1\r\n\r\n",
         "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\u{fc}\u{3}\u{3}",
     ] {
-        assert_eq!(refused(&node, head), 400, "{head:?}");
+        assert_eq!(send_malformed(&node, head), 400, "{head:?}");
     }
     let mut client = node.client();
     client.send("GET /v0/entity?id=\u{fc} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -190,7 +190,7 @@ fn heads_over_the_limit_are_refused() {
         format!("GET /v0/entity?id=k HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(3_000)),
         format!("GET /v0/entity?id=k HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(101)),
     ] {
-        let status = refused(&node, head);
+        let status = send_malformed(&node, head);
         assert!(matches!(status, 414 | 431), "{status}");
     }
     assert_alive(&node);

@@ -18,7 +18,7 @@ fn first() -> Layout {
 }
 
 /// Returns the layout at the end of the change `change` of `base`.
-fn changed(base: &Layout, change: &PlanChange) -> Layout {
+fn apply_plan(base: &Layout, change: &PlanChange) -> Layout {
     let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
@@ -30,12 +30,12 @@ pub(crate) fn c_joins() -> Layout {
     let member = Member { name: "c".to_owned(), zone: "z".to_owned(), weight: 1 };
     let add =
         vec![Joiner { member, url: "http://127.0.0.1:3".to_owned(), disk: Some(Incarnation(7)) }];
-    changed(&first(), &PlanChange { add, ..PlanChange::default() })
+    apply_plan(&first(), &PlanChange { add, ..PlanChange::default() })
 }
 
 fn a_leaves() -> Layout {
     let remove = vec!["a".to_owned()];
-    changed(&first(), &PlanChange { remove, replicas: Some(1), ..PlanChange::default() })
+    apply_plan(&first(), &PlanChange { remove, replicas: Some(1), ..PlanChange::default() })
 }
 
 /// Connects to node a as node b, which has the later layout `layout`.

@@ -61,7 +61,7 @@ pub(crate) fn good_b() -> Arc<HandshakeIdentity> {
 }
 
 /// Opens a connection, and upgrades it to the peer protocol.
-pub(crate) fn upgraded(node: &Node) -> TcpStream {
+pub(crate) fn connect_upgraded(node: &Node) -> TcpStream {
     let mut client = node.client();
     client.send(UPGRADE);
     let head = client.read_head().unwrap();
@@ -90,7 +90,7 @@ pub(crate) fn perform_handshake(node: &Node, own: &Arc<HandshakeIdentity>) -> Di
 
 /// Performs a handshake; `None` if the node closes the connection before the outcome.
 fn try_handshake(node: &Node, own: &Arc<HandshakeIdentity>) -> Option<DialedHandshake> {
-    let mut stream = upgraded(node);
+    let mut stream = connect_upgraded(node);
     let (mut sent, mut told) = (0, Vec::new());
     let own = Arc::clone(own);
     let mut dialing = Handshake::dial(own, NodeId(0), ConnectionKind::Small, [9; 32], &mut told);
@@ -229,7 +229,7 @@ fn unauthenticated_connections_get_no_data() {
     let tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
     let http = UPGRADE.as_bytes().to_vec();
     for said in [vec![], vec![0; 100_000], vec![0xff; 100_000], tls, http, recording] {
-        let mut stream = upgraded(&node);
+        let mut stream = connect_upgraded(&node);
         // Sending may fail, because the node may close the connection before it has received all
         // bytes.
         let _ = stream.write_all(&said);
@@ -252,7 +252,7 @@ fn unauthenticated_connections_get_no_data() {
 fn many_unauthenticated_connections_block_no_peer_and_are_closed() {
     let node = node();
     let (files, resident) = (node.open_files(), node.resident());
-    let mut strangers: Vec<TcpStream> = (0..300).map(|_| upgraded(&node)).collect();
+    let mut strangers: Vec<TcpStream> = (0..300).map(|_| connect_upgraded(&node)).collect();
     for stranger in &mut strangers {
         // Sending may fail, because the node has already closed the first connections.
         let _ = stranger.write_all(&[90, 0, 0]);

@@ -38,7 +38,7 @@ pub(crate) fn done(node: &Node, args: &[&str]) -> Vec<u8> {
 }
 
 /// Runs a command that must fail with exit code `code`; returns its message, which is one line.
-fn refused(node: &Node, code: i32, args: &[&str]) -> String {
+fn run_refused(node: &Node, code: i32, args: &[&str]) -> String {
     let output = run_at(&url(node), args, b"");
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
     assert_eq!(said(&output).lines().count(), 1, "{args:?}: {}", said(&output));
@@ -135,7 +135,7 @@ fn an_empty_prefix_is_that_of_all_keys() {
     for args in [&["scan", "--prefix", ""][..], &["scan", ""], &["scan", "", "--prefix", ""]] {
         assert_eq!(done(&node, args), b"k\tv\n", "{args:?}");
     }
-    let said = refused(&node, 2, &["scan", "--end", ""]);
+    let said = run_refused(&node, 2, &["scan", "--end", ""]);
     assert!(said.contains("--end must not be empty"), "{said}");
 }
 
@@ -170,7 +170,7 @@ fn a_value_goes_in_and_comes_out_byte_by_byte() {
     done(&node, &["put", "empty", ""]);
     assert_eq!(done(&node, &["get", "empty"]), b"");
     assert_eq!(done(&node, &["del", "k"]), b"");
-    assert!(refused(&node, 1, &["get", "k"]).contains("key not found: k"));
+    assert!(run_refused(&node, 1, &["get", "k"]).contains("key not found: k"));
     done(&node, &["del", "k"]);
 }
 
@@ -184,7 +184,7 @@ fn json_holds_any_bytes() {
     done(&node, &["put", "--escaped", r"\xff", "ü"]);
     let got = json(&done(&node, &["get", "--escaped", r"\xff", "--json"]));
     assert_eq!((&got["key_base64"], &got["value"]), (&"/w==".into(), &"ü".into()));
-    let problem = refused(&node, 1, &["get", "nothing", "--json"]);
+    let problem = run_refused(&node, 1, &["get", "nothing", "--json"]);
     let problem = json(problem.as_bytes());
     assert_eq!((&problem["status"], &problem["key"]), (&404.into(), &"nothing".into()));
 }
@@ -207,9 +207,9 @@ fn several_keys_are_read_and_deleted_at_once() {
     let lines: Vec<_> = lines.trim_ascii_end().split(|byte| *byte == b'\n').map(json).collect();
     assert_eq!([&lines[0]["value"], &lines[1]["value"]], ["1", "3"]);
     let version = lines[0]["version"].as_str().unwrap();
-    let one = refused(&node, 2, &["del", "a", "b", "--if-match", version]);
+    let one = run_refused(&node, 2, &["del", "a", "b", "--if-match", version]);
     assert!(one.contains("good for one key"), "{one}");
-    refused(&node, 2, &["del", "a", "b", "--idempotency-key", "w"]);
+    run_refused(&node, 2, &["del", "a", "b", "--idempotency-key", "w"]);
     let output = run_at(&url(&node), &["del", "a", "x", "b", "--if-match", "*"], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("stopped at x: 1 of 3 keys were deleted before it"));
@@ -263,7 +263,7 @@ fn a_value_with_a_time_to_live_is_a_value_like_any_other() {
     assert_eq!(done(&node, &["scan"]), b"");
     let forever = json(&done(&node, &["put", "k", "v", "--json"]));
     assert_eq!(forever.get("expires_ms"), None);
-    let long = refused(&node, 2, &["put", "k", "v", "--ttl", "2d"]);
+    let long = run_refused(&node, 2, &["put", "k", "v", "--ttl", "2d"]);
     assert!(long.contains("ttl=2d is more than this node's --max-ttl: 1d"), "{long}");
     let wrong = run_at(&url(&node), &["put", "k", "v", "--ttl", "1.5h"], b"");
     assert_eq!(wrong.status.code(), Some(2));
@@ -273,14 +273,14 @@ fn a_value_with_a_time_to_live_is_a_value_like_any_other() {
 #[test]
 fn problems_are_told_in_words() {
     let node = Node::start(&["--max-value", "10B"]);
-    let large = refused(&node, 2, &["put", "k", "more than ten"]);
+    let large = run_refused(&node, 2, &["put", "k", "more than ten"]);
     assert!(large.contains("413") && large.contains("--max-value"), "{large}");
     assert!(large.contains("Nothing was written"), "{large}");
-    let many = refused(&node, 2, &["get", "k", "--ack", "2"]);
+    let many = run_refused(&node, 2, &["get", "k", "--ack", "2"]);
     assert!(many.contains("400") && many.contains("ack=2"), "{many}");
-    assert!(refused(&node, 2, &["get", ""]).contains("must not be empty"));
-    assert!(refused(&node, 2, &["get", "--escaped", r"\q"]).contains("backslash"));
-    assert!(refused(&node, 2, &["put", "k", "--file", "/nowhere"]).contains("/nowhere"));
+    assert!(run_refused(&node, 2, &["get", ""]).contains("must not be empty"));
+    assert!(run_refused(&node, 2, &["get", "--escaped", r"\q"]).contains("backslash"));
+    assert!(run_refused(&node, 2, &["put", "k", "--file", "/nowhere"]).contains("/nowhere"));
     let address = node.address;
     drop(node);
     let output = run_at(&format!("http://{address}"), &["get", "k"], b"");
@@ -306,7 +306,7 @@ fn a_scan_prints_lines_that_can_be_read_back() {
     assert_eq!(lines.len(), 3, "two items and the end");
     assert_eq!(json(lines[0])["key"], "c\r");
     assert_eq!(json(lines[1])["key_base64"], "/w==");
-    assert!(refused(&node, 2, &["scan", "--ack", "9"]).contains("ack=9"));
+    assert!(run_refused(&node, 2, &["scan", "--ack", "9"]).contains("ack=9"));
 }
 
 /// A line with a zero-width or bidirectional character would look different from its bytes.
@@ -340,7 +340,7 @@ fn characters_that_nobody_sees_are_written_out() {
         let item = json(&line);
         assert_eq!((&item["key"], &item["value"]), (&unseen.into(), &unseen.into()));
     }
-    let why = refused(&node, 2, &["cluster", "plan", "--remove", "a\u{202e}"]);
+    let why = run_refused(&node, 2, &["cluster", "plan", "--remove", "a\u{202e}"]);
     assert!(!why.contains('\u{202e}'), "{why}");
     node.signal(rustix::process::Signal::TERM);
     let (_, log) = node.wait();
@@ -748,31 +748,31 @@ fn conditions_are_said_on_the_command_line_too() {
         object["version"].as_str().unwrap().to_owned()
     };
     done(&node, &["put", "k", "one", "--if-none-match", "*"]);
-    let unmet = refused(&node, 1, &["put", "k", "two", "--if-none-match", "*"]);
+    let unmet = run_refused(&node, 1, &["put", "k", "two", "--if-none-match", "*"]);
     assert!(unmet.contains("412: Precondition failed"), "{unmet}");
     let shown = format!("The current version is {}", version("k"));
     assert!(unmet.contains(&shown), "{unmet}");
-    let unmet = refused(&node, 1, &["put", "k", "x", "--if-none-match", "*", "--json"]);
+    let unmet = run_refused(&node, 1, &["put", "k", "x", "--if-none-match", "*", "--json"]);
     let unmet = json(unmet.as_bytes());
     assert_eq!((&unmet["status"], unmet["version"].as_str()), (&412.into(), Some(&*version("k"))));
     let first = version("k");
     done(&node, &["put", "k", "two", "--if-match", &first]);
-    refused(&node, 1, &["put", "k", "three", "--if-match", &first]);
+    run_refused(&node, 1, &["put", "k", "three", "--if-match", &first]);
     let either = ["put", "k", "three", "--if-match", &first, "--if-match", &version("k")];
     done(&node, &either);
     assert_eq!(done(&node, &["get", "k"]), b"three");
-    refused(&node, 1, &["del", "k", "--if-match", &first]);
+    run_refused(&node, 1, &["del", "k", "--if-match", &first]);
     done(&node, &["del", "k", "--if-match", "*"]);
-    refused(&node, 1, &["del", "k", "--if-match", "*"]);
-    let nonsense = refused(&node, 2, &["put", "k", "x", "--if-match", "one"]);
+    run_refused(&node, 1, &["del", "k", "--if-match", "*"]);
+    let nonsense = run_refused(&node, 2, &["put", "k", "x", "--if-match", "one"]);
     assert!(nonsense.contains("\"one\" is not a valid version"), "{nonsense}");
-    refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--if-match", &first]);
-    refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--from", "2"]);
+    run_refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--if-match", &first]);
+    run_refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--from", "2"]);
 
     assert_eq!(done(&node, &["add", "n", "40"]), b"40\n");
     assert_eq!(done(&node, &["add", "n", "-42"]), b"-2\n");
     assert_eq!(done(&node, &["add", "n", "0", "--ack", "1", "--from", "1"]), b"-2\n");
-    let refused_quorum = refused(&node, 2, &["add", "n", "0", "--ack", "2"]);
+    let refused_quorum = run_refused(&node, 2, &["add", "n", "0", "--ack", "2"]);
     assert!(refused_quorum.contains("ack=2 must not exceed from=1"), "{refused_quorum}");
     for (args, why) in [
         (&["add", "n", "1.5"][..], "\"1.5\" is not a decimal number of 64 bits, such as 12 or -3"),
@@ -784,5 +784,5 @@ fn conditions_are_said_on_the_command_line_too() {
     let sum = json(&done(&node, &["add", "n", "0", "--json"]));
     assert_eq!((&sum["sum"], sum["version"].as_str()), (&(-2).into(), Some(&*version("n"))));
     done(&node, &["put", "x", "12a"]);
-    assert!(refused(&node, 2, &["add", "x", "1"]).contains("409: Not a number"));
+    assert!(run_refused(&node, 2, &["add", "x", "1"]).contains("409: Not a number"));
 }

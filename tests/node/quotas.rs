@@ -148,7 +148,7 @@ const LONG: usize = 64 << 10;
 const OVERRUN: u64 = 1 << 20;
 
 /// Sets a quota, and waits until all nodes have counted the stored bytes.
-fn limited(cluster: &Cluster, nodes: usize, hard: u64) {
+fn set_quota_and_wait(cluster: &Cluster, nodes: usize, hard: u64) {
     set(&mut cluster.client(0), &format!("prefix=a%2F&hard={hard}"));
     for node in 0..nodes {
         let client = &mut cluster.client(node);
@@ -189,7 +189,7 @@ fn a_hard_limit_stops_who_writes_fast(nodes: usize) {
     let hard = 8 << 20;
     let cluster = Cluster::start(nodes, &[]);
     cluster.settled();
-    limited(&cluster, nodes, hard);
+    set_quota_and_wait(&cluster, nodes, hard);
     let burst = write_until_full(&cluster, nodes, 2 * nodes, false);
     let most = hard + nodes as u64 * OVERRUN;
     assert!(burst <= most, "{burst} of {hard} were stored");
@@ -232,7 +232,7 @@ fn a_hard_limit_stops_who_writes_fast_on_five_nodes() {
 fn who_stays_below_is_not_refused(nodes: usize) {
     let cluster = Cluster::start(nodes, &[]);
     cluster.settled();
-    limited(&cluster, nodes, 2 << 20);
+    set_quota_and_wait(&cluster, nodes, 2 << 20);
     let write = |writer: usize| {
         let mut client = cluster.client(writer);
         let value = vec![b'v'; LONG];

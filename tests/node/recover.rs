@@ -23,7 +23,7 @@ fn recover(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
 }
 
 /// Runs a recovery that must succeed; returns its stdout.
-fn recovered(cluster: &Cluster, node: usize, args: &[&str]) -> String {
+fn run_recovery(cluster: &Cluster, node: usize, args: &[&str]) -> String {
     let done = recover(cluster, node, &[args, &["--yes"]].concat());
     assert!(done.status.success(), "{}", text(&done.stderr));
     text(&done.stdout)
@@ -102,7 +102,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     ] {
         assert!(shown.contains(said), "{said}: {shown}");
     }
-    let done = recovered(&cluster, 0, &["--lost", "n1,n2"]);
+    let done = run_recovery(&cluster, 0, &["--lost", "n1,n2"]);
     assert!(done.contains("--remove-dead n1 --remove-dead n2"), "{done}");
 
     cluster.up(0);
@@ -128,7 +128,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
 /// The nodes of the cluster start one after another, as in a first deployment.
 #[test]
 fn a_cluster_that_has_not_begun_has_lost_nothing() {
-    let mut cluster = Cluster::made(3, &[]);
+    let mut cluster = Cluster::create_stopped(3, &[]);
     cluster.up(0);
     let refuses = |cluster: &Cluster, args: &[&str], missing: &str| {
         let refused = cluster_command(cluster, 0, args);
@@ -200,7 +200,7 @@ fn survivors_and_a_returning_councillor_adopt_the_forced_layout() {
     write(&cluster);
     (3..5).for_each(|node| cluster.kill(node));
     cluster.kill(0);
-    recovered(&cluster, 0, &["--lost", "n3,n4"]);
+    run_recovery(&cluster, 0, &["--lost", "n3,n4"]);
     cluster.up(0);
     (0..3).for_each(|node| wait_for_epoch(&cluster, node, RECOVERED));
     // Node n3 was not lost after all. It is still a member, but has no vote.
@@ -228,7 +228,7 @@ fn recover_accepts_a_copy_of_a_directory() {
     assert!(says("it is a copy") && says("start the node once"), "{refused}");
     cluster.up(0);
     cluster.stop(0);
-    let shown = recovered(&cluster, 0, &lost);
+    let shown = run_recovery(&cluster, 0, &lost);
     assert!(shown.contains("node n0, verifying: epoch 1"), "{shown}");
     for _ in 0..2 {
         cluster.up(0);
@@ -260,7 +260,7 @@ fn a_change_that_is_under_way_is_gone_back_from() {
         wait_until("the stage", || layout(&cluster, node)["stage"] == "read old");
     }
     (0..3).for_each(|node| cluster.kill(node));
-    let done = recovered(&cluster, 0, &["--lost", "n1,n2"]);
+    let done = run_recovery(&cluster, 0, &["--lost", "n1,n2"]);
     assert!(done.contains("epoch 3, keys move, and reads have not switched"), "{done}");
     assert!(done.contains("The change that is under way is undone"), "{done}");
     cluster.up(0);
@@ -309,7 +309,7 @@ fn councillors_that_decided_something_else_are_refused() {
     cluster.settled();
     write(&cluster);
     cluster.kill(0);
-    recovered(&cluster, 0, &["--lost", "n1,n2"]);
+    run_recovery(&cluster, 0, &["--lost", "n1,n2"]);
     // Nodes n1 and n2 were not lost, and form a majority.
     assert_eq!(moved(&cluster, 1, &["--council", "n1"]), 2);
     wait_for_epoch(&cluster, 2, 2);
@@ -394,7 +394,7 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
     cluster.stop(0);
     let shown = text(&recover(&cluster, 0, &["--without-vote", "n0"]).stdout);
     assert!(shown.contains("council: n0 (has no vote); 1 must vote, and 0 can"), "{shown}");
-    let done = recovered(&cluster, 0, &["--without-vote", "n0"]);
+    let done = run_recovery(&cluster, 0, &["--without-vote", "n0"]);
     assert!(!done.contains("lost nodes") && !done.contains("NEW"), "none is lost: {done}");
     assert!(!done.contains("plan"), "there is nothing to plan: {done}");
     cluster.up(0);
@@ -439,7 +439,7 @@ fn directories_of_three_are_copied_with_a_plan_after_each() {
     let [told, _] = statuses(&cluster, 1);
     assert!(told.contains("DIRECTORY-OF-n0 --without-vote n1,n2, the same"), "{told}");
     cluster.stop(0);
-    let done = recovered(&cluster, 0, &["--without-vote", "n1,n2"]);
+    let done = run_recovery(&cluster, 0, &["--without-vote", "n1,n2"]);
     assert!(!done.contains("lost nodes") && !done.contains("NEW"), "none is lost: {done}");
     assert!(done.contains("\n  kvorum cluster plan\n  kvorum cluster apply PLAN"), "{done}");
     cluster.up(0);

@@ -282,7 +282,7 @@ fn directories_of_this_release_are_written_on_request() {
     expected.lengths.insert("lone".to_owned(), lengths);
     expected.of.insert("lone".to_owned(), told);
 
-    let mut cluster = Cluster::made(3, &strings(&files.args()));
+    let mut cluster = Cluster::create_stopped(3, &strings(&files.args()));
     (0..3).for_each(|node| cluster.start_by(node, command()));
     settle(&cluster, &files);
     let mut told = write_first(&cluster_user(&cluster, 0), &files);
@@ -333,7 +333,7 @@ fn a_lone_node_opens_the_directory_of_each_earlier_release() {
 fn a_cluster_opens_the_directories_of_each_earlier_release() {
     for (fixture, expected) in each_release() {
         let files = Files::new();
-        let mut cluster = Cluster::made(3, &strings(&files.args()));
+        let mut cluster = Cluster::create_stopped(3, &strings(&files.args()));
         for node in 0..3 {
             let name = format!("n{node}");
             restore(&fixture.join(&name), &expected.lengths[&name], &cluster.data(node));

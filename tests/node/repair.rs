@@ -37,7 +37,7 @@ fn rounds(client: &mut Client) -> Value {
 }
 
 /// Waits until round `number` or a later one has ended; returns the report of the last ended round.
-fn ended(client: &mut Client, number: u64) -> Value {
+fn wait_for_round(client: &mut Client, number: u64) -> Value {
     let mut last = Value::Null;
     wait_until("the end of a round", || {
         last = rounds(client)["last"].take();
@@ -102,7 +102,7 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
     let before = rounds(&mut client);
     assert!(before["current"].is_null() && before["last"].is_null(), "{before}");
     let number = ask(&mut client, "");
-    let last = ended(&mut client, number);
+    let last = wait_for_round(&mut client, number);
     assert_eq!(last["number"], number, "{last}");
     assert_eq!((&last["equal"], &last["full"]), (&true.into(), &true.into()), "the first: {last}");
     assert_eq!(last["records"].as_u64(), Some(KEYS as u64), "{last}");
@@ -112,7 +112,7 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
     let absent = ["unhealed", "absent", "stopped", "of_records"];
     assert!(absent.iter().all(|name| last[name].is_null()), "{last}");
     let after = ask(&mut client, "?full=false");
-    let last = ended(&mut client, after);
+    let last = wait_for_round(&mut client, after);
     assert!(after > number && last["full"] == false && last["equal"] == true, "{last}");
     let status = cluster.status(0);
     assert_eq!(status["repair"]["last"], last, "{status}");
@@ -291,7 +291,7 @@ fn concurrent_repair_requests_are_all_answered() {
     // Each node coordinates at most two rounds: the round that had begun, and the next one.
     assert!(numbers.iter().all(|number| (1..=2).contains(number)), "{numbers:?}");
     for (client, number) in clients.iter_mut().zip(&numbers) {
-        let last = ended(client, *number);
+        let last = wait_for_round(client, *number);
         assert!(last["equal"] == true && last["full"] == true, "{last}");
     }
     for client in &mut clients {
@@ -309,7 +309,7 @@ fn a_round_names_a_node_that_stopped_during_it() {
     let number = ask(&mut client, "?full=true");
     wait_until("its beginning", || rounds(&mut client)["current"]["number"] == number);
     cluster.kill(2);
-    let last = ended(&mut client, number);
+    let last = wait_for_round(&mut client, number);
     assert_eq!((&last["absent"][0], &last["equal"]), (&"n2".into(), &false.into()), "{last}");
     let without = repair(&cluster, 1, &[]);
     let said = text(&without.stdout);

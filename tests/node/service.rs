@@ -38,7 +38,7 @@ impl Manager {
         Node::start_with(command, tempfile::tempdir().unwrap(), args)
     }
 
-    fn told(&self) -> std::io::Result<String> {
+    fn receive_message(&self) -> std::io::Result<String> {
         let mut bytes = [0; 4096];
         let length = self.socket.recv(&mut bytes)?;
         Ok(String::from_utf8(bytes[..length].to_vec()).unwrap())
@@ -47,7 +47,7 @@ impl Manager {
     /// Returns the next message that is not a message of the watchdog.
     fn next(&self) -> String {
         loop {
-            let told = self.told().expect("a message");
+            let told = self.receive_message().expect("a message");
             if !told.contains("WATCHDOG=1") {
                 return told;
             }
@@ -84,7 +84,7 @@ fn a_node_that_does_not_serve_is_not_ready() {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     manager.socket.set_nonblocking(true).unwrap();
-    assert!(manager.told().is_err(), "a node that could not start told something");
+    assert!(manager.receive_message().is_err(), "a node that could not start told something");
 }
 
 /// A node that waits for an operator must report that it is ready; otherwise systemd would kill it.
@@ -101,7 +101,7 @@ fn a_node_that_asks_for_a_place_is_ready_to_be_asked() {
     let status = "STATUS=waits for a place in the cluster of http://127.0.0.1:9";
     assert!(has(&told, "READY=1") && has(&told, status), "{told}");
     for _ in 0..3 {
-        assert!(has(&manager.told().unwrap(), "WATCHDOG=1"), "it is not stuck");
+        assert!(has(&manager.receive_message().unwrap(), "WATCHDOG=1"), "it is not stuck");
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&node.0), Signal::TERM).unwrap();
     assert_eq!(node.0.wait().unwrap().code(), Some(0));
@@ -119,7 +119,7 @@ fn a_manager_may_listen_at_an_abstract_socket() {
     let mut command = kvorum();
     command.env("NOTIFY_SOCKET", format!("@{name}"));
     let node = manager.start(command, &[]);
-    let told = manager.told().unwrap();
+    let told = manager.receive_message().unwrap();
     assert!(has(&told, "READY=1") && has(&told, "STATUS=serves"), "{told}");
     drop(node);
 }
@@ -200,7 +200,7 @@ fn the_watchdog_is_told_nothing_while_a_loop_is_stuck() {
     let mut command = manager.command();
     command.env("WATCHDOG_USEC", PERIOD.as_micros().to_string());
     let node = manager.start(command, &["--loops", "2"]);
-    let is_alive = || manager.told().is_ok_and(|told| has(&told, "WATCHDOG=1"));
+    let is_alive = || manager.receive_message().is_ok_and(|told| has(&told, "WATCHDOG=1"));
     wait_until("a message of the watchdog", is_alive);
     assert!(is_alive(), "it goes on");
     let stuck = thread(&node, "loop-1").unwrap();
@@ -212,7 +212,7 @@ fn the_watchdog_is_told_nothing_while_a_loop_is_stuck() {
     let strace = Killed(strace.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     // systemd kills a service after a whole period without a message.
     manager.socket.set_read_timeout(Some(PERIOD)).unwrap();
-    wait_until("silence", || manager.told().is_err());
+    wait_until("silence", || manager.receive_message().is_err());
     assert!(TcpStream::connect(node.address).is_ok(), "the rest of the node lives");
     drop(strace);
     manager.socket.set_read_timeout(Some(TIMEOUT)).unwrap();

@@ -39,7 +39,7 @@ pub(crate) fn log_lines(node: SocketAddr, lines: usize) {
     }
 }
 
-fn dropped(client: &mut Client) -> u64 {
+fn dropped_lines(client: &mut Client) -> u64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let line = text.lines().find(|line| line.starts_with("kvorum_log_lines_dropped_total "));
     line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
@@ -59,13 +59,13 @@ fn stops(node: Node) {
 }
 
 /// Starts a node, and makes it log more lines than its buffers hold while nobody reads its stderr.
-fn stalled() -> (Node, ChildStderr) {
+fn start_stalled() -> (Node, ChildStderr) {
     let mut node = Node::start(&["--sync", "never"]);
     let stderr = node.take_stderr();
     log_lines(node.address, MANY);
     // The client connects only now, because the node disconnects a client that is idle for long.
     let mut client = node.client();
-    assert!(dropped(&mut client) > 0, "what has no room is counted");
+    assert!(dropped_lines(&mut client) > 0, "what has no room is counted");
     (node, stderr)
 }
 
@@ -75,7 +75,7 @@ fn a_closed_stderr_ends_nothing() {
     drop(node.take_stderr());
     log_lines(node.address, WINDOW);
     let mut client = node.client();
-    wait_until("counting what nobody reads", || dropped(&mut client) >= WINDOW as u64);
+    wait_until("counting what nobody reads", || dropped_lines(&mut client) >= WINDOW as u64);
     serves(&node);
     stops(node);
 }
@@ -87,14 +87,14 @@ fn a_full_stderr_ends_nothing() {
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &["--sync", "never"]);
     log_lines(node.address, WINDOW);
     let mut client = node.client();
-    wait_until("counting what finds no room", || dropped(&mut client) >= WINDOW as u64);
+    wait_until("counting what finds no room", || dropped_lines(&mut client) >= WINDOW as u64);
     serves(&node);
     stops(node);
 }
 
 #[test]
 fn a_stalled_stderr_holds_up_neither_requests_nor_the_end() {
-    let (node, stderr) = stalled();
+    let (node, stderr) = start_stalled();
     serves(&node);
     stops(node);
     drop(stderr);
@@ -102,14 +102,14 @@ fn a_stalled_stderr_holds_up_neither_requests_nor_the_end() {
 
 #[test]
 fn the_number_of_dropped_lines_is_logged_once_stderr_is_read() {
-    let (node, mut stderr) = stalled();
+    let (node, mut stderr) = start_stalled();
     let reader = std::thread::spawn(move || {
         let mut log = String::new();
         stderr.read_to_string(&mut log).unwrap();
         log
     });
     let mut client = node.client();
-    let before = dropped(&mut client);
+    let before = dropped_lines(&mut client);
     serves(&node);
     stops(node);
     let log = reader.join().unwrap();

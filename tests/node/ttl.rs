@@ -268,19 +268,19 @@ fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     let told = [expires(&plain).unwrap(), expires(&conditional).unwrap()];
     cluster.up(2);
     for (key, told) in ["k", "l"].into_iter().zip(told) {
-        wait_until("the hint", || held(&cluster, key) == [Some(told); 3]);
+        wait_until("the hint", || replica_expiries(&cluster, key) == [Some(told); 3]);
     }
     cluster.kill(2);
     cluster.wipe(2);
     cluster.up(2);
     cluster.settled();
     for (key, told) in ["k", "l"].into_iter().zip(told) {
-        wait_until("the stream", || held(&cluster, key) == [Some(told); 3]);
+        wait_until("the stream", || replica_expiries(&cluster, key) == [Some(told); 3]);
     }
 }
 
 /// Returns, for each replica of a key, the expiry of its value.
-fn held(cluster: &Cluster, key: &str) -> Vec<Option<u64>> {
+fn replica_expiries(cluster: &Cluster, key: &str) -> Vec<Option<u64>> {
     let told = cluster.client(2).get(&format!("/ui/key?id={key}")).body();
     let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
     let replicas = told["replicas"].as_array().unwrap();

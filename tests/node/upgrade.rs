@@ -15,16 +15,16 @@ const OFFER: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
 const TRIES: usize = 5;
 
 /// Sends a head and a body without reading in between; returns the status of the answer.
-fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
+fn send_without_reading(node: &Node, head: &str, body: &[u8]) -> u16 {
     let mut client = node.client();
     client.send(head);
     client.send(body);
-    ended(&mut client)
+    read_last_status(&mut client)
 }
 
 /// Returns the status of the last answer on a connection, which must then end without a reset. If a
 /// reset follows the answer at once, a client that is still sending, or far away, loses the answer.
-fn ended(client: &mut Client) -> u16 {
+fn read_last_status(client: &mut Client) -> u16 {
     let answer = client.try_response();
     let status = answer.unwrap_or_else(|error| panic!("{error} instead of an answer")).status;
     assert_eq!(client.rest().expect("the connection is reset"), b"", "after {status}");
@@ -45,14 +45,20 @@ fn an_answer_that_refuses_a_body_arrives() {
     let chunks = [&b"40000\r\n"[..], &vec![b'v'; 0x40000]].concat();
     let chunked = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n";
     for _ in 0..TRIES {
-        assert_eq!(refused(&node, &put("", body.len()), &body), 413);
-        assert_eq!(refused(&node, &put("If-Match: *\r\n", body.len()), &body), 413);
-        assert_eq!(refused(&node, &put("If-None-Match: x\r\n", body.len()), &body), 400);
-        assert_eq!(refused(&node, &put("Origin: http://evil.example\r\n", body.len()), &body), 403);
+        assert_eq!(send_without_reading(&node, &put("", body.len()), &body), 413);
+        assert_eq!(send_without_reading(&node, &put("If-Match: *\r\n", body.len()), &body), 413);
+        assert_eq!(
+            send_without_reading(&node, &put("If-None-Match: x\r\n", body.len()), &body),
+            400
+        );
+        assert_eq!(
+            send_without_reading(&node, &put("Origin: http://evil.example\r\n", body.len()), &body),
+            403
+        );
         let head = format!("{chunked}{OFFER}Transfer-Encoding: chunked\r\n\r\n");
-        assert_eq!(refused(&node, &head, &chunks), 413);
+        assert_eq!(send_without_reading(&node, &head, &chunks), 413);
         let head = format!("{chunked}{OFFER}Transfer-Encoding: gzip, chunked\r\n\r\n");
-        assert_eq!(refused(&node, &head, &chunks), 501);
+        assert_eq!(send_without_reading(&node, &head, &chunks), 501);
     }
     assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
 }
@@ -63,7 +69,7 @@ fn an_answer_about_a_missing_token_arrives() {
     let node = single_node(&files);
     let body = vec![b'v'; 400 << 10];
     for _ in 0..TRIES {
-        assert_eq!(refused(&node, &put("", body.len()), &body), 401);
+        assert_eq!(send_without_reading(&node, &put("", body.len()), &body), 401);
     }
 }
 
@@ -81,7 +87,7 @@ fn an_answer_to_a_malformed_head_arrives() {
             assert_eq!(client.response().status, 404, "the offer is declined");
             client.send(&bad);
             client.send(vec![b'x'; 256 << 10]);
-            let status = ended(&mut client);
+            let status = read_last_status(&mut client);
             assert!(expected.contains(&status), "{status}");
         }
     }

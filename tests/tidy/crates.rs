@@ -51,7 +51,7 @@ fn check_one(package: &Package, policy: &Policy) -> Vec<Finding> {
         findings.push(Finding { place, what, why });
     };
     let licence = package.licence.as_deref().unwrap_or("");
-    match spdx::satisfied(licence, &policy.licenses.allow) {
+    match spdx::is_satisfied(licence, &policy.licenses.allow) {
         Some(true) => {}
         Some(false) => found(
             format!("its licence is {licence}"),

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     /// Returns the findings in the file `a/b.md` with this text, beside `a/c.md` and `d.svg`.
-    fn found(text: &str) -> Vec<String> {
+    fn check_text(text: &str) -> Vec<String> {
         let other = "# One\n## `Two`, or 2: *so*\n## Two\n## Two\n```sh\n# no heading\n```\n";
         let files = [("a/b.md", text), ("a/c.md", other)];
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
@@ -167,23 +167,26 @@ mod tests {
 
     #[test]
     fn a_link_to_a_missing_file_is_found() {
-        assert_eq!(found("[c](c.md), ![d](../d.svg) and [a](../a/)\n[x](https://x/y.md)"), CLEAN);
+        assert_eq!(
+            check_text("[c](c.md), ![d](../d.svg) and [a](../a/)\n[x](https://x/y.md)"),
+            CLEAN
+        );
         let said = [
             "a/b.md:2 a link leads to a/d.md, which does not exist",
             "a/b.md:2 a link leads to c.md, which does not exist",
         ];
-        assert_eq!(found("# A\n[d](d.md) and [`c`](../c.md)"), said);
-        assert_eq!(found("```\n[d](d.md)\n```\n"), CLEAN, "code is no link");
+        assert_eq!(check_text("# A\n[d](d.md) and [`c`](../c.md)"), said);
+        assert_eq!(check_text("```\n[d](d.md)\n```\n"), CLEAN, "code is no link");
     }
 
     #[test]
     fn a_link_to_a_missing_heading_is_found() {
         let text = "# Here it is\n[1](#here-it-is) [2](c.md#two-or-2-so) [3](c.md#two-1)";
-        assert_eq!(found(text), CLEAN);
+        assert_eq!(check_text(text), CLEAN);
         let said = ["a/b.md:1 a link leads to #three, a heading that a/c.md does not have"];
-        assert_eq!(found("[3](c.md#three)"), said);
+        assert_eq!(check_text("[3](c.md#three)"), said);
         let said = ["a/b.md:1 a link leads to #no-heading, a heading that a/c.md does not have"];
-        assert_eq!(found("[a comment of a script](c.md#no-heading)"), said);
+        assert_eq!(check_text("[a comment of a script](c.md#no-heading)"), said);
     }
 
     #[test]

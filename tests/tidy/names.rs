@@ -54,7 +54,7 @@ fn type_of(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn found(files: &[(&str, &str)]) -> Vec<String> {
+    fn check_files(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> =
             files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         check(&files).into_iter().map(|finding| finding.what).collect()
@@ -64,17 +64,17 @@ mod tests {
     fn two_types_of_a_crate_have_two_names() {
         let one = ("crates/record/src/a.rs", "pub(crate) struct Walk<'a> {}\nenum Way {}\n");
         let other = ("crates/record/src/b.rs", "struct Walk;\nstruct Error;\nfn walk() {}\n");
-        assert_eq!(found(&[one, other]), ["type Walk is also in crates/record/src/b.rs"]);
+        assert_eq!(check_files(&[one, other]), ["type Walk is also in crates/record/src/b.rs"]);
         let of_another = ("crates/protocol/src/b.rs", "struct Walk;\n");
-        assert!(found(&[one, of_another]).is_empty(), "crates have names of their own");
+        assert!(check_files(&[one, of_another]).is_empty(), "crates have names of their own");
     }
 
     #[test]
     fn two_files_of_a_crate_have_two_names() {
         let files = [("crates/record/src/a/walk.rs", ""), ("crates/record/src/b/walk.rs", "")];
-        assert_eq!(found(&files), ["file walk.rs is also in crates/record/src/b/walk.rs"]);
+        assert_eq!(check_files(&files), ["file walk.rs is also in crates/record/src/b/walk.rs"]);
         let usual = [("crates/record/src/a/mod.rs", ""), ("crates/record/src/b/mod.rs", "")];
-        assert!(found(&usual).is_empty());
+        assert!(check_files(&usual).is_empty());
     }
 
     #[test]
@@ -82,6 +82,6 @@ mod tests {
         let test = "#[cfg(test)]\nmod tests {\n}\nstruct Walk;\n";
         let files =
             [("crates/record/src/a.rs", "struct Walk;\n"), ("crates/record/src/b.rs", test)];
-        assert!(found(&files).is_empty());
+        assert!(check_files(&files).is_empty());
     }
 }

@@ -140,42 +140,48 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn found(path: &str, text: &str) -> Vec<String> {
+    fn check_text(path: &str, text: &str) -> Vec<String> {
         let findings = check(&[(path.to_owned(), text.to_owned())]);
         findings.into_iter().map(|f| format!("{} {}", f.place, f.what)).collect()
     }
 
     #[test]
     fn a_layer_imports_only_those_below_it() {
-        let up = found("src/node/x.rs", "use crate::settings::a;\nuse crate::http::b::C;\n");
+        let up = check_text("src/node/x.rs", "use crate::settings::a;\nuse crate::http::b::C;\n");
         assert_eq!(up, ["src/node/x.rs:2 node imports http::b::C, which is above it"]);
-        assert!(found("src/http/x.rs", "use crate::node::a;\nuse crate::http::b;\n").is_empty());
-        assert!(found("src/main.rs", "use crate::cli::a;\n").is_empty());
+        assert!(
+            check_text("src/http/x.rs", "use crate::node::a;\nuse crate::http::b;\n").is_empty()
+        );
+        assert!(check_text("src/main.rs", "use crate::cli::a;\n").is_empty());
         let tests = "#[cfg(test)]\nmod tests {\n    use crate::cli::a;\n}\n";
-        assert!(found("src/peers/x.rs", tests).is_empty());
-        assert_eq!(found("src/attic/x.rs", "").len(), 1, "a new layer is given its place here");
+        assert!(check_text("src/peers/x.rs", tests).is_empty());
+        assert_eq!(
+            check_text("src/attic/x.rs", "").len(),
+            1,
+            "a new layer is given its place here"
+        );
     }
 
     #[test]
     fn a_file_of_a_feature_has_a_layer() {
-        let up = found("src/quotas/counts.rs", "use crate::quotas::routes::admit;\n");
+        let up = check_text("src/quotas/counts.rs", "use crate::quotas::routes::admit;\n");
         let what = "node uses quotas::routes, a part of http, which is above it";
         assert_eq!(up, [format!("src/quotas/counts.rs:1 {what}")]);
         let below = "use crate::tokens::lookup::Access;\nuse crate::quotas::status;\n";
-        assert!(found("src/quotas/routes.rs", below).is_empty());
-        let up = found("src/layout/status.rs", "use crate::http::Answer;\n");
+        assert!(check_text("src/quotas/routes.rs", below).is_empty());
+        let up = check_text("src/layout/status.rs", "use crate::http::Answer;\n");
         assert_eq!(
             up,
             ["src/layout/status.rs:1 operations imports http::Answer, which is above it"]
         );
-        assert_eq!(found("src/layout/attic.rs", "").len(), 1, "a new file is given its layer");
-        assert_eq!(found("src/repair/routes.rs", "use lsm::Db;\n").len(), 1);
+        assert_eq!(check_text("src/layout/attic.rs", "").len(), 1, "a new file is given its layer");
+        assert_eq!(check_text("src/repair/routes.rs", "use lsm::Db;\n").len(), 1);
     }
 
     #[test]
     fn http_does_not_know_the_engine() {
         let engine = "use lsm::Version;\n";
-        assert_eq!(found("src/http/x.rs", engine), ["src/http/x.rs:1 lsm:: is used"]);
-        assert!(found("src/node/x.rs", engine).is_empty());
+        assert_eq!(check_text("src/http/x.rs", engine), ["src/http/x.rs:1 lsm:: is used"]);
+        assert!(check_text("src/node/x.rs", engine).is_empty());
     }
 }

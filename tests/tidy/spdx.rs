@@ -5,7 +5,7 @@
 
 /// Returns true if the licenses in `allowed` satisfy `expression`, and `None` if the expression's
 /// syntax is not valid.
-pub(crate) fn satisfied(expression: &str, allowed: &[String]) -> Option<bool> {
+pub(crate) fn is_satisfied(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = Words { words: spaced.split_whitespace().collect(), at: 0, allowed };
     let result = words.parse_any()?;
@@ -85,6 +85,6 @@ fn alternatives_need_one_licence_and_conjunctions_all() {
         ("MIT MIT", None),
         ("OR MIT", None),
     ] {
-        assert_eq!(satisfied(expression, &allowed), result, "{expression}");
+        assert_eq!(is_satisfied(expression, &allowed), result, "{expression}");
     }
 }

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     /// Returns the violations in `text`, each as "line: description".
-    fn found(path: &str, text: &str) -> Vec<String> {
+    fn check_text(path: &str, text: &str) -> Vec<String> {
         let findings = check(&[(path.to_owned(), text.to_owned())]);
         let place = |place: &str| place.strip_prefix(path).unwrap()[1..].to_owned();
         findings.into_iter().map(|f| format!("{}: {}", place(&f.place), f.what)).collect()
@@ -343,121 +343,130 @@ mod tests {
     #[test]
     fn length() {
         let wide = format!("//! Ä\n{}\n", "ä".repeat(101));
-        assert_eq!(found("src/a.rs", &wide), ["2: 101 columns, at most 100"]);
-        assert_eq!(found("a.sh", &wide), ["2: 101 columns, at most 100"]);
-        assert_eq!(found("a.md", &wide), CLEAN, "tables and links need their line");
-        assert_eq!(found("src/a.rs", &format!("//! Ä\n{}\n", "ä".repeat(100))), CLEAN);
+        assert_eq!(check_text("src/a.rs", &wide), ["2: 101 columns, at most 100"]);
+        assert_eq!(check_text("a.sh", &wide), ["2: 101 columns, at most 100"]);
+        assert_eq!(check_text("a.md", &wide), CLEAN, "tables and links need their line");
+        assert_eq!(check_text("src/a.rs", &format!("//! Ä\n{}\n", "ä".repeat(100))), CLEAN);
         let long = format!("//! Long.\n{}", "\n".repeat(800));
-        assert_eq!(found("src/a.rs", &long), ["801: 801 lines, at most 800"]);
-        assert_eq!(found("src/a.rs", &long[..long.len() - 1]), CLEAN);
+        assert_eq!(check_text("src/a.rs", &long), ["801: 801 lines, at most 800"]);
+        assert_eq!(check_text("src/a.rs", &long[..long.len() - 1]), CLEAN);
     }
 
     #[test]
     fn missing_headers_and_empty_names_are_found() {
         let missing = "1: does not begin with a //! header";
-        assert_eq!(found("src/a.rs", "use std::fs;\n"), [missing]);
-        assert_eq!(found("src/a.rs", ""), [missing]);
-        assert_eq!(found("src/a/tests.rs", "use std::fs;\n"), CLEAN);
-        assert_eq!(found("src/util.rs", "//! A.\n"), ["1: something is named util"]);
-        assert_eq!(found("src/common/a.rs", "//! A.\n"), ["1: something is named common"]);
-        assert_eq!(found("bench/helpers.sh", ""), ["1: something is named helpers"]);
-        assert_eq!(found("src/a.rs", "//! A.\npub mod misc;\n"), ["2: something is named misc"]);
-        assert_eq!(found("src/a.rs", "//! A.\nmod types {\n"), ["2: something is named types"]);
-        assert_eq!(found("src/a.rs", "//! Common utilities.\nmod common_prefix;\n"), CLEAN);
+        assert_eq!(check_text("src/a.rs", "use std::fs;\n"), [missing]);
+        assert_eq!(check_text("src/a.rs", ""), [missing]);
+        assert_eq!(check_text("src/a/tests.rs", "use std::fs;\n"), CLEAN);
+        assert_eq!(check_text("src/util.rs", "//! A.\n"), ["1: something is named util"]);
+        assert_eq!(check_text("src/common/a.rs", "//! A.\n"), ["1: something is named common"]);
+        assert_eq!(check_text("bench/helpers.sh", ""), ["1: something is named helpers"]);
+        assert_eq!(
+            check_text("src/a.rs", "//! A.\npub mod misc;\n"),
+            ["2: something is named misc"]
+        );
+        assert_eq!(
+            check_text("src/a.rs", "//! A.\nmod types {\n"),
+            ["2: something is named types"]
+        );
+        assert_eq!(check_text("src/a.rs", "//! Common utilities.\nmod common_prefix;\n"), CLEAN);
     }
 
     #[test]
     fn leftovers_and_private_paths_are_found() {
         for word in LEFTOVERS {
             let said = [format!("2: {word} was left here")];
-            assert_eq!(found("src/a.rs", &format!("//! A.\n// {word}: later\n")), said);
-            assert_eq!(found("notes/a.md", &format!("# A\n{word} later\n")), said);
+            assert_eq!(check_text("src/a.rs", &format!("//! A.\n// {word}: later\n")), said);
+            assert_eq!(check_text("notes/a.md", &format!("# A\n{word} later\n")), said);
         }
         let part = format!("//! A.\nconst {}_LIST: u8 = 0;\n", LEFTOVERS[0]);
-        assert_eq!(found("src/a.rs", &part), CLEAN, "part of a longer word");
+        assert_eq!(check_text("src/a.rs", &part), CLEAN, "part of a longer word");
         for path in PRIVATE_PATHS {
             let said = [format!("2: a path of somebody's machine: {path}...")];
-            assert_eq!(found("notes/a.md", &format!("# A\nsee {path}x\n")), said);
-            assert_eq!(found("notes/a.md", &format!("# A\nsee elsewhere{path}x\n")), CLEAN);
+            assert_eq!(check_text("notes/a.md", &format!("# A\nsee {path}x\n")), said);
+            assert_eq!(check_text("notes/a.md", &format!("# A\nsee elsewhere{path}x\n")), CLEAN);
         }
     }
 
     #[test]
     fn tests_that_are_ignored_are_nightly() {
         let ignored = format!("//! A.\n#[test]\n{IGNORED}]\nfn a() {{}}\n");
-        assert_eq!(found("tests/node/a.rs", &ignored), ["3: a test is ignored"]);
+        assert_eq!(check_text("tests/node/a.rs", &ignored), ["3: a test is ignored"]);
         let without_reason = ignored.replace(']', " = \"it is slow\"]");
-        let said = found("crates/a/src/tests.rs", &without_reason);
+        let said = check_text("crates/a/src/tests.rs", &without_reason);
         assert_eq!(said, ["3: a test is ignored"]);
         let nightly = format!("//! A.\n#[test]\n    {NIGHTLY}a long seed\"]\nfn a() {{}}\n");
-        assert_eq!(found("tests/node/a.rs", &nightly), CLEAN);
+        assert_eq!(check_text("tests/node/a.rs", &nightly), CLEAN);
     }
 
     #[test]
     fn docs_are_longer_than_two_words() {
         let said = ["2: a doc comment of 1 word(s): /// Where."];
-        assert_eq!(found("src/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), said);
+        assert_eq!(check_text("src/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), said);
         let said = ["3: a doc comment of 2 word(s): /// As what."];
         assert_eq!(
-            found("crates/b/src/a.rs", "//! A.\nenum A {\n    /// As what.\n    B,\n}\n"),
+            check_text("crates/b/src/a.rs", "//! A.\nenum A {\n    /// As what.\n    B,\n}\n"),
             said
         );
-        assert_eq!(found("src/a.rs", "//! A.\n/// Bytes of one.\nconst A: u8 = 0;\n"), CLEAN);
+        assert_eq!(check_text("src/a.rs", "//! A.\n/// Bytes of one.\nconst A: u8 = 0;\n"), CLEAN);
         let several = "//! A.\n/// Where.\n///\n/// On disk.\nconst A: u8 = 0;\n";
-        assert_eq!(found("src/a.rs", several), CLEAN, "all lines of it count");
-        assert_eq!(found("src/a.rs", "//! A.\n//// Not one.\n// Nor this.\n"), CLEAN);
-        assert_eq!(found("notes/a.md", "/// Where.\n"), CLEAN);
+        assert_eq!(check_text("src/a.rs", several), CLEAN, "all lines of it count");
+        assert_eq!(check_text("src/a.rs", "//! A.\n//// Not one.\n// Nor this.\n"), CLEAN);
+        assert_eq!(check_text("notes/a.md", "/// Where.\n"), CLEAN);
         let test = "//! A.\n#[cfg(test)]\nmod tests {\n    /// Where.\n    const A: u8 = 0;\n}\n";
-        assert_eq!(found("src/a.rs", test), CLEAN);
-        assert_eq!(found("tests/node/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), CLEAN);
+        assert_eq!(check_text("src/a.rs", test), CLEAN);
+        assert_eq!(check_text("tests/node/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), CLEAN);
     }
 
     #[test]
     fn the_engine_and_the_protocol_take_time_threads_and_chance_from_outside() {
         let clock = "//! A.\nlet now = Instant::now();\n";
         let said = ["2: Instant::now is used"];
-        assert_eq!(found("crates/protocol/src/node.rs", clock), said);
-        assert_eq!(found("crates/lsm/src/engine/read.rs", clock), said);
-        assert_eq!(found("crates/server/src/link/mod.rs", clock), said);
-        assert_eq!(found("crates/sim/src/world/turn.rs", clock), said);
-        assert_eq!(found("crates/sim/src/main.rs", clock), CLEAN);
-        assert_eq!(found("crates/lsm/src/disk/mem/state.rs", clock), said);
-        assert_eq!(found("crates/lsm/src/db/threads.rs", clock), CLEAN);
-        assert_eq!(found("crates/lsm/src/disk/real.rs", clock), CLEAN);
-        assert_eq!(found("src/clock.rs", clock), CLEAN);
+        assert_eq!(check_text("crates/protocol/src/node.rs", clock), said);
+        assert_eq!(check_text("crates/lsm/src/engine/read.rs", clock), said);
+        assert_eq!(check_text("crates/server/src/link/mod.rs", clock), said);
+        assert_eq!(check_text("crates/sim/src/world/turn.rs", clock), said);
+        assert_eq!(check_text("crates/sim/src/main.rs", clock), CLEAN);
+        assert_eq!(check_text("crates/lsm/src/disk/mem/state.rs", clock), said);
+        assert_eq!(check_text("crates/lsm/src/db/threads.rs", clock), CLEAN);
+        assert_eq!(check_text("crates/lsm/src/disk/real.rs", clock), CLEAN);
+        assert_eq!(check_text("src/clock.rs", clock), CLEAN);
         let harmless = format!("//! A.\nstd::{HARMLESS};\n");
-        assert_eq!(found("crates/lsm/src/engine/read.rs", &harmless), CLEAN);
+        assert_eq!(check_text("crates/lsm/src/engine/read.rs", &harmless), CLEAN);
         let comment = "//! A.\n/// Does not ask Instant::now\n";
-        assert_eq!(found("crates/protocol/src/node.rs", comment), CLEAN);
+        assert_eq!(check_text("crates/protocol/src/node.rs", comment), CLEAN);
         let test = "//! A.\n#[cfg(test)]\nmod tests {\n    use std::thread;\n}\n";
-        assert_eq!(found("crates/protocol/src/node.rs", test), CLEAN);
+        assert_eq!(check_text("crates/protocol/src/node.rs", test), CLEAN);
         let before = "//! A.\nuse std::thread;\n#[cfg(test)]\nmod tests {\n}\n";
-        assert_eq!(found("crates/protocol/src/node.rs", before), ["2: std::thread is used"]);
+        assert_eq!(check_text("crates/protocol/src/node.rs", before), ["2: std::thread is used"]);
         let elsewhere = "//! A.\n#[cfg(test)]\nmod tests;\nuse std::thread;\n";
-        assert_eq!(found("crates/lsm/src/merge.rs", elsewhere), ["4: std::thread is used"]);
+        assert_eq!(check_text("crates/lsm/src/merge.rs", elsewhere), ["4: std::thread is used"]);
     }
 
     #[test]
     fn functions_that_fail_with_a_string_are_found() {
         let fails = "//! A.\nfn read() -> Result<Vec<u8>, String> {\n";
         for path in ["src/a.rs", "crates/server/src/link/mod.rs", "crates/load/src/a.rs"] {
-            assert_eq!(found(path, fails), ["2: a function fails with a String"]);
+            assert_eq!(check_text(path, fails), ["2: a function fails with a String"]);
         }
         let ends = "//! A.\nfn end() -> Option<Result<u64, String>> {\n";
-        assert_eq!(found("src/a.rs", ends), ["2: a function fails with a String"]);
-        assert_eq!(found("tests/node/a.rs", fails), CLEAN);
-        assert_eq!(found("src/a.rs", "//! A.\nfn a() -> Result<Map<u8, String>, E> {\n"), CLEAN);
+        assert_eq!(check_text("src/a.rs", ends), ["2: a function fails with a String"]);
+        assert_eq!(check_text("tests/node/a.rs", fails), CLEAN);
+        assert_eq!(
+            check_text("src/a.rs", "//! A.\nfn a() -> Result<Map<u8, String>, E> {\n"),
+            CLEAN
+        );
     }
 
     #[test]
     fn tests_do_not_sleep() {
         let sleeps = format!("//! A.\nfn wait() {{\n    thread::{SLEEP}TICK);\n}}\n");
         let sleeps = sleeps.as_str();
-        assert_eq!(found("tests/node/contract.rs", sleeps), ["3: a test sleeps"]);
-        assert_eq!(found("crates/lsm/src/db/tests.rs", sleeps), ["3: a test sleeps"]);
-        assert_eq!(found("src/accept.rs", sleeps), CLEAN, "a program may");
-        assert_eq!(found(SLEEPERS[0].0, sleeps), CLEAN);
+        assert_eq!(check_text("tests/node/contract.rs", sleeps), ["3: a test sleeps"]);
+        assert_eq!(check_text("crates/lsm/src/db/tests.rs", sleeps), ["3: a test sleeps"]);
+        assert_eq!(check_text("src/accept.rs", sleeps), CLEAN, "a program may");
+        assert_eq!(check_text(SLEEPERS[0].0, sleeps), CLEAN);
         let own = format!("//! A.\n#[cfg(test)]\nmod tests {{\n    thread::{SLEEP}TICK);\n}}\n");
-        assert_eq!(found("src/accept.rs", &own), ["4: a test sleeps"]);
+        assert_eq!(check_text("src/accept.rs", &own), ["4: a test sleeps"]);
     }
 }

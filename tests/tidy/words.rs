@@ -61,7 +61,7 @@ fn is_history(path: &str) -> bool {
 }
 
 /// True if a file may contain old words: this file, which lists them, and recorded histories.
-fn allowed(path: &str) -> bool {
+fn is_allowed(path: &str) -> bool {
     path == "tests/tidy/words.rs" || is_history(path)
 }
 
@@ -107,7 +107,7 @@ fn says_is_no(line: &str) -> bool {
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {
-        if allowed(path) {
+        if is_allowed(path) {
             continue;
         }
         let in_path = old_words(path);
@@ -129,7 +129,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn found(path: &str, text: &str) -> Vec<String> {
+    fn check_text(path: &str, text: &str) -> Vec<String> {
         let findings = check(&[(path.to_owned(), text.to_owned())]);
         findings.into_iter().map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
     }
@@ -137,28 +137,31 @@ mod tests {
     #[test]
     fn old_words_in_documents_and_code_are_found() {
         let vouch = ["a.md:2: \"vouches\" is said: is authoritative"];
-        assert_eq!(found("a.md", "A node\nvouches for it.\n"), vouch);
+        assert_eq!(check_text("a.md", "A node\nvouches for it.\n"), vouch);
         let lane = ["src/a.rs:1: \"lane\" is said: connection"];
-        assert_eq!(found("src/a.rs", "let small_lane = Lane::small();\n"), lane);
-        assert_eq!(found("src/a.rs", "\"Too much at once\"").len(), 1);
-        assert_eq!(found("src/cli/a.rs", "let vouching = 1;").len(), 1);
+        assert_eq!(check_text("src/a.rs", "let small_lane = Lane::small();\n"), lane);
+        assert_eq!(check_text("src/a.rs", "\"Too much at once\"").len(), 1);
+        assert_eq!(check_text("src/cli/a.rs", "let vouching = 1;").len(), 1);
     }
 
     #[test]
     fn old_words_in_paths_are_found() {
         let path = "planted/protocol/03-stamp-not-renewed.patch";
         let said = [format!("{path}: \"stamp\" is said: version, or timestamp")];
-        assert_eq!(found(path, "What it does.\n"), said);
-        assert_eq!(found("src/sieve.rs", "").len(), 1);
-        assert_eq!(found("src/timestamp.rs", ""), [""; 0]);
+        assert_eq!(check_text(path, "What it does.\n"), said);
+        assert_eq!(check_text("src/sieve.rs", "").len(), 1);
+        assert_eq!(check_text("src/timestamp.rs", ""), [""; 0]);
     }
 
     #[test]
     fn messages_with_is_no_are_found() {
         let said = ["src/a.rs:2: \"is no …\" is said: is not a valid …"];
-        assert_eq!(found("src/a.rs", "// it is no message\nf(\"{x:?} is no rate: write\")"), said);
-        assert_eq!(found("src/a.rs", "    {x} is no rate: write it as \\\n").len(), 1);
-        assert_eq!(found("src/a.js", "throw new Error(`${x} is no member`);").len(), 1);
+        assert_eq!(
+            check_text("src/a.rs", "// it is no message\nf(\"{x:?} is no rate: write\")"),
+            said
+        );
+        assert_eq!(check_text("src/a.rs", "    {x} is no rate: write it as \\\n").len(), 1);
+        assert_eq!(check_text("src/a.js", "throw new Error(`${x} is no member`);").len(), 1);
         for text in [
             "/// A value that is no number.",
             "f(\"ok\"); // what is no number",
@@ -167,9 +170,12 @@ mod tests {
             "f(\"{x} is no longer a member, and {y} is no more than 3\")",
             "unreachable!(\"{id:?} is no read\")",
         ] {
-            assert_eq!(found("src/a.rs", text), [""; 0], "{text}");
+            assert_eq!(check_text("src/a.rs", text), [""; 0], "{text}");
         }
-        assert_eq!(found("crates/a/src/tests.rs", "f(\"it is no news\", \"is no x\")"), [""; 0]);
+        assert_eq!(
+            check_text("crates/a/src/tests.rs", "f(\"it is no news\", \"is no x\")"),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -177,14 +183,14 @@ mod tests {
         for text in
             ["a plane, a timestamp", "outstanding, notwithstanding", "breathing, understanding"]
         {
-            assert_eq!(found("src/a.rs", text), [""; 0], "{text}");
+            assert_eq!(check_text("src/a.rs", text), [""; 0], "{text}");
         }
     }
 
     #[test]
     fn old_words_in_the_changelog_and_recorded_pages_pass() {
         for path in ["CHANGELOG.md", "docs/results/reports/000.html"] {
-            assert_eq!(found(path, "amnesiac"), [""; 0], "{path}");
+            assert_eq!(check_text(path, "amnesiac"), [""; 0], "{path}");
         }
     }
 }

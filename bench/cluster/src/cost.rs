@@ -46,7 +46,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
         let (bytes, counts) = (loopback_bytes() - bytes, Counts::of(&nodes).since(&before));
         let calls = perf.and_then(Perf::stop);
         row.fleet.pause();
-        let requests = outcome.answered().max(1) as f64;
+        let requests = outcome.answer_count().max(1) as f64;
         let calls = calls.map(|calls| calls / requests);
         if let Ok(calls) = calls {
             bench.report.figure(SECTION, row.name, 0, "calls_per_request", calls);

@@ -163,7 +163,7 @@ impl Row {
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         Ok(Run {
             rate: outcome.throughput(),
-            micros: cpu * 1e6 / outcome.answered().max(1) as f64,
+            micros: cpu * 1e6 / outcome.answer_count().max(1) as f64,
             percentiles: [ms(0.5), ms(0.99), ms(0.999)],
             failed: outcome.planned - outcome.tally.statuses.success(),
             client: outcome.client_cpu.as_secs_f64() / outcome.elapsed.as_secs_f64(),

@@ -48,7 +48,7 @@ impl Run {
         let ms = |quantile| {
             latency.as_ref().map_or(0.0, |all| all.value_at_quantile(quantile) as f64 / 1e6)
         };
-        let answers: u64 = outcomes.iter().map(|outcome| outcome.answered()).sum();
+        let answers: u64 = outcomes.iter().map(|outcome| outcome.answer_count()).sum();
         Self {
             percentiles: [ms(0.5), ms(0.99), ms(0.999), ms(1.0)],
             rate: outcomes.iter().map(Outcome::throughput).sum(),
@@ -81,7 +81,7 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
                 .addresses()
                 .into_iter()
                 .map(|target| {
-                    let plan = fixed(&fleet, table.bench, put, connections, rate);
+                    let plan = create_open_loop_plan(&fleet, table.bench, put, connections, rate);
                     Plan { targets: fleet::targets(&[target]), ..plan }
                 })
                 .collect();
@@ -114,7 +114,7 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     ] {
         let fleet = table.bench.place.start(Kind::Three(sync))?;
         let asked = &fleet.addresses()[..1];
-        let plan = fixed(&fleet, table.bench, put, connections, rate);
+        let plan = create_open_loop_plan(&fleet, table.bench, put, connections, rate);
         let requests = Requests::Custom(requests::ONE_COPY);
         let plan = Plan { targets: fleet::targets(asked), requests, ..plan };
         let filling = Plan { put_percent: 100, limit: KEYS, pace: Pace::Closed, ..plan.clone() };
@@ -124,7 +124,7 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
             let (cpu, before) = (fleet.cpu(), Counts::of(asked));
             let outcome = fleet::run(&plan)?;
             let sent = Counts::of(asked).since(&before).get("peer_messages_sent");
-            proxied.push(sent / outcome.answered().max(1) as f64 * 100.0);
+            proxied.push(sent / outcome.answer_count().max(1) as f64 * 100.0);
             runs.push(Run::of(&[outcome], fleet.cpu() - cpu));
         }
         table.row(name, &runs, Spread::of(&proxied));
@@ -135,7 +135,13 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
 
 /// Creates the plan of an open loop. PUTs write from the first key on, and GETs read any existing
 /// key.
-fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64) -> Plan {
+fn create_open_loop_plan(
+    fleet: &Fleet,
+    bench: &Bench,
+    put: bool,
+    connections: usize,
+    rate: u64,
+) -> Plan {
     let duration = Duration::from_secs(bench.scale.seconds * DURATION_FACTOR);
     let mut plan = fleet.plan(true, KEYS, duration);
     plan.connections = connections;

@@ -71,7 +71,7 @@ fn main() {
 fn ranges() -> Table {
     let mut table = Table::new(&["range", "nodes", "ack/from", "ns: median (least–most)"]);
     for (nodes, ack, from) in [(3, 2, 3), (3, 1, 2), (5, 2, 3), (20, 2, 3), (20, 6, 10)] {
-        let shared = shared(nodes);
+        let shared = create_shared(nodes);
         let quorum = Quorum { ack, from };
         for (name, failed) in [("begun", None), ("begun, one node failed", Some(NodeId(1)))] {
             let begin = || {
@@ -98,7 +98,7 @@ fn ranges() -> Table {
 }
 
 /// Creates the state that the coordinators of a node share.
-fn shared(nodes: u8) -> Arc<Shared> {
+fn create_shared(nodes: u8) -> Arc<Shared> {
     let name = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
     let topology =
         Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
@@ -119,7 +119,7 @@ struct Bench {
 
 impl Bench {
     fn new(nodes: u8, quorum: Quorum) -> Self {
-        let shared = shared(nodes);
+        let shared = create_shared(nodes);
         let under = shared.view().id();
         let (deadline_micros, max_skew_micros, brief_bytes) = (1_000_000, 500_000, 16 << 10);
         let config = Config { deadline_micros, max_skew_micros, brief_bytes };

@@ -129,7 +129,7 @@ fn own(server: &Server, method: Method, keys: u64, seconds: u64) -> Result<Run, 
     let cpu = server.cpu();
     let outcome = load::run(&plan).map_err(|error| error.to_string())?;
     let cpu = server.cpu() - cpu;
-    let requests = outcome.answered() as f64;
+    let requests = outcome.answer_count() as f64;
     Ok(Run {
         rate: outcome.throughput(),
         server_micros: cpu * 1e6 / requests,

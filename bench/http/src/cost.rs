@@ -58,7 +58,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             }
         };
         let log = bench.place.root.join("calls");
-        let counted = counted(&server, method, bench.scale.seconds, &log);
+        let counted = count_system_calls(&server, method, bench.scale.seconds, &log);
         let frequent_calls = frequent_calls(&server, method, bench.scale.seconds, &log);
         let spent = layers::measure(&server, method, KEYS, bench.scale.seconds, &bench.place.root);
         by_layer.row(match spent {
@@ -92,7 +92,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 /// Counts the system calls per request, with perf.
-fn counted(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<f64, String> {
+fn count_system_calls(
+    server: &Server,
+    method: Method,
+    seconds: u64,
+    log: &Path,
+) -> Result<f64, String> {
     let wrk = wrk_command(server.address, method, KEYS, seconds)?;
     let mut perf = Command::new(find("perf", "linux-perf")?);
     perf.args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", &server.pid().to_string()]);

@@ -52,7 +52,7 @@ pub(crate) fn run(
 ) -> io::Result<LoopFigures> {
     let slots = rate * duration.as_secs();
     let path = dir.join("bare-log");
-    let log = zeroed(&path, slots * (RECORD_LEN + GROUP_LEN))?;
+    let log = create_zeroed(&path, slots * (RECORD_LEN + GROUP_LEN))?;
     let done = AtomicBool::new(false);
     let before = own_bytes_written();
     let latency = std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ pub(crate) fn run(
     Ok(LoopFigures { latency, bytes_per_second })
 }
 
-fn zeroed(path: &Path, len: u64) -> io::Result<File> {
+fn create_zeroed(path: &Path, len: u64) -> io::Result<File> {
     let file = File::create(path)?;
     let zeros = vec![0; 1 << 20];
     for at in (0..len).step_by(zeros.len()) {

@@ -94,12 +94,12 @@ impl Launcher {
                 let config = dir.join("nginx.conf");
                 fs::write(&config, nginx_config(port))
                     .map_err(|error| format!("{}: {error}", config.display()))?;
-                let mut command = installed("nginx", "nginx")?;
+                let mut command = installed_command("nginx", "nginx")?;
                 command.arg("-p").arg(&dir).arg("-c").arg(&config);
                 command
             }
             Rival::Redis(sync) => {
-                let mut command = installed("redis-server", "redis-server")?;
+                let mut command = installed_command("redis-server", "redis-server")?;
                 command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
                 command.arg("--dir").arg(&dir);
                 match sync {
@@ -129,7 +129,7 @@ impl Launcher {
 
 /// Returns the command of an installed program, pinned to the servers' CPU. The error names the
 /// Debian package to install.
-pub(crate) fn installed(program: &str, package: &str) -> Result<Command, String> {
+pub(crate) fn installed_command(program: &str, package: &str) -> Result<Command, String> {
     find(program, package).map(|path| pinned(SERVER_CPU, path))
 }
 

@@ -123,7 +123,7 @@ fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64),
 /// Returns the lower and the upper bounds of the true latencies in microseconds. Each list is
 /// ascending.
 fn truth(server: &Recorder, outcome: &Outcome) -> Result<(Vec<f64>, Vec<f64>), String> {
-    let seen = server.seen(outcome.planned)?;
+    let seen = server.wait_for_requests(outcome.planned)?;
     let latencies = |until: fn(&RecordedRequest) -> Instant| {
         let latencies = seen.iter().map(|seen| {
             let intended = outcome.started + Duration::from_secs_f64(seen.number as f64 / RATE);

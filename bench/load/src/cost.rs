@@ -105,11 +105,11 @@ fn own(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     let mut scripts = Scripts::load(&[source], 1).map_err(|error| error.to_string())?;
     let outcome = load::run_under(&plan, scripts.threads(), &Control::default())
         .map_err(|error| error.to_string())?;
-    Ok((outcome.answered() as f64, outcome.elapsed.as_secs_f64()))
+    Ok((outcome.answer_count() as f64, outcome.elapsed.as_secs_f64()))
 }
 
 fn wrk(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
-    let mut command = place::pinned(place::CLIENT_CPU, &place::wrk()?);
+    let mut command = place::pinned_command(place::CLIENT_CPU, &place::wrk()?);
     command.args(["-t1", &format!("-c{CONNECTIONS}"), &format!("-d{seconds}s")]);
     if let Some(script) = &row.script {
         command.arg("-s").arg(script);

@@ -82,7 +82,7 @@ fn bursts(bench: &mut Bench) -> Result<(), String> {
         ..Plan::new(Target::new(server.address, "/{key}"))
     };
     let outcome = load::run(&plan).map_err(|error| error.to_string())?;
-    let seen = server.seen(outcome.planned)?;
+    let seen = server.wait_for_requests(outcome.planned)?;
     let start = outcome.started;
     let since = |at: std::time::Instant| at.saturating_duration_since(start).as_nanos() as u64;
     let ours: Vec<u64> = seen.iter().map(|seen| since(seen.came)).collect();

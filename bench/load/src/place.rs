@@ -20,7 +20,7 @@ pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
 }
 
 /// Returns the command of `program`, pinned to a CPU.
-pub(crate) fn pinned(cpu: usize, program: &Path) -> Command {
+pub(crate) fn pinned_command(cpu: usize, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program);
     command
@@ -34,7 +34,7 @@ pub(crate) fn hello(dir: &Path) -> Result<Server, String> {
         return Err(format!("{} is not built: use bench/load.sh", program.display()));
     }
     let address = free_address().map_err(|error| error.to_string())?;
-    let mut command = pinned(SERVER_CPU, &program);
+    let mut command = pinned_command(SERVER_CPU, &program);
     command.arg(address.to_string());
     Server::start(command, address, &dir.join("hello.log"))
 }

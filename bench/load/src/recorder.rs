@@ -93,7 +93,7 @@ impl Recorder {
 
     /// Returns all requests of closed connections as soon as there are `expected` requests. The
     /// client must have closed its connections. Fails after 10 s.
-    pub(crate) fn seen(&self, expected: u64) -> Result<Vec<RecordedRequest>, String> {
+    pub(crate) fn wait_for_requests(&self, expected: u64) -> Result<Vec<RecordedRequest>, String> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let seen = self.shared.seen.lock().clone();

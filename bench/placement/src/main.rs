@@ -122,14 +122,14 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
 /// Returns, for each node, the number of keys for which the node is among the first `from`
 /// replicas.
 fn keys_held(cluster: &Topology, from: u8) -> Vec<u64> {
-    held(cluster, from, keys().map(|key| cluster.partition_of(&key)))
+    count_copies(cluster, from, keys().map(|key| cluster.partition_of(&key)))
 }
 
 fn partitions_held(cluster: &Topology, from: u8) -> Vec<u64> {
-    held(cluster, from, 0..=u16::MAX)
+    count_copies(cluster, from, 0..=u16::MAX)
 }
 
-fn held(cluster: &Topology, from: u8, partitions: impl Iterator<Item = u16>) -> Vec<u64> {
+fn count_copies(cluster: &Topology, from: u8, partitions: impl Iterator<Item = u16>) -> Vec<u64> {
     let mut counts = vec![0; cluster.nodes()];
     let mut nodes = Vec::new();
     for partition in partitions {

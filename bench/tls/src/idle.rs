@@ -81,7 +81,7 @@ fn measure_growth(
     });
     let outcome = load::run_under(&plan, &mut [], &control).map_err(|error| error.to_string())?;
     drop(control);
-    if outcome.answered() < connections as u64 {
+    if outcome.answer_count() < connections as u64 {
         return Err(format!("not all connections were used:\n{outcome}"));
     }
     Ok(most.into_inner().saturating_sub(before) as f64 / connections as f64 / 1024.0)

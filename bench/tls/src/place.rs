@@ -72,7 +72,7 @@ impl Launcher {
         let mut nodes = Vec::new();
         for address in addresses {
             let dir = self.dir()?;
-            let mut command = pinned(SERVER_CPU, &program);
+            let mut command = pinned_command(SERVER_CPU, &program);
             command.args(["serve", "--listen", &address.to_string(), "--loops", "1", "--data"]);
             command.arg(dir.join("data")).args(more);
             if secure {
@@ -103,7 +103,7 @@ impl Launcher {
         let config = dir.join("nginx.conf");
         let text = nginx_config(&self.root, address);
         fs::write(&config, text).map_err(|error| format!("{}: {error}", config.display()))?;
-        let mut command = pinned(SERVER_CPU, &find("nginx", "nginx-light")?);
+        let mut command = pinned_command(SERVER_CPU, &find("nginx", "nginx-light")?);
         command.arg("-p").arg(&dir).arg("-c").arg(&config);
         Server::start(command, address, &dir.join("log"))
     }
@@ -128,7 +128,7 @@ pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
         .map_err(|error| format!("can't run on CPU {cpu}: {error}"))
 }
 
-fn pinned(cpu: usize, program: &Path) -> Command {
+fn pinned_command(cpu: usize, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program);
     command

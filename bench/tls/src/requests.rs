@@ -166,7 +166,7 @@ impl Pair {
         let outcome = load::run(&plan).map_err(|error| error.to_string())?;
         let cpu = servers.iter().map(Server::cpu).sum::<f64>() - before;
         servers.iter().for_each(Server::pause);
-        let answered = outcome.answered() as f64;
+        let answered = outcome.answer_count() as f64;
         let good = outcome.tally.statuses.success() as f64;
         if good < answered * 0.999 {
             return Err(format!("{}: not all was done:\n{outcome}", row.name()));

@@ -157,7 +157,7 @@ impl Outcome {
     }
 
     /// Returns the number of answers of any status.
-    pub fn answered(&self) -> u64 {
+    pub fn answer_count(&self) -> u64 {
         self.tally.statuses.all()
     }
 
@@ -189,7 +189,7 @@ pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
         in_time: tally.in_time,
         unfinished: tally.unfinished,
         statuses: tally.statuses.by_status(),
-        refused: tally.statuses.refused(),
+        refused: tally.statuses.refusals(),
         connect_errors: connect,
         read_errors: read,
         write_errors: write,

@@ -38,7 +38,7 @@ pub enum Error {
     },
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn write_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::Write { path: path.display().to_string(), cause }
 }
 
@@ -55,17 +55,17 @@ impl RunDir {
     /// Creates the directory, or uses an existing empty one. `reported` lists the names of the
     /// servers' metrics, which are further columns of the timeline.
     pub fn create(path: &Path, started: SystemTime, reported: &[String]) -> Result<Self, Error> {
-        fs::create_dir_all(path).map_err(failed(path))?;
-        if fs::read_dir(path).map_err(failed(path))?.next().is_some() {
+        fs::create_dir_all(path).map_err(write_error(path))?;
+        if fs::read_dir(path).map_err(write_error(path))?.next().is_some() {
             return Err(Error::NotEmpty(path.display().to_string()));
         }
         let mut logs = Vec::new();
         for (name, what) in LOGS {
             let file = path.join(format!("{name}.hdr"));
-            logs.push(HdrLog::create(&file, what, started).map_err(failed(&file))?);
+            logs.push(HdrLog::create(&file, what, started).map_err(write_error(&file))?);
         }
         let file = path.join("timeline.csv");
-        let timeline = Timeline::create(&file, reported).map_err(failed(&file))?;
+        let timeline = Timeline::create(&file, reported).map_err(write_error(&file))?;
         Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), first_error: None })
     }
 
@@ -99,14 +99,16 @@ impl RunDir {
     fn give_up(&mut self, file: &str, cause: io::Error) {
         self.logs.clear();
         self.timeline = None;
-        self.first_error.get_or_insert_with(|| failed(&self.path.join(file))(cause));
+        self.first_error.get_or_insert_with(|| write_error(&self.path.join(file))(cause));
     }
 
     /// Writes a further file, such as a recording.
     pub fn file(&mut self, name: &str, content: &[u8]) -> Result<(), Error> {
         let path = self.path.join(name);
         let parent = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(failed(&path))
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&path, content))
+            .map_err(write_error(&path))
     }
 
     /// Removes the logs and the directory of a run that did not start.

@@ -94,7 +94,7 @@ impl Statuses {
 
     /// Returns the number of answers neither 2xx nor 3xx, which wrk2 prints as `Non-2xx or 3xx
     /// responses`.
-    pub fn refused(&self) -> u64 {
+    pub fn refusals(&self) -> u64 {
         (0..).zip(&self.0).filter(|(s, _)| Self::is_refusal(*s)).map(|(_, count)| count).sum()
     }
 
@@ -292,7 +292,7 @@ mod tests {
         for status in [200, 299, 301, 404, 404, 503, 599] {
             statuses.count(status);
         }
-        assert_eq!((statuses.success(), statuses.refused(), statuses.all()), (2, 4, 7));
+        assert_eq!((statuses.success(), statuses.refusals(), statuses.all()), (2, 4, 7));
         assert_eq!((statuses.of(404), statuses.of(418)), (2, 0));
         assert_eq!(statuses.by_status().into_iter().next_back(), Some((599, 1)));
     }

@@ -50,7 +50,7 @@ impl Timeline {
         let latencies = tally.all_latencies();
         let intended = |quantile| ms(&latencies.intended, quantile);
         let answered = tally.statuses.all();
-        let refused = tally.statuses.refused();
+        let refused = tally.statuses.refusals();
         let errors = &tally.errors;
         write!(
             self.out,

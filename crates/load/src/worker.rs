@@ -352,7 +352,7 @@ impl<'a> Worker<'a> {
     fn ready(&mut self, index: usize, ended: bool) -> u64 {
         let connection = &mut self.connections[index];
         match connection.state {
-            ConnectionState::Connecting => self.connected(index),
+            ConnectionState::Connecting => self.continue_connecting(index),
             ConnectionState::Waiting(request) => self.read(index, request, ended),
             // No answer is awaited, so the server has closed the connection, or has sent
             // unsolicited bytes.
@@ -425,7 +425,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn connected(&mut self, index: usize) -> u64 {
+    fn continue_connecting(&mut self, index: usize) -> u64 {
         let now = self.now();
         let connection = &mut self.connections[index];
         match connection.finish_connect() {

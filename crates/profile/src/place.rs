@@ -75,12 +75,16 @@ impl WaitSite {
 
     /// Executes `wait`, and counts its time as a wait at this site.
     pub fn during<T>(&'static self, wait: impl FnOnce() -> T) -> T {
-        self.held(wait, || NOBODY)
+        self.wait_and_record(wait, || NOBODY)
     }
 
     /// Executes `wait` as a wait at this site. `holder` is called after the wait, and returns the
     /// thread that held the lock.
-    fn held<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> LockHolder) -> T {
+    fn wait_and_record<T>(
+        &'static self,
+        wait: impl FnOnce() -> T,
+        holder: impl FnOnce() -> LockHolder,
+    ) -> T {
         if cfg!(hookless) {
             return wait();
         }
@@ -202,7 +206,7 @@ impl<T> Mutex<T> {
         let wait = || self.inner.lock();
         // Evaluated after the wait: a holder that took the lock before the recording is unknown,
         // but a later, known holder may have followed.
-        self.place.held(wait, || self.last_holder())
+        self.place.wait_and_record(wait, || self.last_holder())
     }
 
     fn last_holder(&self) -> LockHolder {

@@ -421,7 +421,7 @@ impl Recorder {
         }
         let Some(number) = self.stacks.number(stack) else { return };
         let weight = match (&mut self.wall, event) {
-            (Some(wall), Event::Wall) => wall.answered(sample.thread, sample.state, number),
+            (Some(wall), Event::Wall) => wall.on_sample(sample.thread, sample.state, number),
             _ => sample.weight,
         };
         self.stacks.add(number, weight, sample.count, 1);

@@ -82,7 +82,7 @@ impl WallSampler {
     }
 
     /// Handles a sample of a thread. Returns the nanoseconds that the sample stands for.
-    pub(crate) fn answered(&mut self, thread: i32, state: State, stack: usize) -> u64 {
+    pub(crate) fn on_sample(&mut self, thread: i32, state: State, stack: usize) -> u64 {
         let Some(seen) = self.threads.get_mut(&thread) else { return 0 };
         let now = Instant::now();
         let nanos = (now - seen.accounted).as_nanos() as u64;

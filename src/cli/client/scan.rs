@@ -111,7 +111,7 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
     let mut connection = open()?;
     let mut after = None;
     loop {
-        let left = wanted.left(printed);
+        let left = wanted.items_left(printed);
         if left == Some(0) {
             return Ok(());
         }
@@ -120,16 +120,16 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
         let mut asked = connection.request("GET", &target, None, |_| {});
         if asked.is_err() && after.is_some() {
             // The node may have closed the idle connection while the reader of the output paused.
-            connection = open().map_err(|unable| wanted.refused(printed, unable))?;
+            connection = open().map_err(|unable| wanted.report_refusal(printed, unable))?;
             asked = connection.request("GET", &target, None, |_| {});
         }
-        let head = asked.map_err(|error| wanted.unanswered(printed, &error))?;
+        let head = asked.map_err(|error| wanted.report_unanswered(printed, &error))?;
         after = page(wanted, printed, &mut connection, &head)?;
         if after.is_none() {
             return Ok(());
         }
         if head.closes {
-            connection = open().map_err(|unable| wanted.refused(printed, unable))?;
+            connection = open().map_err(|unable| wanted.report_refusal(printed, unable))?;
         }
     }
 }
@@ -145,13 +145,13 @@ fn page(
     let ask = &wanted.args.ask;
     if head.status != 200 {
         let body = connection.body(head);
-        let body = body.map_err(|error| wanted.unanswered(printed, &error))?;
+        let body = body.map_err(|error| wanted.report_unanswered(printed, &error))?;
         let refused = ProblemDetails::report(head.status, &body, ask);
-        return Err(wanted.refused(printed, refused).into());
+        return Err(wanted.report_refusal(printed, refused).into());
     }
     let media = head.content_type.as_deref().unwrap_or_default();
     if !media.split(';').next().is_some_and(|one| one.trim().eq_ignore_ascii_case(CONTENT_TYPE)) {
-        return Err(wanted.refused(printed, wanted.other_type(media)).into());
+        return Err(wanted.report_refusal(printed, wanted.other_type(media)).into());
     }
     let mut frames = Frames::new(connection.stream(head));
     let mut page = Page::default();
@@ -172,14 +172,14 @@ fn page(
     printed.print(&mut page, ask.json)?;
     match end {
         // All requested items are printed, so an error in the rest of the response does not matter.
-        Err(_) if wanted.left(printed) == Some(0) => Ok(None),
-        end => end.map_err(|error| wanted.interrupted(printed, &error).into()),
+        Err(_) if wanted.items_left(printed) == Some(0) => Ok(None),
+        end => end.map_err(|error| wanted.report_interruption(printed, &error).into()),
     }
 }
 
 impl ScanRange<'_> {
     /// Returns the number of items left to print; `None` = there is no limit.
-    fn left(&self, printed: &Printed) -> Option<u64> {
+    fn items_left(&self, printed: &Printed) -> Option<u64> {
         self.args.limit.map(|limit| limit.saturating_sub(printed.items))
     }
 
@@ -209,21 +209,21 @@ impl ScanRange<'_> {
     }
 
     /// Reports that a response was truncated or damaged, and how to continue.
-    fn interrupted(&self, printed: &Printed, error: &dyn Display) -> CommandFailure {
+    fn report_interruption(&self, printed: &Printed, error: &dyn Display) -> CommandFailure {
         fail(self.interruption(printed, &format!(": {error}")))
     }
 
     /// Reports a missing or partial answer, and how to continue if items were printed before.
-    fn unanswered(&self, printed: &Printed, error: &io::Error) -> CommandFailure {
+    fn report_unanswered(&self, printed: &Printed, error: &io::Error) -> CommandFailure {
         match printed.items {
             0 => unreachable_node(&self.args.ask, error),
-            _ => self.interrupted(printed, error),
+            _ => self.report_interruption(printed, error),
         }
     }
 
     /// Reports how to continue after a refusal, which has been printed, if items were printed
     /// before it.
-    fn refused(&self, printed: &Printed, told: CommandFailure) -> CommandFailure {
+    fn report_refusal(&self, printed: &Printed, told: CommandFailure) -> CommandFailure {
         match printed.items {
             0 => told,
             _ => fail(self.interruption(printed, "")),
@@ -258,7 +258,7 @@ impl ScanRange<'_> {
             command +=
                 &key.as_ref().map_or(String::new(), |key| format!(" {flag} {}", quoted(key)));
         }
-        if let Some(left) = self.left(printed) {
+        if let Some(left) = self.items_left(printed) {
             command += &format!(" --limit {left}");
         }
         let flags = [(self.args.local, " --local"), (self.args.ask.json, " --json")];

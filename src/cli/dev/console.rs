@@ -29,7 +29,7 @@ impl Console {
     }
 
     /// Prints a line of a node's log.
-    pub(super) fn logged(&self, number: u16, name: &str, line: &str) {
+    pub(super) fn print_log_line(&self, number: u16, name: &str, line: &str) {
         let width = self.width;
         self.print(&match self.coloured {
             true => format!("{}{name:width$} |{PLAIN} {line}\n", color(number)),

@@ -171,7 +171,7 @@ impl Keeper {
             let log = child.stderr.take();
             let (console, number, name) = (Rc::clone(&self.console), self.number, self.name());
             tokio::task::spawn_local(forward_lines(log, move |line| {
-                console.logged(number, &name, line)
+                console.print_log_line(number, &name, line)
             }))
         };
         let mut out = child.stdout.take().map(BufReader::new);

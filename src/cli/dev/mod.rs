@@ -87,7 +87,7 @@ async fn supervise(plan: DevPlan, note: String, args: &DevArgs) -> Result<(), De
             Some((wanted, answer)) = asked.recv() => nodes.handle_request(wanted, answer),
             ended = nodes.keepers.join_next() => match ended {
                 Some(Ok((number, ended))) => {
-                    if let Err(error) = nodes.ended(number, ended) {
+                    if let Err(error) = nodes.on_supervision_end(number, ended) {
                         break Err(error);
                     }
                 }
@@ -181,7 +181,7 @@ impl Nodes {
     }
 
     /// Handles the end of a node's supervision. An error ends the whole cluster.
-    fn ended(&mut self, number: u16, ended: SupervisionEnd) -> Result<(), DevError> {
+    fn on_supervision_end(&mut self, number: u16, ended: SupervisionEnd) -> Result<(), DevError> {
         let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
         let is_member = self.members().contains(&number);
         if ended == SupervisionEnd::GaveUp && is_member && !self.is_complete {

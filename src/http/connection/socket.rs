@@ -84,7 +84,7 @@ fn is_closed(stream: &TcpStream) -> bool {
 
 /// Returns the number of sent bytes that the client has not acknowledged; `None` if the query
 /// fails.
-fn unacknowledged(stream: &TcpStream) -> Option<u64> {
+fn unacknowledged_bytes(stream: &TcpStream) -> Option<u64> {
     // SAFETY: TIOCOUTQ writes one int and reads nothing. No crate here wraps it, and only the
     // kernel has the number. Without it a client that reads 100 KB/s looks like a client that
     // stopped.
@@ -116,7 +116,7 @@ impl Socket {
             Poll::Ready(Ok(bytes)) => self.watch.record_write(*bytes),
             Poll::Ready(Err(_)) => self.watch.record_end_of_input(),
             Poll::Pending => {
-                self.watch.record_blocked_write(|| unacknowledged(self.stream.socket()))
+                self.watch.record_blocked_write(|| unacknowledged_bytes(self.stream.socket()))
             }
         }
     }
@@ -165,7 +165,7 @@ impl AsyncWrite for Socket {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => self.watch.record_end_of_input(),
             Poll::Pending => {
-                self.watch.record_blocked_write(|| unacknowledged(self.stream.socket()))
+                self.watch.record_blocked_write(|| unacknowledged_bytes(self.stream.socket()))
             }
         }
         flushed

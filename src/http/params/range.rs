@@ -104,12 +104,12 @@ fn raw_range(query: &str) -> Result<RawRange<'_>, Problem> {
 impl RawRange<'_> {
     /// Returns the bounds of the whole range, and the position of the cursor if the query has one.
     fn bounds_and_cursor(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
-        let start = given("start", self.start)?.unwrap_or_default();
-        let prefix = given("prefix", self.prefix)?.unwrap_or_default();
+        let start = parse_key("start", self.start)?.unwrap_or_default();
+        let prefix = parse_key("prefix", self.prefix)?.unwrap_or_default();
         if self.end == Some("") {
             return Err(bad_parameter("end must not be empty; omit it to read to the last key"));
         }
-        let end = given("end", self.end)?;
+        let end = parse_key("end", self.end)?;
         let behind = if prefix.is_empty() { None } else { end_of_prefix(&prefix) };
         let end = match (end, behind) {
             (Some(end), Some(behind)) => Some(end.min(behind)),
@@ -134,7 +134,7 @@ impl RawRange<'_> {
 }
 
 /// Parses a parameter whose value is a key; `None` if the query does not have it.
-fn given(name: &str, value: RawValue<'_>) -> Result<Option<Vec<u8>>, Problem> {
+fn parse_key(name: &str, value: RawValue<'_>) -> Result<Option<Vec<u8>>, Problem> {
     let Some(_) = value else { return Ok(None) };
     Ok(Some(key(name, required(name, value)?)?.into_owned()))
 }

@@ -50,20 +50,20 @@ fn detail(problem: Problem) -> String {
     serde_json::to_value(problem).unwrap()["detail"].as_str().unwrap().to_owned()
 }
 
-fn decoded(query: &str) -> Vec<u8> {
+fn decode_key(query: &str) -> Vec<u8> {
     read(query, ONE).unwrap().key.into_owned()
 }
 
 #[test]
 fn a_key_may_have_any_bytes_but_not_be_empty() {
-    assert_eq!(decoded("id=a"), b"a");
-    assert_eq!(decoded("id=%00"), b"\0");
-    assert_eq!(decoded("id=%2e%2E/%ff"), b"../\xff");
-    assert_eq!(decoded("id=a%2Bb%2b%20"), b"a+b+ ");
-    assert_eq!(decoded("id=a=b"), b"a=b");
-    assert_eq!(decoded("id=%25%32%35"), b"%25");
-    assert_eq!(decoded("id=%C3%28"), b"\xc3(");
-    assert_eq!(decoded(&format!("id={}", "%61".repeat(1024))), vec![b'a'; 1024]);
+    assert_eq!(decode_key("id=a"), b"a");
+    assert_eq!(decode_key("id=%00"), b"\0");
+    assert_eq!(decode_key("id=%2e%2E/%ff"), b"../\xff");
+    assert_eq!(decode_key("id=a%2Bb%2b%20"), b"a+b+ ");
+    assert_eq!(decode_key("id=a=b"), b"a=b");
+    assert_eq!(decode_key("id=%25%32%35"), b"%25");
+    assert_eq!(decode_key("id=%C3%28"), b"\xc3(");
+    assert_eq!(decode_key(&format!("id={}", "%61".repeat(1024))), vec![b'a'; 1024]);
 }
 
 #[test]
@@ -331,6 +331,6 @@ proptest! {
             byte => format!("%{byte:02x}"),
         };
         let query = format!("id={}", key.iter().map(encode).collect::<String>());
-        prop_assert_eq!(decoded(&query), key);
+        prop_assert_eq!(decode_key(&query), key);
     }
 }

@@ -158,7 +158,7 @@ pub(in crate::http) async fn get(
             _ => None,
         };
         newest = newest.into_iter().chain(found).max_by_key(|(rank, _)| *rank);
-        replicas.push(reported(service, topology, replica, &key, answer));
+        replicas.push(describe_replica(service, topology, replica, &key, answer));
     }
     let newest = newest.and_then(|(_, record)| record);
     let value = newest.filter(|record| Requests::expiry_of_value(record).is_some());
@@ -171,7 +171,7 @@ pub(in crate::http) async fn get(
     Ok(Answer { content_type, headers: &caching::FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
-fn reported(
+fn describe_replica(
     service: &Service,
     topology: &Topology,
     replica: NodeId,

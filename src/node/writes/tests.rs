@@ -55,7 +55,7 @@ fn put(writes: &Writes<u64>, key: u64) -> Result<(), WriteError> {
 }
 
 /// Waits for `count` outcomes, and removes them.
-async fn answered(outcomes: &Outcomes, count: usize) -> Vec<(u64, bool)> {
+async fn wait_for_outcomes(outcomes: &Outcomes, count: usize) -> Vec<(u64, bool)> {
     while outcomes.borrow().len() < count {
         yield_now().await;
     }
@@ -74,7 +74,7 @@ fn the_writes_of_a_turn_are_one_batch() {
                     let writes = Rc::clone(&writes);
                     spawn_local(async move { put(&writes, turn * 64 + key).unwrap() });
                 }
-                let reported = answered(&outcomes, 64).await;
+                let reported = wait_for_outcomes(&outcomes, 64).await;
                 assert!(reported.iter().all(|(_, stored)| *stored));
                 assert_eq!(counters.batches.get(), turn + 1, "{sync:?}");
             }
@@ -95,14 +95,14 @@ fn a_failed_log_fails_all_waiting_writes() {
             let Fixture { disk, writes, outcomes, .. } = fixture(sync, 1 << 20);
             run(&writes);
             put(&writes, 0).unwrap();
-            assert_eq!(answered(&outcomes, 1).await, [(0, true)]);
+            assert_eq!(wait_for_outcomes(&outcomes, 1).await, [(0, true)]);
             disk.fail(Fault::forever(op, 5));
             put(&writes, 1).unwrap();
             put(&writes, 2).unwrap();
-            assert_eq!(answered(&outcomes, 2).await, [(1, false), (2, false)], "{sync:?}");
+            assert_eq!(wait_for_outcomes(&outcomes, 2).await, [(1, false), (2, false)], "{sync:?}");
             disk.clear_faults();
             let refused = put(&writes, 3).is_err();
-            assert!(refused || answered(&outcomes, 1).await == [(3, false)]);
+            assert!(refused || wait_for_outcomes(&outcomes, 1).await == [(3, false)]);
         });
     }
 }
@@ -115,9 +115,9 @@ fn the_bytes_of_waiting_writes_are_bounded() {
         put(&writes, 1).unwrap();
         assert!(matches!(put(&writes, 2), Err(WriteError::Busy)));
         run(&writes);
-        assert_eq!(answered(&outcomes, 2).await, [(0, true), (1, true)]);
+        assert_eq!(wait_for_outcomes(&outcomes, 2).await, [(0, true), (1, true)]);
         put(&writes, 2).unwrap();
-        assert_eq!(answered(&outcomes, 1).await, [(2, true)]);
+        assert_eq!(wait_for_outcomes(&outcomes, 1).await, [(2, true)]);
         let alone = fixture(SyncMode::Never, 10).writes;
         assert!(put(&alone, 0).is_ok(), "one is always taken");
     });

@@ -216,7 +216,7 @@ fn server(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let accepting = &node.accepting;
     out.counter(&list::CONNECTIONS_ACCEPTED, accepting.accepted.load(Ordering::Relaxed))?;
     out.counter(&list::ACCEPT_FAILURES, accepting.failed.load(Ordering::Relaxed))?;
-    out.counter(&list::LOG_LINES_DROPPED, stderr::dropped())?;
+    out.counter(&list::LOG_LINES_DROPPED, stderr::dropped_lines())?;
     type Of = fn(&Counters) -> &Count;
     let counters: [(&Metric, Of); 10] = [
         (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.timed_out),

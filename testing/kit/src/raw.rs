@@ -73,7 +73,7 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
-fn ended(what: &str) -> io::Error {
+fn eof_error(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, format!("the connection ended in {what}"))
 }
 
@@ -257,7 +257,7 @@ impl Client {
                 return String::from_utf8(line).map_err(|_| malformed("a line"));
             }
             if !self.fill()? {
-                return Err(ended(of));
+                return Err(eof_error(of));
             }
         }
     }
@@ -265,7 +265,7 @@ impl Client {
     fn take(&mut self, length: usize, of: &str) -> io::Result<Vec<u8>> {
         while self.received.len() - self.taken < length {
             if !self.fill()? {
-                return Err(ended(of));
+                return Err(eof_error(of));
             }
         }
         let taken = self.received[self.taken..self.taken + length].to_vec();

@@ -253,7 +253,7 @@ impl Row {
             Self::Restarts => restarts::run(setup),
             Self::Upgrade => upgrade::run(setup),
             Self::Finalize => finalize::run(setup),
-            Self::Killed => restarts::killed(setup),
+            Self::Killed => restarts::kill_nodes(setup),
             Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
             Self::Tombstones => tombstones::run(setup),

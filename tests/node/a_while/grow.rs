@@ -34,7 +34,7 @@ fn does(dev: &Dev, args: &[&str]) -> String {
 }
 
 /// Runs a command that must be refused; returns the reason, which is one line.
-fn refused(dev: &Dev, args: &[&str]) -> String {
+fn run_refused(dev: &Dev, args: &[&str]) -> String {
     let output = command(dev, args);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{args:?}: {said}");
@@ -42,7 +42,7 @@ fn refused(dev: &Dev, args: &[&str]) -> String {
 }
 
 /// Adds a node; returns its name.
-fn added(dev: &Dev, args: &[&str]) -> String {
+fn add_node(dev: &Dev, args: &[&str]) -> String {
     let said = does(dev, &[&["add"], args].concat());
     assert!(said.contains(" is a member of the cluster: http://"), "{said}");
     said.split(' ').next().unwrap().to_owned()
@@ -73,9 +73,9 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     for number in 0..50 {
         assert_eq!(dev.client(0).put(&format!("/v0/entity?id=k{number}"), b"v").status, 201);
     }
-    let second = added(&dev, &[]);
-    let third = added(&dev, &["--zone", "z", "--weight", "2"]);
-    let fourth = added(&dev, &[]);
+    let second = add_node(&dev, &[]);
+    let third = add_node(&dev, &["--zone", "z", "--weight", "2"]);
+    let fourth = add_node(&dev, &[]);
     assert_eq!(members(&dev), ["node-1", &second, &third, &fourth]);
     let layout = layout(&dev);
     assert_eq!(
@@ -91,9 +91,9 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     let data = dev.data().join(&second);
     assert!(said.ends_with(&format!("may be deleted: rm -r {}\n", data.display())), "{said}");
     assert!(data.join("STORE").exists() && test_kill_process(process).is_err());
-    let few = refused(&dev, &["remove", &third]);
+    let few = run_refused(&dev, &["remove", &third]);
     assert!(few.contains("2 nodes would be left, fewer than replicas 3"), "{few}");
-    let gone = refused(&dev, &["remove", &second]);
+    let gone = run_refused(&dev, &["remove", &second]);
     assert!(gone.contains(&format!("those that run are node-1, {third}, {fourth}")), "{gone}");
 
     // A restart starts the existing nodes, whatever number of nodes its flag gives, and the cluster
@@ -103,7 +103,7 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     is_whole(&dev);
     does(&dev, &["remove", &fourth, "--replicas", "2"]);
     assert_eq!(members(&dev), ["node-1", &third]);
-    let fifth = added(&dev, &[]);
+    let fifth = add_node(&dev, &[]);
     assert_ne!(fifth, fourth, "that directory is still there");
     assert_eq!(members(&dev).len(), 3);
     for number in 0..50 {
@@ -148,7 +148,7 @@ fn what_cannot_be_done_is_one_clear_line_and_changes_nothing() {
     is_whole(&dev);
     let socket = dev.data().join("dev.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let unknown = refused(&dev, &["remove", "node-9"]);
+    let unknown = run_refused(&dev, &["remove", "node-9"]);
     assert!(unknown.contains("there is no node node-9: those that run are node-1, node-2"));
     let data = dev.data();
     let port = dev.port.to_string();
@@ -160,7 +160,7 @@ fn what_cannot_be_done_is_one_clear_line_and_changes_nothing() {
     kill_process(second, Signal::STOP).unwrap();
     wait_until("it is missed", || !run(&["status", "--url", &url(&dev)]).status.success());
     for args in [&["add"][..], &["remove", "node-2"]] {
-        let down = refused(&dev, args);
+        let down = run_refused(&dev, args);
         assert!(down.contains("node-2 can't be reached, and the change would wait"), "{down}");
     }
     kill_process(second, Signal::CONT).unwrap();
@@ -170,14 +170,14 @@ fn what_cannot_be_done_is_one_clear_line_and_changes_nothing() {
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"{\"Add\":{\"zone\":\"z\",\"weight\":null}}\n").unwrap();
     wait_until("it asks", || layout(&dev)["joining"].is_array());
-    let other = refused(&dev, &["add", "--zone", "x"]);
+    let other = run_refused(&dev, &["add", "--zone", "x"]);
     assert!(other.contains("asks for a place already, with another zone or weight"), "{other}");
     let waits = layout(&dev)["joining"][0]["name"].as_str().unwrap().to_owned();
     let said = does(&dev, &["remove", &waits]);
     assert!(said.contains("is stopped. Its directory"), "{said}");
     assert_eq!(layout(&dev)["epoch"], 1);
     does(&dev, &["remove", "node-2", "--replicas", "1"]);
-    let last = refused(&dev, &["remove", "node-1"]);
+    let last = run_refused(&dev, &["remove", "node-1"]);
     assert!(last.contains("node-1 is the last node"), "{last}");
 
     let data = dev.stop();
@@ -205,7 +205,7 @@ fn interrupt(child: Child) -> String {
 fn an_interrupted_command_reports_the_change_and_kvorum_dev_completes_it() {
     let mut dev = Dev::start(3, &FLAGS);
     is_whole(&dev);
-    let added = added(&dev, &[]);
+    let added = add_node(&dev, &[]);
     // A suspended `kvorum dev` answers no command.
     dev.signal(Signal::STOP);
     let adding = begin(&dev, &["add"]);
@@ -222,7 +222,7 @@ fn an_interrupted_command_reports_the_change_and_kvorum_dev_completes_it() {
     assert!(said.contains("interrupted: the change goes on without this command"), "{said}");
     assert!(dev.until(&format!("{added} = stopped: the cluster has removed it")).is_some());
     assert_eq!(members(&dev), ["node-1", "node-2", "node-3"]);
-    assert!(refused(&dev, &["remove", &added]).contains("there is no node"));
+    assert!(run_refused(&dev, &["remove", &added]).contains("there is no node"));
     let dev = dev.again(3, &FLAGS);
     is_whole(&dev);
     assert_eq!(members(&dev).len(), 3);

@@ -160,7 +160,7 @@ fn fences_grow(mut ask: impl FnMut(usize, &str, &str, &str) -> Response) {
     assert_eq!((unmet.status, unmet.header("kvorum-fence")), (412, None));
 }
 
-fn asked(client: &mut Client, method: &str, query: &str, headers: &str) -> Response {
+fn send_request(client: &mut Client, method: &str, query: &str, headers: &str) -> Response {
     let length = usize::from(method == "PUT");
     client.send(format!(
         "{method} /v0/entity?{query} HTTP/1.1\r\nHost: localhost\r\n{headers}\
@@ -174,7 +174,7 @@ fn asked(client: &mut Client, method: &str, query: &str, headers: &str) -> Respo
 fn a_fence_grows_from_one_holder_to_the_next_on_one_node() {
     let node = Node::start(&[]);
     let mut client = node.client();
-    fences_grow(|_, method, query, headers| asked(&mut client, method, query, headers));
+    fences_grow(|_, method, query, headers| send_request(&mut client, method, query, headers));
     let before = fence(&put(&mut client, "id=l", TAKE));
     let node = Node::start_with(kvorum(), node.kill(), &[]);
     let after = fence(&put(&mut node.client(), "id=l", "If-Match: *\r\n"));
@@ -187,7 +187,7 @@ fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
     cluster.settled();
     let mut clients = [0, 1, 2].map(|node| cluster.client(node));
     fences_grow(|turn, method, query, headers| {
-        asked(&mut clients[turn % 3], method, query, headers)
+        send_request(&mut clients[turn % 3], method, query, headers)
     });
     let before = fence(&put(&mut clients[0], "id=l", TAKE));
     for node in 0..3 {

@@ -22,7 +22,7 @@ fn waits_for_a_dead_node() -> (Cluster, Child) {
 }
 
 /// Returns the lines that a command prints on stderr.
-fn said(command: &mut Child) -> impl Iterator<Item = String> + use<> {
+fn stderr_lines(command: &mut Child) -> impl Iterator<Item = String> + use<> {
     BufReader::new(command.stderr.take().unwrap()).lines().map(Result::unwrap)
 }
 
@@ -31,7 +31,7 @@ fn said(command: &mut Child) -> impl Iterator<Item = String> + use<> {
 #[test]
 fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
     let (cluster, mut waiting) = waits_for_a_dead_node();
-    let mut lines = said(&mut waiting);
+    let mut lines = stderr_lines(&mut waiting);
     let stage = "epoch 3, read old: keys move; waiting until all nodes hold what moves to them";
     assert!(lines.any(|line| line == stage));
     let line = lines.next().unwrap();
@@ -49,7 +49,7 @@ fn a_log_is_told_how_far_a_change_is_and_what_it_waits_for() {
 #[test]
 fn an_abort_through_the_same_node_ends_the_wait_for_a_change() {
     let (cluster, mut waiting) = waits_for_a_dead_node();
-    let mut lines = said(&mut waiting);
+    let mut lines = stderr_lines(&mut waiting);
     assert!(lines.any(|line| line.contains("read old: keys move")));
     let aborted = cluster_command(&cluster, 0, &["abort"]);
     assert!(aborted.status.success(), "{}", text(&aborted.stderr));

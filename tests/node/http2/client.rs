@@ -53,7 +53,7 @@ impl Http2 {
     }
 
     /// Connects over TLS; asserts that the node chooses HTTP/2 by ALPN.
-    pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+    pub(crate) fn connect_tls(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
             let stream = tokio::net::TcpStream::connect(address).await.unwrap();

@@ -40,7 +40,7 @@ fn node_with_memory(bytes: &str) -> Node {
     Node::start(&args)
 }
 
-fn mixed(bytes: usize) -> Vec<u8> {
+fn mixed_bytes(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|n| (n ^ (n >> 9)) as u8).collect()
 }
 
@@ -86,7 +86,7 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     assert_eq!(metric(&plain, "kvorum_connections_http2_total"), 1);
     let certs = Certs::new();
     let node = certs.node(&["--sync", "never"]);
-    plays_the_contract(&Http2::secured(node.address, &certs.client(None, &["h2", "http/1.1"])));
+    plays_the_contract(&Http2::connect_tls(node.address, &certs.client(None, &["h2", "http/1.1"])));
     // A client that offers only HTTP/1.1 gets it, and so does a client that offers no protocol.
     for alpn in [&["http/1.1"][..], &[]] {
         let config = certs.client(None, alpn);
@@ -133,7 +133,7 @@ fn long_values_go_up_and_down_on_many_streams_at_once() {
     // Enough for all bodies at once, so that no upload waits for another one.
     let node = node_with_memory("2GiB");
     let client = Http2::connect(node.address);
-    let values: Vec<_> = (0..24).map(|n| mixed(n * 60_000)).collect();
+    let values: Vec<_> = (0..24).map(|n| mixed_bytes(n * 60_000)).collect();
     let ask = |method: &'static str, n: usize, body: &[u8]| {
         let head = client.head(method, &format!("/v0/entity?id=k{n}")).body(()).unwrap();
         exchange(client.send.clone(), head, Bytes::copy_from_slice(body))
@@ -159,10 +159,10 @@ fn long_values_go_up_and_down_on_many_streams_at_once() {
             assert_eq!(put.await.unwrap().unwrap().status, 201);
         }
     });
-    let long = mixed(8 << 20);
+    let long = mixed_bytes(8 << 20);
     assert_eq!(client.put("/v0/entity?id=long", &long).status, 201);
     assert!(client.get("/v0/entity?id=long").body == long);
-    let too_long = client.put("/v0/entity?id=long", &mixed((8 << 20) + 1));
+    let too_long = client.put("/v0/entity?id=long", &mixed_bytes((8 << 20) + 1));
     assert_eq!((too_long.status.as_u16(), &too_long.json()["outcome"]), (413, &"none".into()));
     assert_eq!(client.get("/v0/entities?start=s&end=t").body.len(), 10 * 4 + 90 * 5 + 400 * 6);
 }
@@ -250,7 +250,7 @@ fn an_upload_that_is_reset_stores_nothing_and_the_connection_goes_on() {
 #[test]
 fn a_reader_that_stops_gets_the_rest_when_it_goes_on_and_holds_up_no_other_stream() {
     let node = node();
-    let long = mixed(4 << 20);
+    let long = mixed_bytes(4 << 20);
     assert_eq!(node.client().put("/v0/entity?id=long", &long).status, 201);
     let client = Http2::connect(node.address);
     let head = client.head("GET", "/v0/entity?id=long").body(()).unwrap();
@@ -274,7 +274,7 @@ fn a_reader_that_stops_gets_the_rest_when_it_goes_on_and_holds_up_no_other_strea
 #[test]
 fn clients_that_go_away_leave_nothing_behind() {
     let node = node();
-    assert_eq!(node.client().put("/v0/entity?id=long", &mixed(4 << 20)).status, 201);
+    assert_eq!(node.client().put("/v0/entity?id=long", &mixed_bytes(4 << 20)).status, 201);
     for number in 0..20 {
         let mut raw = Raw::connect(node.address, &[]);
         for stream in (1..40).step_by(2) {

@@ -86,7 +86,7 @@ fn scan(url: &str, args: &[&str]) -> Output {
 }
 
 /// Returns the items that `kvorum scan --json` prints.
-fn scanned(url: &str, args: &[&str]) -> Items {
+fn scan_items(url: &str, args: &[&str]) -> Items {
     let output = scan(url, &[&["--json"], args].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), &*said), (Some(0), ""), "{url} {args:?}");
@@ -105,14 +105,14 @@ fn no_proxy_makes_other_items_of_a_range() {
     let items = items_to_escape();
     fill(&mut node.client(), &items);
     let direct = format!("http://{}", node.address);
-    assert!(scanned(&direct, &[]) == items, "items came back changed");
+    assert!(scan_items(&direct, &[]) == items, "items came back changed");
     let plain = scan(&direct, &[]).stdout;
     let framings = [1, 7, 100_000].map(Framing::Chunks);
     for framing in framings.into_iter().chain([Framing::Length, Framing::Connection]) {
         let relay = Relay::to(node.address, framing.clone());
-        assert!(scanned(&relay.url(), &[]) == items, "{framing:?} changed items");
+        assert!(scan_items(&relay.url(), &[]) == items, "{framing:?} changed items");
         assert!(scan(&relay.url(), &[]).stdout == plain, "{framing:?} changed lines");
-        let paged = scanned(&relay.url(), &["--limit", "1000"]);
+        let paged = scan_items(&relay.url(), &["--limit", "1000"]);
         assert!(paged == items, "{framing:?} changed pages");
     }
 }
@@ -149,7 +149,7 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
     let command = said.trim_end().split("kvorum ").last().unwrap();
     let url = relay.url();
     assert_eq!(command, format!(r"scan --escaped 'b\n\x00' --limit 7 --json --url {url}"));
-    let rest = scanned(&format!("http://{}", node.address), &["--escaped", r"b\n\x00"]);
+    let rest = scan_items(&format!("http://{}", node.address), &["--escaped", r"b\n\x00"]);
     assert_eq!(rest, Items::from([(b"c".to_vec(), b"v".to_vec())]));
 }
 
@@ -417,7 +417,7 @@ fn a_page_is_bounded_in_bytes_too() {
     assert_eq!(keys_alone.len(), 1, "what is not sent is not counted");
     let url = format!("http://{}", node.address);
     assert_eq!(
-        scanned(&url, &["--limit", "19"]).len(),
+        scan_items(&url, &["--limit", "19"]).len(),
         19,
         "a scan reads as many pages as it takes"
     );
@@ -499,8 +499,8 @@ fn a_cluster_lists_ten_thousand_items_with_a_node_down() {
     }
     cluster.kill(2);
     let relay = Relay::to(cluster.address(1), Framing::Chunks(1_000));
-    assert!(scanned(&relay.url(), &[]) == items);
-    assert!(scanned(&relay.url(), &["--limit", "10000", "--prefix", "k\n"]) == items);
+    assert!(scan_items(&relay.url(), &[]) == items);
+    assert!(scan_items(&relay.url(), &["--limit", "10000", "--prefix", "k\n"]) == items);
     let pages = walk(&mut cluster.client(0), "limit=3000&values=false", |_, _| {});
     assert_eq!(pages.concat().len(), 10_000);
     let refused = list(&mut cluster.client(0), "limit=10&ack=3&from=3", LINES);

@@ -79,7 +79,7 @@ fn serve(near: TcpStream, node: SocketAddr, framing: &Framing) -> io::Result<()>
         }
         far.send(&head);
         let response = far.try_response()?;
-        near_out.write_all(&framed(&response, framing))?;
+        near_out.write_all(&frame_response(&response, framing))?;
         if matches!(framing, Framing::Connection | Framing::BrokenOff(_)) {
             break;
         }
@@ -87,7 +87,7 @@ fn serve(near: TcpStream, node: SocketAddr, framing: &Framing) -> io::Result<()>
     near_out.shutdown(Shutdown::Both)
 }
 
-fn framed(response: &Response, framing: &Framing) -> Vec<u8> {
+fn frame_response(response: &Response, framing: &Framing) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {} Relayed\r\n", response.status);
     let own_type = response.header("content-type").unwrap_or_default();
     let media = if let Framing::Typed(media) = framing { *media } else { own_type };

@@ -26,7 +26,7 @@ const OTHERS: u64 = 2000;
 /// than this timeout.
 const SOON: Duration = Duration::from_secs(11);
 
-fn allowed() -> usize {
+fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let most = limit.maximum.unwrap_or(u64::MAX).saturating_sub(OTHERS);
@@ -48,7 +48,7 @@ fn unfinished_handshakes_block_no_other_client() {
         // the maximum length.
         let strangers = scope.spawn(|| {
             let long = [&[22, 3, 1, 64, 0, 1, 0, 255, 250][..], &[3; 8000]].concat();
-            let begun: Vec<TcpStream> = (0..allowed())
+            let begun: Vec<TcpStream> = (0..raise_descriptor_limit())
                 .map(|number| {
                     let mut stream = TcpStream::connect(node.address).unwrap();
                     // Sending may fail, because the node closes early connections in favor of later

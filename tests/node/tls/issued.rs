@@ -19,7 +19,7 @@ fn contents(certs: &Certs, files: &[&str]) -> Vec<Vec<u8>> {
 }
 
 /// Runs a command that must fail without changing these files; returns its message.
-fn refused(certs: &Certs, args: &[&str], files: &[&str]) -> String {
+fn run_refused(certs: &Certs, args: &[&str], files: &[&str]) -> String {
     let before = contents(certs, files);
     let (code, said) = cert(certs, args);
     assert_eq!(code, Some(1), "{args:?}: {said}");
@@ -39,14 +39,14 @@ fn no_certificate_replaces_a_ca() {
         &["client", "--out", &ca],
         &["client", "--name", "ca"],
     ] {
-        let said = refused(&certs, args, &files);
+        let said = run_refused(&certs, args, &files);
         assert!(said.contains("ca.pem exists, is a CA"), "{said}");
     }
-    let said = refused(&certs, &["client", "--out", &other_end], &files);
+    let said = run_refused(&certs, &["client", "--out", &other_end], &files);
     assert!(said.contains("ca.key exists, is not the key of"), "{said}");
     // The output is the file of another CA, not of the issuing one.
     let other = Certs::new();
-    let said = refused(&certs, &["client", "--out", &other.text("ca.pem")], &files);
+    let said = run_refused(&certs, &["client", "--out", &other.text("ca.pem")], &files);
     assert!(said.contains("is a CA"), "{said}");
 }
 
@@ -70,7 +70,7 @@ fn no_pair_replaces_that_of_another_node_or_client() {
         (&["client", "--out", &notes], "holds no certificate"),
         (&["client", "--name", "../alice"], "makes no file name"),
     ] {
-        let said = refused(&certs, args, &files);
+        let said = run_refused(&certs, args, &files);
         assert!(said.contains(why), "{args:?}: {said}");
     }
     assert_eq!(fs::read_to_string(&notes).unwrap(), "my notes");
@@ -110,11 +110,11 @@ fn a_ca_that_nobody_accepts_issues_nothing() {
     // did.
     fs::copy(certs.path("node.pem"), certs.path("ca.pem")).unwrap();
     fs::copy(certs.path("node.key"), certs.path("ca.key")).unwrap();
-    let said = refused(&certs, &issue, &["ca.pem"]);
+    let said = run_refused(&certs, &issue, &["ca.pem"]);
     assert!(said.contains("ca.pem is no CA"), "{said}");
     restore();
     fs::copy(certs.path("node.key"), certs.path("ca.key")).unwrap();
-    let said = refused(&certs, &issue, &["ca.pem"]);
+    let said = run_refused(&certs, &issue, &["ca.pem"]);
     assert!(said.contains("does not belong to ca.key"), "{said}");
     restore();
     for file in ["ca.pem", "ca.key"] {

@@ -29,7 +29,7 @@ fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Com
 }
 
 /// Waits until d asks to join; returns the warnings of a plan that adds d.
-fn warned(certs: &Certs, at: &str) -> String {
+fn wait_for_warnings(certs: &Certs, at: &str) -> String {
     let mut planned = Value::Null;
     wait_until("it asks to join", || {
         let ca = certs.text("ca.pem");
@@ -64,7 +64,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     let node = certs.node(&[&own[..], &["--insecure"]].concat());
     let mut asks = d_asks(&certs, data.path(), &url(&node), &["--advertise", ELSEWHERE]);
     let asking = Process::start(&mut asks).unwrap();
-    let said = warned(&certs, &url(&node));
+    let said = wait_for_warnings(&certs, &url(&node));
     assert!(said.contains(&format!("reached in clear: d at {ELSEWHERE}. ")), "{said}");
     assert!(said.contains("--tls-cert"), "{said}");
     drop(asking);
@@ -75,7 +75,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     let tls = certs.serve();
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
     let _asking = Process::start(&mut d_asks(&certs, data.path(), &of, &tls)).unwrap();
-    let said = warned(&certs, &of);
+    let said = wait_for_warnings(&certs, &of);
     assert!(said.contains(&format!("reached in clear: a at {of}. ")), "{said}");
 }
 

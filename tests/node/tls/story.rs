@@ -57,7 +57,7 @@ fn put(client: &mut Client, token: &str, key: &str) -> u16 {
     client.response().status
 }
 
-fn counted(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
+fn read_metric(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
     let mut client = cluster.client(node);
     client.send(format!(
         "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {admin}\r\n\r\n"
@@ -69,7 +69,7 @@ fn counted(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
 
 /// Waits until all nodes accept a token, and returns it. A majority decides the token, and the
 /// third node learns of it a moment later.
-fn known(cluster: &Cluster, token: String) -> String {
+fn wait_until_known(cluster: &Cluster, token: String) -> String {
     for node in 0..3 {
         wait_until("a token is known", || put(&mut cluster.client(node), &token, "k") == 201);
     }
@@ -97,7 +97,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     let desk = Desk { certs, url };
     wait_until("all nodes are up", || desk.run(&["status"]).status.success());
 
-    let token = Mutex::new(known(&cluster, desk.token("shop")));
+    let token = Mutex::new(wait_until_known(&cluster, desk.token("shop")));
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut plain = cluster.client(0);
     assert_eq!(put(&mut plain, "no token", "k"), 401);
@@ -109,7 +109,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     // requests have succeeded.
     let step = |what: &str, times: u64| {
         for node in 0..3 {
-            wait_until(what, || counted(&cluster, node, admin, what) >= times);
+            wait_until(what, || read_metric(&cluster, node, admin, what) >= times);
         }
         goes_on();
     };
@@ -141,7 +141,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         fs::remove_file(desk.path("secret-also")).unwrap();
         step(reloads, 3);
         // Replaces the token.
-        let next = known(&cluster, desk.token("shop-2"));
+        let next = wait_until_known(&cluster, desk.token("shop-2"));
         *token.lock() = next;
         goes_on();
         desk.asks(&["token", "revoke", "shop"]);

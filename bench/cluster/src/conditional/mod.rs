@@ -305,7 +305,7 @@ impl RowDefinition {
     }
 
     fn run(&self, kind: Kind, outcome: &Outcome, cpu: f64, counts: &Counts) -> Run {
-        let requests = outcome.answered().max(1) as f64;
+        let requests = outcome.answer_count().max(1) as f64;
         let latency = outcome.all_methods().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         let (messages, syncs) = match kind {

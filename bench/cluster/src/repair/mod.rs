@@ -349,7 +349,7 @@ fn run_load(
     Ok(Run {
         get: p99(&outcome, Method::Get),
         put: p99(&outcome, Method::Put),
-        cpu: cpu * 1e6 / outcome.answered().max(1) as f64,
+        cpu: cpu * 1e6 / outcome.answer_count().max(1) as f64,
         failed: outcome.planned - outcome.tally.statuses.success(),
         share: found.into_inner() as f64 / looks.into_inner().max(1) as f64,
     })

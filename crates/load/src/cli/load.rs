@@ -66,7 +66,7 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailu
     let started = SystemTime::now();
     let servers = Servers::snapshot(known, &checked.plan.targets);
     let mut sinks = Sinks::open(args, started, &servers.columns())?;
-    let mut run = run_record::planned(&checked, known, started);
+    let mut run = run_record::create_run(&checked, known, started);
     if !args.json {
         out.say(&print::header(&run))?;
     }
@@ -133,7 +133,7 @@ impl LoadContext<'_> {
         let control = Control::new(stop).on_begin(|| progress.show_begin());
         let control = control.on_interval(|interval| {
             progress.add_second(interval);
-            sinks.add_second(interval, &self.servers.reported());
+            sinks.add_second(interval, &self.servers.take_scraped_values());
         });
         let outcome = run_under(self.plan, scripts, &control);
         drop(control);
@@ -238,7 +238,7 @@ fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<Option<u8>, crate::s
     let Tally { errors, statuses, bytes, .. } = &outcome.tally;
     scripts.done(&Summary {
         duration: outcome.elapsed,
-        requests: outcome.answered(),
+        requests: outcome.answer_count(),
         bytes: *bytes,
         connect: errors.connect,
         read: errors.read,

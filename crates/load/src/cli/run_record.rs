@@ -17,7 +17,7 @@ use crate::tally::Tally;
 use crate::warning::RunWarning;
 
 /// Returns the part of the run's record that is known before the first request.
-pub(crate) fn planned(checked: &CheckedArgs, known: &ServerProfile, started: SystemTime) -> Run {
+pub(crate) fn create_run(checked: &CheckedArgs, known: &ServerProfile, started: SystemTime) -> Run {
     let plan = &checked.plan;
     Run {
         format: FORMAT,

@@ -65,7 +65,7 @@ impl Servers {
         Self { known: *known, all, latest, scraper }
     }
 
-    /// Returns the names of the values that [`Self::reported`] returns.
+    /// Returns the names of the values that [`Self::take_scraped_values`] returns.
     pub(crate) fn columns(&self) -> Vec<String> {
         let reported =
             self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
@@ -78,7 +78,7 @@ impl Servers {
 
     /// Returns the values of the scrapes since the last call. A server without a new scrape has
     /// `None`, because an older value belongs to an earlier second.
-    pub(crate) fn reported(&self) -> Vec<Option<f64>> {
+    pub(crate) fn take_scraped_values(&self) -> Vec<Option<f64>> {
         let mut latest = self.latest.lock();
         let reported = self.all.iter().zip(latest.iter_mut());
         let reported = reported.filter(|(first, _)| first.metrics.is_some());
@@ -230,7 +230,7 @@ mod tests {
             scraper: None,
         };
         assert_eq!(servers.columns(), ["h:1 kv_x_total"]);
-        assert_eq!(servers.reported(), [Some(7.0)]);
-        assert_eq!(servers.reported(), [None], "it told nothing since");
+        assert_eq!(servers.take_scraped_values(), [Some(7.0)]);
+        assert_eq!(servers.take_scraped_values(), [None], "it told nothing since");
     }
 }

@@ -18,7 +18,7 @@ pub struct Time(pub Duration);
 
 /// Returns the number before a unit, multiplied by the unit's scale, or `None` if the number or the
 /// unit is unknown.
-fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+fn parse_scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let scale = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1;
@@ -58,7 +58,7 @@ impl FromStr for Count {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         // Counts must be whole. Whole numbers below 2^53 are exact in a float.
-        scaled(text, &SI)
+        parse_scaled(text, &SI)
             .filter(|number| number.fract() == 0.0 && *number < 9e15)
             .map(|number| Self(number as u64))
             .ok_or(UnitError::Count.or_negative(text))
@@ -69,7 +69,7 @@ impl FromStr for Rate {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        scaled(text, &SI).map(Self).ok_or(UnitError::Rate.or_negative(text))
+        parse_scaled(text, &SI).map(Self).ok_or(UnitError::Rate.or_negative(text))
     }
 }
 
@@ -77,7 +77,7 @@ impl FromStr for Time {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        scaled(text, &SECONDS)
+        parse_scaled(text, &SECONDS)
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .map(Self)
             .ok_or(UnitError::Time.or_negative(text))

@@ -3,7 +3,7 @@
 
 /// Parses a time into milliseconds: `41.00us`, `1.40ms`, `1.81s`, `1.67m`, `1.00h`.
 pub(super) fn milliseconds(text: &str) -> Option<f64> {
-    scaled(text, &[("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)])
+    parse_scaled(text, &[("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)])
 }
 
 /// Parses a time into seconds: `100s`, `3m`, `1.67m`. A number without a unit means seconds, as on
@@ -14,7 +14,7 @@ pub(super) fn seconds(text: &str) -> Option<f64> {
 
 /// Parses a count: `807.00`, `10.55k`, `1M`.
 pub(super) fn count(text: &str) -> Option<f64> {
-    scaled(text, &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)])
+    parse_scaled(text, &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)])
 }
 
 /// Parses a size into bytes, in steps of 1024: `650B`, `228.51KB`, `586.50MB`.
@@ -23,11 +23,11 @@ pub(super) fn bytes(text: &str) -> Option<f64> {
         let factor: f64 = 2.0;
         (unit, factor.powi(power))
     });
-    scaled(text, &units)
+    parse_scaled(text, &units)
 }
 
 /// Formats a duration as in wrk's header: whole units, rounded, so that 100 s is `2m`.
-pub(super) fn headed(seconds: f64) -> String {
+pub(super) fn format_header_duration(seconds: f64) -> String {
     match seconds {
         s if s < 60.0 => format!("{s:.0}s"),
         s if s < 3600.0 => format!("{:.0}m", s / 60.0),
@@ -36,7 +36,7 @@ pub(super) fn headed(seconds: f64) -> String {
 }
 
 /// Returns the number before the unit that `text` ends with, times the unit's factor.
-fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+fn parse_scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &text[digits.len()..];
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn header_durations_are_rounded_like_wrks() {
-        assert_eq!(headed(100.0), "2m");
-        assert_eq!(headed(180.0), "3m");
-        assert_eq!(headed(3600.0), "1h");
-        assert_eq!(headed(30.0), "30s");
+        assert_eq!(format_header_duration(100.0), "2m");
+        assert_eq!(format_header_duration(180.0), "3m");
+        assert_eq!(format_header_duration(3600.0), "1h");
+        assert_eq!(format_header_duration(30.0), "30s");
     }
 }

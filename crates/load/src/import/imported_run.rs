@@ -27,7 +27,7 @@ pub(super) struct Context<'a> {
 pub(super) fn convert(output: &Output, context: Context<'_>) -> Run {
     let wrk2 = is_wrk2(output, context.command);
     let mut missing = Vec::new();
-    let plan = planned(output, context, wrk2, &mut missing);
+    let plan = build_plan_record(output, context, wrk2, &mut missing);
     let elapsed_s = elapsed(output).unwrap_or(plan.duration_s);
     let mut run = Run {
         format: FORMAT,
@@ -57,7 +57,7 @@ fn is_wrk2(output: &Output, command: Option<&ImportedCommand>) -> bool {
     says || asked
 }
 
-fn planned(
+fn build_plan_record(
     output: &Output,
     context: Context<'_>,
     wrk2: bool,

@@ -26,7 +26,7 @@ const CALIBRATION_S: f64 = 10.0;
 /// Returns all warnings about a run.
 pub(super) fn all(run: &Run, output: &Output, command: Option<&ImportedCommand>) -> Vec<Warning> {
     let found = [
-        refused(run),
+        refusal_warning(run),
         errors(run),
         short(run),
         backlog(run, output),
@@ -43,7 +43,7 @@ fn warning(code: &str, text: String) -> Option<Warning> {
     Some(Warning { code: code.to_owned(), text })
 }
 
-fn refused(run: &Run) -> Option<Warning> {
+fn refusal_warning(run: &Run) -> Option<Warning> {
     let (refused, answered) = (run.counts.refused, run.counts.answered);
     if refused == 0 {
         return None;
@@ -202,7 +202,7 @@ fn other_command(output: &Output, command: &ImportedCommand) -> Option<Warning> 
     compare("the URL", command.url.clone(), output.url.clone());
     // wrk prints 100 s as 2m, so the durations are compared in wrk's rounding.
     if let (Some((word, said)), Some(was)) = (&command.duration, &output.headed)
-        && imported_figures::headed(*said) != *was
+        && imported_figures::format_header_duration(*said) != *was
     {
         differs.push(format!("-d {word} there, {was} here"));
     }

@@ -114,7 +114,7 @@ fn plan_facts(run: &Run) -> Markup {
 fn answers(shown: &RunView<'_>) -> Markup {
     let run = shown.run();
     let counts = &run.counts;
-    let count = |number: u64| key_figures::grouped(number as f64);
+    let count = |number: u64| key_figures::group_digits(number as f64);
     let answered = if run.is_counted() { count(counts.answered) } else { "–".to_owned() };
     let mut rows = vec![
         ("due".to_owned(), count(counts.planned)),

@@ -16,7 +16,7 @@ pub(crate) fn ms(value: f64) -> String {
 /// Formats a number with a short suffix: `950`, `40k`, `1.2M`.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
-        v if v < 10_000.0 && value.fract() == 0.0 => grouped(value),
+        v if v < 10_000.0 && value.fract() == 0.0 => group_digits(value),
         v if v < 999.5 => three(value),
         v if v < 999_500.0 => format!("{}k", three(value / 1e3)),
         v if v < 999_500_000.0 => format!("{}M", three(value / 1e6)),
@@ -25,7 +25,7 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// Formats a whole number with thousands separators: `7,179,159`.
-pub(crate) fn grouped(value: f64) -> String {
+pub(crate) fn group_digits(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -41,7 +41,7 @@ pub(crate) fn grouped(value: f64) -> String {
 /// whole numbers.
 pub(crate) fn rate(value: impl Into<Option<f64>>) -> String {
     let Some(value) = value.into() else { return "–".to_owned() };
-    if value.abs() >= 100.0 || value.fract() == 0.0 { grouped(value) } else { three(value) }
+    if value.abs() >= 100.0 || value.fract() == 0.0 { group_digits(value) } else { three(value) }
 }
 
 /// Formats a size in bytes: `586 MiB`.
@@ -102,8 +102,8 @@ mod tests {
         assert_eq!(short(39_884.6), "39.9k");
         assert_eq!(short(5000.0), "5,000");
         assert_eq!(short(1_200_000.0), "1.2M");
-        assert_eq!(grouped(7_179_159.0), "7,179,159");
-        assert_eq!(grouped(-1234.0), "−1,234");
+        assert_eq!(group_digits(7_179_159.0), "7,179,159");
+        assert_eq!(group_digits(-1234.0), "−1,234");
         assert_eq!(bytes(614_990_000.0), "587 MiB");
         assert_eq!(share(0.497_665), "49.8 %");
         assert_eq!(share(0.999_9), "> 99.9 %");

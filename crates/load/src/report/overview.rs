@@ -35,7 +35,9 @@ pub(crate) fn validity(runs: &[RunView<'_>], doubted: bool) -> Markup {
                 p.warning { b { "interrupted" } " " (link(run)) ": figures are those up to then" }
             }
             @if !warned.is_empty() {
-                ul.warnings { @for (code, texts) in grouped(&warned) { (kind(code, &texts)) } }
+                ul.warnings {
+                    @for (code, texts) in group_warnings(&warned) { (kind(code, &texts)) }
+                }
             }
         }
     }
@@ -64,7 +66,7 @@ fn kind(code: &str, texts: &[WarningGroup<'_>]) -> Markup {
 }
 
 /// Groups warnings by kind, the most severe first; equal texts are merged with all their runs.
-fn grouped<'a>(runs: &[&'a RunView<'a>]) -> Vec<(&'a str, Vec<WarningGroup<'a>>)> {
+fn group_warnings<'a>(runs: &[&'a RunView<'a>]) -> Vec<(&'a str, Vec<WarningGroup<'a>>)> {
     let mut kinds: Vec<(&str, Vec<WarningGroup<'_>>)> = Vec::new();
     for run in runs {
         for warning in &run.run().warnings {
@@ -174,7 +176,7 @@ fn row(run: &RunView<'_>) -> Markup {
             td { (latency.map_or_else(|| "–".to_owned(), |latency| key_figures::ms(latency.max))) }
             td { (latency.and_then(knee).map_or_else(|| "–".to_owned(),
                 |knee| key_figures::percentile((knee.quantile * 1e4).round() / 1e4))) }
-            @let refused = run.refused();
+            @let refused = run.refused_share();
             td.bad[refused > 0.0] { (key_figures::share(refused)) }
             @let errors = all.error_share();
             td.bad[errors > Some(0.0)] {

@@ -125,7 +125,7 @@ impl<'a> RunView<'a> {
 
     /// Returns the share of answers that were neither 2xx nor 3xx, or NaN if the number of answers
     /// is unknown.
-    pub(crate) fn refused(&self) -> f64 {
+    pub(crate) fn refused_share(&self) -> f64 {
         let counts = &self.run().counts;
         let known = if self.run().is_counted() { 1.0 } else { f64::NAN };
         known * counts.refused as f64 / counts.answered.max(1) as f64

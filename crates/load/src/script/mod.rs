@@ -93,7 +93,7 @@ impl Script {
         let lua = &script.state.lua;
         let wrk: mlua::Result<Table> = lua.globals().raw_get("wrk");
         wrk.and_then(|wrk| wrk.set("thread", script.thread()))
-            .map_err(|error| script.state.failed(Phase::Load, &error))?;
+            .map_err(|error| script.state.wrap_error(Phase::Load, &error))?;
         Ok(script)
     }
 
@@ -124,7 +124,7 @@ impl Script {
         self.selected = target;
         // Lua counts from 1.
         let selected = self.state.call("select_server").call::<()>(target + 1);
-        selected.map_err(|error| self.state.failed(Phase::Request, &error))?;
+        selected.map_err(|error| self.state.wrap_error(Phase::Request, &error))?;
         // The first request was made for another server.
         self.first = None;
         Ok(())
@@ -137,7 +137,7 @@ impl Script {
             return Ok(());
         }
         let text: LuaString =
-            self.request.call(()).map_err(|error| self.state.failed(Phase::Request, &error))?;
+            self.request.call(()).map_err(|error| self.state.wrap_error(Phase::Request, &error))?;
         out.extend_from_slice(&text.as_bytes());
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Script {
         let Some(response) = &self.response else { return Ok(()) };
         response
             .call((status, LuaString::wrap(head), LuaString::wrap(body)))
-            .map_err(|error| self.state.failed(Phase::Response, &error))
+            .map_err(|error| self.state.wrap_error(Phase::Response, &error))
     }
 
     /// Returns true if the script defines a delay, which [`Self::delay`] returns.
@@ -165,7 +165,7 @@ impl Script {
     pub fn delay(&mut self) -> Result<Option<Duration>, Error> {
         let Some(delay) = &self.delay else { return Ok(None) };
         let milliseconds: f64 =
-            delay.call(()).map_err(|error| self.state.failed(Phase::Delay, &error))?;
+            delay.call(()).map_err(|error| self.state.wrap_error(Phase::Delay, &error))?;
         // An infinite delay is longer than any run.
         Ok(Some(Duration::try_from_secs_f64(milliseconds / 1e3).unwrap_or(Duration::MAX)))
     }
@@ -211,7 +211,7 @@ impl Scripts {
             // The thread's first connection goes to this server.
             script.select_server(thread % source.spread.len().max(1))?;
             let setup = scripts.main.call("setup").call::<()>(script.thread());
-            setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
+            setup.map_err(|error| scripts.main.wrap_error(Phase::Setup, &error))?;
             scripts.main.flush();
             script.init(&source.args)?;
             scripts.threads.push(script);
@@ -243,7 +243,7 @@ impl Scripts {
             .and_then(|summary| done.call::<()>((summary, latency, requests)));
         let exits: Option<f64> = self.main.call("exits").call(()).unwrap_or_default();
         if exits.is_none() {
-            ended.map_err(|error| self.main.failed(Phase::Done, &error))?;
+            ended.map_err(|error| self.main.wrap_error(Phase::Done, &error))?;
         }
         self.main.flush();
         // A shell sees only the lower eight bits of an exit code.

@@ -54,12 +54,12 @@ impl State {
         let text = &text[skip.unwrap_or(0)..];
         let name = format!("@{}", self.file);
         let ran = self.lua.load(text).set_name(name).exec();
-        ran.map_err(|error| self.failed(Phase::Load, &error))?;
+        ran.map_err(|error| self.wrap_error(Phase::Load, &error))?;
         self.flush();
         Ok(())
     }
 
-    pub(super) fn failed(&self, phase: Phase, error: &mlua::Error) -> Error {
+    pub(super) fn wrap_error(&self, phase: Phase, error: &mlua::Error) -> Error {
         self.flush();
         Error::from_lua(&self.file, phase, error)
     }
@@ -87,7 +87,7 @@ impl State {
         });
         table
             .and_then(|args| self.call("init").call::<()>(args))
-            .map_err(|error| self.failed(Phase::Init, &error))?;
+            .map_err(|error| self.wrap_error(Phase::Init, &error))?;
         self.flush();
         Ok(())
     }

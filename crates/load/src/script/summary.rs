@@ -97,7 +97,7 @@ impl Stats {
 
     /// Returns the `rank`-th smallest value, from 1 on. A rank out of range is clamped. Returns 0
     /// without values.
-    fn ranked(&self, rank: f64) -> u64 {
+    fn value_at_rank(&self, rank: f64) -> u64 {
         let at = self.values.partition_point(|&(_, upto)| (upto as f64) < rank);
         self.values.get(at).or(self.values.last()).map_or(0, |value| value.0)
     }
@@ -122,14 +122,17 @@ impl UserData for Stats {
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("percentile", |_, this, percent: f64| {
-            Ok(this.ranked((percent / 100.0 * this.len() as f64).round()))
+            Ok(this.value_at_rank((percent / 100.0 * this.len() as f64).round()))
         });
         methods.add_meta_method(MetaMethod::Len, |_, this, ()| Ok(this.values.len()));
         methods.add_meta_method(MetaMethod::Call, |_, this, index: f64| {
             Ok(this.distinct(index.max(0.0) as u64))
         });
         methods.add_meta_method(MetaMethod::Index, |_, this, key: Value| {
-            Ok(key.as_number().or(key.as_integer().map(|i| i as f64)).map(|i| this.ranked(i)))
+            Ok(key
+                .as_number()
+                .or(key.as_integer().map(|i| i as f64))
+                .map(|i| this.value_at_rank(i)))
         });
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
     if missed.iter().any(|term| term.what == Quantity::Errors) {
         let share = figures.value(Quantity::Errors) * 100.0;
-        let why = format!("{share:.2} % errors{}", figures.redirected(": "));
+        let why = format!("{share:.2} % errors{}", figures.format_redirects(": "));
         return classified(StepVerdict::Fail, why);
     }
     if figures.client_busy > CPU_LIMIT {
@@ -57,7 +57,7 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
         .iter()
         .map(|term| format!("{} {}", term.what, SloTime(figures.value(term.what))))
         .collect();
-    let achieved = figures.achieved();
+    let achieved = figures.achieved_share();
     if achieved < MIN_ACHIEVED {
         whys.push(format!("{:.0} % of the plan", (achieved * 100.0).floor()));
     }

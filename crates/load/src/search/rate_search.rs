@@ -292,7 +292,7 @@ impl<'a> Search<'a> {
         let answers = figures.is_run().then(|| grouped(figures.throughput.round() as u64));
         let answers = answers.unwrap_or("-".to_owned());
         let at = |quantile| {
-            let value = figures.known(Quantity::Quantile(quantile));
+            let value = figures.value_if_answered(Quantity::Quantile(quantile));
             value.map_or("-".to_owned(), |ms| SloTime(ms).to_string())
         };
         let (p50, high) = (at(0.5), at(self.slo.quantile()));
@@ -385,7 +385,7 @@ fn check_first_answers(figures: &TrialFigures, how: &str) -> Result<(), Error> {
             "{how} {:.0} % of the requests were answered with errors{}, so there is nothing to \
              search for: are the URL and the data right (--prepare keys writes all keys)?",
             errors * 100.0,
-            figures.redirected(" - ")
+            figures.format_redirects(" - ")
         )));
     }
     if figures.died.is_none() && figures.in_time == 0 {
@@ -461,7 +461,9 @@ fn describe(
 /// Returns the figures for one row of `curve.csv`. Unknown figures are empty.
 fn cells(figures: &TrialFigures) -> String {
     let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
-    let at = |quantile| figures.known(Quantity::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
+    let at = |quantile| {
+        figures.value_if_answered(Quantity::Quantile(quantile)).map(|ms| format!("{ms:.4}"))
+    };
     [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
 }
 

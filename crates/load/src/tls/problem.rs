@@ -8,7 +8,7 @@ use super::Files;
 pub(super) fn describe(error: &Error, host: &str, files: &Files) -> String {
     match error {
         Error::InvalidCertificate(wrong) => certificate(wrong, host, files),
-        Error::AlertReceived(alert) => refused(*alert, files),
+        Error::AlertReceived(alert) => explain_refusal(*alert, files),
         Error::InvalidMessage(_) => {
             "the server does not speak TLS: say http:// if it is to be in clear".to_owned()
         }
@@ -60,8 +60,8 @@ fn certificate(wrong: &CertificateError, host: &str, files: &Files) -> String {
     }
 }
 
-/// Explains a connection that the server refused.
-fn refused(alert: AlertDescription, files: &Files) -> String {
+/// Explains a connection that the server explain_refusal.
+fn explain_refusal(alert: AlertDescription, files: &Files) -> String {
     let shown = files.client.as_ref().map(|(cert, _)| cert.display());
     match (alert, shown) {
         (AlertDescription::CertificateRequired, _) => {

@@ -118,7 +118,7 @@ pub(crate) fn run(
     let before = server.snapshot();
     let sent = workload.send(params, dir, server.known(), server.stop_flag());
     let (servers, metrics) = server.used_since(&before);
-    let died = server.died();
+    let died = server.describe_server_end();
     match sent {
         Ok(outcome) => Ok(TrialFigures { servers, metrics, died, ..workload.figures(&outcome) }),
         Err(Error::Load(_)) if died.is_some() => Ok(TrialFigures { died, ..workload.nothing() }),

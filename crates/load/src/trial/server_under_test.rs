@@ -70,7 +70,7 @@ impl<'a> ServerUnderTest<'a> {
     /// Prepares the server for a trial. Returns a note about the server, if any. `prepare` writes
     /// the data that the trial needs: once, and again for each fresh data directory.
     pub(crate) fn ready(&mut self, prepare: Option<&Preparation>) -> Result<Option<String>, Error> {
-        let gone = self.died().is_some();
+        let gone = self.describe_server_end().is_some();
         if self.config.restart || gone {
             self.stop();
         }
@@ -113,7 +113,7 @@ impl<'a> ServerUnderTest<'a> {
 
     /// Returns a description of the server's end, with the last lines of its output. Returns `None`
     /// if the server runs, or was not started here.
-    pub(crate) fn died(&mut self) -> Option<String> {
+    pub(crate) fn describe_server_end(&mut self) -> Option<String> {
         let server = self.server.as_mut()?;
         let how = server.ended()?;
         Some(format!("{how}; it said: {}", server.last_lines()))

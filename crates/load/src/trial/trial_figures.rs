@@ -47,7 +47,7 @@ pub(crate) struct TrialFigures {
 
 impl TrialFigures {
     /// Returns [`Self::redirects`] after a separator, or an empty text without redirects.
-    pub(crate) fn redirected(&self, separator: &str) -> String {
+    pub(crate) fn format_redirects(&self, separator: &str) -> String {
         match self.redirects.as_str() {
             "" => String::new(),
             redirects => format!("{separator}{redirects}"),
@@ -70,7 +70,7 @@ impl TrialFigures {
     }
 
     /// Returns the figure, or `None` if no request was answered.
-    pub(crate) fn known(&self, what: Quantity) -> Option<f64> {
+    pub(crate) fn value_if_answered(&self, what: Quantity) -> Option<f64> {
         (!self.intended.is_empty()).then(|| self.value(what))
     }
 
@@ -87,7 +87,7 @@ impl TrialFigures {
 
     /// Returns the share of the plan that was answered in time. Requests in flight at the end, at
     /// most one per connection, count as answered.
-    pub(crate) fn achieved(&self) -> f64 {
+    pub(crate) fn achieved_share(&self) -> f64 {
         let in_flight = self.connections as u64;
         let answered = (self.in_time + in_flight).min(self.planned);
         answered as f64 / self.planned.max(1) as f64

@@ -75,14 +75,14 @@ impl Workload {
         let plan = &checked.plan;
         let servers = Servers::snapshot(known, &plan.targets);
         let mut kept = RunDir::create(dir, started, &servers.columns())?;
-        let mut run = run_record::planned(&checked, known, started);
+        let mut run = run_record::create_run(&checked, known, started);
         run.plan.warmup_s = params.warmup.as_secs_f64();
         let recordings =
             profile::start(known, &plan.targets, params.profile, Duration::ZERO, params.duration);
         let sent = {
             let control = Control::new(Arc::clone(stop));
-            let control =
-                control.on_interval(|interval| kept.add_second(interval, &servers.reported()));
+            let control = control
+                .on_interval(|interval| kept.add_second(interval, &servers.take_scraped_values()));
             self.run(plan, &control)
         };
         let outcome = match sent {
@@ -127,7 +127,7 @@ impl Workload {
                 "{done} of {requests} requests ({}) were done: of the answers {} were no 2xx, and \
                  {} requests were lost",
                 self.name,
-                outcome.answered() - done,
+                outcome.answer_count() - done,
                 outcome.tally.errors.read + outcome.tally.errors.write
             )));
         }
@@ -157,7 +157,7 @@ impl Workload {
             RunWarning::BacklogGrowing { backlog, .. } => Some(backlog),
             _ => None,
         });
-        let refused = outcome.tally.statuses.refused();
+        let refused = outcome.tally.statuses.refusals();
         let (redirects, words) = redirects(outcome);
         let busiest = outcome.busy.iter().copied().fold(0.0, f64::max);
         let together = outcome.busy.iter().sum::<f64>() / outcome.cpus as f64;
@@ -211,7 +211,7 @@ fn redirects(outcome: &Outcome) -> (u64, String) {
     let count = redirects.iter().map(|(_, count)| count).sum::<u64>();
     let most = redirects.iter().max_by_key(|(_, count)| *count);
     let words = most.map(|(status, _)| {
-        let share = count as f64 / outcome.answered() as f64 * 100.0;
+        let share = count as f64 / outcome.answer_count() as f64 * 100.0;
         format!("{share:.0} % of the answers were redirects ({status})")
     });
     (count, words.unwrap_or_default())

@@ -193,7 +193,7 @@ impl Outcome {
         let late = Duration::from_nanos(all.late.value_at_quantile(0.99));
         warnings.extend((late > LATE_LIMIT).then_some(RunWarning::ClientLate { late }));
         warnings.extend(self.rate.and_then(|rate| self.overload(rate, all.written.mean() / 1e9)));
-        warnings.extend(self.unreached());
+        warnings.extend(self.unreached_rate());
         let count = self.tally.unfinished;
         warnings.extend((count > 0).then_some(RunWarning::Unfinished { count }));
         warnings.extend(RunWarning::few_samples(JUDGED_QUANTILE, all.intended.len()));
@@ -206,8 +206,8 @@ impl Outcome {
         let statuses = self.tally.statuses.by_status();
         let others = statuses.iter().filter(|(status, _)| !(200..300).contains(*status));
         let (&status, _) = others.max_by_key(|(_, count)| **count)?;
-        let refused = self.answered() - self.tally.statuses.success();
-        let share = refused as f64 / self.answered() as f64;
+        let refused = self.answer_count() - self.tally.statuses.success();
+        let share = refused as f64 / self.answer_count() as f64;
         (share > FAILED_LIMIT).then_some(RunWarning::NotSuccess { share, status })
     }
 
@@ -230,7 +230,7 @@ impl Outcome {
     }
 
     fn reconnects(&self) -> Option<RunWarning> {
-        let (count, answers) = (self.tally.reconnects, self.answered());
+        let (count, answers) = (self.tally.reconnects, self.answer_count());
         let often = count as f64 > answers as f64 * FAILED_LIMIT;
         let closed_loop = self.rate.is_none();
         often.then_some(RunWarning::Reconnects { count, answers, closed_loop })
@@ -258,7 +258,7 @@ impl Outcome {
         Some(RunWarning::BacklogGrowing { backlog, per_second })
     }
 
-    fn unreached(&self) -> Option<RunWarning> {
+    fn unreached_rate(&self) -> Option<RunWarning> {
         // Requests in flight at the end do not count as failures.
         let in_time = self.tally.in_time + self.connections as u64;
         let short = (in_time as f64) < self.planned as f64 * ACHIEVED_LIMIT;

@@ -31,7 +31,7 @@ impl fmt::Display for RunWarning {
                 f,
                 "CLIENT-LIMITED: the client's threads used {used:.2} of the {} that they may use: \
                  part of these latencies is its own; give it more cores or machines",
-                counted(*cpus as u64, "CPU"),
+                format_count(*cpus as u64, "CPU"),
             ),
             Self::ClientLate { late } => write!(
                 f,
@@ -57,7 +57,7 @@ impl fmt::Display for RunWarning {
             Self::Unfinished { count } => write!(
                 f,
                 "{} had no answer when the run ended; {} as having taken at least that long",
-                counted(*count, "request"),
+                format_count(*count, "request"),
                 of(*count, "it counts", "they count"),
             ),
             Self::FewSamples { quantile, upto, samples } => {
@@ -76,7 +76,7 @@ fn lost(f: &mut fmt::Formatter<'_>, count: u64, share: f64) -> fmt::Result {
     write!(
         f,
         "{} ({:.2} %) {} lost with {}; {} in no latency",
-        counted(count, "request"),
+        format_count(count, "request"),
         share * 100.0,
         of(count, "was", "were"),
         of(count, "its connection", "their connections"),
@@ -88,7 +88,7 @@ fn not_http(f: &mut fmt::Formatter<'_>, count: u64, first: &str) -> fmt::Result 
     write!(
         f,
         "{} {} not HTTP/1.1 (first bytes: {first:?}): the latencies are without {}",
-        counted(count, "answer"),
+        format_count(count, "answer"),
         of(count, "was", "were"),
         of(count, "it", "them"),
     )
@@ -98,7 +98,7 @@ fn timeouts(f: &mut fmt::Formatter<'_>, count: u64, share: f64) -> fmt::Result {
     write!(
         f,
         "{} ({:.2} %) took longer than the timeout (-T); the latencies have {} time in full",
-        counted(count, "request"),
+        format_count(count, "request"),
         share * 100.0,
         of(count, "its", "their"),
     )
@@ -114,7 +114,7 @@ fn reconnects(
         f,
         "reconnects: the server closed the connection after {count} of {}; the time to \
          connect again is in the latencies{}",
-        counted(answers, "answer"),
+        format_count(answers, "answer"),
         if closed_loop { "" } else { " as far as a request was due in it" },
     )
 }
@@ -123,14 +123,14 @@ fn wrong_values(f: &mut fmt::Formatter<'_>, count: u64) -> fmt::Result {
     write!(
         f,
         "{} read {} not {} written with this seed and length",
-        counted(count, "value"),
+        format_count(count, "value"),
         of(count, "was", "were"),
         of(count, "the one", "those"),
     )
 }
 
 fn few_samples(f: &mut fmt::Formatter<'_>, quantile: f64, upto: f64, samples: u64) -> fmt::Result {
-    let samples = counted(samples, "sample");
+    let samples = format_count(samples, "sample");
     write!(f, "{samples} are too few for p{}", percent(quantile))?;
     if upto == quantile {
         return write!(f, ": {:.0} are needed", needed(quantile));
@@ -149,6 +149,6 @@ fn of<'a>(count: u64, one: &'a str, several: &'a str) -> &'a str {
 }
 
 /// Formats a count with its noun: `1 request`, `2 requests`.
-fn counted(count: u64, what: &str) -> String {
+fn format_count(count: u64, what: &str) -> String {
     format!("{count} {what}{}", of(count, "", "s"))
 }

@@ -33,7 +33,7 @@ fn write(dir: &Path, run: &Run) {
 }
 
 /// Compares two sides, each with one or several runs. Returns the output or the error.
-fn compared(a: &[Run], b: &[Run]) -> Result<String, String> {
+fn compare_runs(a: &[Run], b: &[Run]) -> Result<String, String> {
     let scratch = tempfile::tempdir().unwrap();
     let side = |name: &str, runs: &[Run]| {
         let dir = scratch.path().join(name);
@@ -51,7 +51,7 @@ fn compared(a: &[Run], b: &[Run]) -> Result<String, String> {
 
 #[test]
 fn single_runs_are_shown_beside_each_other_without_a_verdict() {
-    let told = compared(&[run(1.0)], &[run(1.5)]).unwrap();
+    let told = compare_runs(&[run(1.0)], &[run(1.5)]).unwrap();
     assert!(told.contains("p50: A 1.000 ms, B 1.500 ms. No verdict\n"), "{told}");
     assert!(told.contains("throughput: A 2000.0/s, B 2000.0/s. No verdict\n"), "{told}");
     assert!(told.contains("not all runs tell them: server CPU per request\n"), "{told}");
@@ -61,7 +61,7 @@ fn single_runs_are_shown_beside_each_other_without_a_verdict() {
     // wrk does not print the number of samples of its percentiles.
     let mut imported = Run { source: "import".to_owned(), ..run(1.0) };
     imported.latency[0].count = 0;
-    let told = compared(&[imported.clone()], &[imported]).unwrap();
+    let told = compare_runs(&[imported.clone()], &[imported]).unwrap();
     assert!(told.contains("p99: A 4.000 ms, B 4.000 ms. No verdict\n"), "{told}");
 }
 
@@ -70,7 +70,7 @@ fn runs_that_are_not_repeats_are_refused() {
     let of = |change: fn(&mut Run)| {
         let mut other = run(1.0);
         change(&mut other);
-        compared(&[run(1.0), run(1.1)], &[run(1.0), run(1.1), other]).unwrap_err()
+        compare_runs(&[run(1.0), run(1.1)], &[run(1.0), run(1.1), other]).unwrap_err()
     };
     let rate = of(|run| run.plan.rate = Some(3000.0));
     assert!(rate.contains("/b: its runs are not repeats of the same"), "{rate}");
@@ -85,7 +85,7 @@ fn runs_that_are_not_repeats_are_refused() {
         run.servers = vec![Server { about, ..Server::default() }];
         run
     };
-    let two = compared(&[version("1.0"), version("2.0")], &[run(1.0)]).unwrap_err();
+    let two = compare_runs(&[version("1.0"), version("2.0")], &[run(1.0)]).unwrap_err();
     assert!(two.contains("server 1: version is 1.0 in run-0, but 2.0 in run-1"), "{two}");
 }
 
@@ -106,9 +106,9 @@ fn metrics_of_a_server_are_not_parameters() {
             ("loops", loops),
         ])
     };
-    let told = compared(&[at("1", "2")], &[at("2", "2")]).unwrap();
+    let told = compare_runs(&[at("1", "2")], &[at("2", "2")]).unwrap();
     assert!(told.contains("Parameters: the same\n"), "{told}");
-    let told = compared(&[at("1", "2")], &[at("2", "4")]).unwrap();
+    let told = compare_runs(&[at("1", "2")], &[at("2", "4")]).unwrap();
     assert!(told.contains("differ:\n  server 1: loops: 2 | 4\n"), "{told}");
     assert!(!told.contains("bytes"), "{told}");
 }
@@ -120,6 +120,6 @@ fn a_recording_during_a_run_counts_as_a_parameter() {
         Profile { url: "http://h:1".to_owned(), event: event.to_owned(), folded }
     };
     let recorded = Run { profiles: vec![profile("lock"), profile("cpu")], ..run(1.0) };
-    let told = compared(&[run(1.0)], &[recorded]).unwrap();
+    let told = compare_runs(&[run(1.0)], &[recorded]).unwrap();
     assert!(told.contains("differ:\n  recorded meanwhile: – | cpu, lock\n"), "{told}");
 }

@@ -15,7 +15,7 @@ fn runs(name: &str) -> Vec<ImportedOutput> {
     read(&fs::read_to_string(seed(name)).unwrap(), name)
 }
 
-fn warned<'a>(run: &'a Run, code: &str) -> Option<&'a str> {
+fn find_warning<'a>(run: &'a Run, code: &str) -> Option<&'a str> {
     run.warnings.iter().find(|warning| warning.code == code).map(|warning| &*warning.text)
 }
 
@@ -91,12 +91,12 @@ fn missing_or_contradictory_command_facts_are_listed() {
     assert_eq!(get.run.plan.duration_s, 180.0);
     assert!(missing(&get.run, "the command says -d 60m, but the run took 180 s"));
     let other = "the command shown is not the one that was run: -d 60m there, 3m here";
-    assert_eq!(warned(&get.run, "other-command"), Some(other));
-    assert_eq!(warned(&put.run, "other-command"), None);
+    assert_eq!(find_warning(&get.run, "other-command"), Some(other));
+    assert_eq!(find_warning(&put.run, "other-command"), None);
     let [single, .., pooled] = &runs("003-worker-pool")[..] else { panic!("four runs") };
     assert_eq!(single.run.argv[..4], ["wrk", "-d", "100", "-t"]);
     assert_eq!(single.run.plan.duration_s, 100.0);
-    assert_eq!(warned(&single.run, "other-command"), None, "wrk heads 100 s as 2m");
+    assert_eq!(find_warning(&single.run, "other-command"), None, "wrk heads 100 s as 2m");
     assert!(missing(&single.run, "no percentiles at all"));
     assert_eq!(pooled.run.argv, [""; 0]);
     assert!(missing(&pooled.run, "no command line"));
@@ -112,22 +112,26 @@ fn imported_runs_get_warnings_about_their_flaws() {
     let [put, get] = &runs("001-one-connection")[..] else { panic!("two runs") };
     let all = "100 % of the answers (1199957 of 1199957) were neither 2xx nor 3xx: no figure of \
                this run is about requests that worked";
-    assert_eq!(warned(&get.run, "non-2xx"), Some(all));
-    assert_eq!(warned(&put.run, "non-2xx"), None);
+    assert_eq!(find_warning(&get.run, "non-2xx"), Some(all));
+    assert_eq!(find_warning(&put.run, "non-2xx"), None);
     let dropped = "the latencies are of 1092511 of the 1192550 requests: wrk2 drops its first 10 s";
-    assert!(warned(&put.run, "calibration").unwrap().starts_with(dropped));
-    assert!(warned(&put.run, "connection-limit").unwrap().starts_with("one connection carries"));
-    assert!(warned(&put.run, "backlog").unwrap().contains("in stalls: the median is 1.27 ms"));
-    assert!(warned(&put.run, "socket-errors").unwrap().starts_with("3 timeouts"));
+    assert!(find_warning(&put.run, "calibration").unwrap().starts_with(dropped));
+    assert!(
+        find_warning(&put.run, "connection-limit").unwrap().starts_with("one connection carries")
+    );
+    assert!(
+        find_warning(&put.run, "backlog").unwrap().contains("in stalls: the median is 1.27 ms")
+    );
+    assert!(find_warning(&put.run, "socket-errors").unwrap().starts_with("3 timeouts"));
     let [single_put, single_get, _, pooled] = &runs("003-worker-pool")[..] else { panic!("four") };
-    let paper = warned(&single_get.run, "backlog").unwrap();
+    let paper = find_warning(&single_get.run, "backlog").unwrap();
     assert!(paper.starts_with("1000.00 a second were answered, but 10.45 s late on average"));
     assert!(paper.contains("held only on paper (already 3.7 s late while wrk2 calibrated)"));
-    assert!(warned(&single_get.run, "non-2xx").unwrap().starts_with("49.7665 %"));
-    assert!(warned(&pooled.run, "non-2xx").unwrap().starts_with("49.7703 %"));
-    assert!(warned(&single_put.run, "connection-limit").is_some());
-    assert_eq!(warned(&single_put.run, "backlog"), None);
-    let few = warned(&runs("000-sharding")[1].run, "few-samples").unwrap().to_owned();
+    assert!(find_warning(&single_get.run, "non-2xx").unwrap().starts_with("49.7665 %"));
+    assert!(find_warning(&pooled.run, "non-2xx").unwrap().starts_with("49.7703 %"));
+    assert!(find_warning(&single_put.run, "connection-limit").is_some());
+    assert_eq!(find_warning(&single_put.run, "backlog"), None);
+    let few = find_warning(&runs("000-sharding")[1].run, "few-samples").unwrap().to_owned();
     assert!(few.starts_with("99.999 % and above mean little: of 424798 samples 4.2 lie beyond"));
 }
 
@@ -175,7 +179,7 @@ fn an_output_cut_anywhere_is_still_read() {
     // An output that ends after the latency table.
     let table = &read(&text[..begin + text[begin..].find("#[Buckets").unwrap()], "table")[0].run;
     assert!(missing(table, "Requests/sec"), "{:?}", table.missing);
-    assert_eq!((table.throughput, warned(table, "rate-not-reached")), (None, None));
+    assert_eq!((table.throughput, find_warning(table, "rate-not-reached")), (None, None));
     let json = serde_json::to_string(table).unwrap();
     assert!(!json.contains("\"throughput\""), "{json}");
     let out = tempfile::tempdir().unwrap();

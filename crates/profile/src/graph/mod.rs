@@ -79,7 +79,7 @@ impl<'a> Fragments<'a> {
             let number = known.unwrap_or(self.written.len());
             if known.is_none() {
                 self.written.push(folded);
-                stacks.insert(number.to_string(), packed(folded).into());
+                stacks.insert(number.to_string(), pack_stacks(folded).into());
             }
             number
         };
@@ -103,7 +103,7 @@ impl<'a> Fragments<'a> {
 
 /// Returns the lines of the stacks, compressed and in base64, because they are megabytes and very
 /// repetitive.
-fn packed(folded: &Folded) -> String {
+fn pack_stacks(folded: &Folded) -> String {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let bytes = write!(gzip, "{folded}").and_then(|()| gzip.finish());
     BASE64_STANDARD.encode(bytes.expect("a Vec takes all bytes"))
@@ -111,8 +111,9 @@ fn packed(folded: &Folded) -> String {
 
 /// Returns a complete page, with `lines` above the graphs.
 pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
-    let title = escaped(title);
-    let lines: String = lines.iter().map(|line| format!("<p>{}</p>\n", escaped(line))).collect();
+    let title = escape_html(title);
+    let lines: String =
+        lines.iter().map(|line| format!("<p>{}</p>\n", escape_html(line))).collect();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -169,11 +170,11 @@ fn empty_svg(title: &str) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"60\" \
          font-family=\"sans-serif\"><text x=\"600\" y=\"24\" text-anchor=\"middle\">{}</text>\
          <text x=\"600\" y=\"46\" text-anchor=\"middle\">nothing was recorded</text></svg>\n",
-        escaped(title)
+        escape_html(title)
     )
 }
 
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -168,7 +168,7 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
     for (word, value) in RING[SLOT_STATES.slot(&ticket)].0.iter().zip(words) {
         word.store(value, Ordering::Relaxed);
     }
-    SLOT_STATES.filled(ticket);
+    SLOT_STATES.pass_to_consumer(ticket);
     true
 }
 
@@ -219,7 +219,7 @@ mod taking {
         for _ in 0..SLOTS {
             let Some(ticket) = SLOT_STATES.next(*tail) else { break };
             each(read(&RING[SLOT_STATES.slot(&ticket)].0));
-            SLOT_STATES.taken(ticket);
+            SLOT_STATES.free_slot(ticket);
             *tail = tail.wrapping_add(1);
         }
     }

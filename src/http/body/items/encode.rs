@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    fn sent(form: Form, values: bool, items: &[(Vec<u8>, Vec<u8>, u64)]) -> Vec<u8> {
+    fn encode_body(form: Form, values: bool, items: &[(Vec<u8>, Vec<u8>, u64)]) -> Vec<u8> {
         let mut encoder = Encoder::new(form, values);
         let mut body = Vec::new();
         for (key, value, expiry_ms) in items {
@@ -238,7 +238,7 @@ mod tests {
         let key =
             "a\u{2028}b\u{85}\u{2029}\u{2029}\r\u{b}\u{c}\u{1c}\u{1d}\u{1e}".as_bytes().to_vec();
         let items = [(key.clone(), key.clone(), 0), (b"z".to_vec(), b"\xc2".to_vec(), 0)];
-        let body = String::from_utf8(sent(Form::Lines, true, &items)).unwrap();
+        let body = String::from_utf8(encode_body(Form::Lines, true, &items)).unwrap();
         assert!(
             !body.contains(|sign: char| sign != '\n'
                 && (sign.is_control() || "\u{2028}\u{2029}".contains(sign)))
@@ -257,7 +257,7 @@ mod tests {
         ) {
             let mut items = items;
             items.iter_mut().for_each(|(_, value, _)| *value = value.repeat(times));
-            let body = String::from_utf8(sent(Form::Lines, values, &items)).unwrap();
+            let body = String::from_utf8(encode_body(Form::Lines, values, &items)).unwrap();
             let lines: Vec<Value> =
                 body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             prop_assert_eq!(lines.len(), items.len() + 1);
@@ -282,7 +282,7 @@ mod tests {
             items in vec((text_or_bytes(), text_or_bytes(), 0..3u64), 0..5),
             values in any::<bool>(),
         ) {
-            let body = sent(Form::Frames, values, &items);
+            let body = encode_body(Form::Frames, values, &items);
             let mut frames = frames::Frames::new(&body[..]);
             for (key, value, expires_ms) in items {
                 let etag = b"\"0000000000000005-00000007-1-0000000000000002\"".to_vec();

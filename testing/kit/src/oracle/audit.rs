@@ -271,7 +271,7 @@ pub fn check_everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Resu
         }
     };
     for node in 0..cluster.addresses().len() {
-        check(&format!("node {} holds", node + 1), held(cluster, node, ledger)?)?;
+        check(&format!("node {} holds", node + 1), audit_node(cluster, node, ledger)?)?;
     }
     for votes in QUORUMS {
         for (node, address) in cluster.addresses().iter().enumerate() {
@@ -302,7 +302,11 @@ fn repeat_until_answered(
 }
 
 /// Compares the records that one node stores with the ledger, key by key.
-pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigures, Failure> {
+pub fn audit_node(
+    cluster: &Cluster,
+    node: usize,
+    ledger: &Ledger,
+) -> Result<AuditFigures, Failure> {
     let held = cluster.dump(node)?;
     let mut found = AuditFigures::default();
     for key in ledger.keys() {
@@ -322,7 +326,7 @@ pub fn wait_until_held(
 ) -> Result<(AuditFigures, Option<Duration>), Failure> {
     let begun = Instant::now();
     loop {
-        let found = held(cluster, node, ledger)?;
+        let found = audit_node(cluster, node, ledger)?;
         if found.wrong() == 0 {
             return Ok((found, Some(begun.elapsed())));
         }

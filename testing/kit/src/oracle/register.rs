@@ -105,7 +105,7 @@ impl Register {
             state.generation += 1;
             state.tags.clear();
         }
-        let (asked, is_plain) = wanted(number, &state.tags, random);
+        let (asked, is_plain) = choose_operation(number, &state.tags, random);
         let (call, end) = (self.now(), Completion::Unknown);
         // The values of these histories never expire.
         let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
@@ -227,7 +227,7 @@ impl RecordedOperation {
 
 /// Chooses a client's next operation at random. The second value is true if the operation has no
 /// condition.
-fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Request, bool) {
+fn choose_operation(number: u64, tags: &[Tag], random: &mut Random) -> (Request, bool) {
     let text = Change::Put(Value::Text(number));
     let any = |change| Request::Change(Condition::Any, change);
     let conditional = |condition, change| (Request::Change(condition, change), false);

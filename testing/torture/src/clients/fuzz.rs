@@ -90,7 +90,7 @@ fn check_still_serves(node: &mut Node, log: &str) -> Result<(), Failure> {
 fn fuzz(address: SocketAddr, mut random: Random, cases: u64) -> Result<u64, Failure> {
     let mut answered = 0;
     for _ in 0..cases {
-        let bytes = mutated(&mut random);
+        let bytes = mutate_requests(&mut random);
         let answer = converse(address, &bytes)?;
         if !answer.is_empty() && !answer.starts_with(b"HTTP/1.") {
             let (sent, got) = (String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&answer));
@@ -121,7 +121,7 @@ fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns one to three requests of the corpus, with one to four random changes.
-fn mutated(random: &mut Random) -> Vec<u8> {
+fn mutate_requests(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.below(3) {
         bytes.extend_from_slice(CORPUS[random.below(CORPUS.len() as u64) as usize].as_bytes());

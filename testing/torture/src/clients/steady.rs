@@ -68,11 +68,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             KINDS.iter().map(|kind| scope.spawn(move || stop_reading(address, *kind))).collect();
         let mut slowest = Duration::ZERO;
         for thread in stopped {
-            let took = thread.join().map_err(|_| panicked())??;
+            let took = thread.join().map_err(|_| panic_failure())??;
             slowest = slowest.max(took);
         }
         for thread in steady {
-            thread.join().map_err(|_| panicked())??;
+            thread.join().map_err(|_| panic_failure())??;
         }
         Ok::<_, Failure>(slowest)
     })?;
@@ -92,7 +92,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-fn panicked() -> Failure {
+fn panic_failure() -> Failure {
     Failure::Environment("a client panicked".to_owned())
 }
 

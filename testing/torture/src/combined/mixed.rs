@@ -71,7 +71,7 @@ impl KnownVersions {
         self.known.lock()
     }
 
-    fn known(&self, key: u64) -> Vec<KnownVersion> {
+    fn known_versions(&self, key: u64) -> Vec<KnownVersion> {
         self.lock().get(&key).cloned().unwrap_or_default()
     }
 
@@ -153,7 +153,7 @@ fn ask(
         let (key, place) = (random.below(KEYS), random.below(NODES as u64) as usize);
         let from = 1 + random.below(NODES as u64);
         let (ack, write) = (1 + random.below(from), random.percent(40));
-        let known = book.known(key);
+        let known = book.known_versions(key);
         let asked = || -> Result<Answer, Failure> {
             let held = &mut clients[place];
             let mut client = match held.take() {

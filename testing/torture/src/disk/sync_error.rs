@@ -49,7 +49,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             other => other,
         };
         let sync = if round % 4 == 3 { "interval" } else { "always" };
-        let (acked, failed) = injected(setup, sync, call, errno, when).map_err(within)?;
+        let (acked, failed) = inject_failure(setup, sync, call, errno, when).map_err(within)?;
         acknowledged += acked;
         struck += u32::from(failed);
     }
@@ -67,7 +67,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 /// Injects one failure of one call. Returns the number of acknowledged writes, and true if the node
 /// answered 500 afterwards.
-fn injected(
+fn inject_failure(
     setup: &Setup,
     sync: &str,
     call: &str,

@@ -72,7 +72,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     node = restart(node, &launch)?;
     let found = scan(&node)?;
     present(&found, all)?;
-    changed(&found, changes)?;
+    check_changed(&found, changes)?;
     ledger.check(&found.ledgers, ProcessState::New)?;
     drop(node);
     let large = large(setup)?;
@@ -254,7 +254,7 @@ fn change(node: &Node, ledger: &Ledger, acknowledged: u64) -> Result<u64, Failur
     Ok(changes)
 }
 
-fn changed(found: &RangeResult, changes: u64) -> Result<(), Failure> {
+fn check_changed(found: &RangeResult, changes: u64) -> Result<(), Failure> {
     for number in (1..=changes).map(|n| n * CHANGED) {
         if found.wrks.get(&number) != Some(&false) || found.wrks.contains_key(&(number + 1)) {
             return Err(Failure::Broken(format!("key{number} or the next is as before")));

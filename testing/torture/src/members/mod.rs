@@ -92,8 +92,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
     let mut row = MembersRow { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(setup.size(2_000, 100))?;
-    let measured = row.measured()?;
-    let killed = row.killed()?;
+    let measured = row.measure_changes()?;
+    let killed = row.kill_during_changes()?;
     Ok(format!("{measured}; {killed}"))
 }
 
@@ -113,7 +113,7 @@ impl MembersRow<'_> {
     }
 
     /// Grows and shrinks the cluster and replaces a node, without other faults.
-    fn measured(&mut self) -> Result<String, Failure> {
+    fn measure_changes(&mut self) -> Result<String, Failure> {
         let calm = Duration::from_secs(self.setup.size(10, 1));
         let pace = self.pace()?;
         let (to, seed) = (self.cluster.addresses(), self.setup.seed);
@@ -181,7 +181,7 @@ impl MembersRow<'_> {
     }
 
     /// For each stage and role, replaces a node, and kills the node with that role at that stage.
-    fn killed(&mut self) -> Result<String, Failure> {
+    fn kill_during_changes(&mut self) -> Result<String, Failure> {
         let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
         let prober = Prober::start(to, &self.ledger, ProbeParams::USUAL, seed)?;
         let (mut kills, mut missed) = (0, 0);

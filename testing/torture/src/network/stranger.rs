@@ -68,7 +68,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     for round in 0..setup.rounds as usize {
         let replay = &recordings[round % recordings.len()];
-        refused(victim, replay, "a conversation that was played again")?;
+        check_refusal(victim, replay, "a conversation that was played again")?;
         let mut changed = replay.clone();
         for _ in 0..1 + random.below(4) {
             // The HTTP head is not changed, because it is public.
@@ -76,9 +76,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             let place = head + random.below((changed.len() - head) as u64) as usize;
             changed[place] ^= 1 << random.below(8);
         }
-        refused(victim, &changed, "a conversation with changed bytes")?;
+        check_refusal(victim, &changed, "a conversation with changed bytes")?;
         let noise: Vec<u8> = (0..random.below(3000)).map(|_| random.number() as u8).collect();
-        refused(victim, &[UPGRADE.as_bytes(), &noise].concat(), "noise")?;
+        check_refusal(victim, &[UPGRADE.as_bytes(), &noise].concat(), "noise")?;
     }
     writers.stop()?;
     let impostors = impostors(&mut cluster, &ledger)?;
@@ -102,7 +102,7 @@ fn give_secret(cluster: &mut Cluster, node: usize) {
 
 /// Sends `words` to a node, which must close the connection without serving it. Before that, the
 /// node may only answer the upgrade, send its own HELLO, and send the reason for the refusal.
-fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure> {
+fn check_refusal(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ATTACK_TIMEOUT))?;

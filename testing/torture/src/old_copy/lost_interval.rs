@@ -57,7 +57,7 @@ fn cuts(
     cluster.kill(C)?;
     audit::edit(&cluster.others(C), ledger, "", count)?;
     cut(cluster, disk)?;
-    let lost = audit::held(cluster, A, ledger)?.wrong();
+    let lost = audit::audit_node(cluster, A, ledger)?.wrong();
     findings.note(format!("after the cut A lacked {lost} of {} writes", 3 * count));
     // Half of the keys are read while C is down, and the other half while B is suspended. Each key
     // is read only once, because a read repairs A's lost writes.

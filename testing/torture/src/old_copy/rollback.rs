@@ -334,7 +334,7 @@ impl Findings {
 
     /// Waits until A has received its missing keys without any read.
     fn wait_without_reads(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
-        let first = audit::held(cluster, A, ledger)?.wrong();
+        let first = audit::audit_node(cluster, A, ledger)?.wrong();
         let (found, took) = audit::wait_until_held(cluster, A, ledger, TIMEOUT)?;
         match took {
             Some(took) => self.note(format!(
@@ -395,7 +395,7 @@ impl Findings {
         ledger: &Ledger,
     ) -> Result<(), Failure> {
         for (node, name) in [(B, 'B'), (C, 'C')] {
-            let first = audit::held(cluster, node, ledger)?.wrong();
+            let first = audit::audit_node(cluster, node, ledger)?.wrong();
             let (found, took) = audit::wait_until_held(cluster, node, ledger, BY_HINTS)?;
             match took {
                 Some(_) if first == 0 => {}

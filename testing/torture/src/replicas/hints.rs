@@ -34,7 +34,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut killed = None;
     let mut speed = 0.0;
     loop {
-        let there = held(&cluster)?;
+        let there = stored_keys(&cluster)?;
         let took = begun.elapsed();
         if there >= keys {
             break;
@@ -68,7 +68,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 /// Returns the number of keys that the node which was down stores, from its metric `kvorum_keys`.
-fn held(cluster: &Cluster) -> Result<u64, Failure> {
+fn stored_keys(cluster: &Cluster) -> Result<u64, Failure> {
     let keys = cluster.node(DOWN_NODE)?.metric("kvorum_keys")?;
     Ok(keys.unwrap_or_default() as u64)
 }

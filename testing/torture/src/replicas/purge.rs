@@ -63,7 +63,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 /// Fills all nodes with keys, most of which are to be deleted. Returns these keys, and the size of
 /// all tables in bytes.
-fn filled(
+fn fill_cluster(
     setup: &Setup,
     cluster: &Cluster,
     ledger: &Arc<Ledger>,
@@ -84,7 +84,7 @@ struct FilledCluster {
 
 impl FilledCluster {
     /// Compacts all nodes. Returns the remaining size of the tables in percent.
-    fn left(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
+    fn compact_and_compare(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
         let after = compact(setup, cluster)?;
         if after * 100 > self.bytes * MAX_REMAINING_PERCENT {
             let before = self.bytes;
@@ -102,7 +102,7 @@ fn is_older(number: u64) -> bool {
 fn away(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &ARGS)?;
     let ledger = Arc::new(Ledger::default());
-    let filled = filled(setup, &cluster, &ledger)?;
+    let filled = fill_cluster(setup, &cluster, &ledger)?;
     let copies = [A, C].map(|node| (node, cluster.dir().join(format!("copy-{node}"))));
     cluster.stop(C)?;
     copy(cluster.data(C), &copies[1].1)?;
@@ -120,20 +120,20 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     }
     cluster.start_node(A)?;
     cluster.wait_until_ready()?;
-    let missed = audit::held(&cluster, A, &ledger)?.wrong();
+    let missed = audit::audit_node(&cluster, A, &ledger)?.wrong();
     if missed < filled.doomed.len() as u64 {
         let what = format!("only {missed} deletes of {} were missed", filled.doomed.len());
         return Err(Failure::Environment(what));
     }
     let round = prove(setup, &cluster, B)?;
-    let left = filled.left(setup, &cluster)?;
+    let left = filled.compact_and_compare(setup, &cluster)?;
     let mut answers = audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
     for (node, kept) in &copies {
         put_back(setup, &mut cluster, &ledger, (*node, kept))?;
         answers += audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
     }
     prove(setup, &cluster, A)?;
-    let again = filled.left(setup, &cluster)?;
+    let again = filled.compact_and_compare(setup, &cluster)?;
     answers += audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
     Ok(format!(
         "{} keys deleted while a node was away, {dropped} hints dropped, {missed} deletes missed: \
@@ -189,7 +189,7 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     net.inside(|| {
         let cluster = Cluster::start(&setup.binary, NODES, Some(&net), &ARGS)?;
         let ledger = Arc::new(Ledger::default());
-        let filled = filled(setup, &cluster, &ledger)?;
+        let filled = fill_cluster(setup, &cluster, &ledger)?;
         net.cut_both_ways(A, C)?;
         let older = FillParams { votes: audit::VOTES, ..filled.what };
         fill_some(&[cluster.addresses()[A]], &ledger, older, is_older)?;
@@ -211,7 +211,7 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
         }
         cluster.wait_until_ready()?;
         // Hints use disk space too, so the space is measured after their delivery.
-        let left = filled.left(setup, &cluster)?;
+        let left = filled.compact_and_compare(setup, &cluster)?;
         let answers = audit::check_everywhere(&cluster, &ledger, READ_KEYS)?;
         Ok(format!(
             "{kept} hints of older values kept back by a cut link until all was purged: **0 \

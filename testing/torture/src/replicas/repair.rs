@@ -255,7 +255,7 @@ impl<'a> RepairRow<'a> {
         (0..NODES).try_for_each(|node| self.cluster.start_node(node))?;
         self.cluster.wait_until_ready()?;
         let round = self.round(DRIVER)?;
-        let unhealed = unhealed(&round);
+        let unhealed = unhealed_ranges(&round);
         if round.is_equal {
             return Err(round.wrong("calls equal what nobody can read any more"));
         }
@@ -345,7 +345,7 @@ impl Unhealed {
     }
 }
 
-fn unhealed(round: &Round) -> Vec<Unhealed> {
+fn unhealed_ranges(round: &Round) -> Vec<Unhealed> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let ranges = round.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
     let range = |range: &Value| Unhealed {

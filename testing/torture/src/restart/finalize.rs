@@ -182,7 +182,11 @@ impl FinalizeRow<'_> {
     /// Checks that a release which no longer supports the store's format refuses the directory.
     fn check_skipped_release_refused(&mut self) -> Result<(), Failure> {
         self.cluster.stop(0)?;
-        self.refused(0, self.later.to_owned(), "this release opens 2 to 3: nothing was changed")?;
+        self.check_refused_start(
+            0,
+            self.later.to_owned(),
+            "this release opens 2 to 3: nothing was changed",
+        )?;
         self.start_as(0, self.earlier.to_owned())
     }
 
@@ -321,12 +325,17 @@ impl FinalizeRow<'_> {
     fn check_downgrade_refused(&mut self) -> Result<(), Failure> {
         self.cluster.stop(0)?;
         let why = "STORE has format version 2, this release reads up to 1: nothing was changed";
-        self.refused(0, self.earlier.to_owned(), why)
+        self.check_refused_start(0, self.earlier.to_owned(), why)
     }
 
     /// Checks that a node refuses to start with the reason `why`, and does not change its
     /// directory.
-    fn refused(&mut self, node: usize, binary: PathBuf, why: &str) -> Result<(), Failure> {
+    fn check_refused_start(
+        &mut self,
+        node: usize,
+        binary: PathBuf,
+        why: &str,
+    ) -> Result<(), Failure> {
         let before = files(self.cluster.data(node))?;
         self.cluster.launches[node].binary = binary;
         match self.cluster.start_node(node) {

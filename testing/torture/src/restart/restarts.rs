@@ -50,7 +50,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 /// Kills and restarts a random node, `rounds` times.
-pub fn killed(setup: &Setup) -> Result<String, Failure> {
+pub fn kill_nodes(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(&setup.binary, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);

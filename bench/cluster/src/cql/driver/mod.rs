@@ -107,7 +107,7 @@ impl Client {
             let put = prepare(&self.session, StatementKind::Absent).await?;
             for number in 0..keys {
                 let values = (format!("key{number}"), VALUE);
-                applied(&self.session, &put, values).await?;
+                execute_conditional(&self.session, &put, values).await?;
             }
             Ok(())
         })
@@ -120,7 +120,7 @@ impl Client {
             let update = prepare(&self.session, StatementKind::Equal).await?;
             for number in 0..keys {
                 let values = (VALUE, format!("key{number}"), VALUE);
-                applied(&self.session, &update, values).await?;
+                execute_conditional(&self.session, &update, values).await?;
             }
             Ok(())
         })
@@ -179,9 +179,9 @@ async fn run_client(
         let begun = Instant::now();
         let answer = match statement_kind {
             StatementKind::Equal | StatementKind::EqualHot => {
-                applied(&session, &statement, (VALUE, key, VALUE)).await
+                execute_conditional(&session, &statement, (VALUE, key, VALUE)).await
             }
-            StatementKind::Absent => applied(&session, &statement, (key, VALUE)).await,
+            StatementKind::Absent => execute_conditional(&session, &statement, (key, VALUE)).await,
         };
         match answer {
             Ok(done) if done == statement_kind.applies() => {
@@ -208,7 +208,7 @@ async fn prepare(
 
 /// Executes a conditional statement. Returns true if it was applied, which the first column of the
 /// answer says.
-async fn applied(
+async fn execute_conditional(
     session: &Session,
     statement: &PreparedStatement,
     values: impl scylla::serialize::row::SerializeRow,

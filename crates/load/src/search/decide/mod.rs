@@ -139,7 +139,7 @@ impl Votes {
         self.passes + self.fails + self.unclear
     }
 
-    fn passed(&self) -> bool {
+    fn has_passed(&self) -> bool {
         self.majority() == Some(StepVerdict::Pass)
     }
 }
@@ -157,7 +157,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
         return again(tied);
     }
     let (low, high) = edges(&votes);
-    let above = |at: &Votes| votes.iter().any(|other| other.passed() && other.rate > at.rate);
+    let above = |at: &Votes| votes.iter().any(|other| other.has_passed() && other.rate > at.rate);
     if let Some(high) = high.filter(|high| above(high)).as_ref().filter(unsettled) {
         return again(high);
     }
@@ -200,7 +200,7 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
         .filter(|rate| fails.is_none_or(|fails| *rate < fails))
         .min();
     let passed_above =
-        votes.iter().filter(|at| at.passed() && high.is_some_and(|high| at.rate > high.rate));
+        votes.iter().filter(|at| at.has_passed() && high.is_some_and(|high| at.rate > high.rate));
     SearchBounds {
         passes: low.map(|low| low.rate),
         fails,
@@ -224,7 +224,7 @@ pub(crate) fn range(bounds: &Bounds, ceiling: Option<u64>) -> Option<(u64, u64)>
 /// Returns the edges: the highest rate below all rates that did not pass, and the lowest rate that
 /// did not pass.
 fn edges(votes: &[Votes]) -> (Option<Votes>, Option<Votes>) {
-    let high = votes.iter().find(|at| !at.passed()).copied();
+    let high = votes.iter().find(|at| !at.has_passed()).copied();
     let below = |at: &&Votes| high.is_none_or(|high| at.rate < high.rate);
     (votes.iter().take_while(below).last().copied(), high)
 }

@@ -40,7 +40,7 @@ fn since_slots(outcome: &Outcome, moments: impl Iterator<Item = std::time::Insta
 
 fn assert_within_true_bounds(server: &Server, outcome: &Outcome) {
     let times = server.times();
-    assert_eq!((times.len(), outcome.answered()), (200, 200), "{outcome}");
+    assert_eq!((times.len(), outcome.answer_count()), (200, 200), "{outcome}");
     let least = since_slots(outcome, times.iter().map(|times| times.answered));
     // The last answer has no next request, and was read by the end of the run.
     let end = outcome.started + outcome.elapsed;

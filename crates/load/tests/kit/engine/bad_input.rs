@@ -31,14 +31,14 @@ fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
 }
 
 fn assert_every_request_is_counted(outcome: &Outcome) {
-    let seen = outcome.answered() + outcome.tally.unfinished + outcome.tally.errors.lost();
+    let seen = outcome.answer_count() + outcome.tally.unfinished + outcome.tally.errors.lost();
     assert_eq!(outcome.planned, seen, "{outcome}");
     let samples = outcome.all_methods().intended.len();
-    assert_eq!(samples, outcome.answered() + outcome.tally.unfinished, "{outcome}");
+    assert_eq!(samples, outcome.answer_count() + outcome.tally.unfinished, "{outcome}");
     assert_eq!(outcome.counts().planned, outcome.planned);
 }
 
-fn warned(outcome: &Outcome, code: &str) -> bool {
+fn has_warning(outcome: &Outcome, code: &str) -> bool {
     outcome.warnings().iter().any(|warning| warning.code() == code)
 }
 
@@ -51,25 +51,28 @@ fn warning_text(outcome: &Outcome, code: &str) -> String {
 #[test]
 fn a_dead_server_is_retried_and_leaves_requests_unfinished() {
     let outcome = run(|n| Answer { die: n == 50, ..Answer::value(b"x") });
-    assert!(outcome.answered() >= 40, "{outcome}");
+    assert!(outcome.answer_count() >= 40, "{outcome}");
     assert!(outcome.tally.errors.connect > 0, "it is tried again");
     assert!(outcome.tally.unfinished > 100, "what was due later");
-    assert!(warned(&outcome, "unfinished") && warned(&outcome, "rate-unreached"), "{outcome}");
+    assert!(
+        has_warning(&outcome, "unfinished") && has_warning(&outcome, "rate-unreached"),
+        "{outcome}"
+    );
 }
 
 #[test]
 fn reset_requests_count_as_lost() {
     let outcome = run(|n| Answer { reset: n % 3 == 0, ..Answer::value(b"x") });
     assert!(outcome.tally.errors.lost() >= 50, "{outcome}");
-    assert!(outcome.answered() >= 100, "{outcome}");
-    assert!(warned(&outcome, "errors"));
+    assert!(outcome.answer_count() >= 100, "{outcome}");
+    assert!(has_warning(&outcome, "errors"));
 }
 
 #[test]
 fn requests_without_an_answer_count_as_unfinished() {
     let start = Instant::now();
     let outcome = run(|_| Answer { silent: true, ..Answer::value(b"") });
-    assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
+    assert_eq!((outcome.answer_count(), outcome.tally.unfinished), (0, 200));
     assert_eq!(outcome.tally.sent, 4, "one on each connection");
     // The first request was due at the start, so it waited through plan and drain.
     let waited = outcome.all_methods().intended.max();
@@ -79,13 +82,13 @@ fn requests_without_an_answer_count_as_unfinished() {
 #[test]
 fn answers_that_are_not_http_are_counted_as_garbage() {
     let outcome = run(|_| Answer::verbatim(b"SSH-2.0-OpenSSH\r\n\r\n"));
-    assert_eq!(outcome.answered(), 0);
+    assert_eq!(outcome.answer_count(), 0);
     assert!(outcome.tally.errors.read > 100, "{outcome}");
     let garbage = &outcome.tally.garbage;
     assert_eq!((garbage.all(), garbage.answers), (garbage.answers, outcome.tally.errors.read));
     let text = warning_text(&outcome, "no-http");
     assert!(text.contains("answers were not HTTP/1.1 (first bytes: \"SSH-2.0-OpenSSH"), "{text}");
-    assert!(!warned(&outcome, "errors"), "the same is not said twice: {outcome}");
+    assert!(!has_warning(&outcome, "errors"), "the same is not said twice: {outcome}");
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn two_different_content_lengths_are_not_http() {
         let two = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok";
         Answer::verbatim(two)
     });
-    assert_eq!(outcome.answered(), 0, "{outcome}");
+    assert_eq!(outcome.answer_count(), 0, "{outcome}");
     let text = warning_text(&outcome, "no-http");
     assert!(text.contains("Length: 2\\r\\nContent-Length: 3"), "{text}");
 }
@@ -166,7 +169,7 @@ fn chunked_and_unsized_answers_are_read_completely() {
             Answer { close: true, ..answer }
         }
     });
-    assert_eq!((outcome.answered(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
+    assert_eq!((outcome.answer_count(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
     let least = 100 * "HTTP/1.1 200 OK\r\n\r\nall of it".len() as u64;
     assert!(outcome.tally.bytes > least, "{} bytes", outcome.tally.bytes);
 }
@@ -177,7 +180,7 @@ fn a_stream_that_ends_within_a_chunk_is_a_read_error() {
         let half = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab";
         Answer { close: true, ..Answer::verbatim(half) }
     });
-    assert_eq!(outcome.answered(), 0);
+    assert_eq!(outcome.answer_count(), 0);
     assert!(outcome.tally.errors.read > 100, "{outcome}");
 }
 
@@ -197,8 +200,8 @@ fn redirects_are_counted_and_not_followed() {
     let outcome = load::run(&plan(&server)).unwrap();
     assert_every_request_is_counted(&outcome);
     assert_eq!(outcome.tally.statuses.of(302), 200);
-    assert_eq!(outcome.tally.statuses.refused(), 0, "as wrk2 counts");
-    assert!(warned(&outcome, "non-2xx"));
+    assert_eq!(outcome.tally.statuses.refusals(), 0, "as wrk2 counts");
+    assert!(has_warning(&outcome, "non-2xx"));
     assert_eq!(server.requests().len(), 200);
     assert!(server.requests().iter().all(|(line, _)| !line.contains("/else")));
 }
@@ -208,7 +211,7 @@ fn a_connection_for_each_request_is_not_an_error() {
     let server = Server::start(|_| Answer { close: true, ..Answer::value(b"bye") });
     let outcome = load::run(&plan(&server)).unwrap();
     assert_every_request_is_counted(&outcome);
-    assert_eq!((outcome.answered(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
+    assert_eq!((outcome.answer_count(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
     assert!(server.connections() >= 200);
     assert_eq!(outcome.counts().reconnects, 200, "{outcome}");
     let text = warning_text(&outcome, "reconnects");
@@ -220,7 +223,7 @@ fn a_connection_for_each_request_is_not_an_error() {
 fn connections_that_are_kept_are_not_opened_again() {
     let outcome = run(|_| Answer::value(b"x"));
     assert_eq!(outcome.counts().reconnects, 0);
-    assert!(!warned(&outcome, "reconnects"), "{outcome}");
+    assert!(!has_warning(&outcome, "reconnects"), "{outcome}");
 }
 
 #[test]
@@ -243,7 +246,10 @@ fn an_unreachable_rate_gives_a_backlog_and_ends_in_time() {
     assert_every_request_is_counted(&outcome);
     assert_eq!(outcome.planned, 2_500_000);
     assert!(outcome.tally.unfinished > 1_000_000, "{outcome}");
-    assert!(warned(&outcome, "backlog") && warned(&outcome, "rate-unreached"), "{outcome}");
+    assert!(
+        has_warning(&outcome, "backlog") && has_warning(&outcome, "rate-unreached"),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -258,7 +264,7 @@ fn a_stopped_run_returns_its_results_so_far() {
     let outcome = load::run_under(&plan, &mut [], &Control::new(stop)).unwrap();
     assert_every_request_is_counted(&outcome);
     assert!(outcome.interrupted && outcome.planned >= 50, "{outcome}");
-    assert!(!warned(&outcome, "rate-unreached"));
+    assert!(!has_warning(&outcome, "rate-unreached"));
 }
 
 #[test]
@@ -272,7 +278,7 @@ fn an_address_that_refuses_is_left_out() {
     let target = Target { addresses, ..Target::new(dead, "/{key}") };
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
     assert_every_request_is_counted(&outcome);
-    assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
+    assert_eq!((outcome.answer_count(), outcome.tally.errors.connect), (200, 0), "{outcome}");
     let left_out = |warning: &RunWarning| match warning {
         RunWarning::UnreachableAddress(left_out) => left_out.address == dead,
         _ => false,
@@ -289,7 +295,7 @@ fn an_unserved_address_family_of_localhost_is_not_reported() {
     let target = Target { addresses, ..target };
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
     assert_every_request_is_counted(&outcome);
-    assert_eq!((outcome.answered(), outcome.left_out.len()), (200, 0), "{outcome}");
+    assert_eq!((outcome.answer_count(), outcome.left_out.len()), (200, 0), "{outcome}");
 }
 
 #[test]
@@ -314,7 +320,7 @@ fn more_threads_than_cpus_are_judged_by_their_sum() {
     assert!(text.contains("threads used 1.97 of the 2 CPUs"), "{text}");
     outcome.cpus = 4;
     outcome.tally = Default::default();
-    assert!(!warned(&outcome, "client-limited"), "{outcome}");
+    assert!(!has_warning(&outcome, "client-limited"), "{outcome}");
 }
 
 #[test]

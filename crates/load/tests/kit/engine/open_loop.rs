@@ -192,7 +192,7 @@ fn connections_are_spread_over_targets_and_callers_can_make_requests() {
         }),
         ..plan(&servers[0])
     };
-    assert_eq!(load::run(&plan).unwrap().answered(), 60);
+    assert_eq!(load::run(&plan).unwrap().answer_count(), 60);
     let mut paths: Vec<String> = Vec::new();
     for server in &servers {
         let requests = server.requests();

@@ -34,7 +34,7 @@ fn threads_share_keys_and_slots_without_a_gap() {
     for pace in [Pace::Open(500.0), Pace::Closed] {
         let server = ok();
         let outcome = load::run(&Plan { pace, keys, limit: 500, ..plan(&server) }).unwrap();
-        assert_eq!((outcome.planned, outcome.answered()), (500, 500), "{outcome}");
+        assert_eq!((outcome.planned, outcome.answer_count()), (500, 500), "{outcome}");
         let paths: BTreeSet<String> = server.requests().into_iter().map(|(line, _)| line).collect();
         let expected = (0..500).map(|i| format!("GET /k{i:015} HTTP/1.1"));
         assert_eq!(paths, expected.collect(), "{pace:?}");
@@ -46,7 +46,7 @@ fn threads_share_keys_and_slots_without_a_gap() {
 fn poisson_arrivals_are_all_sent() {
     let server = ok();
     let outcome = load::run(&Plan { arrival: Arrival::Poisson, ..plan(&server) }).unwrap();
-    assert_eq!(outcome.planned, outcome.answered(), "{outcome}");
+    assert_eq!(outcome.planned, outcome.answer_count(), "{outcome}");
     assert!((300..700).contains(&outcome.planned), "{outcome}");
     assert_eq!(server.requests().len() as u64, outcome.planned);
 }
@@ -55,16 +55,16 @@ fn poisson_arrivals_are_all_sent() {
 fn less_than_one_request_a_second_is_a_rate_too() {
     let server = ok();
     let plan = Plan { pace: Pace::Open(0.9), connections: 3, ..plan(&server) };
-    assert_eq!(load::run(&plan).unwrap().answered(), 1);
+    assert_eq!(load::run(&plan).unwrap().answer_count(), 1);
     let plan = Plan { duration: Duration::from_millis(1200), ..plan };
-    assert_eq!(load::run(&plan).unwrap().answered(), 2);
+    assert_eq!(load::run(&plan).unwrap().answer_count(), 2);
 }
 
 #[test]
 fn the_warm_up_is_sent_and_not_counted() {
     let server = ok();
     let outcome = load::run(&Plan { warmup: Duration::from_millis(500), ..plan(&server) }).unwrap();
-    assert_eq!((outcome.planned, outcome.answered(), outcome.tally.sent), (500, 500, 500));
+    assert_eq!((outcome.planned, outcome.answer_count(), outcome.tally.sent), (500, 500, 500));
     assert_eq!(server.requests().len(), 750);
 }
 
@@ -77,7 +77,7 @@ fn targets_each_get_the_full_load_or_share_it() {
         let plan = Plan { targets, target_mode, connections: 6, ..plan(&servers[0]) };
         let outcome = load::run(&plan).unwrap();
         assert_eq!(servers.each_ref().map(|server| server.requests().len()), [expected; 2]);
-        assert_eq!(outcome.answered(), 2 * expected as u64);
+        assert_eq!(outcome.answer_count(), 2 * expected as u64);
         if target_mode == TargetMode::Each {
             let each: Vec<u64> = outcome.by_target.iter().map(|(_, t)| t.statuses.all()).collect();
             assert_eq!(each, [500, 500]);
@@ -133,7 +133,7 @@ fn seconds_are_published_during_the_run_and_add_up() {
     let seconds = seconds.into_inner();
     assert!(seconds.len() >= 3 && seconds.is_sorted(), "{seconds:?}");
     assert_eq!(seconds.iter().map(|second| second.1).sum::<u64>(), outcome.planned);
-    assert_eq!(seconds.iter().map(|second| second.2).sum::<u64>(), outcome.answered());
+    assert_eq!(seconds.iter().map(|second| second.2).sum::<u64>(), outcome.answer_count());
 }
 
 /// Runs a script for each of the plan's threads.
@@ -172,7 +172,7 @@ fn a_script_makes_requests_and_receives_answers() {
             end
         end"#;
     let outcome = run_script(&plan(&server), &server, lua).unwrap();
-    assert_eq!((outcome.planned, outcome.answered()), (500, 500), "{outcome}");
+    assert_eq!((outcome.planned, outcome.answer_count()), (500, 500), "{outcome}");
     assert_eq!(outcome.tally.statuses.of(404), 250);
     for method in [Method::Get, Method::Put] {
         let samples = outcome.tally.latencies(method).unwrap().intended.len();
@@ -193,7 +193,7 @@ fn pipelined_requests_keep_the_rate_and_are_all_counted() {
     for (batch_latency, samples) in [(false, 300), (true, 100)] {
         let plan = Plan { pace: Pace::Open(300.0), batch_latency, ..plan(&server) };
         let outcome = run_script(&plan, &server, lua).unwrap();
-        assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
+        assert_eq!((outcome.planned, outcome.answer_count()), (300, 300), "{outcome}");
         assert_eq!(outcome.all_methods().intended.len(), samples);
     }
     assert_eq!(server.requests().len(), 600);
@@ -229,7 +229,7 @@ fn a_script_can_stop_its_thread_and_have_it_wait() {
     let duration = Duration::from_secs(3600);
     let plan = Plan { pace: Pace::Closed, duration, connections: 3, ..plan(&server) };
     let outcome = run_script(&plan, &server, lua).unwrap();
-    assert_eq!((outcome.planned, outcome.answered()), (30, 30), "{outcome}");
+    assert_eq!((outcome.planned, outcome.answer_count()), (30, 30), "{outcome}");
     assert!(!outcome.interrupted);
     // Ten delays of a millisecond, one before each request.
     assert!(outcome.elapsed >= Duration::from_millis(10), "{:?}", outcome.elapsed);

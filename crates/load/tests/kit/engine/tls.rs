@@ -105,7 +105,7 @@ fn plan(server: &Server, tls: Tls) -> Plan {
 
 fn run(plan: &Plan) -> Outcome {
     let outcome = load::run(plan).expect("the run takes place");
-    assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
+    assert_eq!((outcome.planned, outcome.answer_count()), (300, 300), "{outcome}");
     assert_eq!(outcome.tally.errors.lost() + outcome.tally.errors.connect, 0, "{outcome}");
     assert_eq!(outcome.tally.garbage.all(), 0, "{outcome}");
     outcome
@@ -144,7 +144,7 @@ fn an_open_loop_over_tls_counts_from_the_intended_start() {
         ..plan(&server, tls(ca.trust()))
     };
     let outcome = load::run(&plan).unwrap();
-    assert_eq!((outcome.planned, outcome.answered()), (100, 100), "{outcome}");
+    assert_eq!((outcome.planned, outcome.answer_count()), (100, 100), "{outcome}");
     assert!(
         outcome.all_methods().intended.max() > 2 * outcome.all_methods().written.min(),
         "{outcome}"

@@ -54,15 +54,15 @@ impl ReportFixture {
 
     /// Renders the page of one directory.
     pub(crate) fn page(&self, name: &str) -> Page {
-        Page(fs::read_to_string(self.written(name).unwrap()).unwrap())
+        Page(fs::read_to_string(self.write_page(name).unwrap()).unwrap())
     }
 
     /// Returns the error of a report that can't be written.
     pub(crate) fn report_error(&self, name: &str) -> String {
-        self.written(name).unwrap_err().to_string()
+        self.write_page(name).unwrap_err().to_string()
     }
 
-    fn written(&self, name: &str) -> Result<PathBuf, Error> {
+    fn write_page(&self, name: &str) -> Result<PathBuf, Error> {
         let out = Path::new(&self.path("page.html")).to_owned();
         let directories = vec![self.path(name)];
         report(&ReportArgs { directories, out: out.clone(), title: None }, TOOL).map(|_| out)

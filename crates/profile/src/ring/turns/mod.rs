@@ -34,8 +34,8 @@ impl<const N: usize> SlotStates<N> {
         Self { head: AtomicUsize::new(0), turns: std::array::from_fn(|_| AtomicUsize::new(0)) }
     }
 
-    /// Claims a free slot, to be filled and passed to [`SlotStates::filled`]; `None` = the ring is
-    /// full.
+    /// Claims a free slot, to be filled and passed to [`SlotStates::pass_to_consumer`]; `None` =
+    /// the ring is full.
     pub(super) fn claim(&self) -> Option<Ticket> {
         let mut ticket = self.head.load(Ordering::Relaxed);
         loop {
@@ -67,12 +67,12 @@ impl<const N: usize> SlotStates<N> {
     }
 
     /// Passes a filled slot on to the consumer.
-    pub(super) fn filled(&self, Ticket(ticket): Ticket) {
+    pub(super) fn pass_to_consumer(&self, Ticket(ticket): Ticket) {
         self.turns[ticket % N].store(2 * (ticket / N) + 1, Ordering::Release);
     }
 
     /// Takes the filled slot of sample number `tail`, to be read and passed to
-    /// [`SlotStates::taken`]; `None` if the slot is not filled.
+    /// [`SlotStates::free_slot`]; `None` if the slot is not filled.
     #[cfg(feature = "record")]
     pub(super) fn next(&self, tail: usize) -> Option<Ticket> {
         let filled = 2 * (tail / N) + 1;
@@ -81,7 +81,7 @@ impl<const N: usize> SlotStates<N> {
 
     /// Frees a slot for the next lap, after the sample was read.
     #[cfg(feature = "record")]
-    pub(super) fn taken(&self, Ticket(tail): Ticket) {
+    pub(super) fn free_slot(&self, Ticket(tail): Ticket) {
         self.turns[tail % N].store(2 * (tail / N) + 2, Ordering::Release);
     }
 }
@@ -121,7 +121,7 @@ mod tests {
                         };
                         // SAFETY: the ticket guarantees that no other thread owns the slot.
                         unsafe { *slots.0[turns.slot(&ticket)].get() = [producer, number] };
-                        turns.filled(ticket);
+                        turns.pass_to_consumer(ticket);
                     }
                 });
             }
@@ -135,7 +135,7 @@ mod tests {
                 };
                 // SAFETY: as above.
                 let [producer, number] = unsafe { *slots.0[turns.slot(&ticket)].get() };
-                turns.taken(ticket);
+                turns.free_slot(ticket);
                 assert_eq!(number, next[producer as usize], "of producer {producer}");
                 next[producer as usize] += 1;
             }
@@ -152,11 +152,11 @@ mod tests {
         let turns = SlotStates::<2>::new();
         let [first, second] = [turns.claim().unwrap(), turns.claim().unwrap()];
         assert_eq!(turns.claim(), None);
-        turns.filled(second);
+        turns.pass_to_consumer(second);
         assert_eq!(turns.next(0), None, "the first is being filled");
-        turns.filled(first);
+        turns.pass_to_consumer(first);
         assert_eq!(turns.claim(), None, "nothing was taken");
-        turns.taken(turns.next(0).unwrap());
+        turns.free_slot(turns.next(0).unwrap());
         assert_eq!(turns.claim(), Some(Ticket(2)));
         assert_eq!(turns.claim(), None);
     }

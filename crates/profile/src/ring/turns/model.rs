@@ -36,7 +36,7 @@ impl<const N: usize> Ring<N> {
         let slot = &self.slots[self.turns.slot(&ticket)];
         // SAFETY: the ticket guarantees that no other thread owns the slot; loom verifies this.
         slot.with_mut(|slot| unsafe { *slot = [producer, number] });
-        self.turns.filled(ticket);
+        self.turns.pass_to_consumer(ticket);
         true
     }
 
@@ -44,7 +44,7 @@ impl<const N: usize> Ring<N> {
         let ticket = self.turns.next(tail)?;
         // SAFETY: as above.
         let taken = self.slots[self.turns.slot(&ticket)].with(|slot| unsafe { *slot });
-        self.turns.taken(ticket);
+        self.turns.free_slot(ticket);
         Some(taken)
     }
 }

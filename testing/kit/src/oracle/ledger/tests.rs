@@ -4,7 +4,7 @@ use super::*;
 
 const LEN: usize = 40;
 
-fn found(items: &[(&str, &[u8])]) -> BTreeMap<String, Vec<u8>> {
+fn scan_result(items: &[(&str, &[u8])]) -> BTreeMap<String, Vec<u8>> {
     items.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect()
 }
 
@@ -23,10 +23,10 @@ fn a_missing_acknowledged_write_is_an_error() {
     let ledger = Ledger::default();
     let old = put(&ledger, "k", WriteOutcome::Ok);
     let new = put(&ledger, "k", WriteOutcome::Ok);
-    assert!(broken(ledger.check(&found(&[]), ProcessState::New)));
-    assert!(broken(ledger.check(&found(&[("k", &old)]), ProcessState::New)));
-    ledger.check(&found(&[("k", &new)]), ProcessState::New).unwrap();
-    assert!(broken(ledger.check(&found(&[]), ProcessState::New)), "what was found must stay");
+    assert!(broken(ledger.check(&scan_result(&[]), ProcessState::New)));
+    assert!(broken(ledger.check(&scan_result(&[("k", &old)]), ProcessState::New)));
+    ledger.check(&scan_result(&[("k", &new)]), ProcessState::New).unwrap();
+    assert!(broken(ledger.check(&scan_result(&[]), ProcessState::New)), "what was found must stay");
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn an_unknown_write_may_be_there_or_not_but_not_come_and_go() {
     let sure = put(&ledger, "k", WriteOutcome::Ok);
     let maybe = put(&ledger, "k", WriteOutcome::Unknown);
     ledger.check_read("k", Some(&sure)).unwrap();
-    ledger.check(&found(&[("k", &maybe)]), ProcessState::New).unwrap();
-    assert!(broken(ledger.check(&found(&[("k", &sure)]), ProcessState::New)));
+    ledger.check(&scan_result(&[("k", &maybe)]), ProcessState::New).unwrap();
+    assert!(broken(ledger.check(&scan_result(&[("k", &sure)]), ProcessState::New)));
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn an_unknown_write_can_come_late_only_while_its_process_lives() {
     let ledger = Ledger::default();
     let maybe = put(&ledger, "k", WriteOutcome::Unknown);
     let sure = put(&ledger, "k", WriteOutcome::Ok);
-    ledger.check(&found(&[("k", &maybe)]), ProcessState::Same).unwrap();
-    ledger.check(&found(&[("k", &maybe)]), ProcessState::New).unwrap();
+    ledger.check(&scan_result(&[("k", &maybe)]), ProcessState::Same).unwrap();
+    ledger.check(&scan_result(&[("k", &maybe)]), ProcessState::New).unwrap();
     let newer = put(&ledger, "k", WriteOutcome::Ok);
     assert!(broken(ledger.check_read("k", Some(&maybe))));
     assert!(broken(ledger.check_read("k", Some(&sure))));
@@ -58,12 +58,12 @@ fn invented_and_resurrected_values_are_errors() {
     let value = put(&ledger, "k", WriteOutcome::Ok);
     let gone = ledger.delete("k");
     ledger.end(gone, WriteOutcome::Ok);
-    assert!(broken(ledger.check(&found(&[("k", &value)]), ProcessState::New)));
-    assert!(broken(ledger.check(&found(&[("other", &value)]), ProcessState::New)));
+    assert!(broken(ledger.check(&scan_result(&[("k", &value)]), ProcessState::New)));
+    assert!(broken(ledger.check(&scan_result(&[("other", &value)]), ProcessState::New)));
     assert!(broken(ledger.check_read("k", Some(&value[..LEN - 1]))));
     let refused = put(&ledger, "k", WriteOutcome::Failed);
-    assert!(broken(ledger.check(&found(&[("k", &refused)]), ProcessState::New)));
-    ledger.check(&found(&[]), ProcessState::New).unwrap();
+    assert!(broken(ledger.check(&scan_result(&[("k", &refused)]), ProcessState::New)));
+    ledger.check(&scan_result(&[]), ProcessState::New).unwrap();
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn prefixes_with_holes_or_missing_writes_are_errors() {
     };
     let long = Duration::from_secs(60);
     let (ledger, [a, b, _], cut) = write();
-    let tally = ledger.check_prefix(&found(&[("a", &a), ("b", &b)]), cut, long).unwrap();
+    let tally = ledger.check_prefix(&scan_result(&[("a", &a), ("b", &b)]), cut, long).unwrap();
     assert_eq!(tally.lost, 1);
     let (ledger, [a, _, c], cut) = write();
-    assert!(broken(ledger.check_prefix(&found(&[("a", &a), ("c", &c)]), cut, long)));
+    assert!(broken(ledger.check_prefix(&scan_result(&[("a", &a), ("c", &c)]), cut, long)));
     let (ledger, [a, ..], cut) = write();
-    assert!(broken(ledger.check_prefix(&found(&[("a", &a)]), cut, Duration::ZERO)));
+    assert!(broken(ledger.check_prefix(&scan_result(&[("a", &a)]), cut, Duration::ZERO)));
 }
 
 #[test]
