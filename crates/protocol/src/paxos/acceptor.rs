@@ -393,11 +393,11 @@ fn via_of_acceptance(core: &Core, key: &[u8]) -> Via {
 }
 
 /// Returns the evidence that a batch of records from another node gives to later lookups. Hints
-/// count as acceptances, because a coordinator stores hints only of chosen records.
+/// prove what their records name, because a coordinator stores hints only of chosen records.
 pub(crate) fn via_of_batch(core: &Core, class: Class, items: &[(Bytes, Record)]) -> Via {
-    let is_accepted = |(key, _): &(Bytes, Record)| via_of_acceptance(core, key) == Via::Accept;
+    let is_moving = |(key, _): &(Bytes, Record)| core.view.is_moving(partition_of(key));
     match class {
-        Class::Hint if items.iter().all(is_accepted) => Via::Accept,
+        Class::Hint if !items.iter().any(is_moving) => Via::Chosen,
         _ => Via::Replica,
     }
 }

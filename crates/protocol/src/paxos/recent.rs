@@ -110,13 +110,14 @@ pub(crate) struct RecentWrites {
 /// writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// The replica accepted the record under the record's ballot, or received it as a hint. If a
-    /// majority did, the record is chosen: a coordinator stores hints only of chosen records.
+    /// The replica accepted the record under the record's ballot. If a majority did, the record is
+    /// chosen.
     Accept = 0,
     /// The record came from another replica in a page. It does not prove that this replica accepted
     /// it.
     Replica = 1,
-    /// The partition's previous replicas reported the record as chosen.
+    /// The record is chosen: it came as a hint, or the partition's previous replicas reported it as
+    /// chosen.
     Chosen = 2,
 }
 

@@ -66,11 +66,11 @@ impl Remembered {
         if ballot == 0 {
             return Vec::new();
         }
-        let is_accepted = via == Via::Accept;
-        let ballots = AcceptedBallots::one(if is_accepted { ballot } else { 0 });
+        let is_copy = via == Via::Replica;
+        let ballots = AcceptedBallots::one(if is_copy { 0 } else { ballot });
         // The later acceptance of a record replaces the trace that came with a page of it.
-        let time = if is_accepted { ballot } else { ballot - 1 };
-        let mut is_noted_again = is_accepted && !is_following_ballot(ballot);
+        let time = if is_copy { ballot - 1 } else { ballot };
+        let mut is_noted_again = via == Via::Accept && !is_following_ballot(ballot);
         let steps = record.op_history();
         let mut traces = Vec::new();
         for (step, operation) in steps.numbered() {
@@ -117,14 +117,17 @@ impl Remembered {
         if outcome(stored) != outcome(&self) {
             return Some(self);
         }
+        let time = self.time.max(stored.time);
         match (self.via, stored.via) {
-            (Via::Accept, Via::Accept) => {
+            // The ballot of a chosen record proves as much as one under which a majority accepted.
+            (Via::Accept | Via::Chosen, Via::Accept) => {
                 let ballots = self.ballots.iter().fold(stored.ballots, AcceptedBallots::with);
-                let time = self.time.max(stored.time);
-                (ballots != stored.ballots).then_some(Self { ballots, time, ..self })
+                let added = Self { ballots, time, via: Via::Accept, ..self };
+                (ballots != stored.ballots).then_some(added)
             }
             (Via::Accept, Via::Replica) => Some(self),
-            (Via::Replica | Via::Chosen, _) | (_, Via::Chosen) => None,
+            (Via::Chosen, Via::Replica) => Some(Self { time, ..self }),
+            (Via::Replica, _) | (_, Via::Chosen) => None,
         }
     }
 
@@ -289,6 +292,8 @@ mod tests {
         let both = [under(7, 2 * FRESH), under(5, 2 * FRESH)];
         assert_eq!(accepted(2 * FRESH, &[5, 7], &[]), both);
         assert_eq!(of_record(FRESH, &[5, 7], Via::Replica, &[5]), [(7, vec![])]);
+        let hinted = of_record(FRESH, &[5, 7], Via::Chosen, &[]);
+        assert_eq!(hinted, [under(7, FRESH), under(5, FRESH)]);
     }
 
     #[test]
@@ -299,6 +304,10 @@ mod tests {
         assert_eq!(accepted(6).added_to(&both), None);
         assert_eq!(accepted(8).added_to(&trace(Via::Replica, 9)), Some(accepted(8)));
         assert_eq!(accepted(8).added_to(&trace(Via::Chosen, 6)), None, "it proves more");
+        assert_eq!(trace(Via::Chosen, 8).added_to(&accepted(6)), Some(both), "a hint");
+        let later = Remembered { time: 9, ..trace(Via::Chosen, 8) };
+        assert_eq!(trace(Via::Chosen, 8).added_to(&trace(Via::Replica, 9)), Some(later));
+        assert_eq!(trace(Via::Chosen, 8).added_to(&trace(Via::Chosen, 6)), None);
         assert_eq!(trace(Via::Replica, 9).added_to(&accepted(8)), None);
         let other = Remembered { step: 3, ..accepted(8) };
         assert_eq!(other.added_to(&accepted(6)), Some(other), "the earlier try was lost");
