@@ -333,7 +333,9 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
         stream.write_all(case).unwrap();
         until_closed(&mut stream);
     }
-    assert_eq!(metric(&node, "kvorum_peer_malformed_total"), cases.len() as u64);
+    wait_until("the count of all cases", || {
+        metric(&node, "kvorum_peer_malformed_total") == cases.len() as u64
+    });
     good.write_all(&ping).unwrap();
     assert_eq!(reply(&mut good).2, Reply::Pong);
     let mut client: Client = node.client();

@@ -150,7 +150,9 @@ fn a_client_without_tls_1_3_is_refused_with_an_alert() {
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert, and nothing else: {answer:?}");
     let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
-    assert_eq!(metric(&mut client, "kvorum_tls_handshakes_failed_total"), 1);
+    wait_until("the count of the refusal", || {
+        metric(&mut client, "kvorum_tls_handshakes_failed_total") == 1
+    });
     // A TLS client on a plaintext port is refused too.
     let plain = Node::start(&[]);
     assert!(Client::secured(plain.address, &certs.client(None, &[])).is_err());
