@@ -66,10 +66,13 @@ fn status_names_the_node_whose_clock_differs_from_most_whichever_is_asked() {
             let large = skews.filter(|skew| skew.abs() > 3590.0).count();
             assert_eq!(large, if asked == 0 { 2 } else { 1 }, "{metrics}");
             for right in [1, 2] {
-                let right = row(&cluster, asked, right);
-                assert_eq!(right["clock_differs"], Value::Null, "{right}");
-                let skew = right["clock_skew_us"].as_i64().unwrap();
-                assert!(skew.unsigned_abs() < 10_000_000, "{right}");
+                // Until the asked node has reached the other one itself, it passes on the skew that
+                // a third node has measured, which may be n0.
+                wait_until("the skew that the asked node has measured", || {
+                    let right = row(&cluster, asked, right);
+                    assert_eq!(right["clock_differs"], Value::Null, "{right}");
+                    right["clock_skew_us"].as_i64().unwrap().unsigned_abs() < 10_000_000
+                });
             }
         }
     }
