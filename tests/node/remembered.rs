@@ -31,6 +31,11 @@ fn add_with(client: &mut Client, number: usize, word: &str, more: &str) -> Respo
     ask(client, "POST", &format!("id=n{number}&add=5{more}"), &header, "")
 }
 
+/// Adds 5 to each counter; returns the answers.
+fn add_to_all(client: &mut Client) -> Vec<Answer> {
+    (0..KEYS).map(|number| answer(&add(client, number, "first"))).collect()
+}
+
 /// Adds 5 to each counter, and then overwrites it with 100, so that the counter's record no longer
 /// has the outcome of the addition. Returns the answers to the additions.
 fn count(client: &mut Client) -> Vec<Answer> {
@@ -116,8 +121,7 @@ fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as
     cluster.settled();
     cluster.stop(2);
     let mut client = cluster.client(0);
-    let firsts: Vec<Answer> =
-        (0..KEYS).map(|number| answer(&add(&mut client, number, "first"))).collect();
+    let firsts = add_to_all(&mut client);
     // The hints have the records of the second additions, which name the first ones too.
     is_done(&mut client, "other", "10");
     cluster.up(2);
@@ -151,8 +155,7 @@ fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
     cluster.settled();
     cluster.kill(2);
     let mut client = cluster.client(0);
-    let firsts: Vec<Answer> =
-        (0..KEYS).map(|number| answer(&add(&mut client, number, "first"))).collect();
+    let firsts = add_to_all(&mut client);
     cluster.kill(1);
     cluster.up(1);
     wait_until("two are up", || add(&mut cluster.client(0), KEYS, "other").status == 200);

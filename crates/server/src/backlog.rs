@@ -27,7 +27,8 @@ const RETRY_INTERVAL: u64 = 2_000;
 /// replica can still answer `Busy` in time.
 const ANSWER_SHARE: u64 = 8;
 
-/// Whether a write must look for a newer record of its key, and the result.
+/// A write's check for a newer record of its key: whether the write needs the check, and the
+/// result of the check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum KeyCheck {
     /// The write needs no check.

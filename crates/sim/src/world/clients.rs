@@ -12,7 +12,7 @@ use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
 use crate::random::Random;
 
 /// Time for which a client waits for an answer, as a multiple of the deadline of a request.
-pub(super) const PATIENCE: u64 = 4;
+const PATIENCE: u64 = 4;
 
 /// A simulated client.
 pub(super) struct Client {
@@ -127,14 +127,20 @@ impl World {
                 self.record_forgetful(LoopId { node, life, index: 0 });
             }
         }
-        let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
-        if self.ledger.forgetful_at + lately < self.now {
+        if !self.may_be_forgotten(self.now) {
             let what = format!(
                 "forgotten: the word of {number} is new, no node has forgotten any, and it is told \
                  that a write may have been done with it"
             );
             self.ledger.wrong.push(what);
         }
+    }
+
+    /// True if a node may have forgotten a write that was answered at `answered`, or did so shortly
+    /// before.
+    pub(super) fn may_be_forgotten(&self, answered: u64) -> bool {
+        let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
+        answered <= self.ledger.forgetful_at + lately
     }
 
     /// Handles the outcome of a client's request.

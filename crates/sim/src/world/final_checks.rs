@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use lsm::{PurgeRule, Space};
 use protocol::{
-    Answer, AskedQuorum, BootId, Clock, Condition, Done, MembershipState, NODE_TICK_MICROS, NodeId,
-    Quorum, Record,
+    Answer, AskedQuorum, BootId, Clock, Condition, Done, MembershipState, NodeId, Quorum, Record,
 };
 
-use super::clients::PATIENCE;
 use super::contenders::contended;
 use super::machine::{Machine, Role};
 use super::power::ProcessEnd;
@@ -247,10 +245,8 @@ impl World {
         while acknowledged.len() > MOST_REPEATS {
             acknowledged.swap_remove(self.random.index(acknowledged.len()));
         }
-        let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
-        let forgetful_at = self.ledger.forgetful_at;
         let may_be_forgotten: Vec<bool> =
-            acknowledged.iter().map(|write| write.answered <= forgetful_at + lately).collect();
+            acknowledged.iter().map(|write| self.may_be_forgotten(write.answered)).collect();
         let repeat =
             |AcknowledgedWrite { key, again, .. }| contended(RequestKind::Change(again), key);
         let outcomes = self.send_all(acknowledged.into_iter().map(repeat).collect());
