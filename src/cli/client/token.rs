@@ -34,7 +34,7 @@ enum TokenCommand {
 
 #[derive(Debug, Args)]
 struct CreateArgs {
-    /// Name of the token: 1 to 64 visible characters
+    /// Name of the token: 1 to 64 bytes of visible characters
     #[arg(long, value_name = "NAME")]
     name: String,
 
