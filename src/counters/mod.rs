@@ -1,9 +1,9 @@
 //! The counters of an event loop. Only its loop writes a counter, so counting is a plain load and
 //! store. `/metrics` reads the counters of all loops from any thread.
 
-pub(crate) mod budget;
 pub(crate) mod clocks;
 pub(crate) mod latency;
+pub(crate) mod memory_budget;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -3,8 +3,11 @@
 //! ```text
 //!  the route's scope ─▶ is a token needed? ─no─▶ answered
 //!                              │ yes
-//!       Authorization: Bearer ─┴▶ known? ─▶ for this kind, method, key? ─▶ within its rate?
-//!                                   │ 401       │ 403                       │ 429
+//!       Authorization: Bearer ─┴▶ known? ─▶ for this kind, method? ─▶ within its rate?
+//!                                   │ 401       │ 403                    │ 429
+//!                                     ┌─────────────────────────────────┘
+//!                                     ▼ once the query is parsed: does its prefix cover the key?
+//!                                                                        │ 403
 //! ```
 //!
 //! Where no token is needed, a token in the request is not checked. Requests from the node's own

@@ -1,5 +1,6 @@
-//! Preconditions of a request: `If-Match` and `If-None-Match` (RFC 9110, 13.1), and the
-//! `Idempotency-Key`. A condition is never ignored.
+//! Parses the preconditions of a request, `If-Match` and `If-None-Match` (RFC 9110, 13.1), and the
+//! `Idempotency-Key`. A condition is never ignored. The leader of the key judges the condition of a
+//! write (`protocol`'s `paxos/operation.rs`).
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};

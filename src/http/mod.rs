@@ -31,6 +31,7 @@ pub(crate) mod fence;
 pub(crate) mod frames;
 pub(crate) mod http2;
 mod keys;
+pub(crate) mod not_serving;
 #[cfg(test)]
 mod openapi;
 mod origin;
@@ -48,7 +49,6 @@ mod screen;
 mod service;
 mod ui;
 pub(crate) mod upload;
-pub(crate) mod waiting;
 
 use std::convert::Infallible;
 use std::rc::Rc;

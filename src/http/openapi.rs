@@ -15,7 +15,8 @@ use super::routes::ROUTES;
 /// The dashboard's page. The dashboard's other files are not part of the interface.
 const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
-/// Routes that parse their query, with the known parameters. Other routes ignore their query.
+/// Routes that parse their query, with the known parameters. Other routes ignore
+/// or refuse their query.
 const QUERIES: [(&str, &str, &[&str]); 18] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),

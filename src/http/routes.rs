@@ -77,7 +77,7 @@ pub(super) struct RequestContext<'a> {
 }
 
 const ONLY_GET: &str = "GET";
-pub(super) const READ: &str = "GET, HEAD";
+pub(super) const GET_AND_HEAD: &str = "GET, HEAD";
 pub(super) const ROOT_METHODS: &str = "GET, HEAD, OPTIONS";
 const GET_AND_POST: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
@@ -101,19 +101,21 @@ pub(super) const ROUTES: [Route; 25] = [
     slotless_route("/", ROOT_METHODS, Scope::Public, |ask| {
         Box::pin(async move { Ok(root::answer(ask.head)) })
     }),
-    slotless_route("/healthz", READ, Scope::Public, |_| {
+    slotless_route("/healthz", GET_AND_HEAD, Scope::Public, |_| {
         Box::pin(async move { Ok(admin::health()) })
     }),
-    slotless_route("/readyz", READ, Scope::Public, |ask| {
+    slotless_route("/readyz", GET_AND_HEAD, Scope::Public, |ask| {
         Box::pin(async move { Ok(admin::ready(&ask.service.reports)) })
     }),
-    slotless_route("/metrics", READ, Scope::Metrics, |ask| {
+    slotless_route("/metrics", GET_AND_HEAD, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::metrics(&ask.service.reports, &ask.head.headers)) })
     }),
-    slotless_route("/v0/status", READ, Scope::Metrics, |ask| {
+    slotless_route("/v0/status", GET_AND_HEAD, Scope::Metrics, |ask| {
         Box::pin(async move { Ok(admin::status(&ask.service.reports)) })
     }),
-    slotless_route("/v0/cluster", READ, Scope::Metrics, |ask| Box::pin(cluster::get(ask.service))),
+    slotless_route("/v0/cluster", GET_AND_HEAD, Scope::Metrics, |ask| {
+        Box::pin(cluster::get(ask.service))
+    }),
     slotless_route(PEER_PATH, ONLY_GET, Scope::Peer, |ask| {
         Box::pin(async move { peer::upgrade(ask.watch, ask.head) })
     }),
@@ -165,7 +167,7 @@ pub(super) const ROUTES: [Route; 25] = [
     }),
     Route {
         path: "/ui/key",
-        allowed: READ,
+        allowed: GET_AND_HEAD,
         scope: Scope::Data,
         slot: SlotNeed::Spare,
         handler: Handler::Placement,
@@ -191,7 +193,7 @@ impl Route {
     pub(super) fn of(path: &str) -> Option<Self> {
         let asset = |asset: &'static Asset| Self {
             path: asset.path(),
-            allowed: READ,
+            allowed: GET_AND_HEAD,
             scope: Scope::Public,
             slot: SlotNeed::Spare,
             handler: Handler::Asset(asset),
@@ -218,7 +220,7 @@ impl Route {
             (Handler::Entities, &Method::GET) => RequestKind::Range,
             (Handler::Entity | Handler::Entities, _) => RequestKind::Other,
             (_, &Method::GET) if self.allowed != ONLY_POST => RequestKind::Admin,
-            (_, &Method::HEAD) if [READ, ROOT_METHODS].contains(&self.allowed) => {
+            (_, &Method::HEAD) if [GET_AND_HEAD, ROOT_METHODS].contains(&self.allowed) => {
                 RequestKind::Admin
             }
             (_, &Method::OPTIONS) if self.allowed == ROOT_METHODS => RequestKind::Admin,

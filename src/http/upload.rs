@@ -15,7 +15,7 @@ use server::link::MessageReservation;
 use super::access::Principal;
 use super::problem::Problem;
 use super::service::Service;
-use crate::counters::budget::{Budget, MemoryReservation};
+use crate::counters::memory_budget::{Budget, MemoryReservation};
 use crate::http::connection::ConnectionState;
 use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};

@@ -24,7 +24,7 @@ use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::counters::clocks::wall_micros;
-use crate::http::waiting::{self, Waiting};
+use crate::http::not_serving::{self, Waiting};
 use crate::joining::message::{self, AskFailure, JoinReply, JoinRequest};
 use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
@@ -185,14 +185,14 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
 
 async fn answer_client(stream: TcpStream, tls: Option<Arc<Tls>>, asked: Rc<str>) {
     let Some(tls) = tls else {
-        return waiting::answer_request(stream.into(), Waiting::ForPlace(&asked)).await;
+        return not_serving::answer_request(stream.into(), Waiting::ForPlace(&asked)).await;
     };
     match timeout(HANDSHAKE, tls.accept_http1(stream)).await {
         Ok(Ok(AcceptedStream::Client(stream))) => {
-            waiting::answer_request(stream, Waiting::ForPlace(&asked)).await;
+            not_serving::answer_request(stream, Waiting::ForPlace(&asked)).await;
         }
         Ok(Ok(AcceptedStream::InClear(stream))) => {
-            waiting::answer_request(stream.into(), Waiting::ForTls).await;
+            not_serving::answer_request(stream.into(), Waiting::ForTls).await;
         }
         // The connection is closed: another node connected too early, or the handshake failed.
         Ok(Ok(AcceptedStream::Peer(_)) | Err(_)) | Err(_) => {}

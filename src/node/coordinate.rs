@@ -36,8 +36,8 @@ use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
+use crate::counters::memory_budget::MemoryReservation;
 use crate::node::reads::ReadError;
 use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};

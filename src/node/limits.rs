@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::counters::budget::Budget;
+use crate::counters::memory_budget::Budget;
 use crate::node::connection_slots::ConnectionSlots;
 use crate::settings::units::Ttl;
 

@@ -6,7 +6,7 @@
 //!    writes, reads             the batch of a loop iteration; reads that a loop must not wait for
 //!    write_window              the limit on bytes of long writes
 //!    connection_slots, limits  the limits on connections, and on resources of requests
-//!  clock, comparison         the node's clock; its comparison with other nodes' at startup
+//!  clock, clock_comparison   the node's clock; its comparison with other nodes' at startup
 //!  store, life_file, advice  the engine; the directory's marker file; advice on disk errors
 //! ```
 
@@ -35,9 +35,8 @@ use server::identity::Identity;
 use server::{Pages, TaskEvent};
 use tokio::sync::{Notify, mpsc};
 
-use crate::counters::budget::Budget;
+use crate::counters::memory_budget::Budget;
 use crate::counters::{Accepting, Counters};
-use crate::history::ring::History;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
@@ -46,6 +45,7 @@ use crate::node::limits::Limits;
 use crate::node::reads::ReadPool;
 use crate::peers::PeerFacts;
 use crate::quotas::counts::Quotas;
+use crate::sampling::ring::History;
 use crate::settings::config::Config;
 use crate::tokens::lookup::Access;
 use crate::transport::Tls;

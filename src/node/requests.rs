@@ -382,7 +382,7 @@ impl Requests {
             return known;
         }
         let known = shared.membership.views.with(|view| {
-            let topologies = || [&view.topology].into_iter().chain(&view.joint);
+            let topologies = || [&view.topology].into_iter().chain(&view.other);
             let nodes = topologies().map(Topology::nodes).min().expect("there is one");
             let copies = topologies().map(Topology::default_copies).min().expect("there is one");
             let is_removed = !view.has(shared.own);

@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::compact::status::Compactions;
 use crate::counters::clocks::{self, wall_micros};
 use crate::finalize::status::{RaiseError, StoreFormats};
-use crate::history::samples::PastSecond;
 use crate::joining::answers::{JoinError, NotAsking};
 use crate::joining::message::{JoinAnswer, JoinRequest};
 use crate::layout::status::{LayoutPlan, LayoutStatus, names};
@@ -26,8 +25,9 @@ use crate::operations::status::{ForgottenKeys, ForgottenReason, Membership, Peer
 use crate::operations::{metrics, usage};
 use crate::quotas::status::{QuotaList, QuotaStatus};
 use crate::repair::status::Repair;
+use crate::sampling::samples::PastSecond;
 use crate::tokens::status::{NewToken, TokenList, TokenMade, TokenStatus};
-use crate::{history, joining, quotas, tokens};
+use crate::{joining, quotas, sampling, tokens};
 
 /// The reports of one node.
 pub(crate) struct Reports(Arc<Node>);
@@ -263,7 +263,7 @@ impl Reports {
 
     /// Returns the names of the values in [`Reports::past`], in the same order.
     pub(crate) fn past_fields(&self) -> Vec<String> {
-        history::samples::fields(&self.0)
+        sampling::samples::fields(&self.0)
     }
 
     /// Returns up to `most` stored samples from number `from` on, one per second, and the number of
@@ -273,7 +273,7 @@ impl Reports {
         (
             samples
                 .into_iter()
-                .map(|sample| history::samples::past_second(&self.0, sample))
+                .map(|sample| sampling::samples::past_second(&self.0, sample))
                 .collect(),
             next,
         )

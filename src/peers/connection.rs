@@ -13,8 +13,8 @@ use server::link::{Connection, Direction, Round};
 
 use super::facts::PeerFacts;
 use crate::counters::Counters;
-use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
+use crate::counters::memory_budget::MemoryReservation;
 
 /// One connection to or from another node.
 pub(super) struct PeerConnection {

@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::PeerConnection;
 use super::{PeerConnections, PeerInput};
-use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
+use crate::counters::memory_budget::MemoryReservation;
 use crate::transport::Stream;
 
 /// Maximum number of reads of one connection before other connections of the loop run.

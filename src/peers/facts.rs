@@ -13,8 +13,8 @@ use server::link::{PeerTable, Seen};
 
 use super::complaints::Complaints;
 use super::dial::DialError;
-use crate::counters::budget::Budget;
 use crate::counters::clocks;
+use crate::counters::memory_budget::Budget;
 use crate::settings::members::authority_of;
 
 /// State of a node's peer connections that all event loops share.

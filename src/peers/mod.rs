@@ -45,8 +45,8 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
-use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
+use crate::counters::memory_budget::MemoryReservation;
 use crate::transport::Stream;
 use connection::PeerConnection;
 pub(crate) use dial::{DialError, connect};

@@ -25,10 +25,10 @@
 pub(crate) mod accept;
 pub(crate) mod allocator;
 pub(crate) mod credentials;
+mod directory_access;
 pub(crate) mod error;
 pub(crate) mod event_loop;
 pub(crate) mod limits;
-mod modes;
 pub(crate) mod notify;
 pub(crate) mod serve;
 mod set_aside;

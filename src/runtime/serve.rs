@@ -27,11 +27,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::counters::Accepting;
-use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
+use crate::counters::memory_budget::Budget;
 use crate::finalize::status::StoreFormats;
-use crate::history::ring::History;
-use crate::history::thread::Sampling;
 use crate::http::{self, OwnNames};
 use crate::joining::ask;
 use crate::joining::joiners::Joiners;
@@ -51,13 +49,15 @@ use crate::quotas::counts::Quotas;
 use crate::quotas::recount::Counting;
 use crate::runtime::accept;
 use crate::runtime::credentials::{self, Credentials};
+use crate::runtime::directory_access;
 use crate::runtime::error::ServeError;
 use crate::runtime::event_loop::{self, Handle, LoopCommand};
 use crate::runtime::limits;
-use crate::runtime::modes;
 use crate::runtime::notify;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
+use crate::sampling::ring::History;
+use crate::sampling::thread::Sampling;
 use crate::settings::config::{Config, Logging, OpenTo, receives_loopback};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
@@ -146,7 +146,7 @@ fn start_node(
     let has_others = config.members.nodes() > 1 || !config.members.joins().is_empty();
     let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
-    modes::warn_of_readers(&config.data);
+    directory_access::warn_of_readers(&config.data);
     log_store_format(StoreFormats::of(&db));
     if ask::join_cluster(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
         close(db)?;

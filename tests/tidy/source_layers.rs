@@ -11,7 +11,7 @@ const SOURCE_LAYERS: [&str; 9] =
 
 /// Folders of features.
 const FEATURES: [&str; 8] =
-    ["compact", "finalize", "history", "joining", "layout", "quotas", "repair", "tokens"];
+    ["compact", "finalize", "sampling", "joining", "layout", "quotas", "repair", "tokens"];
 
 /// The layer of each file of a feature, by the file's name.
 const FILES: [(&str, &str); 15] = [

@@ -74,7 +74,7 @@ impl Batch {
     }
 
     /// Returns true if the commit of this batch forces a sync.
-    pub fn is_durable(&self) -> bool {
+    pub fn forces_sync(&self) -> bool {
         self.durable
     }
 

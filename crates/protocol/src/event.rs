@@ -33,10 +33,10 @@ use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};
 use crate::paxos::recent::{OpLookup, Via, WriteIdentity};
 use crate::placement::view::ViewId;
-use crate::repair::compare::{CompareRequest, Compared, Damage};
+use crate::repair::compare_messages::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::Proof;
-use crate::request::acks::Acks;
 use crate::request::quorum::{AskedQuorum, Quorum};
+use crate::request::receipt::Acks;
 use record::{Record, RecordOutline, Version};
 
 /// A coordinator's settings.

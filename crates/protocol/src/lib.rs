@@ -23,6 +23,7 @@ mod clock;
 mod dispatch;
 mod event;
 pub mod handshake;
+mod invisible_chars;
 mod membership;
 mod message;
 mod node_id;
@@ -33,7 +34,6 @@ mod replica;
 mod request;
 mod shared;
 mod transfer;
-mod visible;
 pub mod wire;
 
 pub use background::effect::{BackgroundConfig, BackgroundEffect, NODE_TICK_MICROS};
@@ -45,12 +45,15 @@ pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
     OpId, ReplicaOutcome, RequestFailure, SlotId, StoreError,
 };
+pub use invisible_chars::{escaped, is_invisible, visible};
+pub use membership::adopted_layout::{
+    ChangeReport, EncodedLayouts, Layouts, LayoutsRecord, Progress,
+};
 pub use membership::cluster_id::{ClusterId, OwnCluster};
 pub use membership::disk_ids::{BootId, Incarnation, LogPosition};
 pub use membership::former_disks::FormerDisks;
 pub use membership::known_disk::KnownDisk;
 pub use membership::layout;
-pub use membership::layouts::{ChangeReport, EncodedLayouts, Layouts, LayoutsRecord, Progress};
 pub use membership::logs::{Boot, BootHistory, Claim, Logs, MAX_BOOTS, Reported};
 pub use membership::state::{Membership, MembershipState};
 pub use membership::transition_progress::TransitionProgress;
@@ -71,7 +74,7 @@ pub use placement::view::{FIRST_EPOCH, View, ViewId, Views};
 pub use record::{
     Kind, MAX_OPERATIONS, OpHistory, Operation, Rank, Record, RecordOutline, Version, has_expired,
 };
-pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
+pub use repair::compare_messages::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed, Unrepaired};
 pub use repair::sums::Sums;
 pub use repair::watermark::{FencePermit, Proof, Proofs, RoundId, RoundState, RoundStep};
@@ -79,14 +82,13 @@ pub use replica::newest::NewestTime;
 pub use replica::orphans::OrphanDrops;
 pub use replica::unreadable::Unreadable;
 pub use replica::write_checks::WriteChecks;
-pub use request::acks::{Acks, ReplicaSet};
 pub use request::quorum::{AskedQuorum, Quorum, QuorumError, quorum};
+pub use request::receipt::{Acks, ReplicaSet};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
 pub use request::write::write_alone::AloneId;
 pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
-pub use transfer::forgotten::{ForgettingReason, ForgottenIdempotency};
-pub use transfer::ledger::{HintLedger, hint_bytes};
+pub use transfer::hint_ledger::{HintLedger, hint_bytes};
+pub use transfer::idempotency_gaps::{ForgettingReason, ForgottenIdempotency};
+pub use transfer::idempotency_memory::{OwnTraces, Recollections, Remembered};
 pub use transfer::missed::{MAX_LISTED, Mark, Missed, NumberedMark};
-pub use transfer::remembered::{OwnTraces, Recollections, Remembered};
-pub use visible::{escaped, is_invisible, visible};

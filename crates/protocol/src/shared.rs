@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, Now};
+use crate::membership::adopted_layout::{EncodedLayouts, Layouts, PullNeed};
 use crate::membership::cluster_id::{ClusterId, OwnCluster};
 use crate::membership::known_disk::KnownDisk;
 use crate::membership::layout::Stage;
-use crate::membership::layouts::{EncodedLayouts, Layouts, PullNeed};
 use crate::membership::logs::Logs;
 use crate::membership::state::Membership;
 use crate::membership::transition_progress::TransitionProgress;
@@ -27,9 +27,9 @@ use crate::replica::lack_of_space::LackOfSpace;
 use crate::replica::newest::NewestTime;
 use crate::replica::orphans::OrphanDrops;
 use crate::replica::write_checks::WriteChecks;
-use crate::transfer::ledger::HintLedger;
+use crate::transfer::hint_ledger::HintLedger;
+use crate::transfer::idempotency_memory::Remembered;
 use crate::transfer::missed::{Mark, Missed};
-use crate::transfer::remembered::Remembered;
 use record::{Operation, Record};
 
 /// State of a node that its event loops and its background work share, grouped by the folders of
@@ -223,7 +223,7 @@ impl Shared {
         self.must_drop_orphans()
             && self.membership.views.with(|view| {
                 let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
-                !holds(&view.topology) && view.joint.as_ref().is_some_and(holds)
+                !holds(&view.topology) && view.other.as_ref().is_some_and(holds)
             })
     }
 

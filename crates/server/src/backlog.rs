@@ -50,7 +50,7 @@ pub struct Write {
     pub(crate) look: KeyCheck,
     /// True if the write must be durable when it is done, whatever the sync mode.
     pub(crate) durable: bool,
-    /// Time until which the requester waits.
+    /// Class of the requester, and the time until which the requester waits.
     pub(crate) demand: Demand,
 }
 

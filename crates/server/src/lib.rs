@@ -26,12 +26,12 @@ mod idempotency;
 pub mod identity;
 pub mod link;
 mod pages;
+mod prefix_estimate;
 mod range;
 mod repair_clock;
 mod start;
 mod start_error;
 mod store;
-mod stored;
 mod task;
 #[cfg(test)]
 mod test_node;
@@ -46,11 +46,11 @@ pub use driver::{
 pub use event_loop::Loop;
 pub use idempotency::remembered;
 pub use pages::{PageWork, Pages};
+pub use prefix_estimate::StoredWalk;
 pub use range::{PageResult, RETRY_MICROS, Range, RangeStep};
 pub use repair_clock::Ahead;
 pub use start::{StartedNode, StartingNode};
 pub use start_error::StartError;
 pub use store::{Store, purge_rule, store_error};
-pub use stored::StoredWalk;
 pub use task::{Task, TaskEvent};
 pub use usage::{RecentRecords, Shares, Usage};

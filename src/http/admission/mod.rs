@@ -9,7 +9,7 @@
 //!
 //! A request is parsed once, after its sender is identified. So the errors of the parser tell
 //! nothing to senders without a right. Only this module can construct an [`Admitted`], and every
-//! handler requires an [`Admitted`] as an argument.
+//! handler that uses a query or a key requires an [`Admitted`] as an argument.
 
 pub(crate) mod admitted;
 
@@ -77,11 +77,11 @@ pub(super) async fn admit<'a>(
         }
     };
     if watch.has_slot() {
-        let action = check_write_allowed(service, request_head, action);
+        let action = check_service_and_quota(service, request_head, action);
         return Admission { right, is_entitled, stays_open: true, action };
     }
     let (stays_open, action) = match reserve::admit(service, watch, request_head.route).await {
-        Ok(stays_open) => (stays_open, check_write_allowed(service, request_head, action)),
+        Ok(stays_open) => (stays_open, check_service_and_quota(service, request_head, action)),
         Err(problem) => (watch.is_stream() && !watch.is_reserve(), Err(problem)),
     };
     Admission { right, is_entitled, stays_open, action }
@@ -123,7 +123,7 @@ fn parse<'a>(
 }
 
 /// Checks that this node serves data, and that no quota refuses the write.
-fn check_write_allowed<'a>(
+fn check_service_and_quota<'a>(
     service: &Service,
     request_head: &RequestHead<'_>,
     action: Option<RequestAction<'a>>,

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 
 use super::{Content, Item};
-use crate::counters::budget::MemoryReservation;
+use crate::counters::memory_budget::MemoryReservation;
 use crate::http::connection::Open;
 use crate::node::requests::Requests;
 use crate::tokens::lookup::CachedToken;

@@ -39,7 +39,9 @@ pub(crate) struct Replication {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ReadParams<'a> {
     pub(crate) key: Cow<'a, [u8]>,
+    /// `ack` and `from` with their defaults for this cluster.
     pub(crate) quorum: Quorum,
+    /// `ack` and `from` as the request gives them.
     pub(crate) asked: AskedQuorum,
 }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
 //!         ──▶ pages (one per range read, so bounded)    ──┘                             ▲
-//!         ──▶ pages and comparisons for nodes under ──────▶ stream-N, at a low ─────────┘
-//!             repair or rebalance                           priority
+//!         ──▶ pages and comparisons for a repair, a ──────▶ stream-N, at a low ─────────┘
+//!             rebuild or a rebalance                        priority
 //! ```
 //!
 //! Gets precede pages, but every fourth job is a page if a page waits, so neither starves the

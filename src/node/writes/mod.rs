@@ -199,7 +199,7 @@ impl<T> Writes<T> {
         self.counters.batches.add(1);
         self.counters.batched_writes.add(batch.len() as u64);
         // A batch that needs a sync would block the loop.
-        if self.commits_on_loop && !batch.is_durable() {
+        if self.commits_on_loop && !batch.forces_sync() {
             let outcome = self.db.commit(batch).map_err(WriteError::Store);
             self.finish(turn, &outcome);
             return;

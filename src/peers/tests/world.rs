@@ -23,8 +23,8 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
+use crate::counters::memory_budget::Budget;
 use crate::counters::{Counters, PeerCounts};
 use crate::peers::greet::run_handshake;
 use crate::peers::{PeerConnections, PeerFacts, PeerInput};

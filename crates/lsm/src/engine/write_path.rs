@@ -101,7 +101,7 @@ impl WritePath {
         add(&core.counters.wal_bytes, wal.written() - before);
         add(&core.counters.wal_writes, 1);
         add(&core.counters.wal_operations, operations as u64);
-        if core.syncs_each_group() || batches.clone().any(Batch::is_durable) {
+        if core.syncs_each_group() || batches.clone().any(Batch::forces_sync) {
             wal.sync().map_err(|error| core.health().fail_outcome_unknown(&error))?;
             add(&core.counters.wal_syncs, 1);
         }

@@ -8,7 +8,7 @@ use crate::membership::logs::Claim;
 use crate::membership::state::MembershipState;
 use crate::message::{Class, NodeId, Request, Waits};
 use crate::repair::status::{RoundConfig, RoundReport};
-use crate::transfer::remembered::Remembered;
+use crate::transfer::idempotency_memory::Remembered;
 use record::Record;
 
 /// The period of `BackgroundEvent::Tick`, in microseconds. Once a node can be reached again, its

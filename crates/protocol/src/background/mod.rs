@@ -35,7 +35,7 @@ use crate::membership::state::MembershipState;
 use crate::message::{NodeId, Reply};
 use crate::placement::view::View;
 use crate::repair::Repair;
-use crate::repair::proof_exchange::ProofExchange;
+use crate::repair::missed_proofs::MissedProofs;
 use crate::shared::Shared;
 use crate::transfer::cleanup::Cleanup;
 use crate::transfer::{Hints, Inbound, Marks};
@@ -133,7 +133,7 @@ pub struct Background {
     marks: Marks,
     inbound: Inbound,
     repair: Repair,
-    proofs: ProofExchange,
+    proofs: MissedProofs,
     proposals: Proposals,
     stages: Stages,
     cleanup: Cleanup,
@@ -156,7 +156,7 @@ impl Background {
             marks: Marks::default(),
             inbound: Inbound::default(),
             repair: Repair::default(),
-            proofs: ProofExchange::default(),
+            proofs: MissedProofs::default(),
             proposals: Proposals::default(),
             stages: Stages::default(),
             cleanup: Cleanup::default(),

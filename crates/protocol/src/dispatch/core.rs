@@ -72,12 +72,12 @@ impl Cx<'_> {
             OpId::Slot(_) => false,
         };
         let reply = if is_of_earlier_view { Reply::Superseded { epoch: own.epoch } } else { reply };
-        self.reply_as_coordinator(op, reply);
+        self.reply_unchecked(op, reply);
     }
 
-    /// Replies to a request that this node has coordinated. The placement needs no check, because
-    /// the node has counted the answers under its own view.
-    pub(crate) fn reply_as_coordinator(&mut self, op: OpId, reply: Reply) {
+    /// Replies without a check of the placement, to a request that this node has coordinated, whose
+    /// answers it has counted under its own view, or with a refusal.
+    pub(crate) fn reply_unchecked(&mut self, op: OpId, reply: Reply) {
         match op {
             OpId::Slot(id) => self.core.own_replies.push((id, reply)),
             OpId::Peer { connection, id, .. } => {
@@ -94,8 +94,8 @@ impl Core {
 
     /// Makes the state of an outstanding request that is sent to a node now.
     pub(crate) fn new_outstanding(&self, now: Now, node: NodeId) -> Outstanding {
-        let way = if self.is_up(node) { Delivery::Sent } else { Delivery::Waits };
-        Outstanding { since: now.mono, way }
+        let delivery = if self.is_up(node) { Delivery::Sent } else { Delivery::Waits };
+        Outstanding { since: now.mono, delivery }
     }
 
     /// Returns the time that a call or another node's request of this class may take, in
@@ -168,7 +168,7 @@ impl Core {
             true => topology.contains(self.shared.own),
             false => topology.holds(self.shared.own, partition_of(key), from),
         };
-        view.joint.is_none()
+        view.other.is_none()
             && view.epoch == membership.views.epoch()
             && !membership.state.is_fenced()
             && is_replica()

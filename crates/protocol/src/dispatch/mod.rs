@@ -17,11 +17,11 @@
 //! (`replica/`).
 //!
 //! An unfinished request has a *slot*, which has a *vote* for each replica. Enough votes decide the
-//! request. The slot stays until the other votes are in or the deadline is over, because late votes
-//! are still of use: for repairs after reads, and for hints after writes.
+//! request. The slot stays until the other votes are in or the deadline is over, because votes after
+//! the answer are still of use: for repairs after reads, and for hints after writes.
 
 pub(crate) mod core;
-mod links;
+mod replies_and_links;
 mod view_change;
 
 use std::rc::Rc;
@@ -42,12 +42,12 @@ use crate::placement::view::{View, ViewId};
 use crate::replica::reply::{long, reply_to_error, reply_to_read, reply_to_write};
 use crate::replica::{OwnResult, Replica};
 use crate::request::call::{Calls, OwnRequest};
-use crate::request::missed_writes::MissedWrites;
 use crate::request::peers::PeerLatencies;
 use crate::request::quorum::{AskedQuorum, Quorum};
 use crate::request::read::Reads;
 use crate::request::sets::Replicas;
 use crate::request::slots::SlotKind;
+use crate::request::unstored_hints::UnstoredHints;
 use crate::request::write::Writes;
 use crate::request::write::write_alone::{AloneId, ClientWrite};
 use crate::request::{RequestCx, Requests};
@@ -80,7 +80,7 @@ pub struct Protocol {
     core: Core,
     parts: RequestTables,
     replica: Replica,
-    missed: MissedWrites,
+    unstored_hints: UnstoredHints,
     next_sweep: u64,
 }
 
@@ -102,9 +102,9 @@ impl Protocol {
             replicas: Replicas::default(),
             own_replies: Vec::new(),
         };
-        let (parts, replica, missed) =
-            (RequestTables::default(), Replica::default(), MissedWrites::default());
-        Self { core, parts, replica, missed, next_sweep: 0 }
+        let (parts, replica, unstored_hints) =
+            (RequestTables::default(), Replica::default(), UnstoredHints::default());
+        Self { core, parts, replica, unstored_hints, next_sweep: 0 }
     }
 
     /// Returns the unfinished requests, and the context for their methods.
@@ -113,8 +113,8 @@ impl Protocol {
         now: Now,
         out: &'a mut Vec<Effect>,
     ) -> (&'a mut RequestTables, RequestCx<'a>) {
-        let Self { core, parts, replica, missed, .. } = self;
-        (parts, RequestCx { cx: core.cx(now, out), replica, missed })
+        let Self { core, parts, replica, unstored_hints, .. } = self;
+        (parts, RequestCx { cx: core.cx(now, out), replica, unstored_hints })
     }
 
     /// Handles one event; appends the effects to carry out to `out`.
@@ -176,7 +176,9 @@ impl Protocol {
                 let demand = self.core.demand_of(now, class, remaining_ms);
                 self.requested(now, connection, id, demand, (under, request), out);
             }
-            Event::HintStored { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
+            Event::HintStored { hint, kept } => {
+                self.unstored_hints.hinted(&self.core.shared, hint, kept)
+            }
             Event::Tick => self.tick(now, out),
         }
         while self.drain_queues(now, out) {}
@@ -322,11 +324,11 @@ impl Protocol {
             self.serve_waiting(now, out);
         }
         let (parts, mut cx) = self.tables_and_context(now, out);
-        parts.reads.expire_late(&mut cx);
+        parts.reads.expire_overdue(&mut cx);
         parts.writes.resume_late(&mut cx, now.mono);
-        parts.writes.expire_late(&mut cx);
-        parts.changes.expire_late(&mut cx);
-        parts.calls.expire_late(&mut cx);
+        parts.writes.expire_overdue(&mut cx);
+        parts.changes.expire_overdue(&mut cx);
+        parts.calls.expire_overdue(&mut cx);
     }
 
     /// Handles a request of another node.

@@ -36,7 +36,8 @@ impl Protocol {
     pub(super) fn follow_view(&mut self, now: Now, out: &mut Vec<Effect>) {
         let view = self.core.shared.view();
         if view.epoch == self.core.view.epoch {
-            // The published epoch is ahead of the installed view: the next event checks again.
+            // The caller saw a later epoch, which is published before its view is installed: the
+            // next event checks again.
             return;
         }
         let before = std::mem::replace(&mut self.core.view, Rc::new(View::clone(&view)));

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{Secrets, VERSIONS};
+use crate::membership::adopted_layout::Layouts;
 use crate::membership::cluster_id::OwnCluster;
-use crate::membership::layouts::Layouts;
 use crate::membership::logs::Logs;
 use crate::message::NodeId;
 use crate::placement::view::Views;

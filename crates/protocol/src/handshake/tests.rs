@@ -50,7 +50,7 @@ impl HandshakeNode {
         let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
         let boot_history = BootHistory::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(incarnation, boot_history, &[]));
-        let layouts = Arc::new(crate::membership::layouts::Layouts::fixed(&topology, own));
+        let layouts = Arc::new(crate::membership::adopted_layout::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
         let cluster = Arc::new(OwnCluster::new(self.cluster));
         let mut identity =
@@ -465,7 +465,7 @@ fn with_layout(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
         None => view,
     };
     let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
-    let layouts = Arc::new(crate::membership::layouts::Layouts::first(voter, layout));
+    let layouts = Arc::new(crate::membership::adopted_layout::Layouts::first(voter, layout));
     let logs = Arc::new(Logs::first(Incarnation(100 + u64::from(own.0))));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::new(Secret::new("open sesame".into()), None));

@@ -2,9 +2,9 @@
 //! whether they belong to one cluster.
 
 use super::*;
+use crate::membership::adopted_layout::Layouts;
 use crate::membership::cluster_id::OwnCluster;
 use crate::membership::disk_ids::LogPosition;
-use crate::membership::layouts::Layouts;
 use crate::membership::logs::{Boot, BootHistory, Logs, Reported};
 use crate::placement::topology::{Member, Topology};
 use crate::placement::view::Views;

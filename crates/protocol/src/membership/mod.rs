@@ -12,6 +12,7 @@
 //!  cluster_id, founding       the cluster id, assigned once
 //! ```
 
+pub(crate) mod adopted_layout;
 pub(crate) mod announcement;
 pub(crate) mod cluster_id;
 pub(crate) mod disk_check;
@@ -20,7 +21,6 @@ pub(crate) mod former_disks;
 pub(crate) mod founding;
 pub(crate) mod known_disk;
 pub mod layout;
-pub(crate) mod layouts;
 pub(crate) mod logs;
 pub(crate) mod proposals;
 pub(crate) mod stages;

@@ -8,9 +8,9 @@ use crate::membership::layout::{VoteReply, VoteRequest};
 pub use crate::node_id::NodeId;
 use crate::paxos::operation::{Conditional, Done};
 use crate::paxos::recent::OpLookup;
-use crate::repair::compare::{CompareRequest, Compared, Damage};
+use crate::repair::compare_messages::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
-use crate::request::acks::ReplicaSet;
+use crate::request::receipt::ReplicaSet;
 use crate::transfer::missed::Mark;
 use record::{Record, RecordOutline};
 

@@ -413,7 +413,7 @@ fn holds_all_due(core: &Core, key: &[u8]) -> bool {
 pub(super) fn must_pull(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
     core.shared.membership.lacks.load(Ordering::SeqCst)
-        && view.joint.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
+        && view.other.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
         && !view.topology.holds(own, partition(), 0)
 }
 

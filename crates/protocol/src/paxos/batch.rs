@@ -19,7 +19,7 @@
 //! If a round fails, its writes are retried. A write whose record may already be stored is retried
 //! alone, and the retry first determines whether the write was done.
 
-use super::change::{
+use super::change_work::{
     ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork, EarlierTry,
 };
 use super::{Changes, LATE_ROUND_TRIPS, hides};
@@ -29,8 +29,8 @@ use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idem
 use crate::paxos::recent::OpLookup;
 use crate::paxos::state_cache::CachedState;
 use crate::request::RequestCx;
-use crate::request::acks::{Acks, ReplicaSet};
 use crate::request::outstanding::{Delivery, Outstanding, VoteIndex};
+use crate::request::receipt::{Acks, ReplicaSet};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::CLOCK_BEHIND_DETAIL;
@@ -440,7 +440,7 @@ impl Changes {
         if never + reused >= enough && !change.was_tried_under_earlier_view {
             return if reused > 0 { Recollection::Reused } else { Recollection::Never };
         }
-        let open = !change.count(ChangeState::is_asked).is_none();
+        let open = !change.count(ChangeState::is_asked).is_zero();
         if open || recalled.count() < change.promised().count() {
             Recollection::Open
         } else {
@@ -455,7 +455,7 @@ impl Changes {
             if voter.state == ChangeState::Promised && voter.recalled.is_none() {
                 voter.state = ChangeState::Recalling(Outstanding {
                     since: cx.now.mono,
-                    way: Delivery::Waits,
+                    delivery: Delivery::Waits,
                 });
                 self.ask_of_change(cx, id, VoteIndex(vote));
             }

@@ -17,15 +17,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Changes;
-use super::change::{ChangeRequester, ChangeStage, ChangeVote, ChangeWork, HeldLock};
+use super::change_work::{ChangeRequester, ChangeStage, ChangeVote, ChangeWork, HeldLock};
 use crate::dispatch::core::{Core, Cx};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId};
 use crate::message::{NodeId, Reply};
 use crate::paxos::key_locks::{KeyLock, KeyLocks};
 use crate::paxos::operation::Change;
 use crate::request::RequestCx;
-use crate::request::acks::ReplicaSet;
 use crate::request::outstanding::{ReplicaError, VoteIndex};
+use crate::request::receipt::ReplicaSet;
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::MAX_OPERATIONS;
@@ -323,7 +323,7 @@ impl ChangeRequester {
                     }
                     _ => Reply::Failed,
                 };
-                cx.reply_as_coordinator(op, reply);
+                cx.reply_unchecked(op, reply);
             }
             Self::Peer(OpId::Slot(_)) => unreachable!("a node does not hand itself a write"),
         }

@@ -21,7 +21,7 @@
 pub(crate) mod accepted_ballots;
 pub(crate) mod acceptor;
 mod batch;
-pub(crate) mod change;
+pub(crate) mod change_work;
 pub(crate) mod key_locks;
 mod leader;
 pub(crate) mod operation;
@@ -43,15 +43,15 @@ use crate::paxos::operation::{Change, Condition, Conditional, Done};
 use crate::placement::topology::partition_of;
 use crate::request::RequestCx;
 use crate::request::Requests;
-use crate::request::acks::{Acks, ReplicaSet};
 use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex};
 use crate::request::quorum::AskedQuorum;
 use crate::request::read::{Completion, LONG_RECORD_DELAY_MICROS};
+use crate::request::receipt::{Acks, ReplicaSet};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{Quorums, Replicas};
 use crate::request::slots::{Hedges, Slot, SlotKind, Slots, Work};
 use crate::request::write::CLOCK_BEHIND_DETAIL;
-use change::{ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork};
+use change_work::{ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
@@ -259,7 +259,7 @@ impl Changes {
         let id = self.slots.renew(id);
         for vote in &mut self.slots.work(id).votes {
             vote.state =
-                ChangeState::Asked(Outstanding { since: cx.now.mono, way: Delivery::Waits });
+                ChangeState::Asked(Outstanding { since: cx.now.mono, delivery: Delivery::Waits });
             vote.recalled = None;
         }
         for vote in 0..self.slots.work(id).votes.len() {
@@ -486,7 +486,7 @@ impl Changes {
             | ChangeStage::Forwarded
             | ChangeStage::Behind => return,
             ChangeStage::Answered(_) => {
-                if open.is_none() {
+                if open.is_zero() {
                     self.end_change(cx, id);
                 }
                 return;
@@ -522,8 +522,10 @@ impl Changes {
     fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteIndex(vote): VoteIndex) {
         let voter = &mut self.slots.work(id).votes[vote];
         if !matches!(voter.state, ChangeState::Fetching(_)) {
-            voter.state =
-                ChangeState::Fetching(Outstanding { since: cx.now.mono, way: Delivery::Waits });
+            voter.state = ChangeState::Fetching(Outstanding {
+                since: cx.now.mono,
+                delivery: Delivery::Waits,
+            });
             self.ask_of_change(cx, id, VoteIndex(vote));
             self.hedges.at(cx.now.mono + LONG_RECORD_DELAY_MICROS, id);
         }
@@ -594,7 +596,7 @@ impl Changes {
         asker.answer(cx, answer);
         self.answer_followers(cx, id, acks);
         let change = self.slots.work(id);
-        let open = stored.is_some() && !change.count(ChangeState::is_asked).is_none();
+        let open = stored.is_some() && !change.count(ChangeState::is_asked).is_zero();
         change.stage = ChangeStage::Answered(stored);
         if !open {
             self.end_change(cx, id);
@@ -650,7 +652,7 @@ impl Changes {
                 cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
-                cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+                cx.unstored_hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
             }
         }
         self.slots.remove(id);

@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::paxos::accepted_ballots::AcceptedBallots;
 use crate::paxos::operation::{Done, Tag, are_different_requests};
-use crate::transfer::remembered::Remembered;
+use crate::transfer::idempotency_memory::Remembered;
 use record::{OpHistory, Operation, Record, Version};
 
 /// The largest number of entries (about 6 MiB): the writes of eight seconds at 8,000 writes per

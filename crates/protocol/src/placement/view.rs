@@ -1,8 +1,9 @@
 //! Views: the cluster's members and the placement of keys on them, as of one epoch.
 //!
 //! ```text
-//!   Views, before install(view 8) ──▶ view 7 ◀── requests, ranges, repairs begun before
-//!   Views, after install(view 8) ───▶ view 8 ◀── requests, ranges, repairs begun since
+//!   Views, before install(view 8) ──▶ view 7 ◀── requests and rounds begun before
+//!   Views, after install(view 8) ───▶ view 8 ◀── requests begun since, and requests that restart
+//!                                                (dispatch/view_change.rs)
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +41,7 @@ pub struct View {
     pub topology: Topology,
     /// While partitions move: the other of the two placements. Writes go to the replicas of both,
     /// and the replicas of this placement too hold every value that a read returns.
-    pub joint: Option<Topology>,
+    pub other: Option<Topology>,
     /// Before partitions move: the coming placement. No request uses this placement yet, but its
     /// nodes are known.
     pub prepared: Option<Topology>,
@@ -56,7 +57,7 @@ impl View {
     /// Returns a view in which no partition moves since the epoch `began`.
     pub fn settled(epoch: u64, began: u64, topology: Topology) -> Self {
         let placement = placement(began, &topology, None);
-        Self { epoch, topology, joint: None, prepared: None, placement }
+        Self { epoch, topology, other: None, prepared: None, placement }
     }
 
     /// Returns a settled view in which partitions are about to move to `next`.
@@ -68,7 +69,7 @@ impl View {
     /// answer reads, and those of `other` are written too.
     pub fn moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
         let placement = placement(began, &read, Some(&other));
-        Self { epoch, topology: read, joint: Some(other), prepared: None, placement }
+        Self { epoch, topology: read, other: Some(other), prepared: None, placement }
     }
 
     /// Returns the view after a forced layout ([`crate::layout::Decree`]): a node without that
@@ -96,7 +97,7 @@ impl View {
 
     /// Returns the nodes of the other placements that are not in the placement that is read.
     fn only_other(&self) -> impl Iterator<Item = NodeId> {
-        let ids = self.joint.iter().chain(&self.prepared).flat_map(Topology::ids);
+        let ids = self.other.iter().chain(&self.prepared).flat_map(Topology::ids);
         ids.filter(|node| !self.topology.contains(*node))
     }
 
@@ -128,14 +129,14 @@ impl View {
     }
 
     fn topologies(&self) -> impl Iterator<Item = &Topology> {
-        [&self.topology].into_iter().chain(&self.joint).chain(&self.prepared)
+        [&self.topology].into_iter().chain(&self.other).chain(&self.prepared)
     }
 
     /// True if the node must take over the idempotency records of a partition's previous replicas:
     /// the partition moves to it, or the node is a replica of a partition whose number of replicas
     /// falls.
     pub(crate) fn must_take_over(&self, partition: u16, node: NodeId) -> bool {
-        let (before, Some(after)) = (&self.topology, &self.joint) else { return false };
+        let (before, Some(after)) = (&self.topology, &self.other) else { return false };
         after.holds(node, partition, 0)
             && (!before.holds(node, partition, 0) || before.copies_of(0) > after.copies_of(0))
     }
@@ -143,7 +144,7 @@ impl View {
     /// True if a partition moves: with the default number of copies, its old and new replicas
     /// differ.
     pub(crate) fn is_moving(&self, partition: u16) -> bool {
-        let (read, Some(other)) = (&self.topology, &self.joint) else { return false };
+        let (read, Some(other)) = (&self.topology, &self.other) else { return false };
         let mut replicas = Vec::new();
         read.replicas(partition, read.copies_of(0), &mut replicas);
         read.copies_of(0) != other.copies_of(0)
@@ -155,7 +156,7 @@ impl View {
     pub fn is_replica(&self, node: NodeId, key: &[u8], copies: u8) -> bool {
         let partition = partition_of(key);
         let holds = |topology: &Topology| topology.holds(node, partition, copies);
-        holds(&self.topology) || self.joint.as_ref().is_some_and(holds)
+        holds(&self.topology) || self.other.as_ref().is_some_and(holds)
     }
 
     /// Returns the view's id.

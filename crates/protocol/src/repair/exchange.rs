@@ -18,7 +18,7 @@ use super::round::{OTHER_NODE_DRIVES, Round, RoundEnd};
 use crate::background::task;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
-use crate::repair::compare::{CompareRequest, Damage, Detail};
+use crate::repair::compare_messages::{CompareRequest, Damage, Detail};
 use crate::repair::status::Unrepaired;
 use record::{Kind, Record, RecordOutline, Version};
 

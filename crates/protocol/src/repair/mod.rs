@@ -17,10 +17,10 @@
 //! automatically if no round was driven for `interval`. The start is staggered, so that the first
 //! node by name starts soonest.
 
-pub(crate) mod compare;
+pub(crate) mod compare_messages;
 mod exchange;
 mod fence;
-pub(crate) mod proof_exchange;
+pub(crate) mod missed_proofs;
 mod round;
 pub(crate) mod status;
 pub(crate) mod sums;
@@ -129,7 +129,7 @@ impl Repair {
         let is_whole = shared.membership.state.is_authoritative_for_all();
         // Nothing is proven while partitions move: a receiver may lack records that all other nodes
         // hold.
-        let moves = view.joint.is_some();
+        let moves = view.other.is_some();
         let is_out = shared.membership.state.is_fenced() || shared.is_removed();
         if !is_whole || moves || is_out || shared.is_alone() {
             return None;

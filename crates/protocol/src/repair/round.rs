@@ -14,7 +14,7 @@ use crate::event::FailureKind;
 use crate::membership::disk_ids::BootId;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
-use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
+use crate::repair::compare_messages::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
 use crate::repair::status::{RoundReport, Unhealed, Unrepaired};
 use crate::repair::sums::differing;
 use crate::repair::watermark::RoundId;
@@ -158,7 +158,7 @@ impl Round {
 
     /// Returns the sums of all nodes over one range of keys from `start`, and the end of the range:
     /// the earliest key at which any node stopped. This node's store answers first and proposes the
-    /// end.
+    /// end. A node that summed further is asked again with the earliest end.
     async fn sums_from(
         &mut self,
         start: &Bytes,

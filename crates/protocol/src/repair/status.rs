@@ -1,5 +1,5 @@
 //! Repair rounds as a node's threads see them: requested rounds, the round under way, and the
-//! result of the last round.
+//! result of the last round; and the settings of rounds ([`RoundConfig`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::clock::Now;
 use crate::event::FailureKind;
 use crate::message::{NodeId, Reply};
-use crate::repair::compare::Damage;
+use crate::repair::compare_messages::Damage;
 
 /// Maximum number of damaged ranges that a report names; further ranges are only counted.
 const MAX_NAMED: usize = 16;

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::message::NodeId;
 use crate::placement::topology::{Buckets, Topology};
-use crate::repair::compare::Sum;
+use crate::repair::compare_messages::Sum;
 use record::Rank;
 
 /// Sums over a node's records, under construction.

@@ -32,7 +32,7 @@ use crate::paxos::recall;
 use crate::paxos::recent::{Via, WriteIdentity};
 use crate::placement::topology::partition_of;
 use crate::placement::view::ViewId;
-use crate::repair::compare::CompareRequest;
+use crate::repair::compare_messages::CompareRequest;
 use layout_votes::PendingVotes;
 use proving::PendingProofs;
 use record::{Record, RecordOutline};
@@ -77,7 +77,7 @@ impl Replica {
         let membership = &cx.core.shared.membership.state;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
             // The refusal changes nothing, and reveals nothing about the store.
-            cx.reply_as_coordinator(op, Reply::TopologyMismatch);
+            cx.reply_unchecked(op, Reply::TopologyMismatch);
             return None;
         }
         if !is_of_any && !cx.core.view.agrees_with(under) {
@@ -89,7 +89,8 @@ impl Replica {
 
     /// Carries out a request that needs no other node, from another node or from this one.
     pub(crate) fn perform(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
-        if !cx.core.shared.membership.known_disk.acknowledges() && is_acknowledged(op, &request) {
+        if !cx.core.shared.membership.known_disk.acknowledges() && acknowledges_write(op, &request)
+        {
             return self.waiting.wait_until_known(cx, op, demand, request);
         }
         match request {
@@ -256,6 +257,7 @@ impl Replica {
         if let Some(lost) = cx.core.shared.may_have_lost(&key, record.version().time) {
             self.overtaken.insert(op, lost);
         }
+        // `durable` false: the store applies the node's sync mode.
         let (via, durable) = (Via::Replica, false);
         cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
     }
@@ -354,7 +356,7 @@ fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
 /// True if the reply to the request acknowledges this node's part of a write. `Write` is not
 /// listed, because `hold_record` does the same check. `Writes` from this node itself acknowledge
 /// nothing.
-fn is_acknowledged(op: OpId, request: &Request) -> bool {
+fn acknowledges_write(op: OpId, request: &Request) -> bool {
     match request {
         Request::AcceptNext { .. } | Request::Prepare { .. } => true,
         Request::Writes { .. } => matches!(op, OpId::Peer { .. }),

@@ -76,7 +76,7 @@ impl WaitingRequests {
         } else {
             Reply::Busy
         };
-        cx.reply_as_coordinator(op, reply);
+        cx.reply_unchecked(op, reply);
     }
 
     /// Delays a request until other nodes know this node's disk.
@@ -91,7 +91,7 @@ impl WaitingRequests {
             let under = cx.core.view.id();
             self.waiting.push_back(WaitingRequest { op, demand, under, request });
         } else {
-            cx.reply_as_coordinator(op, Reply::Busy);
+            cx.reply_unchecked(op, Reply::Busy);
         }
     }
 

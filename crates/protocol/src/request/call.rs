@@ -70,7 +70,7 @@ impl Calls {
         class: Class,
         request: Request,
     ) {
-        let outstanding = Outstanding { since: cx.now.mono, way: Delivery::Waits };
+        let outstanding = Outstanding { since: cx.now.mono, delivery: Delivery::Waits };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
             deadline: cx.now.mono + cx.core.time_limit(class),

@@ -6,18 +6,18 @@
 //!  Changes (`paxos/`)  conditional writes
 //! ```
 
-pub(crate) mod acks;
 pub(crate) mod call;
-pub(crate) mod choice;
-pub(crate) mod missed_writes;
 pub(crate) mod outstanding;
 pub(crate) mod peers;
 pub(crate) mod quorum;
+pub(crate) mod range_choice;
 pub(crate) mod read;
+pub(crate) mod receipt;
 pub(crate) mod reported;
 pub(crate) mod scan;
 pub(crate) mod sets;
 pub(crate) mod slots;
+pub(crate) mod unstored_hints;
 pub(crate) mod write;
 
 use std::ops::{Deref, DerefMut};
@@ -27,16 +27,16 @@ use crate::dispatch::core::Cx;
 use crate::event::SlotId;
 use crate::message::{NodeId, Reply};
 use crate::replica::Replica;
-use missed_writes::MissedWrites;
 use outstanding::{Delivery, Outstanding, ReplicaError};
 use slots::{Slots, Work};
+use unstored_hints::UnstoredHints;
 
 /// Context of the methods of requests, which call the node's own replica directly.
 #[derive(Debug)]
 pub(crate) struct RequestCx<'a> {
     pub(crate) cx: Cx<'a>,
     pub(crate) replica: &'a mut Replica,
-    pub(crate) missed: &'a mut MissedWrites,
+    pub(crate) unstored_hints: &'a mut UnstoredHints,
 }
 
 impl<'a> Deref for RequestCx<'a> {
@@ -109,12 +109,13 @@ pub(crate) trait Requests {
     fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
         let is_later = epoch > cx.core.view.epoch;
         let work = self.slots().work(id);
-        let way = work.outstanding_at(peer).expect("it was asked, and has not replied").way;
+        let delivery =
+            work.outstanding_at(peer).expect("it was asked, and has not replied").delivery;
         if work.is_answered() {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
             // This node is about to switch to the later view, which restarts the slot.
-        } else if way == Delivery::Resent {
+        } else if delivery == Delivery::Resent {
             // The node was asked again under the view in force.
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else {
@@ -125,7 +126,7 @@ pub(crate) trait Requests {
     /// Sends a node the request again. The earlier message may have arrived.
     fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         self.ask_again(cx, id, peer);
-        self.slots().outstanding(id, peer).way = Delivery::Resent;
+        self.slots().outstanding(id, peer).delivery = Delivery::Resent;
     }
 
     /// Notes that a link is up, so that requests that waited for the link are being sent.
@@ -138,8 +139,9 @@ pub(crate) trait Requests {
     /// Handles the loss of a link. Its unanswered requests are sent once more.
     fn on_link_lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
-            let way = self.slots().outstanding(id, peer).way;
-            if way == Delivery::Resent || way == Delivery::Sent && !self.may_ask_twice(id) {
+            let delivery = self.slots().outstanding(id, peer).delivery;
+            if delivery == Delivery::Resent || delivery == Delivery::Sent && !self.may_ask_twice(id)
+            {
                 self.failed(cx, id, peer, ReplicaError::Silent);
             } else {
                 self.ask_once_more(cx, id, peer);
@@ -177,8 +179,8 @@ pub(crate) trait Requests {
     }
 
     /// Ends the requests whose deadline is over.
-    fn expire_late(&mut self, cx: &mut RequestCx<'_>) {
-        for id in self.slots().late(cx.now.mono) {
+    fn expire_overdue(&mut self, cx: &mut RequestCx<'_>) {
+        for id in self.slots().overdue(cx.now.mono) {
             if self.slots().find(id).is_some() {
                 self.expire(cx, id);
             }

@@ -87,7 +87,7 @@ pub(crate) struct VoteIndex(pub(crate) usize);
 pub(crate) struct Outstanding {
     /// The time when the node was asked, by the monotonic clock in microseconds.
     pub(crate) since: u64,
-    pub(crate) way: Delivery,
+    pub(crate) delivery: Delivery,
 }
 
 /// The progress of an outstanding request.
@@ -95,22 +95,23 @@ pub(crate) struct Outstanding {
 pub(crate) enum Delivery {
     /// The request waits for a connection: the node has not received it.
     Waits,
-    /// A connection was up after the request was sent: the request may have arrived.
+    /// A connection has been up since the request was queued: the request may have arrived.
     Sent,
-    /// The connection was lost, and the request was sent once more: it may have arrived twice.
+    /// The connection was lost, or the node refused the request under another view, and the request
+    /// was sent once more: it may have arrived twice.
     Resent,
 }
 
 impl Outstanding {
     /// True if the node may have received the request.
     pub(crate) fn may_have_arrived(self) -> bool {
-        self.way != Delivery::Waits
+        self.delivery != Delivery::Waits
     }
 
     /// Notes that a connection is up.
     pub(crate) fn mark_sent(&mut self) {
-        if self.way == Delivery::Waits {
-            self.way = Delivery::Sent;
+        if self.delivery == Delivery::Waits {
+            self.delivery = Delivery::Sent;
         }
     }
 }

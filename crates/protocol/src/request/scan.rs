@@ -24,8 +24,8 @@ use bytes::Bytes;
 
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::placement::view::{View, Views};
-use crate::request::choice;
 use crate::request::quorum::{AskedQuorum, Quorum};
+use crate::request::range_choice;
 use crate::shared::Shared;
 use record::{Kind, Record};
 
@@ -168,7 +168,7 @@ impl Scan {
         let asked = if self.local {
             Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
         } else {
-            let asked = || choice::candidates(topology, self.quorum, &self.preference);
+            let asked = || range_choice::candidates(topology, self.quorum, &self.preference);
             is_possible.then(asked).flatten()
         };
         self.is_out_of_reach = false;

@@ -1,8 +1,9 @@
 //! The two replica sets under which a request is counted while partitions move: the *read set*, and
 //! the *other set*, which is also written. A read returns a record only if a quorum of the other
 //! set holds it too. A request has one vote for each replica of either set, with the replica's
-//! position in each set. A request needs enough votes in each set; votes of different sets are
-//! never added.
+//! position in each set. A write needs `ack` votes in each set. A read needs the reports of `ack`
+//! replicas of the read set; then each set must hold the record that the read returns. Votes of
+//! different sets are never added.
 //!
 //! ```text
 //!  read set A B C    votes with (position in the read set, position in the other set):
@@ -73,7 +74,7 @@ impl PerSet {
     }
 
     /// True if the count is 0 in both sets.
-    pub(crate) fn is_none(self) -> bool {
+    pub(crate) fn is_zero(self) -> bool {
         self.read == 0 && self.other == 0
     }
 }
@@ -103,7 +104,7 @@ pub(crate) struct Quorums {
 impl Quorums {
     pub(crate) fn of(asked: AskedQuorum, view: &View) -> Self {
         let read = asked.resolve(&view.topology);
-        let other = view.joint.as_ref().map_or(read, |other| asked.resolve(other));
+        let other = view.other.as_ref().map_or(read, |other| asked.resolve(other));
         Self { asked, read, other }
     }
 
@@ -143,7 +144,7 @@ impl Quorums {
             quorum.from == copies && quorum.ack > copies / 2
         };
         is(self.read, &view.topology)
-            && view.joint.as_ref().is_none_or(|other| is(self.other, other))
+            && view.other.as_ref().is_none_or(|other| is(self.other, other))
     }
 
     /// Returns the numbers that a client is told if too few replicas did their part: the count in
@@ -161,7 +162,7 @@ pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
         copies => copies,
     };
     let read = of(&view.topology);
-    PerSet { read, other: view.joint.as_ref().map_or(read, of) }
+    PerSet { read, other: view.other.as_ref().map_or(read, of) }
 }
 
 /// The replicas of the key that was looked up last.
@@ -177,7 +178,7 @@ impl Replicas {
     pub(crate) fn look_up(&mut self, view: &View, key: &[u8], from: PerSet) {
         let partition = view.topology.partition_of(key);
         view.topology.replicas(partition, from.read, &mut self.read);
-        self.other = view.joint.as_ref().map(|topology| {
+        self.other = view.other.as_ref().map(|topology| {
             let mut other = Vec::new();
             topology.replicas(partition, from.other, &mut other);
             other
@@ -243,6 +244,6 @@ mod tests {
         assert_eq!(all, [0, 1, 2].map(|place| PerSet { read: place, other: place }));
         let first = |read| PerSet { read, other: read };
         assert_eq!(count(all.iter().copied()), first(3));
-        assert!(all[1].within(first(1)).is_none() && all[1].within(first(2)) == first(1));
+        assert!(all[1].within(first(1)).is_zero() && all[1].within(first(2)) == first(1));
     }
 }

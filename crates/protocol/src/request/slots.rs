@@ -221,7 +221,7 @@ impl<W: Work> Slots<W> {
     }
 
     /// Returns the ids of the slots whose deadline is over.
-    pub(crate) fn late(&self, now: u64) -> Vec<SlotId> {
+    pub(crate) fn overdue(&self, now: u64) -> Vec<SlotId> {
         self.ids(|slot| slot.deadline <= now)
     }
 

@@ -5,8 +5,8 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::message::{Filter, NodeId};
 use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::View;
-use crate::request::choice::Chooser;
 use crate::request::quorum::Quorum;
+use crate::request::range_choice::Chooser;
 use record::{Kind, Rank};
 
 /// Maximum number of digests in a page request: 128 KiB.
@@ -45,7 +45,7 @@ impl HeldFilter<'_> {
             look_up(topology, partition, copies, replicas);
             replicas.contains(&self.node)
         };
-        is_replica(&view.topology) || view.joint.as_ref().is_some_and(is_replica)
+        is_replica(&view.topology) || view.other.as_ref().is_some_and(is_replica)
     }
 }
 
@@ -164,7 +164,7 @@ impl<'a> PartitionFilter<'a> {
             Filter::HeldBy { node, since, promise: _, partitions } => {
                 FilterKind::HeldBy(HeldFilter { node: *node, since: *since, partitions })
             }
-            Filter::Moved { node, first, seed, known } => match &view.joint {
+            Filter::Moved { node, first, seed, known } => match &view.other {
                 Some(other) => {
                     let mut known = known.clone();
                     known.sort_unstable();
@@ -246,7 +246,7 @@ mod tests {
         assert!((60..90).contains(&moves), "three of four: {all:?}");
         assert_eq!(all, [moves; 3], "each of them holds it");
         let moves_to =
-            |key: &u8| view.joint.as_ref().unwrap().holds(NodeId(3), partition_of(&[*key]), 0);
+            |key: &u8| view.other.as_ref().unwrap().holds(NodeId(3), partition_of(&[*key]), 0);
         let first = sent(&view, 3, true, &[]);
         let written_before = (0..100).step_by(2).filter(moves_to).count();
         assert_eq!(first.iter().sum::<usize>(), written_before, "the rest went to all: {first:?}");

@@ -32,7 +32,7 @@ use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
 use crate::message::{Class, NodeId, Page, Reply, Request};
-use crate::transfer::ledger::hint_bytes;
+use crate::transfer::hint_ledger::hint_bytes;
 use record::Record;
 
 /// Bytes of one batch. One batch per node is in flight, which limits the rate to one batch per

@@ -7,7 +7,7 @@
 //! ```text
 //!  own page ──▶ traces ─┐
 //!  A's page ──▶ traces ─┼─▶ of each write, in name order: the traces of all sources are combined
-//!  B's page ──▶ traces ─┘   (`remembered.rs`) ─▶ the result is stored
+//!  B's page ──▶ traces ─┘   (`idempotency_memory.rs`) ─▶ the result is stored
 //!     ▲                          │
 //!     └──────────────────────────┘ the next page of each source whose traces are used up
 //! ```
@@ -38,7 +38,7 @@ use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::placement::view::View;
-use crate::transfer::remembered::{OwnTraces, Recollections, Remembered};
+use crate::transfer::idempotency_memory::{OwnTraces, Recollections, Remembered};
 
 /// Approximate limit on the bytes of all pages held at once.
 const PAGES_BYTES: usize = 4 << 20;

@@ -7,25 +7,26 @@
 //!   store    stores the chosen records on this node; then the next page follows
 //! ```
 //!
-//! Each transfer is a task that determines its requests, its rate, and the meaning of its end:
+//! Each transfer is a task that determines its requests, its rate if it has one, and the meaning of
+//! its end:
 //! [`Rebuild`] restores what this node lost, and [`Rebalance`] pulls the partitions that move to
 //! this node. [`Hints`] and [`Marks`] go the other way: this node sends other nodes the writes that
 //! they missed, or marks of such writes.
 
 pub(crate) mod cleanup;
 pub(crate) mod filter;
-pub(crate) mod forgotten;
+pub(crate) mod hint_ledger;
 mod hints;
+pub(crate) mod idempotency_gaps;
 mod idempotency_history;
+pub(crate) mod idempotency_memory;
 mod inbound;
-pub(crate) mod ledger;
 mod marks;
 pub(crate) mod missed;
 mod pace;
 mod pages;
 mod rebalance;
 mod rebuild;
-pub(crate) mod remembered;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

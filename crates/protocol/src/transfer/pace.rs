@@ -1,4 +1,5 @@
-//! Rate limiting of the records that this node pulls in a rebalance.
+//! Rate limiting of the records that this node pulls in a rebalance, and of the pull of
+//! history after it. A rebuild has no rate limit: until it ends, the node's copies are missing.
 //!
 //! `--stream-rate` limits the bytes per second: each page delays the next page by the time that its
 //! bytes take at that rate. The node also yields to clients by the load that it observes, as LEDBAT

@@ -8,8 +8,8 @@
 //!                                                      └─ Err ───────▶ the source is given up
 //! ```
 //!
-//! A transfer supplies the two functions: `page` reads, filters and stores one page at the
-//! transfer's pace, and `pause` decides how long to wait after a failure, or gives up the source.
+//! A transfer supplies the two functions: `page` reads, filters and stores one page, at the
+//! transfer's pace if it has one (a rebuild has none), and `pause` decides how long to wait after a failure, or gives up the source.
 
 use std::convert::Infallible;
 

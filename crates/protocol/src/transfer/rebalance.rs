@@ -51,8 +51,8 @@ use super::{
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::clock::Clock;
+use crate::membership::adopted_layout::PullStep;
 use crate::membership::layout::{Layout, Stage};
-use crate::membership::layouts::PullStep;
 use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request, Waits};
 use crate::placement::topology::{Topology, partition_of};
 use crate::repair::watermark::{RoundId, RoundStep};
@@ -186,7 +186,7 @@ impl Transfer {
     fn begin(&self, sealed: u64) {
         let (view, own) = (self.context.view(), self.context.shared().own);
         let comes = |partition| {
-            let after = view.joint.as_ref();
+            let after = view.other.as_ref();
             after.is_some_and(|after| after.holds(own, partition, 0))
                 && !view.topology.holds(own, partition, 0)
         };
@@ -348,7 +348,7 @@ impl Transfer {
         let replicas =
             |topology: &Topology, said| usize::from(topology.copies_of(said)).min(topology.nodes());
         let keeps = |key: &Bytes, record: &Record| {
-            view.joint.as_ref().is_none_or(|after| {
+            view.other.as_ref().is_none_or(|after| {
                 let said = record.copies();
                 after.holds(source, partition_of(key), said)
                     && replicas(after, said) <= replicas(&view.topology, said)

@@ -6,7 +6,7 @@ use super::field::{Field, Key, OUTLINE_LEN};
 use super::out::Out;
 use super::reader::FieldReader;
 use super::{KEY_LEN, Malformed, flag};
-use crate::repair::compare::{
+use crate::repair::compare_messages::{
     CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, MAX_RANGES, SUM_LEN, Sum,
 };
 use crate::repair::watermark::RoundId;

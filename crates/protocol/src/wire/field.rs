@@ -9,7 +9,7 @@ use super::reader::FieldReader;
 use crate::membership::cluster_id::ClusterId;
 use crate::membership::disk_ids::Incarnation;
 use crate::message::NodeId;
-use crate::request::acks::ReplicaSet;
+use crate::request::receipt::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
 use record::{Kind, Rank, Record, RecordOutline, Version};
 

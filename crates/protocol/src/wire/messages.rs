@@ -17,9 +17,9 @@ use crate::membership::layout::{VoteReply, VoteRequest};
 use crate::message::{Body, Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};
 use crate::paxos::recent::OpLookup;
-use crate::repair::compare::{CompareRequest, Compared};
+use crate::repair::compare_messages::{CompareRequest, Compared};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
-use crate::request::acks::ReplicaSet;
+use crate::request::receipt::ReplicaSet;
 use record::{Record, RecordOutline};
 
 /// The kinds of messages that may be long.

@@ -164,7 +164,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
         topology.replicas(topology.partition_of(key), copies, &mut replicas);
         replicas
     };
-    [Some(&view.topology), view.joint.as_ref()].into_iter().flatten().map(replicas).collect()
+    [Some(&view.topology), view.other.as_ref()].into_iter().flatten().map(replicas).collect()
 }
 
 struct Random {

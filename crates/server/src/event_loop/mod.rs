@@ -40,7 +40,7 @@ const MAX_EVENTS: usize = 1 << 27;
 const EVENTS_PER_CLOCK_READING: usize = 16;
 
 /// Reason for refusing records of keys that move here: see [`Shared::must_drop_orphan_of`].
-const BUSY_EMPTYING: &str = "the node drops what it held of these keys long ago";
+const BUSY_EMPTYING: &str = "the node is still deleting old records of these keys";
 
 /// The result of a check that needs a record from the disk.
 struct MustWait;

@@ -133,7 +133,7 @@ impl World {
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
             || shared.idempotency_forgotten_before() > 0
-            || shared.view().joint.is_some();
+            || shared.view().other.is_some();
         if may_have_forgotten {
             self.ledger.forgetful_at = self.now;
         }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use crate::background::task::{CallSet, Context, TaskId, Tasks};
 use crate::event::FailureKind;
+use crate::membership::adopted_layout::{ChangeReport, Progress};
 use crate::membership::layout::{Layout, Proposal, ProposalStep, VoteReply, VoteRequest};
-use crate::membership::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};
 
 /// Base backoff of an outbid proposal in microseconds: multiplied by 1 to 16, depending on the

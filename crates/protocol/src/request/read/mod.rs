@@ -164,7 +164,7 @@ impl Reads {
         let mut asked = PerSet::default();
         for vote in 0..self.slots.work(id).votes.len() {
             let sets = self.slots.work(id).votes[vote].place.sets();
-            if all || !sets.min(asked.short_of(ack)).is_none() {
+            if all || !sets.min(asked.short_of(ack)).is_zero() {
                 self.ask(cx, id, VoteIndex(vote));
                 asked = asked + sets;
             }
@@ -261,7 +261,7 @@ impl Reads {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
         // A replica that is about to take over the partition never accepts an earlier record.
-        let is_moving = slot.view.joint.is_some();
+        let is_moving = slot.view.other.is_some();
         let read = self.slots.work(id);
         let reader = read.reader;
         read.outbid += 1;

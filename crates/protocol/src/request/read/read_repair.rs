@@ -73,7 +73,7 @@ impl Reads {
         }
         let is_stale = |vote: &ReadVote| {
             matches!(vote.state, ReadState::Reported { .. })
-                && !vote.place.within(copies).is_none()
+                && !vote.place.within(copies).is_zero()
                 && vote.reported.as_ref().is_none_or(|reported| reported.rank() < rank)
         };
         for vote in 0..read.votes.len() {

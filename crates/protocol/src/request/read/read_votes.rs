@@ -37,7 +37,7 @@ impl ReadRequester {
             Answer::Found(None) => Reply::Absent { authoritative },
             _ => Reply::Busy,
         };
-        cx.reply_as_coordinator(op, reply);
+        cx.reply_unchecked(op, reply);
     }
 }
 

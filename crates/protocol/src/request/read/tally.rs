@@ -283,11 +283,9 @@ impl<'a> Tally<'a> {
 /// copy may be in the set that is about to be dropped.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
-    let is_alone = |ack, from| ack > 1 || from == 1;
     let is_moving = || slot.work.votes.iter().any(|vote| !vote.place.is_in_both());
-    ack.read > 1
-        || ack.other > 1
-        || (is_alone(ack.read, from.read) || is_alone(ack.other, from.other)) && is_moving()
+    let has_one_copy = from.read == 1 || from.other == 1;
+    ack.read > 1 || ack.other > 1 || has_one_copy && is_moving()
 }
 
 /// Returns the next replica to write the newest record to, in a set in which too few replicas hold
@@ -296,7 +294,7 @@ fn must_be_held(slot: &Slot<Read>) -> bool {
 pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteIndex> {
     let (read, copies) = (&slot.work, slot.copies_of(newest));
     let lacks =
-        |vote: &ReadVote| !vote.place.within(copies).min(short).is_none() && !vote.holds(newest);
+        |vote: &ReadVote| !vote.place.within(copies).min(short).is_zero() && !vote.holds(newest);
     let has_reported =
         |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && lacks(vote);
     let is_idle = |vote: &ReadVote| vote.state == ReadState::Idle && lacks(vote);

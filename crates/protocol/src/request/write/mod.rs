@@ -27,7 +27,7 @@ use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
-use crate::request::acks::Acks;
+use crate::request::receipt::Acks;
 use write_alone::{AloneWrites, ClientWrite};
 use write_votes::{Write, WriteStage, WriteState, WriteVote};
 
@@ -230,7 +230,7 @@ impl Writes {
         {
             self.fail_write(cx, id, |failed| failed);
         }
-        if open.is_none() {
+        if open.is_zero() {
             self.end_write(cx, id);
         }
     }
@@ -265,7 +265,7 @@ impl Writes {
                 cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
-                cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+                cx.unstored_hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
             }
         }
         let mut votes = self.slots.remove(id).work.votes;
@@ -338,7 +338,7 @@ impl Requests for Writes {
 /// Fills a list with a vote for each replica of both sets.
 fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<WriteVote>) {
     cx.core.look_up_replicas(key, from);
-    let state = WriteState::Asked(Outstanding { since: 0, way: Delivery::Waits });
+    let state = WriteState::Asked(Outstanding { since: 0, delivery: Delivery::Waits });
     votes.clear();
     cx.core.replicas.fill(votes, |node, place| WriteVote { node, place, state });
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use super::Writes;
 use crate::dispatch::core::Core;
 use crate::event::{Answer, ClientId};
-use crate::request::acks::{Acks, ReplicaSet};
 use crate::request::quorum::AskedQuorum;
+use crate::request::receipt::{Acks, ReplicaSet};
 use record::Record;
 
 /// The position of the only replica in its key's order.

@@ -2,8 +2,8 @@
 
 use crate::event::{ClientId, FailureKind, ReplicaOutcome};
 use crate::message::NodeId;
-use crate::request::acks::ReplicaSet;
 use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex, failure};
+use crate::request::receipt::ReplicaSet;
 use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;
@@ -77,8 +77,8 @@ impl WriteState {
     }
 
     /// True if the replica holds the write or may hold it: the write was sent and not refused. A
-    /// message that waits for a connection counts too, because it may still be sent after
-    /// [`Write::is_worth_waiting`] has stopped waiting at the deadline.
+    /// message that waits for a connection counts too, because it may still be sent after the client
+    /// was answered.
     pub(crate) fn may_hold(self) -> bool {
         match self {
             Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
@@ -98,7 +98,7 @@ impl WriteState {
 
     pub(crate) fn fail(&mut self, error: ReplicaError) {
         let Self::Asked(outstanding) = *self else { unreachable!("{self:?} can't fail any more") };
-        *self = Self::Failed { error, was_resent: outstanding.way == Delivery::Resent };
+        *self = Self::Failed { error, was_resent: outstanding.delivery == Delivery::Resent };
     }
 }
 
@@ -171,7 +171,7 @@ impl Write {
     }
 
     pub(crate) fn failure(&self) -> FailureKind {
-        if !self.held().is_none() { FailureKind::TooFew } else { failure(self.failures()) }
+        if !self.held().is_zero() { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
     /// True if a write that can no longer succeed should still wait for its open votes. They decide
@@ -179,8 +179,8 @@ impl Write {
     /// cases the client may safely retry.
     pub(crate) fn is_worth_waiting(&self) -> bool {
         let none =
-            !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_none();
-        let is_open = !self.count(WriteState::is_open).is_none();
+            !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_zero();
+        let is_open = !self.count(WriteState::is_open).is_zero();
         is_open && (none || self.failure() != FailureKind::TooFew)
     }
 

@@ -2,7 +2,11 @@
 //! state and its part in a transition.
 //!
 //! ```text
-//!  this node has a mark of missing records ─▶ rebuild ─▶ history ─▶ it becomes a Member
+//!  another node knows another disk of this one ─▶ this node has a mark of missing records
+//!    (membership/disk_check.rs)
+//!  this node has a mark of missing records ─▶ rebuild (transfer/rebuild.rs) ─▶ history
+//!    (idempotency_history.rs) ─▶ it becomes a Member, once the other nodes know the new disk
+//!    (membership/known_disk.rs)
 //!  a partition moves to this node, a Member ─▶ rebalance ─▶ history ─▶ it has pulled everything
 //! ```
 
@@ -10,8 +14,8 @@ use std::sync::atomic::Ordering;
 
 use super::{History, Rebalance, Rebuild, WalkPurpose, may_gain_records, sources};
 use crate::background::task::{Context, Tasks};
+use crate::membership::adopted_layout::PullStep;
 use crate::membership::disk_check::{DiskCheck, lacks_since};
-use crate::membership::layouts::PullStep;
 use crate::membership::state::MembershipState;
 use crate::message::NodeId;
 use crate::transfer::cleanup::Cleanup;

@@ -15,9 +15,9 @@ use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, 
 use crate::paxos::recent::OpLookup;
 use crate::placement::topology::{Member, Topology};
 use crate::placement::view::ViewId;
-use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, Sum};
+use crate::repair::compare_messages::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
-use crate::request::acks::ReplicaSet;
+use crate::request::receipt::ReplicaSet;
 use crate::transfer::missed::Mark;
 use conditional::conditional_writes;
 use record::{Fields, Kind, Record, Version};

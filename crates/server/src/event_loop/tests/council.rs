@@ -24,7 +24,10 @@ fn ask(stage: &mut TestNode, own: &mut Loop, id: u64, request: VoteRequest) -> V
 fn keep(stage: &mut TestNode, own: &mut Loop, done: Vec<Done>, result: Result<(), lsm::Error>) {
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("not kept: {done:?}") };
     if result.is_ok() {
-        assert!(batch.is_durable(), "whatever the settings say about when a write is acknowledged");
+        assert!(
+            batch.forces_sync(),
+            "whatever the settings say about when a write is acknowledged"
+        );
         stage.engine.commit(std::iter::once(batch)).unwrap();
     }
     own.kept(stage, *op, keeps, result);

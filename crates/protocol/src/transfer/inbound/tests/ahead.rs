@@ -12,7 +12,7 @@ const AHEAD: u64 = 3 * MAX_FUTURE_PAUSE_MICROS;
 /// source also holds the key afterwards.
 fn moving_key(own: &Own, source: u16, keeps: bool) -> &'static str {
     let view = own.shared.view();
-    let after = view.joint.as_ref().unwrap();
+    let after = view.other.as_ref().unwrap();
     let is_one = |key: &&str| {
         let (partition, source) = (partition_of(key.as_bytes()), NodeId(source));
         let comes = after.holds(NodeId(0), partition, 0);

@@ -15,9 +15,9 @@ use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::CallId;
 use crate::event::FailureKind;
+use crate::membership::adopted_layout::PullNeed;
 use crate::membership::disk_ids::{BootId, Incarnation};
 use crate::membership::layout::{Layout, PlanChange, VoterId};
-use crate::membership::layouts::PullNeed;
 use crate::membership::logs::Logs;
 use crate::membership::state::Membership;
 use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits};
@@ -26,7 +26,7 @@ use crate::placement::topology::{Member, Topology};
 use crate::repair::status::RoundConfig;
 use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 use crate::shared::Shared;
-use crate::transfer::remembered::Remembered;
+use crate::transfer::idempotency_memory::Remembered;
 use crate::transfer::{LONGEST_REST_MICROS, MAX_FAILURES, RETRY_MICROS, UNHINDERED_MICROS};
 use record::{Fields, Kind, Rank, Record, RecordOutline, Version};
 
@@ -487,7 +487,7 @@ fn after_a_restart_only_the_remaining_sources_are_pulled() {
     let (record, _) = own.shared.membership.layouts.encode();
     let first =
         Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
-    let again = crate::membership::layouts::Layouts::decode(&record, first).unwrap();
+    let again = crate::membership::adopted_layout::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.pull_progress(), own.shared.membership.layouts.pull_progress());
     assert_eq!(again.pull_need(NodeId(0)), PullNeed::Pull, "what came since stays");
 }

@@ -131,7 +131,7 @@ fn an_incomplete_history_of_a_source_is_marked() {
     assert!(forgets(&own, &one));
     let (bytes, _) = own.shared.membership.layouts.encode();
     let known = (*own.shared.membership.layouts.known()).clone();
-    let again = crate::membership::layouts::Layouts::decode(&bytes, known).unwrap();
+    let again = crate::membership::adopted_layout::Layouts::decode(&bytes, known).unwrap();
     assert!(again.forgotten_before(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();

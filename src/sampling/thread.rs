@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use crate::counters::clocks::wall_micros;
-use crate::history::samples::{Sampler, until_next};
 use crate::node::Node;
+use crate::sampling::samples::{Sampler, until_next};
 
 /// The sampling thread.
 pub(crate) struct Sampling {

@@ -9,7 +9,7 @@ use crate::dispatch::core::Cx;
 use crate::event::{Effect, HintId};
 use crate::message::NodeId;
 use crate::shared::Shared;
-use crate::transfer::ledger::hint_bytes;
+use crate::transfer::hint_ledger::hint_bytes;
 use crate::transfer::missed::Mark;
 use record::Record;
 
@@ -25,12 +25,12 @@ struct HintUnderWay {
 
 /// The hints that are being stored, as many as the ledger admits.
 #[derive(Debug, Default)]
-pub(crate) struct MissedWrites {
+pub(crate) struct UnstoredHints {
     under_way: BTreeMap<HintId, HintUnderWay>,
     next: u64,
 }
 
-impl MissedWrites {
+impl UnstoredHints {
     /// Stores a hint for a node that missed a write, or makes a mark if the ledger admits no hint.
     /// For itself, this node makes a mark.
     pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {

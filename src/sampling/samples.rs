@@ -16,10 +16,10 @@ use serde::Serialize;
 use crate::counters::clocks::wall_micros;
 use crate::counters::latency::BUCKETS;
 use crate::counters::{Counters, RequestKind, STATUSES};
-use crate::history::ring::Sample;
 use crate::node::Node;
 use crate::operations::snapshot::{kind_name, queues};
 use crate::operations::usage;
+use crate::sampling::ring::Sample;
 
 const PERIOD_MS: u64 = 1000;
 

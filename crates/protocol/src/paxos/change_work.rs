@@ -6,9 +6,9 @@ use crate::message::NodeId;
 use crate::paxos::key_locks::KeyLock;
 use crate::paxos::operation::{Conditional, Done, has_idempotency_key};
 use crate::paxos::recent::OpLookup;
-use crate::request::acks::ReplicaSet;
 use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex, failure};
 use crate::request::read::read_votes::ReadRequester;
+use crate::request::receipt::ReplicaSet;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::{Rank, Record};
@@ -164,7 +164,7 @@ impl ChangeState {
 
 impl ChangeVote {
     pub(crate) fn new(node: NodeId, place: PerSet) -> Self {
-        let state = ChangeState::Asked(Outstanding { since: 0, way: Delivery::Waits });
+        let state = ChangeState::Asked(Outstanding { since: 0, delivery: Delivery::Waits });
         Self { node, place, state, reported: None, recalled: None }
     }
 
@@ -271,7 +271,7 @@ impl ChangeWork {
         let waits = self.waits() && !matches!(self.stage, ChangeStage::Pausing);
         if !self.is_begun() && (self.is_outbid() || waits) {
             FailureKind::Busy
-        } else if !self.count(did).is_none() {
+        } else if !self.count(did).is_zero() {
             FailureKind::TooFew
         } else {
             failure(self.failures())

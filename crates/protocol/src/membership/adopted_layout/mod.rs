@@ -8,7 +8,7 @@
 //!
 //! The record on disk, each field with its length in bytes: form 1 │ is first voter 1 │ node 2 │
 //! voter 8 │ promise 8 │ accepted ballot 8 │ accepted layout │ known layout │ rebalance progress
-//! (`layouts/pull_state.rs`). A layout is a length 4 and that many bytes; length 0 = no layout.
+//! (`adopted_layout/pull_state.rs`). A layout is a length 4 and that many bytes; length 0 = no layout.
 
 mod pull_state;
 mod record;
@@ -435,9 +435,9 @@ fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
 /// from `view`, because placing computes all 65,536 partitions.
 fn view_after(layout: &Layout, active: &Layout, view: &View) -> View {
     let (after, before) = match active.stage {
-        Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.joint.as_ref()),
+        Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.other.as_ref()),
         Stage::Prepare => (view.prepared.as_ref(), Some(&view.topology)),
-        Stage::ReadOld => (view.joint.as_ref(), Some(&view.topology)),
+        Stage::ReadOld => (view.other.as_ref(), Some(&view.topology)),
     };
     view_of(layout, |nodes, replicas| {
         let is_after = active.nodes == nodes && active.replicas == replicas;

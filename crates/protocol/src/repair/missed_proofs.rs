@@ -8,7 +8,7 @@ use crate::repair::watermark::{MissedRound, RoundId, RoundStep};
 
 /// The exchange of proofs with other nodes, outside of rounds.
 #[derive(Debug, Default)]
-pub(crate) struct ProofExchange {
+pub(crate) struct MissedProofs {
     /// The task that adopts a proof reported by another node.
     take_over: Option<TaskId>,
 }
@@ -23,7 +23,7 @@ async fn exchange(cx: Context, node: NodeId, round: RoundId, step: RoundStep) {
     }
 }
 
-impl ProofExchange {
+impl MissedProofs {
     /// Asks a newly connected peer for its proof, if there may be one.
     pub(crate) fn seen(&self, tasks: &mut Tasks, peer: NodeId) {
         let cx = tasks.context().clone();

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::problem::Problem;
-use super::routes::READ;
+use super::routes::GET_AND_HEAD;
 use crate::transport::Stream;
 
 /// Time limit of a connection, in which the client sends its request and reads the answer.
@@ -61,7 +61,7 @@ impl Waiting<'_> {
         let Self::ForPlace(asked) = self else { return refusal(&Problem::in_clear()) };
         let is_read = *method == Method::GET || *method == Method::HEAD;
         match path {
-            "/healthz" | "/readyz" if !is_read => refusal(&Problem::method(method, READ)),
+            "/healthz" | "/readyz" if !is_read => refusal(&Problem::method(method, GET_AND_HEAD)),
             "/healthz" => response(StatusCode::OK, TEXT, "ok\n".to_owned()),
             "/readyz" => {
                 let why =
