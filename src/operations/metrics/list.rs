@@ -184,6 +184,9 @@ metrics! {
          after a change";
     COUNCIL_VOTE: Gauge "council_vote" []
         "1 if this node has a vote on the next change of the members";
+    COUNCIL_VOTE_LOST: Gauge "council_vote_lost" []
+        "1 if this node is in the council but has lost its vote, because its disk was replaced or \
+         its directory copied";
     UPTIME: Gauge "uptime_seconds" [] "Time since the node started recovery, in seconds";
     CPU: Counter "cpu_seconds" [] "CPU time of all threads";
     RESIDENT_BYTES: Gauge "resident_bytes" [] "Resident memory, in bytes";

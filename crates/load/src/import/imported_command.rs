@@ -1,11 +1,32 @@
-//! Finds the command line of wrk or wrk2 that a text quotes before an output, and parses it.
+//! Finds the command line of wrk, wrk2 or `kvorum-bench load` that a text quotes before an output,
+//! and parses it.
 
 use super::imported_figures::{count, seconds};
 
 /// Maximum number of non-blank lines between a command line and the output of that command.
 const REACH: usize = 8;
 
-/// A parsed command line of wrk or wrk2.
+/// The beginnings of command lines whose outputs are imported.
+const PROGRAMS: [&[&str]; 4] =
+    [&["wrk"], &["wrk2"], &["kvorum-bench", "load"], &["kvorum", "bench", "load"]];
+
+/// Flags without a value.
+const SWITCHES: [&str; 12] = [
+    "L",
+    "latency",
+    "U",
+    "u_latency",
+    "B",
+    "batch_latency",
+    "v",
+    "version",
+    "closed",
+    "json",
+    "strict",
+    "verify",
+];
+
+/// A parsed command line of a load generator.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ImportedCommand {
     /// The words of the command line.
@@ -34,11 +55,15 @@ fn parse(line: &str) -> Option<ImportedCommand> {
     let end = words.iter().position(|word| word.starts_with(['>', '|', '&', ';']));
     words.truncate(end.unwrap_or(words.len()));
     let program = words.first()?.rsplit('/').next()?;
-    if !["wrk", "wrk2"].contains(&program) || words.len() < 2 {
+    let begins = |begin: &&&[&str]| {
+        program == begin[0] && words.iter().skip(1).zip(&begin[1..]).all(|(word, of)| word == of)
+    };
+    let begin = PROGRAMS.iter().find(begins)?.len();
+    if words.len() <= begin {
         return None;
     }
     let mut command = ImportedCommand { argv: words.clone(), ..ImportedCommand::default() };
-    let mut rest = words.into_iter().skip(1);
+    let mut rest = words.into_iter().skip(begin);
     while let Some(word) = rest.next() {
         command.word(&word, &mut rest);
     }
@@ -69,8 +94,7 @@ impl ImportedCommand {
                 }
             },
         };
-        if ["L", "latency", "U", "u_latency", "B", "batch_latency", "v", "version"].contains(&flag)
-        {
+        if SWITCHES.contains(&flag) {
             return;
         }
         let value = attached.map(str::to_owned).or_else(|| rest.next()).unwrap_or_default();
@@ -111,8 +135,21 @@ mod tests {
     }
 
     #[test]
+    fn command_lines_of_our_own_load_generator_are_parsed() {
+        for program in ["kvorum-bench load", "./kvorum bench load"] {
+            let command =
+                parse(&format!("$ {program} --verify -t2 -c32 -d 30s -R 9k --strict http://h:1"));
+            let command = command.unwrap();
+            assert_eq!((command.threads, command.connections), (Some(2), Some(32)));
+            assert_eq!((command.rate, command.url.as_deref()), (Some(9000.0), Some("http://h:1")));
+        }
+    }
+
+    #[test]
     fn lines_that_are_not_commands_are_ignored() {
-        for line in ["wrk", "wrk2 'open", "I ran wrk2 -t4", "", "wrkx -t4 http://h"] {
+        let others = ["kvorum-bench load", "kvorum-bench import FILE", "kvorum status --url u"];
+        let lines = ["wrk", "wrk2 'open", "I ran wrk2 -t4", "", "wrkx -t4 http://h"];
+        for line in lines.into_iter().chain(others) {
             assert_eq!(parse(line), None, "{line}");
         }
         let far = format!("wrk2 -t1 http://h\n{}", "text\n\n".repeat(REACH));
