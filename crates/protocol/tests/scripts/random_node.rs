@@ -154,7 +154,7 @@ impl RandomNode {
     }
 
     /// Looks up a node's name, as the embedder does, even for a node that has left.
-    fn named(&self, peer: NodeId) -> NodeId {
+    fn check_name(&self, peer: NodeId) -> NodeId {
         assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
         peer
     }
@@ -172,7 +172,7 @@ impl RandomNode {
                 Waits::Call(call)
             }
             BackgroundEffect::ReadHints { call, peer, .. } => {
-                self.named(peer);
+                self.check_name(peer);
                 Waits::Hints(call)
             }
             BackgroundEffect::StoreState(state) => Waits::Stand(state),
@@ -181,9 +181,9 @@ impl RandomNode {
             BackgroundEffect::StoreLayouts => {
                 Waits::Layouts(self.shared.membership.layouts.encode().1)
             }
-            BackgroundEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
+            BackgroundEffect::DropHints { peer, .. } => Waits::Drop(self.check_name(peer)),
             BackgroundEffect::StoreClaim { peer, .. } => {
-                self.named(peer);
+                self.check_name(peer);
                 return;
             }
             BackgroundEffect::RoundEnded(_)

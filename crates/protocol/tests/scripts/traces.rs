@@ -40,7 +40,7 @@ impl Traces {
         }
     }
 
-    pub(crate) fn recalled(&self, asked: WriteIdentity) -> Option<OpLookup> {
+    pub(crate) fn look_up(&self, asked: WriteIdentity) -> Option<OpLookup> {
         let Remembered { ballots, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
         let tag = Tag { version: family, last: Some((step, asked.id)) };
         let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };

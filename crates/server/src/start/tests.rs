@@ -50,7 +50,7 @@ fn list(names: &[&str]) -> Topology {
 }
 
 /// Returns the settings of node `own` of a list.
-fn named<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
+fn node_settings<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
     NodeSettings { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
 }
 
@@ -149,16 +149,16 @@ fn a_copy_of_the_directory_of_a_former_single_node_is_detected() {
 #[test]
 fn a_node_takes_its_identity_from_the_stored_layout() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "c"]));
-    let started = start(&engine, &files, named(&two, "c"), 1);
+    let started = start(&engine, &files, node_settings(&two, "c"), 1);
     let layout =
         final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["b"], &[]));
     learn(&engine, &started, layout);
     for list in [list(&["c"]), list(&["a", "c"]), list(&["a", "b", "c", "d"])] {
-        let starting = open(&engine, named(&list, "c")).unwrap();
+        let starting = open(&engine, node_settings(&list, "c")).unwrap();
         assert_eq!((starting.nodes(), starting.identity().name()), (3, "c"));
         assert_eq!(starting.identity().own(), NodeId(1), "not its place in the list");
     }
-    let error = open(&engine, named(&two, "a")).unwrap_err().to_string();
+    let error = open(&engine, node_settings(&two, "a")).unwrap_err().to_string();
     assert!(error.contains("this is node a, but the directory belongs to node c"), "{error}");
     let listens = list(&["http://127.0.0.1:7"]);
     assert_eq!(open(&engine, alone(&listens)).unwrap().identity().name(), "c");
@@ -167,13 +167,13 @@ fn a_node_takes_its_identity_from_the_stored_layout() {
 #[test]
 fn a_removed_node_stays_removed_after_a_restart() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "b"]));
-    let started = start(&engine, &files, named(&two, "a"), 1);
+    let started = start(&engine, &files, node_settings(&two, "a"), 1);
     let leaves = layout_with_changes(&started.shared.membership.layouts.known(), &[], &["a"]);
     learn(&engine, &started, leaves.clone());
     assert!(!started.shared.is_removed(), "it hands over what it holds");
     learn(&engine, &started, final_layout(leaves));
     assert!(started.shared.is_removed());
-    let started = start(&engine, &files, named(&two, "a"), 2);
+    let started = start(&engine, &files, node_settings(&two, "a"), 2);
     assert!(started.shared.is_removed() && !may_purge_old_tombstone(&engine));
     assert_eq!(started.shared.name_of(NodeId(0)), "a");
     // A node that joins later with the same name is another node.
@@ -181,5 +181,5 @@ fn a_removed_node_stays_removed_after_a_restart() {
         final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["a"], &[]));
     assert_eq!(again.named("a").unwrap().id, NodeId(2));
     learn(&engine, &started, again);
-    assert!(start(&engine, &files, named(&two, "a"), 3).shared.is_removed());
+    assert!(start(&engine, &files, node_settings(&two, "a"), 3).shared.is_removed());
 }

@@ -20,7 +20,7 @@ fn task(stage: &TestNode) -> Task {
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
 
-fn failed() -> lsm::Error {
+fn no_space_error() -> lsm::Error {
     lsm::Error::NoSpace { what: "log" }
 }
 
@@ -44,7 +44,7 @@ fn a_failed_hint_read_is_retried() {
     let mut task = task(&stage);
     let (call, after) = (CallId(4), Some(Bytes::from_static(b"k")));
     let wanted = HintQuery { call, peer: B, after, max_bytes: 9 };
-    task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(failed())));
+    task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(no_space_error())));
     let Some(Done::After(RETRY_DELAY_MICROS, again)) = stage.take().pop() else { panic!() };
     task.handle(&mut stage, again);
     let Some(Done::ReadHints(wanted)) = stage.take().pop() else { panic!() };
@@ -57,7 +57,7 @@ fn a_membership_state_takes_effect_once_it_is_durable_and_is_retried() {
     let mut task = task(&stage);
     let store_rebuilding = || BackgroundEffect::StoreState(MembershipState::Rebuilding);
     let (_, keeps) = batch_of_effect(&mut stage, &task, store_rebuilding()).unwrap();
-    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
+    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(no_space_error())));
     assert_eq!(stage.identity.state(), MembershipState::Member);
     let done = stage.take();
     let [
@@ -90,7 +90,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let claim = claim(5, 2);
     let remember = || BackgroundEffect::StoreClaim { peer: B, claim };
     let (_, keeps) = batch_of_effect(&mut stage, &task, remember()).unwrap();
-    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
+    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(no_space_error())));
     assert_eq!(stage.shared.membership.logs.incarnation(B), None);
     let (batch, keeps) = batch_of_effect(&mut stage, &task, remember()).unwrap();
     let result = Store::commit(&stage.engine, batch);
@@ -212,7 +212,7 @@ fn a_hint_with_a_failed_removal_waits_again_unless_the_store_has_failed() {
     let mut own = stage.event_loop();
     let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
     let for_good = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
-    for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
+    for (error, waiting) in [(for_good, (0, 0)), (no_space_error(), (2, 300))] {
         let purpose = WritePurpose::Delivered(delivered);
         own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
         assert_eq!(stage.shared.transfer.hints.waiting(B), waiting);

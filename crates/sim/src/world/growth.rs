@@ -59,7 +59,8 @@ impl World {
             let process = world.machines[STOPPED_NODE].process.as_ref().expect("nothing ends it");
             let (life, shared) = (process.life, Arc::clone(&process.shared));
             let change = PlanChange { add: world.joiners(joiners), ..PlanChange::default() };
-            let planned = world.planned(STOPPED_NODE, &shared.membership.layouts.known(), &change);
+            let planned =
+                world.plan_change(STOPPED_NODE, &shared.membership.layouts.known(), &change);
             world.propose(STOPPED_NODE, life, planned.expect("names and ids are new"));
             let mut checks = 0;
             while (world.members().len() == nodes || world.unsettled_layouts().is_some())

@@ -48,7 +48,7 @@ impl World {
             })
         } else {
             let change = self.draw_change(&known);
-            self.planned(node, &known, &change)
+            self.plan_change(node, &known, &change)
         };
         if let Some(planned) = planned {
             self.propose(node, life, planned);
@@ -94,7 +94,7 @@ impl World {
 
     /// Returns the layout that a node plans for a change. Returns `None` if the node does not run,
     /// or the change is not possible.
-    pub(super) fn planned(
+    pub(super) fn plan_change(
         &self,
         node: usize,
         known: &Layout,

@@ -66,7 +66,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn named(&self) -> NodeSettings<'_> {
+    pub(super) fn node_settings(&self) -> NodeSettings<'_> {
         NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
@@ -461,7 +461,7 @@ impl World {
         let planned = if last.stage == Stage::Settled {
             let mut change = PlanChange::default();
             self.exchange_nodes(&last, &mut change, 0, 0);
-            self.planned(node, &last, &change)
+            self.plan_change(node, &last, &change)
         } else {
             let back = self.voters_of(node).and_then(|voter_of| last.aborted(voter_of));
             back.filter(|_| self.waits_for_lost_node(&last))

@@ -203,7 +203,7 @@ impl World {
 
     /// Replaces the disk of a node whose directory turned out to be an older copy, as an operator
     /// would.
-    pub(super) fn outdated(&mut self, node: usize, life: u32) {
+    pub(super) fn replace_outdated_disk(&mut self, node: usize, life: u32) {
         if self.process(LoopId { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
         }

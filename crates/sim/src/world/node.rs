@@ -92,7 +92,7 @@ impl TaskDriver for SimTaskDriver<'_> {
     }
 
     fn compacted(&self, number: u64) -> Option<bool> {
-        self.store().compacted(number)
+        self.store().compaction_succeeded(number)
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// Passes the result of a call to the node's task, which made the call.
-    pub(super) fn returned(
+    pub(super) fn return_to_task(
         &mut self,
         place: LoopId,
         call: CallId,
@@ -199,7 +199,7 @@ impl World {
                 continue;
             }
             let key = Bytes::from(key);
-            let held = self.held(peer, &key).ok().flatten();
+            let held = self.stored_record(peer, &key).ok().flatten();
             // All records of contended keys have the default number of copies.
             let is_replica = match is_contended(&key) {
                 true => is_replica(&self.topology, &key, 0, peer),
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Returns a node's stored record of a key. The node must be running.
-    pub(super) fn held(
+    pub(super) fn stored_record(
         &self,
         node: usize,
         key: &Bytes,

@@ -86,7 +86,7 @@ impl World {
             return Ok(None);
         }
         let settings = self.settings(node);
-        let named = settings.named();
+        let named = settings.node_settings();
         let machine = &self.machines[node];
         let state =
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
@@ -116,7 +116,7 @@ impl World {
         let (store, starting) = *opened;
         let (wall, number) = (machine.wall.wall(self.now), self.random.number());
         let (settings, life_file) = (self.settings(node), &self.machines[node].life_file);
-        let named = settings.named();
+        let named = settings.node_settings();
         let begun = starting.begin(store.engine(), life_file, named, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
@@ -356,7 +356,12 @@ impl World {
         }
     }
 
-    pub(super) fn bound_written(&mut self, place: LoopId, bound: u64, result: Result<(), Error>) {
+    pub(super) fn on_bound_written(
+        &mut self,
+        place: LoopId,
+        bound: u64,
+        result: Result<(), Error>,
+    ) {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let Some(asked) = process.bound_submitted_at.take() else { return };

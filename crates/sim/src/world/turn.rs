@@ -113,7 +113,7 @@ impl Driver for SimDriver<'_> {
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         let result = self.world.page_returned(self.place, call, result, self.out);
         if let Some(result) = result {
-            self.world.returned(self.place, call, result);
+            self.world.return_to_task(self.place, call, result);
         }
     }
 
@@ -269,7 +269,7 @@ impl World {
                     let event = TaskEvent::Kept(keeps, result);
                     self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
                 }
-                BatchOwner::Clock(bound) => self.bound_written(place(0), bound, result),
+                BatchOwner::Clock(bound) => self.on_bound_written(place(0), bound, result),
             }
         }
         let Some(process) = self.process(place(0)) else { return };
@@ -337,7 +337,7 @@ impl World {
 
     fn handle_request(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
-        let Some(asked) = self.ledger.asked(number).cloned() else { return };
+        let Some(asked) = self.ledger.client_request(number).cloned() else { return };
         let expiry_ms = self.expiry_ms(place, number, &asked);
         if asked.what == RequestKind::Scan {
             self.begin_range(place, number, asked.quorum, out);

@@ -111,7 +111,7 @@ impl World {
             }
             Err(refused) => {
                 own.dirty.insert(id);
-                self.refused(place, id, &refused, out);
+                self.on_refusal(place, id, &refused, out);
             }
         }
     }
@@ -175,7 +175,7 @@ impl World {
         true
     }
 
-    fn refused(&mut self, place: LoopId, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
+    fn on_refusal(&mut self, place: LoopId, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
         let LoopId { node, life, .. } = place;
         let line = format_args!("n{node} refuses {id}: {}", refused.reason.label());
         self.journal.line(self.now, line);

@@ -19,7 +19,7 @@ fn next(base: &Layout) -> Arc<Layout> {
 }
 
 /// Returns a node that has accepted the second layout, and its record.
-fn accepted() -> (Layouts, Vec<u8>) {
+fn accept_second_layout() -> (Layouts, Vec<u8>) {
     let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
     let layouts = Layouts::first(own, first());
     let (base, layout) = (layouts.known(), next(&first()));
@@ -32,7 +32,7 @@ fn accepted() -> (Layouts, Vec<u8>) {
 /// Pins the record's bytes, so that later releases can read it.
 #[test]
 fn a_layout_record_encodes_to_the_documented_bytes() {
-    let (layouts, record) = accepted();
+    let (layouts, record) = accept_second_layout();
     let mut expected = vec![1, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
     for layout in [&*next(&first()), &*layouts.known()] {
@@ -50,7 +50,7 @@ fn a_layout_record_encodes_to_the_documented_bytes() {
 
 #[test]
 fn damaged_records_are_distinguished_from_later_formats() {
-    let (_, record) = accepted();
+    let (_, record) = accept_second_layout();
     let why = |bytes: &[u8]| Layouts::decode(bytes, first()).unwrap_err();
     for cut in 0..record.len() {
         assert!(matches!(why(&record[..cut]), Unreadable::Damaged(_)), "cut at {cut}");
@@ -61,7 +61,7 @@ fn damaged_records_are_distinguished_from_later_formats() {
 
 #[test]
 fn only_a_later_layout_than_the_first_overrides_the_settings() {
-    let (layouts, record) = accepted();
+    let (layouts, record) = accept_second_layout();
     assert_eq!(Layouts::overriding_layout(&record), Ok(None), "it is accepted only");
     layouts.learn(&next(&first()));
     let (record, _) = layouts.encode();
@@ -71,7 +71,7 @@ fn only_a_later_layout_than_the_first_overrides_the_settings() {
 
 #[test]
 fn a_copied_record_has_no_votes_and_uses_the_decided_layout() {
-    let (_, record) = accepted();
+    let (_, record) = accept_second_layout();
     let record = Layouts::without_votes(&record).unwrap();
     let copy = Layouts::decode(&record, first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.undecided_proposal().is_none());

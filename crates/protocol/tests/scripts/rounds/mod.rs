@@ -53,11 +53,11 @@ struct Driver {
 
 impl Driver {
     fn new() -> Self {
-        Self::settling(0)
+        Self::with_settling_time(0)
     }
 
     /// Makes a driver whose rounds omit the records of the last `settled_micros` microseconds.
-    fn settling(settled_micros: u64) -> Self {
+    fn with_settling_time(settled_micros: u64) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, BASE << 12, false);
@@ -355,7 +355,7 @@ fn a_former_replica_gets_the_newest_record() {
     let mut order = Vec::new();
     topology(3, 3).replicas(partition_of(&key), 3, &mut order);
     let [first, second, last] = order[..] else { panic!("{order:?}") };
-    let record = written;
+    let record = record_written_at;
     let mut brought = Vec::new();
     Driver::new().round(true, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
@@ -394,12 +394,13 @@ fn a_record_hidden_on_one_holder_is_read_from_the_next() {
         }
         Request::Compare(_) if node == lacking => Some(Reply::Compared(Compared::default())),
         Request::Compare(_) => {
-            let outlines = vec![(key.clone(), written(1, 3).outline())];
+            let outlines = vec![(key.clone(), record_written_at(1, 3).outline())];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         Request::Read { .. } => {
             asked.push(node);
-            let record = if asked.len() == 1 { written(2, 1) } else { written(1, 3) };
+            let record =
+                if asked.len() == 1 { record_written_at(2, 1) } else { record_written_at(1, 3) };
             Some(Reply::Found { record, authoritative: true })
         }
         Request::Bring { record, .. } => {
@@ -409,12 +410,12 @@ fn a_record_hidden_on_one_holder_is_read_from_the_next() {
         request => Some(willing_reply(request)),
     });
     assert_eq!(asked.len(), 2, "each holder once: {asked:?}");
-    assert_eq!(brought, [(lacking, written(1, 3))]);
+    assert_eq!(brought, [(lacking, record_written_at(1, 3))]);
     assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
 /// Returns the entry of a list of outlines.
-fn listed(time: u64, ballot: u64) -> (Bytes, RecordOutline) {
+fn list_entry(time: u64, ballot: u64) -> (Bytes, RecordOutline) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
     (Bytes::from("k"), RecordOutline { rank, copies: 0, bytes: 9 })
@@ -427,7 +428,7 @@ fn a_record_that_damage_had_hidden_is_deleted_again() {
     after_a_full_one().round(true, |node, request| match request {
         Request::Compare(request) if node == SICK => {
             let is_list = matches!(request.detail, Detail::Outlines { .. });
-            let outlines = if is_list { vec![listed(PROVEN.time, 0)] } else { Vec::new() };
+            let outlines = if is_list { vec![list_entry(PROVEN.time, 0)] } else { Vec::new() };
             let damaged = vec![damage("a", "z")];
             Some(Reply::Compared(Compared { damaged, outlines, ..Compared::default() }))
         }
@@ -486,7 +487,7 @@ fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
             Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
         }
         Request::Compare(_) if node == OTHER => {
-            let outlines = vec![listed(3, 4)];
+            let outlines = vec![list_entry(3, 4)];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         Request::Read { .. } => panic!("it is read as it is"),
@@ -517,7 +518,7 @@ fn after_a_full_one() -> Driver {
     driver
 }
 
-fn written(micros: u64, copies: u8) -> Record {
+fn record_written_at(micros: u64, copies: u8) -> Record {
     let version = Version { time: (BASE + micros) << 12, origin: 1 };
     records::record(b"k", Kind::Value, "x", version, copies)
 }
@@ -526,7 +527,7 @@ fn written(micros: u64, copies: u8) -> Record {
 /// stopped the round.
 fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
-    let (rotten, record) = (damage("a", "z"), written(1, 0));
+    let (rotten, record) = (damage("a", "z"), record_written_at(1, 0));
     let outlines = vec![(Bytes::from("k"), record.outline())];
     // Node `OTHER` holds a record that the others lack, and node `SICK` has damaged records.
     let reply = |node: NodeId, request: &Request| match request {
@@ -764,7 +765,7 @@ fn damage_of_a_possibly_sole_replica_is_reported() {
 fn a_requested_round_includes_all_earlier_writes() {
     const SETTLED: u64 = 1_000_000;
     let begins = |age: u64, waited: i64| {
-        let mut driver = Driver::settling(SETTLED);
+        let mut driver = Driver::with_settling_time(SETTLED);
         // The first round makes the driver authoritative.
         driver.round(false, |_, request| Some(willing_reply(request)));
         let Driver { shared, mut node, mono } = driver;

@@ -143,7 +143,7 @@ impl End {
     }
 
     /// Removes and returns all bytes that the connection has to write now.
-    fn written(&mut self) -> Vec<u8> {
+    fn take_written(&mut self) -> Vec<u8> {
         let (now, mut all) = (self.driver.now, Vec::new());
         loop {
             let bytes = self.connection.to_send(|| now).to_vec();
@@ -182,7 +182,7 @@ impl End {
     }
 
     /// Returns an envelope for the peer, with the items that `write` adds.
-    fn sealed(&self, write: impl FnOnce(&mut protocol::wire::Writer)) -> Vec<u8> {
+    fn seal_envelope(&self, write: impl FnOnce(&mut protocol::wire::Writer)) -> Vec<u8> {
         let mut writer = protocol::wire::Writer::default();
         write(&mut writer);
         writer.seal(self.table.sender(self.connection.peer(), self.driver.now));
@@ -230,7 +230,7 @@ fn exchange_bytes(ends: &mut [End; 2]) -> [Vec<Event>; 2] {
     loop {
         let mut quiet = true;
         for (from, to) in [(0, 1), (1, 0)] {
-            let bytes = ends[from].written();
+            let bytes = ends[from].take_written();
             quiet &= bytes.is_empty();
             events[to].extend(ends[to].events(&bytes, 10_000));
         }

@@ -17,12 +17,12 @@ fn seat(node: u16, voter: u64) -> Seat {
 }
 
 /// Returns the next layout with the metadata quorum `council`, as decided on `base`.
-fn decided(base: &Layout, council: &[&str]) -> Layout {
+fn decide_council(base: &Layout, council: &[&str]) -> Layout {
     let council = Some(council.iter().map(|name| (*name).to_owned()).collect());
     base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(5))).unwrap()
 }
 
-fn moving(base: &Layout) -> Layout {
+fn plan_move(base: &Layout) -> Layout {
     let add = vec![Joiner {
         member: member("d"),
         url: "http://d".to_owned(),
@@ -46,7 +46,7 @@ fn the_node_of_a_forced_layout_decides_the_next_layouts_alone() {
     );
     assert_eq!(decreed.decrees, [Decree { base: 1, epoch: 1_000_000, number: 77 }]);
     assert_eq!(Layout::from_bytes(&decreed.to_bytes()), Ok(decreed.clone()));
-    let next = decided(&decreed, &["a", "b", "c"]);
+    let next = decide_council(&decreed, &["a", "b", "c"]);
     assert_eq!((next.epoch, &next.decrees), (1_000_001, &decreed.decrees));
     let again = next.decreed(NodeId(1), VoterId(78), &[]).unwrap();
     assert_eq!((again.epoch, again.decrees.len()), (2_000_000, 2));
@@ -59,7 +59,7 @@ fn the_node_of_a_forced_layout_decides_the_next_layouts_alone() {
 
 #[test]
 fn a_forced_layout_aborts_a_transition_until_reads_have_switched() {
-    let prepare = moving(&first());
+    let prepare = plan_move(&first());
     let read_old = prepare.next_stage().unwrap();
     let read_new = read_old.next_stage().unwrap();
     let back = prepare.decreed(NodeId(0), VoterId(1), &[]).unwrap();
@@ -92,11 +92,11 @@ fn a_forced_layout_aborts_a_transition_until_reads_have_switched() {
 #[test]
 fn a_node_with_a_layout_unknown_to_the_forced_one_is_on_a_fork() {
     let first = first();
-    let second = decided(&first, &["a", "b", "c"]);
-    let third = decided(&second, &["b"]);
+    let second = decide_council(&first, &["a", "b", "c"]);
+    let third = decide_council(&second, &["b"]);
     let decreed = second.decreed(NodeId(0), VoterId(7), &[]).unwrap();
-    let next = decided(&decreed, &["a"]);
-    let of_another = decided(&second.decreed(NodeId(1), VoterId(8), &[]).unwrap(), &["a"]);
+    let next = decide_council(&decreed, &["a"]);
+    let of_another = decide_council(&second.decreed(NodeId(1), VoterId(8), &[]).unwrap(), &["a"]);
     let again = next.decreed(NodeId(2), VoterId(9), &[]).unwrap();
     let shares_lineage_with = |one: &Layout, other: &Layout| {
         assert_eq!(one.shares_lineage_with(other), other.shares_lineage_with(one));
@@ -109,7 +109,7 @@ fn a_node_with_a_layout_unknown_to_the_forced_one_is_on_a_fork() {
         assert!(!late.forks_from(second.epoch) && !late.forks_from(late.epoch));
     }
     assert!(shares_lineage_with(&next, &again) && shares_lineage_with(&decreed, &again));
-    assert!(!shares_lineage_with(&decided(&next, &["b"]), &again));
+    assert!(!shares_lineage_with(&decide_council(&next, &["b"]), &again));
     for other in [&decreed, &next, &again] {
         assert!(!shares_lineage_with(&of_another, other), "two decrees for one layout");
     }

@@ -18,7 +18,7 @@ fn first(names: &[&str], replicas: u8) -> Layout {
 }
 
 /// Plans a change with every node up and on its original disk.
-fn planned(layout: &Layout, change: &PlanChange) -> Result<Layout, PlanError> {
+fn plan_change(layout: &Layout, change: &PlanChange) -> Result<Layout, PlanError> {
     layout.planned(change, voter_of)
 }
 
@@ -47,7 +47,8 @@ fn a_plan_carries_the_current_urls() {
     let one = first(&["a", "b", "c"], 3);
     let at = |id, url: &str| (NodeId(id), url.to_owned());
     let urls = vec![at(0, "http://new"), at(1, "http://b:8080"), at(2, "http://gone")];
-    let moved = planned(&one, &PlanChange { urls: urls.clone(), ..PlanChange::default() }).unwrap();
+    let moved =
+        plan_change(&one, &PlanChange { urls: urls.clone(), ..PlanChange::default() }).unwrap();
     assert_eq!(
         (moved.epoch, moved.stage, moved.placement_epoch),
         (2, Stage::Settled, 1),
@@ -56,11 +57,11 @@ fn a_plan_carries_the_current_urls() {
     let of = |nodes: &[Node]| nodes.iter().map(|node| node.url.clone()).collect::<Vec<_>>();
     assert_eq!(of(&moved.nodes), ["http://new", "http://b:8080", "http://gone"]);
     assert_eq!(moved.council, one.council);
-    let again = planned(&moved, &PlanChange { urls: urls.clone(), ..PlanChange::default() });
+    let again = plan_change(&moved, &PlanChange { urls: urls.clone(), ..PlanChange::default() });
     assert_eq!(again, Err(PlanError::Nothing));
     let change =
         PlanChange { add: vec![joiner("d")], remove: names(&["c"]), urls, ..PlanChange::default() };
-    let joins = planned(&one, &change).unwrap();
+    let joins = plan_change(&one, &change).unwrap();
     assert_eq!(of(&joins.nodes), ["http://new", "http://b:8080", "http://d:8080"]);
     assert_eq!(of(&joins.before.unwrap().nodes), of(&moved.nodes), "who leaves is asked too");
 }
@@ -70,7 +71,7 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     let one = first(&["a", "b", "c"], 3);
     let change =
         PlanChange { add: vec![joiner("aa")], remove: names(&["b"]), ..PlanChange::default() };
-    let prepared = planned(&one, &change).unwrap();
+    let prepared = plan_change(&one, &change).unwrap();
     assert_eq!((prepared.epoch, prepared.stage, prepared.placement_epoch), (2, Stage::Prepare, 1));
     assert_eq!(prepared.base, one.id());
     let back = prepared.aborted(|_| Some(VoterId(5))).unwrap();
@@ -89,7 +90,7 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     // A node that leaves loses its seat.
     assert_eq!(old.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 2, 3]);
     assert!(!old.is_retired(NodeId(1)), "it still holds what moves");
-    let again = planned(&old, &PlanChange { add: vec![joiner("d")], ..PlanChange::default() });
+    let again = plan_change(&old, &PlanChange { add: vec![joiner("d")], ..PlanChange::default() });
     assert_eq!(again, Err(PlanError::Moving { began: 2 }));
 
     let new = old.next_stage().unwrap();
@@ -105,7 +106,8 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     assert!(back.is_retired(NodeId(3)), "an id is given once, though its node never held anything");
     // A node of the same name with another disk is another node, with a new id.
     let later =
-        planned(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() }).unwrap();
+        plan_change(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() })
+            .unwrap();
     assert_eq!(later.named("b").unwrap().id, NodeId(4));
 }
 
@@ -145,7 +147,7 @@ fn a_plan_says_who_is_down_when_the_council_cannot_grow() {
 #[test]
 fn an_impossible_plan_is_refused_with_its_reason() {
     let layout = first(&["a", "b", "c"], 3);
-    let refused = |change: PlanChange| planned(&layout, &change).unwrap_err();
+    let refused = |change: PlanChange| plan_change(&layout, &change).unwrap_err();
     assert_eq!(refused(PlanChange::default()), PlanError::Nothing);
     let no_change = PlanChange { weights: vec![("a".to_owned(), 1)], ..PlanChange::default() };
     assert_eq!(refused(no_change), PlanError::Nothing);
@@ -160,7 +162,7 @@ fn an_impossible_plan_is_refused_with_its_reason() {
     let few = PlanChange { remove: names(&["a"]), ..PlanChange::default() };
     assert_eq!(refused(few), PlanError::TooFew { left: 2, replicas: 3 });
     let fewer = PlanChange { remove: names(&["a"]), replicas: Some(2), ..PlanChange::default() };
-    assert_eq!(planned(&layout, &fewer).unwrap().nodes.len(), 2);
+    assert_eq!(plan_change(&layout, &fewer).unwrap().nodes.len(), 2);
     let all =
         PlanChange { remove: names(&["a", "b", "c"]), replicas: Some(1), ..PlanChange::default() };
     assert_eq!(refused(all), PlanError::TooFew { left: 0, replicas: 1 });
@@ -190,10 +192,10 @@ fn an_impossible_plan_is_refused_with_its_reason() {
         );
     }
     let same_twice = PlanChange { weights: vec![a(2), a(2)], ..PlanChange::default() };
-    assert!(planned(&layout, &same_twice).is_ok());
+    assert!(plan_change(&layout, &same_twice).is_ok());
     let full = Layout { next_id: u32::from(u16::MAX), ..layout.clone() };
     let add = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
-    assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
+    assert_eq!(plan_change(&full, &add), Err(PlanError::NoIds));
     let bigger = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
     let a_is_down = |name: &str| voter_of(name).filter(|_| name != "a");
     let unseen = layout.planned(&bigger, a_is_down).unwrap();
@@ -211,7 +213,7 @@ fn a_single_node_that_grows_to_three_gets_three_replicas() {
     let alone = first(&["a"], 3);
     assert_eq!(alone.council.len(), 1);
     let change = PlanChange { add: vec![joiner("b"), joiner("c")], ..PlanChange::default() };
-    let grown = planned(&alone, &change).unwrap();
+    let grown = plan_change(&alone, &change).unwrap();
     assert_eq!(grown.council.len(), 3);
     let mut replicas = Vec::new();
     let partition = partition_of(b"k1");
@@ -228,7 +230,7 @@ fn a_single_node_that_grows_to_three_gets_three_replicas() {
 fn lost_nodes_are_not_awaited_and_lost_quorum_members_are_replaced() {
     let layout = first(&["a", "b", "c", "d"], 3);
     let change = PlanChange { remove_lost: names(&["b"]), ..PlanChange::default() };
-    let without = planned(&layout, &change).unwrap();
+    let without = plan_change(&layout, &change).unwrap();
     let lost: Vec<bool> =
         without.before.as_ref().unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false, false]);
