@@ -47,11 +47,17 @@ pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
 /// Returns node b's identity in handshakes.
 fn b(topology: Topology, secret: &str) -> Arc<HandshakeIdentity> {
     let own = topology.find("b").unwrap();
-    let layouts = Arc::new(Layouts::fixed(&topology, own));
+    let layouts = Arc::new(Layouts::new_fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
     let cluster = Arc::new(OwnCluster::new(None));
-    Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, cluster, secrets(secret), known))
+    Arc::new(HandshakeIdentity::new(
+        Views::new_fixed(topology),
+        own,
+        cluster,
+        secrets(secret),
+        known,
+    ))
 }
 
 pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
@@ -142,7 +148,7 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.message(message);
     writer.seal(sender);
-    writer.sealed().to_vec()
+    writer.closed_envelopes().to_vec()
 }
 
 /// Reads the next reply; returns its sender, the request's number, and the reply.

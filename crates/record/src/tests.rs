@@ -218,7 +218,8 @@ fn records_are_ordered_by_version_then_tombstone_then_checksum() {
 fn a_record_with_more_operations_than_steps_is_tolerated() {
     let operation = |id| Operation { id, result: None, digest: 0 };
     let history = OpHistory { step: 1, operations: (0..3).map(operation).collect() };
-    let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
+    let step_of =
+        |id| history.with_step_numbers().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(2), step_of(0), step_of(9)], [Some(1), Some(u32::MAX), None]);
     assert!(history.can_tell_outcome(9, 1));
 }
@@ -229,7 +230,8 @@ fn steps_wrap_around_after_four_billion() {
     let history = OpHistory { step: u32::MAX, operations: (0..8).map(operation).collect() };
     let history = history.with_operation(operation(8)).with_operation(operation(9));
     assert_eq!((history.step, history.operations.len()), (1, 8));
-    let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
+    let step_of =
+        |id| history.with_step_numbers().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(9), step_of(8), step_of(7)], [Some(1), Some(0), Some(u32::MAX)]);
     assert!(history.can_tell_outcome(99, 1) && history.can_tell_outcome(99, u32::MAX - 5));
     assert!(

@@ -93,7 +93,7 @@ fn a_stop_on_a_full_disk_keeps_everything_and_is_clean() {
         write(&db, &mut model, &mut history, &mut random);
         db.put(lsm::Space::Data, b"k", super::model::version(1 << 30), b"v").unwrap();
         model.apply(&[Write::put(b"k", 1 << 30, b"v".to_vec())]);
-        disk.set_capacity(Some(disk.used()));
+        disk.set_capacity(Some(disk.used_bytes()));
         db.close().unwrap();
         disk.set_capacity(None);
         for next in [disk.deep_clone(), disk.crash(1)] {

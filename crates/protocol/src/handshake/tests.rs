@@ -50,11 +50,12 @@ impl HandshakeNode {
         let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
         let boot_history = BootHistory::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(incarnation, boot_history, &[]));
-        let layouts = Arc::new(crate::membership::adopted_layout::Layouts::fixed(&topology, own));
+        let layouts =
+            Arc::new(crate::membership::adopted_layout::Layouts::new_fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
         let cluster = Arc::new(OwnCluster::new(self.cluster));
         let mut identity =
-            HandshakeIdentity::new(Views::fixed(topology), own, cluster, secrets, known);
+            HandshakeIdentity::new(Views::new_fixed(topology), own, cluster, secrets, known);
         identity.versions = self.versions;
         Arc::new(identity)
     }
@@ -181,7 +182,7 @@ fn two_matching_nodes_complete_the_handshake() {
     let (disk, life, position) = (Incarnation(99), BootId(30), LogPosition(12));
     b.logs.note_boot(NodeId(0), disk, life);
     b.logs.know(NodeId(0), disk);
-    assert!(b.logs.received(NodeId(0), disk, life, position));
+    assert!(b.logs.note_envelope(NodeId(0), disk, life, position));
     let knows_us = b.logs.claim(NodeId(0));
     let reported = Reported { life: Some(life), position, late: LogPosition::START };
     assert_eq!(knows_us.unwrap().reported, reported);
@@ -452,7 +453,7 @@ fn first_layout() -> Layout {
 
 /// Makes node `name` of a cluster whose first layout was changed.
 fn identity_after_change(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
-    let mut layout = first_layout().planned(change, |_| Some(VoterId(1))).unwrap();
+    let mut layout = first_layout().plan_change(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -463,9 +464,9 @@ fn identity_after_change(name: &str, change: &PlanChange) -> Arc<HandshakeIdenti
 fn with_layout(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.find(name).unwrap();
-    let view = View::settled(epoch, layout.placement_epoch, settled);
+    let view = View::new_settled(epoch, layout.placement_epoch, settled);
     let view = match layout.decrees.last() {
-        Some(decree) => view.decreed(decree.number),
+        Some(decree) => view.with_forced_layout(decree.number),
         None => view,
     };
     let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
@@ -494,7 +495,7 @@ fn a_node_that_was_away_learns_of_a_joiner_from_the_joiner() {
         let refused = refused.unwrap_err();
         assert_eq!(refused.reason, Reason::Name);
         assert!(refused.text.contains("d is not a member of the cluster"), "{refused}");
-        assert_eq!(b.layouts.known().id(), d.layouts.known().id(), "{d_dials}");
+        assert_eq!(b.layouts.known_layout().id(), d.layouts.known_layout().id(), "{d_dials}");
     }
 }
 
@@ -510,8 +511,8 @@ fn a_removed_node_learns_that_it_was_removed() {
     let refused = accepted.unwrap_err();
     assert_eq!(refused.reason, Reason::Removed);
     assert!(refused.text.contains("a was removed from the cluster: to add it again"), "{refused}");
-    assert_eq!(a.layouts.known().id(), b.layouts.known().id());
-    assert!(a.layouts.known().is_retired(NodeId(0)));
+    assert_eq!(a.layouts.known_layout().id(), b.layouts.known_layout().id());
+    assert!(a.layouts.known_layout().is_retired(NodeId(0)));
 }
 
 #[test]
@@ -526,7 +527,7 @@ fn a_stranger_to_the_cluster_learns_no_layout() {
         let (a, b) = (stranger.identity(), identity_after_change("b", &change));
         let (dialed, accepted) = shake_in_steps(a.clone(), b, TO_B, usize::MAX);
         assert!(dialed.is_err() && accepted.is_err());
-        assert_eq!(a.layouts.known().epoch, 1, "it is told nothing, and takes nothing");
+        assert_eq!(a.layouts.known_layout().epoch, 1, "it is told nothing, and takes nothing");
     }
 }
 
@@ -540,17 +541,18 @@ fn a_removed_node_without_its_disk_is_told_that_it_was_removed() {
     let refused = dialed.unwrap_err();
     assert_eq!(refused.reason, Reason::Removed);
     assert!(refused.text.contains("b refuses this node, a, which was removed"), "{refused}");
-    assert_eq!(a.layouts.known().epoch, 1);
+    assert_eq!(a.layouts.known_layout().epoch, 1);
 }
 
 /// Returns the layout that node `own` forced alone after `base`.
 fn forced_layout(base: &Layout, own: u16, voter: u64) -> Layout {
-    base.decreed(NodeId(own), VoterId(voter), &[]).unwrap()
+    base.plan_forced_layout(NodeId(own), VoterId(voter), &[]).unwrap()
 }
 
 fn of_council(base: &Layout, name: &str) -> Layout {
     let council = Some(vec![name.to_owned()]);
-    base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1))).unwrap()
+    base.plan_change(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1)))
+        .unwrap()
 }
 
 /// A node that is behind learns of a forced layout. A node that knows a later layout, or another
@@ -577,11 +579,11 @@ fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
             if is_fork {
                 let reasons = [one, other].map(|side| side.err().map(|refused| refused.reason));
                 assert!(reasons.contains(&Some(Reason::Forked)), "{epochs:?}: {reasons:?}");
-                assert_eq!(a.layouts.known().id(), ours.id(), "{epochs:?}");
-                assert_eq!(b.layouts.known().id(), theirs.id(), "{epochs:?}");
+                assert_eq!(a.layouts.known_layout().id(), ours.id(), "{epochs:?}");
+                assert_eq!(b.layouts.known_layout().id(), theirs.id(), "{epochs:?}");
             } else {
                 assert!(one.is_ok() && other.is_ok(), "{epochs:?}: {one:?} {other:?}");
-                assert_eq!(b.layouts.known().id(), ours.id(), "{epochs:?}");
+                assert_eq!(b.layouts.known_layout().id(), ours.id(), "{epochs:?}");
             }
         }
     }

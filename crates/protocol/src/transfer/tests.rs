@@ -47,7 +47,7 @@ impl Choosing {
     /// Answers the open call at this index.
     fn answer(&mut self, at: usize, result: Result<Reply, FailureKind>) {
         let (call, _) = self.open.remove(at);
-        assert!(self.tasks.answered(call, result));
+        assert!(self.tasks.complete_call(call, result));
         self.note_calls();
     }
 

@@ -151,9 +151,9 @@ impl Moves {
         let (o, n) = (topology(old, copies), topology(new, copies));
         let views = vec![
             View::first(o.clone()),
-            View::moving(2, 2, o.clone(), n.clone()),
-            View::moving(3, 2, n.clone(), o),
-            View::settled(4, 4, n),
+            View::new_moving(2, 2, o.clone(), n.clone()),
+            View::new_moving(3, 2, n.clone(), o),
+            View::new_settled(4, 4, n),
         ];
         let mut moves = Self {
             random: seed | 1,

@@ -134,7 +134,7 @@ impl World {
             "ledger" => {
                 let peer = node(next(words, "a node")?)?;
                 let ledger = &self.shared.transfer.hints;
-                let (waiting, taken) = (ledger.waiting(peer).0, ledger.delivered_count(peer));
+                let (waiting, taken) = (ledger.waiting_hints(peer).0, ledger.delivered_count(peer));
                 let marked = self.shared.transfer.missed.partitions(peer);
                 let dropped = ledger.dropped_count(peer);
                 let future = match ledger.future_hints(peer) {
@@ -154,7 +154,7 @@ impl World {
                 Some(Vec::new())
             }
             "state" => {
-                let (done, all) = self.node.repaired();
+                let (done, all) = self.node.rebuild_progress();
                 let state = format!("{:?}", self.shared.membership.state.state()).to_lowercase();
                 Some(vec![format!("{state}, {done} of {all} have streamed")])
             }

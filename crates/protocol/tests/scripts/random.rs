@@ -244,9 +244,9 @@ impl Random {
         let epoch = self.shared.view().epoch + 1;
         let other = || without(self.nodes, bits >> 6 & !1, COPIES);
         self.shared.membership.views.install(match bits >> 12 & 3 {
-            0 => View::settled(epoch, epoch, topology),
-            1 => View::moving(epoch, epoch, self.shared.view().topology.clone(), topology),
-            _ => View::moving(epoch, epoch, topology, other()),
+            0 => View::new_settled(epoch, epoch, topology),
+            1 => View::new_moving(epoch, epoch, self.shared.view().topology.clone(), topology),
+            _ => View::new_moving(epoch, epoch, topology, other()),
         });
         let view = self.shared.view();
         for client in self.clients.values_mut().filter(|client| client.answers == 0) {

@@ -80,7 +80,7 @@ impl RandomNode {
             (4, _) if b.is_multiple_of(8) => {
                 let epoch = self.shared.view().epoch + 1;
                 let topology = without(self.nodes, a & !1, COPIES);
-                self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+                self.shared.membership.views.install(View::new_settled(epoch, epoch, topology));
             }
             (5, _) => {
                 // The reply belongs to a call that was never made.
@@ -149,7 +149,7 @@ impl RandomNode {
         for effect in effects {
             self.check_effect(effect);
         }
-        let (done, of) = self.node.repaired();
+        let (done, of) = self.node.rebuild_progress();
         assert!(done <= of);
     }
 

@@ -72,13 +72,13 @@ impl Cluster {
 
     fn join(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, self.later.clone());
-        self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+        self.shared.membership.views.install(View::new_settled(epoch, epoch, topology));
     }
 
     /// Removes the node n2 from the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
-        self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+        self.shared.membership.views.install(View::new_settled(epoch, epoch, topology));
     }
 
     fn handle(&mut self, event: Event) -> Vec<Effect> {
@@ -141,7 +141,7 @@ fn a_source_tells_what_moves_once_it_has_entered() {
     for filter in [moved, Filter::Remembered { node: JOINED, lost: false }] {
         let mut cluster = Cluster::new();
         let (epoch, before) = (FIRST_EPOCH + 1, topology(3, 3));
-        let moving = View::moving(epoch, epoch, before, cluster.later.clone());
+        let moving = View::new_moving(epoch, epoch, before, cluster.later.clone());
         let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 1_000 };
         let (connection, id, class) = (ConnectionId(1), 4, Class::Stream);
         let (under, request) = (moving.id(), Request::Page(page));
@@ -189,7 +189,7 @@ fn a_node_without_the_memory_of_others_never_reports_never() {
     let mut cluster = Cluster::new();
     let before = without(3, 1, 2);
     let after = topology(3, 3);
-    cluster.shared.membership.views.install(View::moving(
+    cluster.shared.membership.views.install(View::new_moving(
         FIRST_EPOCH + 1,
         FIRST_EPOCH + 1,
         before,
@@ -208,7 +208,7 @@ fn a_node_without_the_memory_of_others_never_reports_never() {
 fn a_round_brings_no_record_that_would_be_dropped() {
     let mut cluster = Cluster::new();
     let round = RoundId { time: 3, node: NodeId(1) };
-    cluster.shared.repair.proofs.kept(Proof { seal: round, ..Proof::default() });
+    cluster.shared.repair.proofs.put_in_force(Proof { seal: round, ..Proof::default() });
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let shared = Arc::clone(&cluster.shared);
     let mut brought = |copies| {
@@ -256,7 +256,7 @@ fn acceptance_while_a_key_moves_is_no_later_proof() {
     };
     assert_eq!([&moves, &stays].map(|key| accepted(&mut cluster, key)), [Via::Accept; 2]);
     let (epoch, other) = (FIRST_EPOCH + 1, cluster.later.clone());
-    cluster.shared.membership.views.install(View::moving(epoch, epoch, before.clone(), other));
+    cluster.shared.membership.views.install(View::new_moving(epoch, epoch, before.clone(), other));
     cluster.handle(Event::Tick);
     let both = [&moves, &stays].map(|key| accepted(&mut cluster, key));
     assert_eq!(both, [Via::Replica, Via::Accept]);
@@ -269,7 +269,11 @@ fn a_view_of_the_same_placement_restarts_nothing() {
     let early = cluster.put(1);
     assert!(cluster.reply_stored(early[0]).is_empty());
     let topology = cluster.shared.view().topology.clone();
-    cluster.shared.membership.views.install(View::settled(FIRST_EPOCH + 1, FIRST_EPOCH, topology));
+    cluster.shared.membership.views.install(View::new_settled(
+        FIRST_EPOCH + 1,
+        FIRST_EPOCH,
+        topology,
+    ));
     assert!(cluster.handle(Event::Tick).is_empty());
     let effects = cluster.reply_stored(early[1]);
     assert!(is_written(&effects, 1));
@@ -353,10 +357,10 @@ fn a_join_moves_no_hints_marks_or_claims_to_another_node() {
     assert!(matches!(refused[..], [Effect::Respond { reply: Reply::Failed, .. }]), "{refused:?}");
 
     cluster.join();
-    assert_eq!(shared.transfer.hints.waiting(n2), (5, 500));
+    assert_eq!(shared.transfer.hints.waiting_hints(n2), (5, 500));
     assert_eq!(shared.transfer.missed.of(n2)[0].mark, mark);
     assert_eq!(shared.membership.logs.claim(n2).unwrap().incarnation, Incarnation(77));
-    assert_eq!(shared.transfer.hints.waiting(JOINED), (0, 0));
+    assert_eq!(shared.transfer.hints.waiting_hints(JOINED), (0, 0));
     let taken = of_unknown(&mut cluster, 2);
     assert!(matches!(taken[..], [Effect::StoreMissed { node: JOINED, .. }]), "{taken:?}");
 }
@@ -377,7 +381,7 @@ fn a_node_hears_who_joined() {
     assert_eq!(pinged(&mut node), [1, 2]);
     cluster.join();
     assert_eq!(pinged(&mut node), [9]);
-    assert_eq!(node.repaired(), (3, 3), "nothing is lacking that any of the three has");
+    assert_eq!(node.rebuild_progress(), (3, 3), "nothing is lacking that any of the three has");
 }
 
 fn node_of(cluster: &Cluster) -> Background {
@@ -433,7 +437,7 @@ fn hints_for_who_has_left_are_dropped() {
     };
     assert_eq!(*dropped, items);
     assert!(about_hints(&mut node, hints_are(&effects, Vec::new())).is_empty());
-    assert_eq!(cluster.shared.transfer.hints.waiting(peer), (0, 0));
+    assert_eq!(cluster.shared.transfer.hints.waiting_hints(peer), (0, 0));
     assert!(about_hints(&mut node, BackgroundEvent::Tick).is_empty());
 }
 
@@ -443,7 +447,7 @@ fn hints_for_joining_and_leaving_nodes_are_sent() {
     let cluster = Cluster::new();
     let (mut node, before) = (node_of(&cluster), cluster.shared.view().topology.clone());
     let (peer, copies) = (NodeId(2), 2);
-    let view = View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
+    let view = View::new_moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
     assert!(
         view.is_replica(peer, &cluster.key, copies) && !view.is_replica(NodeId(5), b"k", copies)
     );

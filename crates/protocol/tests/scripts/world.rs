@@ -499,9 +499,9 @@ impl World {
                 match asked {
                     Asked::Keep(node) => {
                         let (_, changes) = self.shared.transfer.missed.encode(node);
-                        self.shared.transfer.missed.kept(node, changes);
+                        self.shared.transfer.missed.mark_durable(node, changes);
                     }
-                    Asked::Proof(proof) => self.shared.repair.proofs.kept(proof),
+                    Asked::Proof(proof) => self.shared.repair.proofs.put_in_force(proof),
                     Asked::Read(_) | Asked::Recall | Asked::Write | Asked::Page => {}
                 }
                 return Ok(Event::Written { op, result: Ok(newer) });

@@ -96,7 +96,7 @@ fn keep(
     (batch, keeps): (Batch, OwnRecords),
 ) {
     Store::commit(engine, batch).unwrap();
-    identity.kept(shared, &keeps);
+    identity.apply_durable(shared, &keeps);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn an_identity_is_created_once_and_kept() {
         (first.incarnation(), first.lost_before(), first.state()),
         (Incarnation(9), 77, MembershipState::Joining)
     );
-    assert_eq!((first.known("b"), first.known("c")), (None, None));
+    assert_eq!((first.known_claim("b"), first.known_claim("c")), (None, None));
     let keep = |kept| keep(&engine, &first, &shared, kept);
     let (b, c) = (NodeId(1), NodeId(2));
     keep(first.keep_claim(&shared, b, claim(5)));
@@ -126,7 +126,10 @@ fn an_identity_is_created_once_and_kept() {
     let again = open(&engine, &list, 10, 99).unwrap();
     assert_eq!((again.incarnation(), again.cluster()), (Incarnation(9), cluster));
     assert_eq!((again.lost_before(), again.state()), (77, MembershipState::Member));
-    assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
+    assert_eq!(
+        (again.known_claim("b"), again.known_claim("c")),
+        (Some(claim(6)), Some(claim(u64::MAX)))
+    );
     let fresh = self::new_shared(&list);
     again.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.transfer.missed.partitions(list.own), 1, "with the membership state");
@@ -156,7 +159,7 @@ fn a_record_that_could_not_be_stored_takes_no_effect() {
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), new_shared(&list));
     drop(identity.keep_state(&shared, MembershipState::Member));
     drop(identity.keep_claim(&shared, NodeId(1), claim(5)));
-    assert_eq!((identity.state(), identity.known("b")), (MembershipState::Joining, None));
+    assert_eq!((identity.state(), identity.known_claim("b")), (MembershipState::Joining, None));
     assert_eq!(shared.membership.logs.incarnation(NodeId(1)), None);
 }
 
@@ -387,7 +390,7 @@ fn a_member_that_knows_no_layout_votes_about_the_second() {
         assert!(engine.read(Space::Node, layouts::KEY).unwrap().is_none());
         let (identity, second) = begin(&engine, &files, 110);
         let layouts = layouts(&engine, &identity, second);
-        assert_eq!((layouts.known().epoch, layouts.has_seat()), (1, is_first), "{state:?}");
+        assert_eq!((layouts.known_layout().epoch, layouts.has_seat()), (1, is_first), "{state:?}");
     }
 }
 
@@ -404,10 +407,10 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let [before, after] =
         ["h", "i"].map(|host| ["1", "2", "3"].map(|port| format!("http://{host}:{port}")).to_vec());
     let was = open(&before);
-    let (base, ballot) = (was.known(), 3);
+    let (base, ballot) = (was.known_layout(), 3);
     let change =
         protocol::layout::PlanChange { council: Some(vec!["a".into()]), ..Default::default() };
-    let next = Arc::new(base.planned(&change, |_| Some(VoterId(7))).unwrap());
+    let next = Arc::new(base.plan_change(&change, |_| Some(VoterId(7))).unwrap());
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
     assert_eq!(was.handle_request(&prepare), (VoteReply::Promise(None), true));
@@ -424,9 +427,9 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     keep(&engine, &identity, &shared, identity.keep_layouts(&shared));
 
     let is = open(&after);
-    assert_eq!(is.known().nodes[0].url, "http://i:1");
-    assert_eq!(is.known().id(), base.id());
-    let prepare = VoteRequest::Prepare { base: is.known(), ballot: 4 };
+    assert_eq!(is.known_layout().nodes[0].url, "http://i:1");
+    assert_eq!(is.known_layout().id(), base.id());
+    let prepare = VoteRequest::Prepare { base: is.known_layout(), ballot: 4 };
     assert_eq!(
         is.handle_request(&prepare),
         (VoteReply::Promise(Some((3, Arc::clone(&next)))), true)

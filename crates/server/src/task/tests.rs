@@ -15,7 +15,7 @@ fn task(stage: &TestNode) -> Task {
         max_skew_micros: 500_000,
         rounds,
         stream_rate: None,
-        remembered: crate::idempotency::remembered,
+        remembered: crate::idempotency::decode_entry,
     };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
@@ -122,7 +122,7 @@ fn the_newer_of_two_concurrent_claims_takes_effect_in_any_order_of_storing() {
             task.handle(&mut stage, TaskEvent::Kept(keeps, result));
         }
         assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
-        assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
+        assert_eq!(stage.identity.known_claim("b"), Some(claims[1]), "{order:?}");
         let again = batch_of_effect(
             &mut stage,
             &task,
@@ -192,7 +192,7 @@ fn deliver(stage: &mut TestNode, task: &mut Task) -> bool {
 fn a_hint_with_a_failed_removal_is_delivered_again_and_other_hints_too() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let waiting = |stage: &TestNode| stage.shared.transfer.hints.waiting(B).0;
+    let waiting = |stage: &TestNode| stage.shared.transfer.hints.waiting_hints(B).0;
     keep(&mut stage, b"k", 20);
     stage.refusal = Some(WriteError::Busy);
     assert!(deliver(&mut stage, &mut task));
@@ -214,8 +214,8 @@ fn a_hint_with_a_failed_removal_waits_again_unless_the_store_has_failed() {
     let for_good = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
     for (error, waiting) in [(for_good, (0, 0)), (no_space_error(), (2, 300))] {
         let purpose = WritePurpose::Delivered(delivered);
-        own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
-        assert_eq!(stage.shared.transfer.hints.waiting(B), waiting);
+        own.on_write_result(&mut stage, purpose, &Err(WriteError::Store(error)));
+        assert_eq!(stage.shared.transfer.hints.waiting_hints(B), waiting);
     }
 }
 
@@ -253,7 +253,7 @@ fn idempotency_entries_are_reported_as_stored_once_durable_and_as_refused_after_
         .get(lsm::Space::Idempotency, &entry.name(), lsm::ReadMode::NonBlocking)
         .unwrap();
     let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
-    assert_eq!(crate::idempotency::remembered(&entry.name(), &read), Some(entry));
+    assert_eq!(crate::idempotency::decode_entry(&entry.name(), &read), Some(entry));
 }
 
 /// Returns a node and the keys of its records. The layout places only some of the keys on that

@@ -99,7 +99,8 @@ impl World {
             let machine = &self.machines[node];
             let Some(process) = &machine.process else { continue };
             let present = process.shared.membership.logs.life();
-            let next = BootId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
+            let next =
+                BootId::new_after(Clock::time_of(machine.wall.wall(self.now)), Some(present));
             let has_later_boot =
                 machine.greatest_boot.is_some_and(|last| present < last && last < next);
             if has_later_boot && process.shared.membership.state.is_fenced() {
@@ -190,7 +191,7 @@ impl World {
             if process.shared.membership.state.state() != MembershipState::Member {
                 return Some(format!(
                     "{name} is rebuilt: {:?}",
-                    process.task.as_deref().map(|task| task.node().repaired())
+                    process.task.as_deref().map(|task| task.node().rebuild_progress())
                 ));
             }
             for peer in self.members().into_iter().map(|peer| NodeId(peer as u16)) {
@@ -198,7 +199,7 @@ impl World {
                 if missed > 0 {
                     return Some(format!("{name} has {missed} marks of n{}", peer.0));
                 }
-                let (hints, _) = process.shared.transfer.hints.waiting(peer);
+                let (hints, _) = process.shared.transfer.hints.waiting_hints(peer);
                 if hints > 0 {
                     return Some(format!("{name} has {hints} hints for n{}", peer.0));
                 }

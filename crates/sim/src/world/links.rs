@@ -134,7 +134,7 @@ impl World {
                 Some(connection) => {
                     let turn = round.is_turn_of(connection.peer());
                     connection.ping(now, turn, round.skips);
-                    connection.closed().is_some() || !table.has(connection.peer())
+                    connection.close_reason().is_some() || !table.has(connection.peer())
                 }
                 None => late,
             };

@@ -455,7 +455,7 @@ impl World {
         let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let life = process.life;
-        if process.shared.membership.layouts.known().epoch != last.epoch {
+        if process.shared.membership.layouts.known_layout().epoch != last.epoch {
             return;
         }
         let planned = if last.stage == Stage::Settled {
@@ -463,7 +463,7 @@ impl World {
             self.exchange_nodes(&last, &mut change, 0, 0);
             self.plan_change(node, &last, &change)
         } else {
-            let back = self.voters_of(node).and_then(|voter_of| last.aborted(voter_of));
+            let back = self.voters_of(node).and_then(|voter_of| last.plan_abort(voter_of));
             back.filter(|_| self.waits_for_lost_node(&last))
         };
         if let Some(planned) = planned {

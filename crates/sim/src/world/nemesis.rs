@@ -115,7 +115,7 @@ impl World {
                 let room = self.nemesis.random.spread(1, 200_000);
                 let machine = &mut self.machines[node];
                 machine.disk_is_bad = true;
-                machine.disk.set_capacity(Some(machine.disk.used() + room));
+                machine.disk.set_capacity(Some(machine.disk.used_bytes() + room));
                 let duration = self.fault_duration();
                 self.schedule_remedy(duration, Remedy::DiskFree(node));
             }

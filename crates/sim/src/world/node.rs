@@ -77,7 +77,7 @@ impl TaskDriver for SimTaskDriver<'_> {
         self.world.submit(self.place(0), BatchOwner::Task(keeps), batch);
     }
 
-    fn outdated(&mut self, _proven: u64) {
+    fn report_outdated(&mut self, _proven: u64) {
         let (node, life) = (self.node, self.life);
         self.world.agenda.put(self.world.now, DueEvent::Outdated { node, life });
     }
@@ -91,7 +91,7 @@ impl TaskDriver for SimTaskDriver<'_> {
         process.expect("its task is at something").store.compact()
     }
 
-    fn compacted(&self, number: u64) -> Option<bool> {
+    fn compaction_succeeded(&self, number: u64) -> Option<bool> {
         self.store().compaction_succeeded(number)
     }
 
@@ -211,7 +211,7 @@ impl World {
             // The node's repair fence refuses the hint; a repair round brings the record.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
-                let known = process.shared.repair.proofs.known();
+                let known = process.shared.repair.proofs.known_proof();
                 rank.write_time() <= known.seal.time.max(known.floor)
             }) {
                 continue;

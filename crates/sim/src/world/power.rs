@@ -140,7 +140,7 @@ impl World {
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
             stream_rate: None,
-            remembered: server::remembered,
+            remembered: server::decode_entry,
         };
         let mut redialer = Redialer::default();
         redialer.begin();
@@ -365,6 +365,6 @@ impl World {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let Some(asked) = process.bound_submitted_at.take() else { return };
-        process.clock.bound_stored(bound, now - asked, result);
+        process.clock.on_bound_stored(bound, now - asked, result);
     }
 }

@@ -110,7 +110,7 @@ impl Driver for SimDriver<'_> {
         self.world.answer(self.place, client, answer);
     }
 
-    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
+    fn return_call(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         let result = self.world.page_returned(self.place, call, result, self.out);
         if let Some(result) = result {
             self.world.return_to_task(self.place, call, result);
@@ -162,13 +162,13 @@ impl World {
                     self.record_hint(place.node, hint);
                 }
                 self.run_with_range_events(place, out, |own, driver| {
-                    own.written(driver, purpose, &outcome)
+                    own.on_write_result(driver, purpose, &outcome)
                 });
             }
             Input::Kept(op, keeps, result) => {
                 let before = self.watermark(place.node);
                 self.run_with_range_events(place, out, |own, driver| {
-                    own.kept(driver, op, &keeps, result)
+                    own.on_own_record_stored(driver, op, &keeps, result)
                 });
                 self.check_layout(place.node);
                 let watermark = self.watermark(place.node);

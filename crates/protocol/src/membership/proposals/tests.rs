@@ -109,7 +109,12 @@ impl Own {
         let council = council.iter().map(|name| (*name).to_owned()).collect();
         let change = Wanted { council: Some(council), ..Wanted::default() };
         Arc::new(
-            self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap(),
+            self.shared
+                .membership
+                .layouts
+                .known_layout()
+                .plan_change(&change, |_| Some(VoterId(5)))
+                .unwrap(),
         )
     }
 
@@ -256,7 +261,7 @@ fn a_decision_whose_task_is_dropped_is_given_up() {
 fn a_node_that_is_behind_pulls_the_later_layout() {
     let mut own = Own::new(MembershipState::Member);
     let later = own.plan(&["n1"]);
-    assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
+    assert!(own.shared.membership.layouts.note_epoch(NodeId(2), 2));
     own.handle(BackgroundEvent::Behind);
     assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
     own.answer_requests(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
@@ -274,27 +279,27 @@ fn a_node_that_is_behind_pulls_the_later_layout() {
 #[test]
 fn a_node_that_lost_its_later_layout_is_not_asked_forever() {
     let mut own = Own::new(MembershipState::Member);
-    let (first, later) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
-    assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
+    let (first, later) = (own.shared.membership.layouts.known_layout(), own.plan(&["n1"]));
+    assert!(own.shared.membership.layouts.note_epoch(NodeId(2), 2));
     own.handle(BackgroundEvent::Behind);
     // The node has a new disk by now.
     own.answer_requests(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
     own.after(250_000);
     assert_eq!(own.steps(), []);
     assert!(
-        own.shared.membership.layouts.received_epoch(NodeId(1), 2),
+        own.shared.membership.layouts.note_epoch(NodeId(1), 2),
         "whoever says so next is asked"
     );
     own.handle(BackgroundEvent::Behind);
     assert_eq!(own.asked[0].1, NodeId(1));
     own.answer_requests(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
-    assert_eq!(own.shared.membership.layouts.known(), later);
+    assert_eq!(own.shared.membership.layouts.known_layout(), later);
 }
 
 #[test]
 fn an_accepted_layout_of_unknown_outcome_is_completed() {
     let mut own = Own::new(MembershipState::Member);
-    let (base, layout) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
+    let (base, layout) = (own.shared.membership.layouts.known_layout(), own.plan(&["n1"]));
     for request in [
         VoteRequest::Prepare { base, ballot: 4 },
         VoteRequest::Accept { ballot: 4, layout: Arc::clone(&layout) },
@@ -307,7 +312,7 @@ fn an_accepted_layout_of_unknown_outcome_is_completed() {
     own.after(COMPLETE_AFTER_MICROS + 16 * 4 * OUTBID_WAIT_MICROS);
     assert_eq!(own.asked.len(), usize::from(NODES));
     (0..3).for_each(|_| own.answer_requests(votes));
-    assert_eq!(own.shared.membership.layouts.known(), layout);
+    assert_eq!(own.shared.membership.layouts.known_layout(), layout);
     assert!(own.shared.membership.layouts.change().is_none(), "nobody wanted it here");
 }
 
@@ -332,7 +337,7 @@ fn a_rebuilding_node_loses_its_votes_again() {
     assert_eq!(layouts.voter().id, Some(own.shared.membership.logs.voter()));
     assert!(!layouts.voter().is_first);
     assert_eq!(own.stored_states, [MembershipState::Rebuilding], "it is stored");
-    own.shared.membership.logs.wrote(LogPosition(9));
+    own.shared.membership.logs.raise_position(LogPosition(9));
     let reported = || own.shared.membership.logs.position_for(NodeId(1));
     assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
     assert!(own.shared.membership.logs.is_in_doubt(), "nor does it vote before");

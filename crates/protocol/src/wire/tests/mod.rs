@@ -345,7 +345,7 @@ fn encode(items: &[Item]) -> Vec<u8> {
     let mut writer = Writer::default();
     items.iter().for_each(|item| put(&mut writer, item));
     writer.seal(SENDER);
-    writer.sealed().to_vec()
+    writer.closed_envelopes().to_vec()
 }
 
 /// Returns all items that a receiver decodes, or the error for which it closes the connection.
@@ -520,7 +520,7 @@ fn pieces(message: &Message) -> Vec<(Bytes, bool)> {
         Item::Piece { last, bytes } => (bytes, last),
         other => panic!("{other:?} is no piece"),
     };
-    decode(writer.sealed()).unwrap().into_iter().map(piece).collect()
+    decode(writer.closed_envelopes()).unwrap().into_iter().map(piece).collect()
 }
 
 #[test]
@@ -535,7 +535,7 @@ fn a_long_message_arrives_whole() {
         }
         let arrived = message_of(arrived.unwrap());
         assert_eq!(arrived, Ok(message));
-        assert_eq!(assembly.held(), 0);
+        assert_eq!(assembly.buffered_bytes(), 0);
     }
 }
 
@@ -546,7 +546,7 @@ fn pieces_wait_for_credit() {
     assert_eq!(cut.next(PIECE_MAX - 1, &mut writer), 0);
     assert!(writer.is_empty());
     assert_eq!(cut.next(PIECE_MAX, &mut writer), PIECE_MAX);
-    let left = cut.left();
+    let left = cut.unsent_bytes();
     assert_eq!(cut.next(left, &mut writer), left, "a last piece needs no more than it has");
     assert_eq!(cut.next(usize::MAX, &mut writer), 0);
 }
@@ -577,14 +577,14 @@ fn sealed_envelopes_leave_in_any_portions() {
     let mut writer = Writer::default();
     writer.message(&long(10));
     assert!(writer.seal(SENDER) && !writer.seal(SENDER));
-    let first = writer.sealed().to_vec();
+    let first = writer.closed_envelopes().to_vec();
     writer.message(&long(20));
-    assert_eq!(writer.sealed(), first, "what is open stays");
-    writer.sent(3);
-    assert_eq!(writer.sealed(), &first[3..]);
+    assert_eq!(writer.closed_envelopes(), first, "what is open stays");
+    writer.drop_sent(3);
+    assert_eq!(writer.closed_envelopes(), &first[3..]);
     writer.seal(SENDER);
-    writer.sent(first.len() - 3);
-    assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
+    writer.drop_sent(first.len() - 3);
+    assert_eq!(decode(writer.closed_envelopes()).unwrap(), [Item::Message(long(20))]);
 }
 
 /// A record whose bytes are readable as text in the fixture; its checksum is wrong.

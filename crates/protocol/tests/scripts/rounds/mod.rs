@@ -209,7 +209,7 @@ fn a_node_restarted_since_its_fence_prevents_the_proof() {
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
     let (before, next) = (topology(3, 3), topology(4, 3));
-    driver.shared.membership.views.install(View::prepared(2, 1, before, next));
+    driver.shared.membership.views.install(View::new_prepared(2, 1, before, next));
     let driven = driver.round(true, |_, request| Some(willing_reply(request)));
     assert!(driven.report.is_equal() && !driven.report.proven, "{:?}", driven.report);
     assert!(!driven.is_asked_to_commit(), "{:?}", driven.steps);
@@ -244,9 +244,9 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     let voter = Voter { node: own, id: Some(VoterId(7)), is_first: false };
     let proven = RoundId { time: 9, node: SICK };
     for (view, is_outdated) in [
-        (View::prepared(2, 1, before.clone(), next.clone()), false),
-        (View::moving(3, 3, before, next.clone()), true),
-        (View::settled(5, 5, next.clone()), true),
+        (View::new_prepared(2, 1, before.clone(), next.clone()), false),
+        (View::new_moving(3, 3, before, next.clone()), true),
+        (View::new_settled(5, 5, next.clone()), true),
     ] {
         let layouts = Layouts::first(voter, Layout::first(&next, |_| String::new()));
         let membership = Membership::new(MembershipState::Member, 0, true);
@@ -254,7 +254,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
             (Arc::new(Clock::start(7, BASE, 0)), Arc::new(Logs::first(Incarnation(100))));
         let named = (own, "n3".to_owned());
         let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
-        shared.repair.proofs.kept(Proof::of_new(own, 5));
+        shared.repair.proofs.put_in_force(Proof::of_new(own, 5));
         shared.note_proof_seen(SICK, proven);
         assert_eq!(shared.membership.state.is_authoritative_for_all(), !is_outdated);
     }
@@ -544,7 +544,7 @@ fn is_dropped_after(answers: usize) -> bool {
         request => willing_reply(request),
     };
     let mut given = 0;
-    let placed = View::settled(2, 2, topology(4, 3));
+    let placed = View::new_settled(2, 2, topology(4, 3));
     let shared = Arc::clone(&driver.shared);
     let driven = driver.round(true, |node, request| {
         if shared.repair.rounds.status().current.is_some() {
@@ -582,7 +582,7 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     let mut driver = after_a_full_one();
     let shared = Arc::clone(&driver.shared);
     let (three, four) = (topology(3, 3), topology(4, 3));
-    let begins = View::moving(2, 2, three, four.clone());
+    let begins = View::new_moving(2, 2, three, four.clone());
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 1 {
             shared.membership.views.install(begins.clone());
@@ -604,10 +604,10 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
     // The next view changes only the metadata quorum, not the placement.
-    shared.membership.views.install(View::settled(3, 3, four.clone()));
+    shared.membership.views.install(View::new_settled(3, 3, four.clone()));
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
-            shared.membership.views.install(View::settled(4, 3, four.clone()));
+            shared.membership.views.install(View::new_settled(4, 3, four.clone()));
         }
         Some(willing_reply(request))
     });

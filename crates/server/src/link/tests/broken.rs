@@ -121,8 +121,8 @@ fn messages_of_an_earlier_process_are_ignored() {
     assert!(a.push(write(1, 10)));
     let later = Setup { life: BootId(41), ..Setup::of(A) }.table(A);
     let [_, seen_peer] = do_handshake(&later, &b.table, B).map(Result::unwrap);
-    b.table.saw(&seen_peer);
+    b.table.record_handshake(&seen_peer);
     assert!(b.events(&a.take_written(), 10_000).is_empty());
     let why = "a later process with that node's data directory is known";
-    assert_eq!(b.connection.closed(), Some(why));
+    assert_eq!(b.connection.close_reason(), Some(why));
 }

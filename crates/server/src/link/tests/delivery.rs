@@ -51,7 +51,7 @@ fn no_bytes_are_sent_beyond_the_credit() {
     assert!(ends[1].events(&first, 10_000).is_empty());
     let [_, events] = exchange_bytes(&mut ends);
     assert_eq!(ids(&events), [1]);
-    assert_eq!(ends[0].connection.waiting(), 0);
+    assert_eq!(ends[0].connection.unsent_bytes(), 0);
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn messages_beyond_the_queue_limit_are_refused() {
 fn a_requester_that_takes_no_replies_gets_busy_and_is_then_closed() {
     let [_, mut b] = pair();
     let mut replies = 0;
-    while b.connection.closed().is_none() {
+    while b.connection.close_reason().is_none() {
         b.respond(replies, Reply::Found { record: record(1, 30_000), authoritative: true });
-        assert!(b.connection.waiting() <= 2 << 20);
+        assert!(b.connection.unsent_bytes() <= 2 << 20);
         replies += 1;
         assert!(replies == 1 || b.connection.is_paused() == (replies > 0), "it is not read from");
     }
-    assert_eq!(b.connection.closed(), Some("it takes no replies"));
+    assert_eq!(b.connection.close_reason(), Some("it takes no replies"));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn clocks_are_compared_with_the_first_ping() {
     let pong = ends[1].take_written();
     assert!(ends[0].events(&pong, 10_000).is_empty());
     let (table, now) = (&tables[0], ends[0].driver.now);
-    assert_eq!(table.seen(B).rtt_micros(), 300);
+    assert_eq!(table.observations(B).rtt_micros(), 300);
     assert_eq!(table.skew_micros(B, now), 0, "no link stands");
     assert!(table.link_up(B));
     let skew = table.skew_micros(B, now) - 60_000_000;
@@ -164,12 +164,12 @@ fn a_silent_connection_is_closed() {
         ends.iter_mut().for_each(|end| end.connection.ping(now, true, 1));
         exchange_bytes(&mut ends);
     }
-    assert!(ends.iter().all(|end| end.connection.closed().is_none()), "both are heard");
+    assert!(ends.iter().all(|end| end.connection.close_reason().is_none()), "both are heard");
     let rounds = |end: &mut End| {
         let closed = |round: &u32| {
             end.connection.ping(now, true, 1);
             let _ = (round, end.take_written());
-            end.connection.closed().is_some()
+            end.connection.close_reason().is_some()
         };
         (1..100).find(closed)
     };

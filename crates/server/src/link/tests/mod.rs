@@ -124,7 +124,7 @@ struct End {
 impl End {
     /// Creates an end; `seen_peer` is the peer seen in the handshake.
     fn new(table: &Arc<PeerTable>, seen_peer: &PeerSeen) -> Self {
-        table.saw(seen_peer);
+        table.record_handshake(seen_peer);
         let driver = Driver::new();
         let way =
             if table.own() == A { Direction::Dialed } else { Direction::Accepted(CONNECTION) };
@@ -150,7 +150,7 @@ impl End {
             if bytes.is_empty() {
                 return all;
             }
-            self.connection.sent(bytes.len());
+            self.connection.drop_sent(bytes.len());
             all.extend(bytes);
         }
     }
@@ -186,7 +186,7 @@ impl End {
         let mut writer = protocol::wire::Writer::default();
         write(&mut writer);
         writer.seal(self.table.sender(self.connection.peer(), self.driver.now));
-        writer.sealed().to_vec()
+        writer.closed_envelopes().to_vec()
     }
 }
 

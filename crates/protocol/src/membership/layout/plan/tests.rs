@@ -19,7 +19,7 @@ fn first(names: &[&str], replicas: u8) -> Layout {
 
 /// Plans a change with every node up and on its original disk.
 fn plan_change(layout: &Layout, change: &PlanChange) -> Result<Layout, PlanError> {
-    layout.planned(change, voter_of)
+    layout.plan_change(change, voter_of)
 }
 
 fn voter_of(name: &str) -> Option<VoterId> {
@@ -74,7 +74,7 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     let prepared = plan_change(&one, &change).unwrap();
     assert_eq!((prepared.epoch, prepared.stage, prepared.placement_epoch), (2, Stage::Prepare, 1));
     assert_eq!(prepared.base, one.id());
-    let back = prepared.aborted(|_| Some(VoterId(5))).unwrap();
+    let back = prepared.plan_abort(|_| Some(VoterId(5))).unwrap();
     assert_eq!(
         (back.epoch, back.stage, back.placement_epoch),
         (3, Stage::Settled, 1),
@@ -95,20 +95,20 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
 
     let new = old.next_stage().unwrap();
     assert_eq!((new.epoch, new.stage, new.placement_epoch), (4, Stage::ReadNew, 3));
-    assert_eq!(new.aborted(|_| Some(VoterId(5))), None, "reads have switched");
+    assert_eq!(new.plan_abort(|_| Some(VoterId(5))), None, "reads have switched");
     let settled = new.next_stage().unwrap();
     assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (5, Stage::Settled, None));
     assert!(settled.is_retired(NodeId(1)) && !settled.is_retired(NodeId(4)));
     assert_eq!(settled.next_stage(), None);
 
-    let back = old.aborted(|_| Some(VoterId(5))).unwrap();
+    let back = old.plan_abort(|_| Some(VoterId(5))).unwrap();
     assert_eq!((back.epoch, back.placement_epoch, &back.nodes), (4, 4, &one.nodes));
     assert!(back.is_retired(NodeId(3)), "an id is given once, though its node never held anything");
     // A node of the same name with another disk is another node, with a new id.
     let later =
         plan_change(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() })
             .unwrap();
-    assert_eq!(later.named("b").unwrap().id, NodeId(4));
+    assert_eq!(later.find_node("b").unwrap().id, NodeId(4));
 }
 
 /// A metadata quorum without members could decide no further layout, and a quorum of two would need
@@ -120,16 +120,16 @@ fn an_aborted_change_gives_the_joiners_seats_to_staying_nodes() {
     for (council, back) in [(&["d"][..], &[0, 1, 2][..]), (&["a", "d", "e"], &[0, 1, 2])] {
         let council = Some(names(council));
         let change = PlanChange { add: add.clone(), council, ..PlanChange::default() };
-        let prepared = one.planned(&change, |_| Some(VoterId(5))).unwrap();
-        let aborted = prepared.aborted(|_| Some(VoterId(5))).unwrap();
+        let prepared = one.plan_change(&change, |_| Some(VoterId(5))).unwrap();
+        let aborted = prepared.plan_abort(|_| Some(VoterId(5))).unwrap();
         let seats: Vec<u16> = aborted.council.iter().map(|seat| seat.node.0).collect();
         assert_eq!(seats, back);
-        let only_a = prepared.aborted(|name| (name == "a").then_some(VoterId(5))).unwrap();
+        let only_a = prepared.plan_abort(|name| (name == "a").then_some(VoterId(5))).unwrap();
         assert_eq!(only_a.council, [Seat { node: NodeId(0), voter: Some(VoterId(5)) }]);
     }
     let change = PlanChange { add, council: Some(names(&["d"])), ..PlanChange::default() };
-    let prepared = one.planned(&change, |_| Some(VoterId(5))).unwrap();
-    assert_eq!(prepared.aborted(|_| None), None, "nobody could decide anything afterwards");
+    let prepared = one.plan_change(&change, |_| Some(VoterId(5))).unwrap();
+    assert_eq!(prepared.plan_abort(|_| None), None, "nobody could decide anything afterwards");
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn a_plan_says_who_is_down_when_the_council_cannot_grow() {
     let mut layout = first(&["a", "b", "c"], 3);
     layout.council = vec![Seat { node: NodeId(2), voter: Some(VoterId(5)) }];
     let seen = |up: &'static [&str]| move |name: &str| up.contains(&name).then_some(VoterId(5));
-    let refused = layout.planned(&PlanChange::default(), seen(&["a", "c"])).unwrap_err();
+    let refused = layout.plan_change(&PlanChange::default(), seen(&["a", "c"])).unwrap_err();
     let (council, down) = (names(&["c"]), names(&["b"]));
     assert_eq!(refused, PlanError::SmallCouncil { council, down });
-    let grown = layout.planned(&PlanChange::default(), seen(&["a", "b", "c"])).unwrap();
+    let grown = layout.plan_change(&PlanChange::default(), seen(&["a", "b", "c"])).unwrap();
     assert_eq!(grown.council.len(), 3);
 }
 
@@ -198,14 +198,14 @@ fn an_impossible_plan_is_refused_with_its_reason() {
     assert_eq!(plan_change(&full, &add), Err(PlanError::NoIds));
     let bigger = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
     let a_is_down = |name: &str| voter_of(name).filter(|_| name != "a");
-    let unseen = layout.planned(&bigger, a_is_down).unwrap();
+    let unseen = layout.plan_change(&bigger, a_is_down).unwrap();
     assert_eq!(unseen.council[0].voter, Some(VoterId(100)), "the disk that has the seat already");
     let add = PlanChange {
         add: vec![joiner("d")],
         council: Some(names(&["d"])),
         ..PlanChange::default()
     };
-    assert_eq!(layout.planned(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
+    assert_eq!(layout.plan_change(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn lost_nodes_are_not_awaited_and_lost_quorum_members_are_replaced() {
     assert_eq!(lost, [false, true, false, false]);
     // Another disk under the same name: nothing moves, but the node may vote again.
     let other_disk = |name: &str| if name == "a" { Some(VoterId(7)) } else { voter_of(name) };
-    let seated = layout.planned(&PlanChange::default(), other_disk).unwrap();
+    let seated = layout.plan_change(&PlanChange::default(), other_disk).unwrap();
     assert_eq!((seated.stage, seated.before.clone()), (Stage::Settled, None));
     assert_eq!(seated.council[0].voter, Some(VoterId(7)));
 }
@@ -250,15 +250,15 @@ fn a_council_whose_majority_is_down_is_not_seated() {
     let grow = PlanChange { add: vec![joiner("e")], ..PlanChange::default() };
     let alone = PlanChange { council: Some(names(&["a"])), ..grow.clone() };
     let down = |list: &[&str]| Err(PlanError::CouncilDown(names(list)));
-    assert_eq!(layout.planned(&alone, up(&["b", "c", "d", "e"])), down(&["a"]));
+    assert_eq!(layout.plan_change(&alone, up(&["b", "c", "d", "e"])), down(&["a"]));
     let three = PlanChange { council: Some(names(&["a", "b", "c"])), ..grow.clone() };
-    assert_eq!(layout.planned(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
-    assert!(layout.planned(&three, up(&["b", "c", "e"])).is_ok());
-    assert_eq!(layout.planned(&grow, |_| None), down(&["a", "b", "c"]));
+    assert_eq!(layout.plan_change(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
+    assert!(layout.plan_change(&three, up(&["b", "c", "e"])).is_ok());
+    assert_eq!(layout.plan_change(&grow, |_| None), down(&["a", "b", "c"]));
     // Two of three members stay, so the member that is down loses its seat.
     let three = first(&["a", "b", "c"], 2);
     let fewer = PlanChange { remove: names(&["b"]), ..PlanChange::default() };
-    let fewer = three.planned(&fewer, up(&["b", "c"])).unwrap();
+    let fewer = three.plan_change(&fewer, up(&["b", "c"])).unwrap();
     assert_eq!(fewer.council.iter().map(|seat| seat.node).collect::<Vec<_>>(), [NodeId(2)]);
 }
 

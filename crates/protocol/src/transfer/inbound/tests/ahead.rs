@@ -114,8 +114,8 @@ fn a_future_record_that_its_holder_keeps_delays_nothing() {
 fn a_future_record_whose_key_gets_more_replicas_is_waited_for() {
     let mut own = Own::new_settled(MembershipState::Member, None);
     let change = PlanChange { replicas: Some(4), ..PlanChange::default() };
-    let known = own.shared.membership.layouts.known();
-    let prepared = known.planned(&change, |_| Some(VoterId(5))).unwrap();
+    let known = own.shared.membership.layouts.known_layout();
+    let prepared = known.plan_change(&change, |_| Some(VoterId(5))).unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
     let record = future(&own, moving_key(&own, 1, true), AHEAD);
@@ -144,7 +144,8 @@ fn an_aborted_change_waits_for_no_future_record() {
     let mut own = Own::new();
     let record = future(&own, moving_key(&own, 1, false), AHEAD);
     second_pass(&mut own, vec![record]);
-    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back =
+        own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().waits, None);
     own.after(MAX_FUTURE_PAUSE_MICROS);

@@ -111,7 +111,12 @@ impl Own {
     fn layout_with_more_weight(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
         let change = PlanChange { weights, ..PlanChange::default() };
-        self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
+        self.shared
+            .membership
+            .layouts
+            .known_layout()
+            .plan_change(&change, |_| Some(VoterId(5)))
+            .unwrap()
     }
 
     fn learns(&mut self, layout: Layout) {
@@ -485,8 +490,9 @@ fn after_a_restart_only_the_remaining_sources_are_pulled() {
     let open = own.take_requests();
     reply_with_empty_pages(&mut own, open);
     let (record, _) = own.shared.membership.layouts.encode();
-    let first =
-        Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
+    let first = Layout {
+        ..own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap()
+    };
     let again = crate::membership::adopted_layout::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.pull_progress(), own.shared.membership.layouts.pull_progress());
     assert_eq!(again.pull_need(NodeId(0)), PullNeed::Pull, "what came since stays");
@@ -516,7 +522,8 @@ fn a_node_that_is_rebuilt_drops_its_orphaned_records() {
 fn a_change_of_placement_stops_the_pull() {
     let mut own = Own::new();
     let first = own.raise_fence();
-    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back =
+        own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap();
     own.shared.membership.layouts.learn(&Arc::new(back));
     own.store_layouts();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
@@ -533,7 +540,8 @@ fn pulled_records_are_counted_for_each_change() {
     let first = own.raise_fence();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     assert_eq!((own.state().records, own.state().bytes), (1, bytes_of_a()));
-    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back =
+        own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().records, 1, "until another change begins");
     let again = own.layout_with_more_weight();
@@ -549,8 +557,13 @@ fn remaining_records_are_pulled_where_no_majority_is_left() {
     let mut own = Own::new_settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = PlanChange { remove_lost, replicas: Some(2), ..PlanChange::default() };
-    let prepared =
-        own.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
+    let prepared = own
+        .shared
+        .membership
+        .layouts
+        .known_layout()
+        .plan_change(&change, |_| Some(VoterId(5)))
+        .unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
     let before = own.shared.view().topology.clone();
@@ -582,7 +595,7 @@ fn a_node_that_has_left_is_not_waited_for() {
     }
     let lacks = |own: &Own| own.shared.transfer.missed.partitions(NodeId(0)) > 0;
     assert!(lacks(&own), "the third may be the only one that has something");
-    let known = own.shared.membership.layouts.known();
+    let known = own.shared.membership.layouts.known_layout();
     let mut layout =
         Layout { epoch: known.epoch + 1, placement_epoch: known.epoch + 1, ..(*known).clone() };
     layout.nodes.retain(|node| node.id != NodeId(3));
@@ -598,7 +611,8 @@ fn a_node_that_has_left_is_not_waited_for() {
 /// join, a staying node gains nothing.
 #[test]
 fn a_staying_node_pulls_where_the_number_of_copies_changes() {
-    let base = Own::new_settled(MembershipState::Member, None).shared.membership.layouts.known();
+    let base =
+        Own::new_settled(MembershipState::Member, None).shared.membership.layouts.known_layout();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
     let joiner = crate::membership::layout::Joiner {
         member,
@@ -612,7 +626,7 @@ fn a_staying_node_pulls_where_the_number_of_copies_changes() {
         (PlanChange { remove: vec!["n3".to_owned()], ..PlanChange::default() }, true, false),
         (PlanChange { add: vec![joiner], ..PlanChange::default() }, false, true),
     ] {
-        let prepared = base.planned(&change, |_| Some(VoterId(5))).unwrap();
+        let prepared = base.plan_change(&change, |_| Some(VoterId(5))).unwrap();
         assert!(!may_gain_records(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
         let moving = prepared.next_stage().unwrap();
         assert_eq!(may_gain_records(&moving, NodeId(0)), stays, "{change:?}");

@@ -78,7 +78,7 @@ fn has_all(own: &mut Own) -> bool {
 }
 
 fn forgets(own: &Own, of: &Remembered) -> bool {
-    own.shared.membership.layouts.forgotten_before(Some(of.partition())) > 0
+    own.shared.membership.layouts.recallable_from(Some(of.partition())) > 0
 }
 
 #[test]
@@ -130,14 +130,14 @@ fn an_incomplete_history_of_a_source_is_marked() {
     assert!(has_all(&mut own));
     assert!(forgets(&own, &one));
     let (bytes, _) = own.shared.membership.layouts.encode();
-    let known = (*own.shared.membership.layouts.known()).clone();
+    let known = (*own.shared.membership.layouts.known_layout()).clone();
     let again = crate::membership::adopted_layout::Layouts::decode(&bytes, known).unwrap();
-    assert!(again.forgotten_before(Some(one.partition())) > 0, "also after a restart");
+    assert!(again.recallable_from(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();
         !view.must_take_over(*partition, NodeId(0))
     });
-    assert_eq!(own.shared.membership.layouts.forgotten_before(stays), 0, "it had that one before");
+    assert_eq!(own.shared.membership.layouts.recallable_from(stays), 0, "it had that one before");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_source_of_history_that_fails_is_retried_then_given_up() {
 fn the_history_is_pulled_again_from_other_sources() {
     let (mut own, calls) = asks();
     own.reply(calls[0], history_page(&[accepted_write(&own, 1)], None));
-    let known = own.shared.membership.layouts.known();
+    let known = own.shared.membership.layouts.known_layout();
     let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
     layout.before.as_mut().unwrap().nodes[2].is_lost = true;
     own.learns(layout);
@@ -196,7 +196,7 @@ fn a_history_without_a_majority_is_marked_incomplete() {
     let (mut own, calls) = asks();
     let one = accepted_write(&own, 1);
     drop(calls);
-    let known = own.shared.membership.layouts.known();
+    let known = own.shared.membership.layouts.known_layout();
     let mut layout = Layout { epoch: known.epoch + 1, base: 9, ..(*known).clone() };
     layout.before.as_mut().unwrap().nodes[2].is_lost = true;
     layout.before.as_mut().unwrap().nodes[3].is_lost = true;
