@@ -87,7 +87,7 @@ fn blocks_of(bytes: &[u8], seed: u64) -> Vec<Range<usize>> {
 fuzz_target!(|input: &[u8]| {
     let &[mode, which, ref rest @ ..] = input else { return };
     let table = &TABLES[usize::from(which) % TABLES.len()];
-    let mut bytes = if mode & 4 != 0 { rest.to_vec() } else { patched(&table.bytes, rest) };
+    let mut bytes = if mode & 4 != 0 { rest.to_vec() } else { apply_patches(&table.bytes, rest) };
     let len = bytes.len();
     if mode & 1 != 0 {
         for block in table.blocks.iter().filter(|block| block.end <= len) {
@@ -118,7 +118,7 @@ fuzz_target!(|input: &[u8]| {
     ok_unless_corrupt(contents(&engine));
 });
 
-fn patched(table: &[u8], mut patches: &[u8]) -> Vec<u8> {
+fn apply_patches(table: &[u8], mut patches: &[u8]) -> Vec<u8> {
     let mut bytes = table.to_vec();
     while let &[low, high, length, ref rest @ ..] = patches {
         let at = usize::from(u16::from_le_bytes([low, high])) % bytes.len();

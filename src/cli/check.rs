@@ -53,7 +53,7 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
         ("state, metrics", Kinds::METRICS),
         ("admin", Kinds::ADMIN),
     ] {
-        row(what, needed(&access, kind, reach));
+        row(what, describe_access(&access, kind, reach));
     }
     row("health, UI's files", "anybody".to_owned());
     row("web pages", pages(config, &access, reach));
@@ -99,7 +99,7 @@ impl RequestOrigin {
     }
 }
 
-fn needed(access: &Access, kind: Kinds, reach: RequestOrigin) -> String {
+fn describe_access(access: &Access, kind: Kinds, reach: RequestOrigin) -> String {
     let [near, far] = [true, false].map(|near| access.is_needed(kind, near));
     match (near, far, reach) {
         (false, _, RequestOrigin::Loopback) => "anybody on this machine".to_owned(),

@@ -60,12 +60,12 @@ impl Cli {
         ignored: &'static [&'static str],
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, clap::Error> {
-        let command = variables::ignoring_variables(Self::command(), ignored);
-        let mut command = variables::ignoring_empty_variables(command);
+        let command = variables::ignore_variables(Self::command(), ignored);
+        let mut command = variables::ignore_empty_variables(command);
         let words: Vec<OsString> = words.into_iter().collect();
         let matches = command.try_get_matches_from_mut(&words);
         let matches = matches.map_err(|error| {
-            variables::naming_variable(variables::shorten_usage(error, &words), &words)
+            variables::name_variable(variables::shorten_usage(error, &words), &words)
         })?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }

@@ -107,7 +107,7 @@ fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
     let voting = voting_members(&survivor, &[&lost[..], &without_vote].concat());
     refuse(survivor.layout(), &voting)?;
     let voter = VoterId(RandomState::new().hash_one("voter").max(1));
-    let decreed = survivor.decreed(voter, &lost)?;
+    let decreed = survivor.plan_forced_layout(voter, &lost)?;
     let any_lost = !lost.is_empty();
     let text = state(&survivor, &voting, &lost, &without_vote)
         + &losses_text(&survivor, &decreed, any_lost);
@@ -224,7 +224,7 @@ fn losses_text(survivor: &SurvivingDirectory, decreed: &Layout, any_lost: bool) 
          If {who} decided a change after epoch {epoch}, it is given up: the others \
          refuse a node that already uses it,\nand it can come back only with an empty directory.\n"
     );
-    if let Some(accepted) = survivor.accepted() {
+    if let Some(accepted) = survivor.accepted_epoch() {
         let _ = writeln!(
             text,
             "This is possible: this node has voted for a change to epoch {accepted}, and does not \

@@ -26,19 +26,19 @@ const MAX_EDIT_DISTANCE: usize = 2;
 const MAX_NAMED: usize = 5;
 
 /// Returns the command without the links to variables that are empty.
-pub(crate) fn ignoring_empty_variables(command: Command) -> Command {
+pub(crate) fn ignore_empty_variables(command: Command) -> Command {
     let is_empty =
         |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
     let keep = move |arg: Arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg };
-    command.mut_args(keep).mut_subcommands(ignoring_empty_variables)
+    command.mut_args(keep).mut_subcommands(ignore_empty_variables)
 }
 
 /// Returns the command without the links to the variables in `names`.
-pub(crate) fn ignoring_variables(command: Command, names: &'static [&'static str]) -> Command {
+pub(crate) fn ignore_variables(command: Command, names: &'static [&'static str]) -> Command {
     let is_ignored =
         |arg: &Arg| arg.get_env().is_some_and(|it| names.iter().any(|name| it == *name));
     let keep = move |arg: Arg| if is_ignored(&arg) { arg.env(None::<&'static str>) } else { arg };
-    command.mut_args(keep).mut_subcommands(move |below| ignoring_variables(below, names))
+    command.mut_args(keep).mut_subcommands(move |below| ignore_variables(below, names))
 }
 
 /// Returns the variables among `names` that are set and not empty.
@@ -51,7 +51,7 @@ pub(crate) fn find_set_variables(names: &[&'static str]) -> Vec<&'static str> {
 /// would otherwise show these arguments as required.
 pub(crate) fn shorten_usage(error: Error, words: &[OsString]) -> Error {
     let again =
-        without_variables(ignoring_empty_variables(Cli::command())).try_get_matches_from_mut(words);
+        without_variables(ignore_empty_variables(Cli::command())).try_get_matches_from_mut(words);
     match again {
         Err(again) if again.kind() == error.kind() && error.use_stderr() => again,
         _ => error,
@@ -60,7 +60,7 @@ pub(crate) fn shorten_usage(error: Error, words: &[OsString]) -> Error {
 
 /// Returns the error with the variable's name instead of the flag's name, if the refused value came
 /// from the variable.
-pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
+pub(crate) fn name_variable(mut error: Error, words: &[OsString]) -> Error {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,

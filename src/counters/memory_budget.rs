@@ -77,12 +77,12 @@ impl Budget {
     }
 
     /// Returns the sum of the bytes for which requests wait.
-    pub(crate) fn wanted(&self) -> usize {
+    pub(crate) fn wanted_bytes(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes that are reserved.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn reserved_bytes(&self) -> usize {
         self.total as usize - self.free.available_permits()
     }
 }
@@ -127,15 +127,15 @@ mod tests {
         assert!(budget.take(1).is_none());
         drop(second);
         first.merge(budget.take(4).unwrap());
-        assert_eq!((budget.held(), first.bytes()), (10, 10));
+        assert_eq!((budget.reserved_bytes(), first.bytes()), (10, 10));
         first.shrink(3);
-        assert_eq!((budget.held(), first.bytes()), (3, 3));
+        assert_eq!((budget.reserved_bytes(), first.bytes()), (3, 3));
         let kept = first.keep(Bytes::from_static(b"abc"));
         let part = kept.slice(1..2);
         drop(kept);
-        assert_eq!(budget.held(), 3);
+        assert_eq!(budget.reserved_bytes(), 3);
         drop(part);
-        assert_eq!(budget.held(), 0);
+        assert_eq!(budget.reserved_bytes(), 0);
     }
 
     #[test]
@@ -146,11 +146,11 @@ mod tests {
             assert!(budget.wait(5, Duration::from_millis(1)).await.is_none());
             let waiting = budget.wait(5, Duration::MAX);
             let giving = async {
-                assert_eq!(budget.wanted(), 5);
+                assert_eq!(budget.wanted_bytes(), 5);
                 drop(first);
             };
             assert!(tokio::join!(waiting, giving).0.is_some());
-            assert_eq!(budget.wanted(), 0);
+            assert_eq!(budget.wanted_bytes(), 0);
         });
     }
 

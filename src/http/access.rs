@@ -19,7 +19,7 @@ use std::rc::Rc;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
-use protocol::escaped;
+use protocol::escape;
 use protocol::handshake::Channel;
 use protocol::layout::{Kinds, Methods, Token, end_of_prefix};
 
@@ -111,7 +111,7 @@ impl Principal {
         let requests = &service.requests;
         match self.token() {
             Some(token) if requests.is_token_valid(token) => Ok(()),
-            Some(_) if requests.is_removed() => Err(Problem::removed(requests.epoch())),
+            Some(_) if requests.is_removed() => Err(Problem::removed_node(requests.epoch())),
             Some(_) => Err(Problem::unauthorized(
                 "the token was revoked or has expired while this request was sent",
             )),
@@ -190,7 +190,7 @@ fn admit_to(
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
         // A removed node answers every request for data, with any token, that it serves no data.
         None if requests.is_removed() && kind == Kinds::DATA => {
-            return Err(Problem::removed(requests.epoch()));
+            return Err(Problem::removed_node(requests.epoch()));
         }
         None if requests.is_removed() => return Err(Problem::unauthorized(AT_REMOVED)),
         None => None,
@@ -323,10 +323,10 @@ fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
 
 fn outside_prefix(token: &Token, keys: Keys<'_>) -> Problem {
     let name = &token.name;
-    let prefix = escaped(&token.prefix);
+    let prefix = escape(&token.prefix);
     let range = match (keys, end_of_prefix(&token.prefix)) {
         (Keys::Range { .. }, Some(end)) => {
-            let end = escaped(&end);
+            let end = escape(&end);
             format!(": a range from start={prefix} to end={end} at most, which is prefix={prefix}")
         }
         _ => String::new(),

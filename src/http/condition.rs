@@ -154,7 +154,7 @@ fn first_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
 }
 
 fn malformed_condition(detail: &str) -> Problem {
-    Problem::bad_request(detail.to_owned()).undone()
+    Problem::bad_request(detail.to_owned()).without_effect()
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
         headers
     }
 
-    fn found(lists_: &[&str]) -> Option<bool> {
+    fn lists_tag(lists_: &[&str]) -> Option<bool> {
         lists(&headers(&IF_NONE_MATCH, lists_), &HeaderValue::from_static("\"k-1\"")).ok()
     }
 
@@ -233,10 +233,10 @@ mod tests {
             &["\"with, comma\",\"k-1\","],
             &[", \"a\",,\t, \"k-1\""],
         ] {
-            assert_eq!(found(list), Some(true), "{list:?}");
+            assert_eq!(lists_tag(list), Some(true), "{list:?}");
         }
         for list in [&["\"a\""][..], &["\"k-11\""], &["\"x, k-1\""]] {
-            assert_eq!(found(list), Some(false), "{list:?}");
+            assert_eq!(lists_tag(list), Some(false), "{list:?}");
         }
         for list in [
             &["k-1"][..],
@@ -247,7 +247,7 @@ mod tests {
             &["'k-1'"],
             &["*, \"a\""],
         ] {
-            assert_eq!(found(list), None, "{list:?}");
+            assert_eq!(lists_tag(list), None, "{list:?}");
         }
     }
 

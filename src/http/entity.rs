@@ -88,7 +88,7 @@ pub(super) async fn put(
     // The record owns the value now. So the reservation of the value's memory passes to the record,
     // until all replicas have received it.
     if let Some(held) = value.into_reservation() {
-        record = record.held_by(|bytes| held.keep(bytes));
+        record = record.relocate(|bytes| held.keep(bytes));
     }
     let (tag, receipt) = write(service, params, record).await?;
     drop(write_permit);
@@ -109,7 +109,7 @@ pub(super) async fn wait_for_permit<'a>(
     let most = longest_wait(service.limits().deadline);
     let max_wait = most.saturating_sub(upload.memory_wait());
     let pass = service.requests.admit_write(bytes, max_wait).await;
-    let pass = pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?;
+    let pass = pass.ok_or_else(|| Problem::overload(TOO_MANY).without_effect().votes(quorum))?;
     upload.check(service)?;
     Ok(Some(pass))
 }
@@ -169,7 +169,7 @@ pub(super) fn quorum_problem(service: &Service, mut failed: protocol::RequestFai
     }
     let took = clocks::mono_micros().saturating_sub(failed.since);
     let name = |node| service.requests.name(node);
-    Problem::failed(failed, name, Duration::from_micros(took))
+    Problem::from_failure(failed, name, Duration::from_micros(took))
 }
 
 pub(super) fn shared_key(key: Cow<'_, [u8]>) -> Bytes {

@@ -165,7 +165,7 @@ pub(crate) async fn answer(
         Err(problem) => Err(problem),
     };
     let is_fully_read = understood && upload.skip(&head.headers).await;
-    let received = upload.received();
+    let received = upload.received_bytes();
     if !is_fully_read && watch.is_stream() {
         watch.keep_unread_body(upload.into_unread_body());
     }
@@ -230,7 +230,7 @@ fn meter(right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
         Body::Whole(bytes) if *method != Method::HEAD => bytes.len() as u64,
         _ => 0,
     };
-    token.known.used(clocks::mono_nanos(), came + sent);
+    token.known.charge(clocks::mono_nanos(), came + sent);
 }
 
 /// Builds the response, and moves the headers into it.

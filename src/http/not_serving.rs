@@ -68,7 +68,7 @@ impl Waiting<'_> {
                     format!("joining: this node waits for a place in the cluster of {asked}\n");
                 response(StatusCode::SERVICE_UNAVAILABLE, TEXT, why)
             }
-            _ => refusal(&Problem::joining(asked)),
+            _ => refusal(&Problem::joining_node(asked)),
         }
     }
 }

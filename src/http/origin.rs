@@ -69,7 +69,7 @@ impl OwnNames {
         let authority = authority.unwrap_or_default();
         let is_named = request_origin.authority.is_some() && (is_local || self.is_loopback_only);
         if is_named && !host_of(authority).is_some_and(|host| self.is_own_host(host)) {
-            return Err(Problem::misdirected(&String::from_utf8_lossy(authority)));
+            return Err(Problem::misdirected_request(&String::from_utf8_lossy(authority)));
         }
         if origin.is_some_and(|origin| self.lists(origin)) {
             return Ok(());

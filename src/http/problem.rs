@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use protocol::{
-    FailureKind, NodeId, Quorum, QuorumError, ReplicaOutcome, RequestFailure, Tag, escaped, visible,
+    FailureKind, NodeId, Quorum, QuorumError, ReplicaOutcome, RequestFailure, Tag, escape, visible,
 };
 use serde::{Serialize, Serializer};
 use server::NoVersion;
@@ -193,7 +193,7 @@ impl Problem {
              send PUT; allowed without add: {allow}"
         );
         let problem = Self::new(Type::MethodNotAllowed, detail);
-        Self { allow: Some(allow), ..problem.undone() }
+        Self { allow: Some(allow), ..problem.without_effect() }
     }
 
     /// Refuses `POST /v0/entity?add=N` with a body. The client may think that the body is the
@@ -201,7 +201,7 @@ impl Problem {
     pub(crate) fn addition_with_body() -> Self {
         let detail = "POST with add=N takes no body, and this one has one: the number is N in the \
             URL; to store the body as the value, send PUT";
-        Self::bad_request(detail.to_owned()).undone()
+        Self::bad_request(detail.to_owned()).without_effect()
     }
 
     pub(crate) fn upgrade(protocol: &str) -> Self {
@@ -245,7 +245,7 @@ impl Problem {
             ChangeError::NotBegun(why) => refuse(why),
             ChangeError::Random(_) => Self::overload(&error.to_string()),
             ChangeError::Undecided | ChangeError::UndecidedToken => {
-                Self::undecided(error.to_string())
+                Self::undecided_change(error.to_string())
             }
         }
     }
@@ -255,13 +255,13 @@ impl Problem {
         let detail = format!(
             "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
              delete some of these keys, or have the quota raised (kvorum quota set)",
-            escaped(prefix)
+            escape(prefix)
         );
-        Self::new(Type::QuotaReached, detail).undone()
+        Self::new(Type::QuotaReached, detail).without_effect()
     }
 
     /// Reports a change of tokens or quotas whose outcome is unknown.
-    pub(crate) fn undecided(detail: String) -> Self {
+    pub(crate) fn undecided_change(detail: String) -> Self {
         Self::new(Type::Undecided, detail)
     }
 
@@ -269,7 +269,7 @@ impl Problem {
     pub(crate) fn in_clear() -> Self {
         let detail = "this port speaks TLS, and the request came in clear: use https:// instead of \
             http://. What it carried was readable on its way: if that was a token, revoke it";
-        Self::new(Type::BadRequest, detail.to_owned()).undone()
+        Self::new(Type::BadRequest, detail.to_owned()).without_effect()
     }
 
     /// Refuses a request sent by a foreign page.
@@ -279,24 +279,24 @@ impl Problem {
              node's own pages (/ui), a program, or your own proxy, or start the node with \
              --allow-origin URL for pages that you trust"
         );
-        Self::new(Type::ForeignOrigin, detail).undone()
+        Self::new(Type::ForeignOrigin, detail).without_effect()
     }
 
     /// Refuses a request whose `Host` is not a name of this node.
-    pub(crate) fn misdirected(authority: &str) -> Self {
+    pub(crate) fn misdirected_request(authority: &str) -> Self {
         let shown: String = authority.chars().take(100).collect();
         let detail = format!(
             "{shown:?} is not a name of this node. To its own machine it answers by its own names \
              only, because a foreign page could point any other name at it; use 127.0.0.1, or \
              start the node with --allow-host NAME"
         );
-        Self::new(Type::MisdirectedRequest, detail).undone()
+        Self::new(Type::MisdirectedRequest, detail).without_effect()
     }
 
     /// Refuses a body with an unsupported transfer coding.
-    pub(crate) fn coding() -> Self {
+    pub(crate) fn unsupported_coding() -> Self {
         let detail = "the only supported Transfer-Encoding is \"chunked\", once";
-        Self::new(Type::TransferCoding, detail.to_owned()).undone()
+        Self::new(Type::TransferCoding, detail.to_owned()).without_effect()
     }
 
     /// Refuses a value with a content coding, such as compression.
@@ -307,11 +307,11 @@ impl Problem {
              could not know that the value is encoded: send the value without this header, and \
              inform its readers by other means if its bytes are encoded"
         );
-        Self::new(Type::ContentCoding, detail).undone()
+        Self::new(Type::ContentCoding, detail).without_effect()
     }
 
     /// Refuses a recording while another one runs.
-    pub(crate) fn recording_runs(detail: String) -> Self {
+    pub(crate) fn concurrent_recording(detail: String) -> Self {
         Self::new(Type::RecordingInProgress, detail)
     }
 
@@ -342,7 +342,7 @@ impl Problem {
 
     pub(crate) fn too_large(bound: usize) -> Self {
         let detail = format!("the value is longer than {bound} bytes (--max-value)");
-        Self::new(Type::ValueTooLarge, detail).undone()
+        Self::new(Type::ValueTooLarge, detail).without_effect()
     }
 
     /// Refuses a write whose condition is false. `current` is the tag of the current value, if
@@ -353,7 +353,7 @@ impl Problem {
             None => "the condition is not true: there is no value",
         };
         let problem = Self::new(Type::PreconditionFailed, detail.to_owned());
-        Self { tag: current.map(Box::new), ..problem.undone() }
+        Self { tag: current.map(Box::new), ..problem.without_effect() }
     }
 
     /// Adds a note that a weak tag in `If-Match` matches no value.
@@ -366,14 +366,14 @@ impl Problem {
     /// Refuses an addition to a value that is not a number.
     pub(crate) fn not_a_number() -> Self {
         let detail = "the value is not a decimal number of 64 bits, such as 12 or -3";
-        Self::new(Type::NotANumber, detail.to_owned()).undone()
+        Self::new(Type::NotANumber, detail.to_owned()).without_effect()
     }
 
     /// Refuses an addition whose sum overflows.
     pub(crate) fn overflow() -> Self {
         let detail = "the sum does not fit into 64 bits (-9223372036854775808 to \
             9223372036854775807)";
-        Self::new(Type::Overflow, detail.to_owned()).undone()
+        Self::new(Type::Overflow, detail.to_owned()).without_effect()
     }
 
     /// Refuses a write whose idempotency key may belong to an earlier write. The replicas no longer
@@ -396,7 +396,7 @@ impl Problem {
             one: another method, value, number, condition or ttl. This request was not applied. \
             Use a new Idempotency-Key for each write, and the same one only to send the same \
             request again";
-        Self::new(Type::IdempotencyKeyReused, detail.to_owned()).undone()
+        Self::new(Type::IdempotencyKeyReused, detail.to_owned()).without_effect()
     }
 
     pub(crate) fn overload(what: &str) -> Self {
@@ -407,7 +407,7 @@ impl Problem {
     /// Refuses a client that found no free slot.
     pub(crate) fn no_free_slot(most: usize) -> Self {
         let what = format!("all {most} client connections are in use (--connections)");
-        Self::overload(&what).undone()
+        Self::overload(&what).without_effect()
     }
 
     fn too_few(detail: String) -> Self {
@@ -430,7 +430,7 @@ impl Problem {
 
     /// Reports a request that too few replicas completed. `name` returns a node's name. `took` is
     /// the time from the start of the request to its failure.
-    pub(crate) fn failed(
+    pub(crate) fn from_failure(
         failed: RequestFailure,
         name: impl Fn(NodeId) -> String,
         took: Duration,
@@ -451,7 +451,7 @@ impl Problem {
             FailureKind::Busy => Self::overload(&detail),
             FailureKind::NoSpace => Self::no_space(detail),
             FailureKind::Failed => Self::storage(detail),
-            FailureKind::Fenced => Self::fenced(),
+            FailureKind::Fenced => Self::fenced_node(),
         };
         let outcome = match (is_write, unknown) {
             (false, _) => None,
@@ -464,7 +464,7 @@ impl Problem {
     }
 
     /// Refuses a request to a node whose identity another process has taken over.
-    pub(crate) fn fenced() -> Self {
+    pub(crate) fn fenced_node() -> Self {
         let detail = "another process, with a copy of this node's data directory or with one of \
             its own, serves in its place: stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
@@ -472,16 +472,16 @@ impl Problem {
 
     /// Refuses a request to a node that waits to join a cluster. `asked` is the URL of the node
     /// that it asks.
-    pub(crate) fn joining(asked: &str) -> Self {
+    pub(crate) fn joining_node(asked: &str) -> Self {
         let detail = format!(
             "this node waits for a place in the cluster of {asked} (kvorum cluster plan --add, \
              apply), and serves nothing until then: ask another node"
         );
-        Self::new(Type::Joining, detail).undone()
+        Self::new(Type::Joining, detail).without_effect()
     }
 
     /// Refuses a request to a node that is no longer a member of the cluster.
-    pub(crate) fn removed(epoch: u64) -> Self {
+    pub(crate) fn removed_node(epoch: u64) -> Self {
         Self::new(
             Type::Removed,
             format!(
@@ -493,14 +493,14 @@ impl Problem {
 
     /// Refuses a request to a removed node that only members can answer. `members` are nodes that
     /// the client can ask instead.
-    pub(crate) fn removed_from(epoch: u64, members: &[String]) -> Self {
+    pub(crate) fn removed_node_with_members(epoch: u64, members: &[String]) -> Self {
         let detail = format!(
             "this node was removed from the cluster and is not a member in epoch {epoch}: it \
              neither hears of members, tokens and quotas any more nor can change them. Ask a \
              member: {}",
             members.join(", ")
         );
-        Self::new(Type::Removed, detail).undone()
+        Self::new(Type::Removed, detail).without_effect()
     }
 
     /// Refuses a write for which the node issued no version.
@@ -511,7 +511,7 @@ impl Problem {
             NoVersion::Failed(error) => Self::storage(error.to_string()),
             NoVersion::Ahead(ahead) => Self::overload(&ahead.to_string()),
         }
-        .undone()
+        .without_effect()
         .votes(quorum)
     }
 
@@ -520,7 +520,7 @@ impl Problem {
         self
     }
 
-    pub(crate) fn undone(mut self) -> Self {
+    pub(crate) fn without_effect(mut self) -> Self {
         self.outcome = Some(Outcome::None);
         self
     }
@@ -647,10 +647,10 @@ fn describe_outcome(named: &[(String, ReplicaOutcome)], is_stored: bool, took: D
         // A restarted read waits before it asks replicas again.
         reported.push_str("no replica was asked since the request began anew");
     }
-    format!("{reported}; after {}", shown(took))
+    format!("{reported}; after {}", format_took(took))
 }
 
-fn shown(took: Duration) -> String {
+fn format_took(took: Duration) -> String {
     let ms = took.as_secs_f64() * 1e3;
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
@@ -678,13 +678,13 @@ mod tests {
 
     const QUORUM: Quorum = Quorum { ack: 1, from: 1 };
 
-    fn failed(failure: FailureKind, unknown: bool, is_write: bool) -> Problem {
+    fn problem_of_failure(failure: FailureKind, unknown: bool, is_write: bool) -> Problem {
         let detail = Some("said by the store".to_owned());
         let (quorum, parts) = (QUORUM, vec![(NodeId(0), ReplicaOutcome::Failed)]);
         let (acked, since) = (0, 0);
         let failed =
             RequestFailure { failure, acked, parts, since, quorum, unknown, detail, is_write };
-        Problem::failed(failed, |_| "n0".to_owned(), Duration::from_millis(12))
+        Problem::from_failure(failed, |_| "n0".to_owned(), Duration::from_millis(12))
     }
 
     #[test]
@@ -709,7 +709,7 @@ mod tests {
             is_write: true,
         };
         let name = |node: NodeId| format!("n{}", node.0);
-        let problem = Problem::failed(failed, name, Duration::from_micros(1234));
+        let problem = Problem::from_failure(failed, name, Duration::from_micros(1234));
         let json = serde_json::to_value(&problem).unwrap();
         assert_eq!(json["answered"], serde_json::json!(["n0"]));
         assert_eq!(json["pending"], serde_json::json!(["n2"]));
@@ -748,7 +748,7 @@ mod tests {
             (FailureKind::Failed, false, 500, "storage-failed"),
             (FailureKind::Failed, true, 500, "storage-failed"),
         ] {
-            let problem = failed(failure, unknown, true);
+            let problem = problem_of_failure(failure, unknown, true);
             assert_eq!((problem.status, problem.kind.name()), (status, kind), "{failure:?}");
             let outcome = if unknown { Outcome::Unknown } else { Outcome::None };
             assert_eq!(problem.outcome, Some(outcome), "{failure:?}");
@@ -759,14 +759,14 @@ mod tests {
 
     #[test]
     fn a_damaged_record_is_never_a_404() {
-        let problem = failed(FailureKind::Failed, false, false);
+        let problem = problem_of_failure(FailureKind::Failed, false, false);
         assert_eq!((problem.status, problem.kind), (500, Type::StorageFailed));
         assert_eq!(problem.outcome, None, "reads have no outcome");
     }
 
     #[test]
     fn bodies_are_problem_json() {
-        let answer = failed(FailureKind::TooFew, true, true).into_answer();
+        let answer = problem_of_failure(FailureKind::TooFew, true, true).into_answer();
         let Body::Whole(body) = answer.body else { panic!("no body") };
         let json: serde_json::Value = serde_json::from_slice(body.chunk()).unwrap();
         assert_eq!((&json["acked"], &json["required"]), (&0.into(), &1.into()));

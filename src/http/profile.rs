@@ -32,7 +32,7 @@ pub(super) async fn get(
         let _ = report.send(profile.write(format, &url));
     });
     let recording = recording.map_err(|error| match error {
-        Refused::Busy { .. } => Problem::recording_runs(error.to_string()),
+        Refused::Busy { .. } => Problem::concurrent_recording(error.to_string()),
         Refused::Thread(_) => Problem::no_recording(error.to_string()),
     })?;
     watch.set_leave_check(true);

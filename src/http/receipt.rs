@@ -68,7 +68,7 @@ impl ReceiptRequest {
             ack,
             from,
             sync: self.sync.to_owned(),
-            by: service.requests.acknowledged_by(&self.key, from, acks),
+            by: service.requests.acknowledging_replicas(&self.key, from, acks),
         };
         let text = receipt.to_string();
         Box::new(HeaderValue::try_from(text).expect("structured fields are printable ASCII"))
@@ -146,7 +146,7 @@ fn members(text: &str) -> Option<Vec<(String, DictionaryValue)>> {
         let item = match rest.peek()? {
             '(' => DictionaryValue::List(list(&mut rest)?),
             '0'..='9' => DictionaryValue::Number(word(&mut rest).parse().ok()?),
-            _ => DictionaryValue::Text(quoted_or_token(&mut rest)?),
+            _ => DictionaryValue::Text(parse_quoted_or_token(&mut rest)?),
         };
         members.push((key, item));
         match rest.next() {
@@ -165,7 +165,7 @@ fn list(rest: &mut Peekable<Chars<'_>>) -> Option<Vec<String>> {
         if rest.next_if_eq(&')').is_some() {
             return Some(items);
         }
-        items.push(quoted_or_token(rest)?);
+        items.push(parse_quoted_or_token(rest)?);
     }
 }
 
@@ -175,7 +175,7 @@ fn word(rest: &mut Peekable<Chars<'_>>) -> String {
     std::iter::from_fn(|| rest.next_if(is_part)).collect()
 }
 
-fn quoted_or_token(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
+fn parse_quoted_or_token(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
     let is_display = rest.next_if_eq(&'%').is_some();
     if rest.next_if_eq(&'"').is_none() {
         return Some(word(rest)).filter(|word| !word.is_empty() && !is_display);

@@ -116,7 +116,7 @@ impl<'a> ScreenedHeaders<'a> {
                 "transfer-encoding" => {
                     codings += 1;
                     if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
-                        return Err(Problem::coding());
+                        return Err(Problem::unsupported_coding());
                     }
                 }
                 "content-length" => seen.has_length = true,

@@ -144,7 +144,7 @@ impl<'a> Upload<'a> {
 
     /// Refuses the request if its right has ended. Nothing was written yet.
     pub(crate) fn check(&self, service: &Service) -> Result<(), Problem> {
-        self.right.check(service).map_err(Problem::undone)
+        self.right.check(service).map_err(Problem::without_effect)
     }
 
     /// Receives a value with memory for two copies. A conditional write keeps the value until its
@@ -231,7 +231,9 @@ impl<'a> Upload<'a> {
         let max_wait = most.saturating_sub(self.memory_wait_so_far);
         let held = budget.wait(bytes, max_wait).await;
         self.memory_wait_so_far += begun.elapsed();
-        held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
+        held.ok_or_else(|| {
+            Problem::overload("the memory for request bodies is in use").without_effect()
+        })
     }
 
     /// Returns true if the body has no bytes. A body without bytes may take a while to end.
@@ -246,7 +248,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Returns the number of bytes received.
-    pub(crate) fn received(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.received
     }
 
@@ -309,7 +311,7 @@ impl<'a> Upload<'a> {
             })
             .await;
             // The client may still be sending. The rest is discarded, as for each refused body.
-            let Ok(frame) = frame else { return Err(Problem::overload(SLOWER).undone()) };
+            let Ok(frame) = frame else { return Err(Problem::overload(SLOWER).without_effect()) };
             match frame {
                 Some(Ok(frame)) => {
                     self.rest = UnreadPart::of(&self.body);
@@ -340,7 +342,7 @@ impl<'a> Upload<'a> {
 /// Refuses an incomplete body.
 fn cut_off(why: &str) -> Problem {
     let detail = format!("the body was cut off, or is malformed ({why}): nothing was stored");
-    Problem::bad_request(detail).undone()
+    Problem::bad_request(detail).without_effect()
 }
 
 #[cfg(test)]

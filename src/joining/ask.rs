@@ -223,7 +223,7 @@ impl JoinAttempt<'_> {
         // Reports to systemd that the start is complete, because a node that waits for an operator
         // is not stuck. From here on signals can stop the node.
         let first = self.targets.first().map_or("", String::as_str);
-        notify::ready(&format!("waits for a place in the cluster of {first}"));
+        notify::report_ready(&format!("waits for a place in the cluster of {first}"));
         let mut rounds = interval(ASK_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

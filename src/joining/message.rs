@@ -179,7 +179,7 @@ fn proof_of(secret: Option<&Secret>, about: ProofContent<'_>) -> Option<String> 
 
 /// Verifies the proof of a request; `None` if the proof is invalid under all of this node's
 /// secrets.
-pub(crate) fn proven_by(
+pub(crate) fn verify_proof(
     secrets: &Secrets,
     channel: Option<Channel>,
     header: &[u8],
@@ -315,7 +315,7 @@ mod tests {
         let header = proof_of(Some(&secret), about).unwrap();
         let knows = |own: &Secret, also: Option<&Secret>, channel, header: &[u8], body: &[u8]| {
             let secrets = Secrets::new(own.clone(), also.cloned());
-            proven_by(&secrets, channel, header, body)
+            verify_proof(&secrets, channel, header, body)
         };
         let header_bytes = header.as_bytes();
         assert!(knows(&other, None, None, header_bytes, body).is_none());

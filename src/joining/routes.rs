@@ -55,7 +55,7 @@ fn admit(
             "this cluster has a secret: start the node that joins with --cluster-secret-file",
         )
     })?;
-    message::proven_by(secrets, channel, header.as_bytes(), body).ok_or_else(|| {
+    message::verify_proof(secrets, channel, header.as_bytes(), body).ok_or_else(|| {
         Problem::forbidden("the cluster secrets differ: give all nodes the same one")
     })
 }

@@ -283,19 +283,20 @@ impl LayoutStatus {
                     != (&change.layout.nodes, change.layout.replicas),
             without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
-        let moves = shared.membership.moves.reported().into_iter().map(|(id, state)| MoveStatus {
-            node: shared.name_of(id),
-            epoch: state.epoch,
-            has_all: state.has_all,
-            sources: state.sources.0,
-            of_sources: state.sources.1,
-            records: state.records,
-            bytes: state.bytes,
-            waits: state.waits.map(|waits| WaitStatus {
-                source: shared.name_of(waits.source),
-                until_ms: waits.until.div_ceil(1000),
-            }),
-        });
+        let moves =
+            shared.membership.moves.reported_progress().into_iter().map(|(id, state)| MoveStatus {
+                node: shared.name_of(id),
+                epoch: state.epoch,
+                has_all: state.has_all,
+                sources: state.sources.0,
+                of_sources: state.sources.1,
+                records: state.records,
+                bytes: state.bytes,
+                waits: state.waits.map(|waits| WaitStatus {
+                    source: shared.name_of(waits.source),
+                    until_ms: waits.until.div_ceil(1000),
+                }),
+            });
         let nodes = layout.nodes.iter().map(|member| MemberStatus {
             name: member.member.name.clone(),
             url: node.url_of(member.id),

@@ -34,7 +34,7 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     }
     let is_only_copy = planned.replicas == 1;
     warnings.extend(tolerates_less(base.council.len(), planned.council.len(), is_only_copy));
-    warnings.extend(lost_but_up(node, planned));
+    warnings.extend(lost_node_is_up(node, planned));
     warnings.extend(not_asked_to_join(base, planned));
     let lost = text(before(planned).filter(|node| node.is_lost));
     if !lost.is_empty() {
@@ -77,7 +77,7 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
     let has_its_disk = match seat.voter {
         // In the first layout, a seat belongs to its node's first disk.
         None => !node.shared.membership.logs.had_another_disk(seat.node),
-        voter => node.facts.seen(seat.node).voter() == voter,
+        voter => node.facts.observations(seat.node).voter() == voter,
     };
     node.facts.is_up(seat.node) && has_its_disk
 }
@@ -101,7 +101,7 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
 }
 
 /// Warns that a node which the plan declares lost is up.
-fn lost_but_up(node: &Node, planned: &Layout) -> Option<String> {
+fn lost_node_is_up(node: &Node, planned: &Layout) -> Option<String> {
     let alive = text(before(planned).filter(|lost| lost.is_lost && node.facts.is_up(lost.id)));
     (!alive.is_empty()).then(|| {
         format!(

@@ -92,7 +92,7 @@ impl NodeClock {
     /// Stops the clock, and lowers the bound to the last issued version. The caller must not issue
     /// versions afterwards.
     pub(crate) fn stop(&self) {
-        *self.shared.stopping() = true;
+        *self.shared.lock_stopping() = true;
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
@@ -108,13 +108,13 @@ impl NodeClock {
 }
 
 impl ClockState {
-    fn stopping(&self) -> parking_lot::MutexGuard<'_, bool> {
+    fn lock_stopping(&self) -> parking_lot::MutexGuard<'_, bool> {
         self.stopping.lock()
     }
 
     fn store_bounds(&self) {
         let mut logged: Option<Instant> = None;
-        let mut stopping = self.stopping();
+        let mut stopping = self.lock_stopping();
         while !*stopping {
             drop(stopping);
             if let Some((bound, batch)) = self.clock.next_bound(clocks::now()) {
@@ -131,10 +131,10 @@ impl ClockState {
                          bound of the clock takes longer than half of --deadline"
                     );
                 }
-                self.clock.bound_stored(bound, took.as_micros() as u64, result);
+                self.clock.on_bound_stored(bound, took.as_micros() as u64, result);
                 self.durable.notify_waiters();
             }
-            stopping = self.stopping();
+            stopping = self.lock_stopping();
             if !*stopping {
                 IDLE.during(|| self.changed.wait_for(&mut stopping, PERIOD));
             }

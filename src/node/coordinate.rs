@@ -208,7 +208,7 @@ impl Requests {
     ) -> Result<Option<MemoryReservation>, ReadError> {
         let node = &self.node;
         let deadline = node.config.deadline;
-        if node.answers.wanted() == 0
+        if node.answers.wanted_bytes() == 0
             || !matches!(
                 node.db.engine().get(Space::Data, key, ReadMode::NonBlocking),
                 Ok(Lookup::WouldBlock)
@@ -295,7 +295,7 @@ impl Requests {
     }
 
     /// Dispatches the outcome of a batched write to the loop.
-    pub(crate) fn written(self: &Rc<Self>, purpose: WritePurpose, outcome: &Outcome) {
+    pub(crate) fn on_write_result(self: &Rc<Self>, purpose: WritePurpose, outcome: &Outcome) {
         self.handle(LoopEvent::Written(purpose, outcome.clone()));
     }
 
@@ -314,8 +314,12 @@ impl Requests {
                     own.write(driver, client, record, quorum);
                 }
                 LoopEvent::Read(op, wanted, result) => own.was_read(driver, op, &wanted, result),
-                LoopEvent::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
-                LoopEvent::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
+                LoopEvent::Written(purpose, outcome) => {
+                    own.on_write_result(driver, purpose, &outcome)
+                }
+                LoopEvent::Kept(op, keeps, result) => {
+                    own.on_own_record_stored(driver, op, &keeps, result)
+                }
                 LoopEvent::Wake => own.wake(driver),
             }
             next = coordination.waiting.borrow_mut().pop_front();
@@ -375,7 +379,7 @@ impl Requests {
                 Lookup::Found(mut record) => {
                     if let Some(mut held) = room.filter(|_| record.byte_len() > LONG_RECORD) {
                         held.shrink(record.byte_len());
-                        record = record.held_by(|bytes| held.keep(bytes));
+                        record = record.relocate(|bytes| held.keep(bytes));
                     }
                     return Ok(Some(record));
                 }
@@ -518,7 +522,7 @@ impl Driver for Process<'_> {
         self.0.coordination.clients.complete(client.0, answer);
     }
 
-    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
+    fn return_call(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         self.0.coordination.calls.complete(call.0, result);
     }
 

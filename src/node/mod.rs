@@ -123,7 +123,7 @@ impl Outdated {
     }
 
     /// Waits until the directory is recorded as an older copy.
-    pub(crate) async fn notified(&self) {
+    pub(crate) async fn wait_until_noted(&self) {
         self.found.notified().await;
     }
 }
@@ -158,7 +158,7 @@ impl Node {
 
     /// Returns the voter id of a node by name; `None` unless the node is up or asks to join.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
-        let Some(node) = self.shared.view().named(name) else {
+        let Some(node) = self.shared.view().find_node(name) else {
             return self.joiners.voter_of(name);
         };
         if node == self.shared.own {

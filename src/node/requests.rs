@@ -119,7 +119,7 @@ impl Requests {
             let own = Weak::clone(this);
             let sink = Box::new(move |purpose, outcome: &_| {
                 if let Some(this) = own.upgrade() {
-                    this.written(purpose, outcome);
+                    this.on_write_result(purpose, outcome);
                 }
             });
             let facts = Arc::clone(&node.facts);
@@ -305,7 +305,7 @@ impl Requests {
     /// `None` if it was not measured.
     pub(crate) fn skew_micros(&self, node: NodeId) -> Option<i64> {
         let facts = &self.node.facts;
-        (facts.seen(node).rtt_micros() > 0).then(|| facts.skew_micros(node))
+        (facts.observations(node).rtt_micros() > 0).then(|| facts.skew_micros(node))
     }
 
     /// Returns a node's address as `HOST:PORT`.
@@ -330,7 +330,12 @@ impl Requests {
 
     /// Returns the names of the replicas that acknowledged a write, in the key's order; `None` if
     /// the membership has changed since the write.
-    pub(crate) fn acknowledged_by(&self, key: &[u8], from: u8, acks: Acks) -> Option<Vec<String>> {
+    pub(crate) fn acknowledging_replicas(
+        &self,
+        key: &[u8],
+        from: u8,
+        acks: Acks,
+    ) -> Option<Vec<String>> {
         let view = self.view();
         let mut replicas = Vec::new();
         view.topology.replicas(view.topology.partition_of(key), from, &mut replicas);

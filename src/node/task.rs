@@ -37,7 +37,7 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
         max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
         rounds: node.config.rounds,
         stream_rate: node.config.stream_rate,
-        remembered: server::remembered,
+        remembered: server::decode_entry,
     };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));
@@ -77,7 +77,7 @@ impl TaskDriver for Process<'_> {
         dispatch_result_of(&self.0.node, move |node| TaskEvent::Kept(keeps, node.db.commit(batch)));
     }
 
-    fn outdated(&mut self, proven: u64) {
+    fn report_outdated(&mut self, proven: u64) {
         let proven_ms = Clock::micros(proven) / 1000;
         tracing::error!(proven_ms, "this data directory is an older copy: the node stops");
         self.0.node.outdated.note();
@@ -91,7 +91,7 @@ impl TaskDriver for Process<'_> {
         self.0.node.db.request_compaction_anew()
     }
 
-    fn compacted(&self, number: u64) -> Option<bool> {
+    fn compaction_succeeded(&self, number: u64) -> Option<bool> {
         self.0.node.db.compaction_succeeded(number)
     }
 

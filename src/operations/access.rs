@@ -57,7 +57,7 @@ pub(super) fn reason_not_begun(node: &Node) -> Option<String> {
     if has_begun(node) {
         return None;
     }
-    let layout = node.shared.membership.layouts.known();
+    let layout = node.shared.membership.layouts.known_layout();
     let is_away = |id| id != node.shared.own && !node.facts.is_up(id);
     let away = layout.nodes.iter().filter(|other| is_away(other.id));
     let away: Vec<&str> = away.map(|other| other.member.name.as_str()).collect();
@@ -86,7 +86,7 @@ pub(crate) async fn change(
     let _alone = node.access.changing.lock().await;
     let layouts = &node.shared.membership.layouts;
     while Instant::now() < until {
-        let known = layouts.known();
+        let known = layouts.known_layout();
         let Some(access) = next(&known.access)? else {
             if layouts.active_layout().epoch >= known.epoch {
                 return Ok(());

@@ -90,7 +90,7 @@ impl LineWriter {
     }
 
     /// Returns the number of lines dropped so far.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped_lines(&self) -> u64 {
         self.lock().dropped
     }
 

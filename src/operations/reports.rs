@@ -115,7 +115,7 @@ impl Reports {
     /// Returns the joining node `name`. The error lists the names of the nodes that ask to join.
     pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
         let (node, name) = (&self.0, name.to_owned());
-        if let Some(member) = self.known_layout().named(&name) {
+        if let Some(member) = self.known_layout().find_node(&name) {
             return Err(NotAsking::Member { name, url: node.url_of(member.id) });
         }
         node.joiners.find(&name).ok_or_else(|| {
@@ -131,7 +131,7 @@ impl Reports {
 
     /// Returns the latest layout of which this node knows that it was decided.
     pub(crate) fn known_layout(&self) -> Arc<Layout> {
-        self.0.shared.membership.layouts.known()
+        self.0.shared.membership.layouts.known_layout()
     }
 
     /// Returns the names of the nodes of the metadata quorum.
@@ -154,12 +154,12 @@ impl Reports {
     ) -> Option<Result<LayoutPlan, PlanError>> {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
-            let base = node.shared.membership.layouts.known();
+            let base = node.shared.membership.layouts.known_layout();
             // This node may have newer URLs of the members than the layout. A joining node learns
             // URLs only from the layout.
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
-            let planned = base.planned(&change, |name| node.voter_of(name))?;
+            let planned = base.plan_change(&change, |name| node.voter_of(name))?;
             let plan = LayoutPlan::of(&node, &base, &planned);
             node.plans.keep(Arc::new(planned));
             Ok(plan)
@@ -199,7 +199,7 @@ impl Reports {
 
     /// Returns the layout that undoes the current change; `None` if it can't be undone.
     pub(crate) fn abort_layout(&self, known: &Layout) -> Option<Layout> {
-        known.aborted(|name| self.0.voter_of(name))
+        known.plan_abort(|name| self.0.voter_of(name))
     }
 
     /// Returns the plan `id` of this node; `None` if this node does not have it.
@@ -380,7 +380,7 @@ fn membership(node: &Node) -> Membership {
 fn is_removed(node: &Node) -> bool {
     let shared = &node.shared;
     // A removed node refuses members for the same reason.
-    let layout = shared.membership.layouts.known();
+    let layout = shared.membership.layouts.known_layout();
     let is_refused_by =
         |id: NodeId| !layout.is_retired(id) && node.facts.refusal(id) == Some(Reason::Removed);
     shared.is_removed()
@@ -403,8 +403,8 @@ fn peers(node: &Node) -> Vec<Peer> {
     others
         .into_iter()
         .map(|id| {
-            let (hints, hint_bytes) = shared.transfer.hints.waiting(id);
-            let seen = node.facts.seen(id);
+            let (hints, hint_bytes) = shared.transfer.hints.waiting_hints(id);
+            let seen = node.facts.observations(id);
             Peer {
                 name: shared.name_of(id),
                 url: node.url_of(id),

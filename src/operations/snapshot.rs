@@ -163,7 +163,7 @@ fn requests(node: &Node, kind: RequestKind) -> RequestFigures {
 }
 
 pub(crate) fn queues(node: &Node, stats: &lsm::Stats) -> Vec<Queue> {
-    let (gets, pages) = node.reads.waiting();
+    let (gets, pages) = node.reads.count_waiting();
     let waiting = sum(node, |counters| &counters.waiting_bytes);
     let queue = |name, unit, depth, bound| Queue { name, unit, depth, bound };
     let plan = &node.config.memory;

@@ -124,5 +124,5 @@ pub(crate) fn flush() {
 
 /// Returns the number of dropped log lines.
 pub(crate) fn dropped_lines() -> u64 {
-    LOG.get().map_or(0, |(log, _)| log.dropped())
+    LOG.get().map_or(0, |(log, _)| log.dropped_lines())
 }

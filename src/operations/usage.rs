@@ -37,12 +37,12 @@ pub(crate) fn memory_parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
             open_connections(node) * plan.connection_bytes,
             connections * plan.connection_bytes,
         ),
-        part("request-bodies", node.limits.bodies.held() as u64, plan.body_bytes),
-        part("response-bodies", node.answers.held() as u64, plan.answer_bytes),
+        part("request-bodies", node.limits.bodies.reserved_bytes() as u64, plan.body_bytes),
+        part("response-bodies", node.answers.reserved_bytes() as u64, plan.answer_bytes),
         part("peer-requests", node.facts.reserved_for_requests(), plan.received_bytes),
-        part("peer-responses", node.lent.held() as u64, plan.lent_bytes),
+        part("peer-responses", node.lent.reserved_bytes() as u64, plan.lent_bytes),
         part("writes", waiting, plan.waiting_bytes),
-        part("pages", node.pages.held() as u64, plan.page_bytes),
+        part("pages", node.pages.reserved_bytes() as u64, plan.page_bytes),
     ]
 }
 

@@ -49,8 +49,8 @@ impl PeerConnection {
 
     /// Returns the number of unsent bytes.
     #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        self.machine.borrow().waiting()
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.machine.borrow().unsent_bytes()
     }
 
     /// Queues a message. Returns false if the queue is full.
@@ -79,7 +79,7 @@ impl PeerConnection {
         let turn = round.is_turn_of(self.peer);
         let mut machine = self.machine.borrow_mut();
         machine.ping(clocks::now(), turn, round.skips);
-        let wakes = machine.closed().is_some() || machine.waiting() > 0;
+        let wakes = machine.close_reason().is_some() || machine.unsent_bytes() > 0;
         drop(machine);
         // Most connections are idle, and send nothing in this round.
         if wakes {

@@ -140,7 +140,7 @@ impl Driver {
     /// Returns true if reading is paused; an error if the connection is closed.
     fn is_paused(&self) -> Result<bool, LinkEnd> {
         let machine = self.connection.machine.borrow();
-        machine.closed().map_or(Ok(machine.is_paused()), |why| Err(LinkEnd::Closed(why)))
+        machine.close_reason().map_or(Ok(machine.is_paused()), |why| Err(LinkEnd::Closed(why)))
     }
 
     /// Reads once. Returns true if bytes were received.
@@ -218,7 +218,7 @@ impl Driver {
                 Poll::Ready(Ok(written)) => {
                     counts.writes.add(1);
                     counts.bytes_sent.add(written as u64);
-                    machine.sent(written);
+                    machine.drop_sent(written);
                 }
             }
         }

@@ -66,8 +66,8 @@ impl PeerFacts {
     }
 
     /// Returns this node's observations of another node.
-    pub(crate) fn seen(&self, node: NodeId) -> Arc<Seen> {
-        self.table.seen(node)
+    pub(crate) fn observations(&self, node: NodeId) -> Arc<Seen> {
+        self.table.observations(node)
     }
 
     /// Returns true if the node is this node, or if a loop's link to the node is up.
@@ -93,7 +93,7 @@ impl PeerFacts {
 
     /// Returns the bytes reserved for long requests of other nodes.
     pub(crate) fn reserved_for_requests(&self) -> u64 {
-        self.received.held() as u64
+        self.received.reserved_bytes() as u64
     }
 
     pub(super) fn own(&self) -> NodeId {

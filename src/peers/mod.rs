@@ -159,7 +159,7 @@ impl PeerConnections {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.waiting() => self.dispatch_all(),
+                () = self.wait_for_input() => self.dispatch_all(),
                 _ = ping.tick() => self.ping(),
             }
         }
@@ -301,7 +301,7 @@ impl PeerConnections {
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
         self.dispatch_seen(seen);
-        facts.seen(seen.node).note_dialed();
+        facts.observations(seen.node).note_dialed();
         let this = self.clone();
         spawn_local(async move {
             let end = Driver::new(stream, Rc::clone(&connection), rest).run(&this).await;
@@ -311,7 +311,7 @@ impl PeerConnections {
     }
 
     fn dispatch_seen(&self, seen: PeerSeen) {
-        self.inner.facts.table.saw(&seen);
+        self.inner.facts.table.record_handshake(&seen);
         let PeerSeen { node: peer, incarnation, knows_us, knew_only_this_disk, cluster, .. } = seen;
         let seen =
             PeerInput::PeerSeen { peer, incarnation, knows_us, knew_only_this_disk, cluster };
@@ -376,7 +376,7 @@ impl PeerConnections {
         self.inner.dispatching.set(false);
     }
 
-    async fn waiting(&self) {
+    async fn wait_for_input(&self) {
         poll_fn(|cx| {
             if !self.inner.waiting.borrow().is_empty() {
                 return Poll::Ready(());

@@ -72,13 +72,13 @@ pub(crate) enum QuotaState {
 impl CountedQuota {
     /// Returns the stored bytes; `None` before the first count is complete. If the quota is full
     /// before that, returns the bytes counted so far.
-    pub(crate) fn stored(&self) -> Option<u64> {
+    pub(crate) fn stored_bytes(&self) -> Option<u64> {
         let stored = self.used.stored.load(Ordering::Relaxed);
         (self.state() != QuotaState::Unknown).then_some(stored)
     }
 
     /// Returns the number of writes that this node has refused because of this quota.
-    pub(crate) fn refused(&self) -> u64 {
+    pub(crate) fn refused_writes(&self) -> u64 {
         self.used.refused.load(Ordering::Relaxed)
     }
 
@@ -91,7 +91,7 @@ impl CountedQuota {
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Usage) -> T) -> T {
         let mut usage = self.used.usage.lock();
         let result = change(&mut usage);
-        self.used.stored.store(usage.stored(), Ordering::Relaxed);
+        self.used.stored.store(usage.stored_bytes(), Ordering::Relaxed);
         self.used.is_counted.store(usage.is_counted(), Ordering::Relaxed);
         result
     }
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(refused(b"a/b"), Some(b"a/b".to_vec()));
         let state = |at: usize| quotas.all()[at].state();
         assert_eq!([state(0), state(2)], [QuotaState::AboveSoft, QuotaState::Unknown]);
-        assert_eq!((quotas.all()[0].refused(), quotas.all()[1].refused()), (1, 1));
+        assert_eq!((quotas.all()[0].refused_writes(), quotas.all()[1].refused_writes()), (1, 1));
         count(&quotas.all()[1], 1);
         assert_eq!(refused(b"a/b"), None);
     }
@@ -267,10 +267,10 @@ mod tests {
         let quotas = Quotas::default();
         quotas.replace(&[], &[quota("a", 0, 10)]);
         let counted = Arc::clone(&quotas.all()[0]);
-        assert_eq!((counted.state(), counted.stored()), (QuotaState::Unknown, None));
+        assert_eq!((counted.state(), counted.stored_bytes()), (QuotaState::Unknown, None));
         counted.update(|usage| usage.change(b"a", 9));
-        assert_eq!((counted.state(), counted.stored()), (QuotaState::Unknown, None));
+        assert_eq!((counted.state(), counted.stored_bytes()), (QuotaState::Unknown, None));
         counted.update(|usage| usage.change(b"a", 1));
-        assert_eq!((counted.state(), counted.stored()), (QuotaState::Full, Some(10)));
+        assert_eq!((counted.state(), counted.stored_bytes()), (QuotaState::Full, Some(10)));
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn admit(
 /// Counts a write that this quota refuses, and returns the answer to the write.
 pub(crate) fn refuse(full: &CountedQuota) -> Problem {
     full.count_refusal();
-    let stored = full.stored().unwrap_or(full.quota.hard);
+    let stored = full.stored_bytes().unwrap_or(full.quota.hard);
     Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard)
 }
 

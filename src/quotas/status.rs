@@ -61,8 +61,8 @@ impl QuotaStatus {
             prefix_base64,
             soft_bytes: any(quota.soft),
             hard_bytes: any(quota.hard),
-            stored_bytes: counted.and_then(CountedQuota::stored),
-            refused_writes: counted.map_or(0, CountedQuota::refused),
+            stored_bytes: counted.and_then(CountedQuota::stored_bytes),
+            refused_writes: counted.map_or(0, CountedQuota::refused_writes),
             state: state.to_owned(),
         }
     }

@@ -122,7 +122,7 @@ impl Repair {
     pub(crate) fn of(node: &Node) -> Self {
         let RoundStatus { waiting, current, last, last_full, repaired, healed, ended: _ } =
             node.shared.repair.rounds.status();
-        let known = node.shared.repair.proofs.known();
+        let known = node.shared.repair.proofs.known_proof();
         Self {
             waiting,
             current: current.map(|report| Round::of(node, report)),

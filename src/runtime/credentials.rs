@@ -77,7 +77,7 @@ impl Credentials {
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if is_asked {
-                    notify::reloading();
+                    notify::report_reload();
                 }
                 if let Some(tls) = &tls {
                     tls.reload_if_changed();
@@ -88,7 +88,7 @@ impl Credentials {
                         "SIGHUP: the files of certificates, secrets and the admin token were \
                          looked at again; what changed or can't be used has a line of its own"
                     );
-                    notify::ready(notify::SERVES);
+                    notify::report_ready(notify::SERVES);
                 }
             }
         };

@@ -231,7 +231,7 @@ impl EventLoop {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
         let all = || watches.iter().chain(streams.iter());
-        let wanted = node.limits.bodies.wanted() + node.limits.beginnings.wanted();
+        let wanted = node.limits.bodies.wanted_bytes() + node.limits.beginnings.wanted_bytes();
         if wanted > 0 {
             let slow = all().filter_map(|watch| Some((watch.slow_pace()?, watch)));
             let mut slow: Vec<_> = slow.collect();
@@ -251,7 +251,7 @@ impl EventLoop {
                 self.counters.transfers_aborted.add(1);
             }
         };
-        if node.answers.wanted() > 0 {
+        if node.answers.wanted_bytes() > 0 {
             abort_unread(AnswerMemory::Value);
         }
         let refused = node.pages.refused_ranges();

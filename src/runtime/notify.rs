@@ -32,12 +32,12 @@ const CHECKS_PER_PERIOD: u32 = 4;
 pub(crate) const SERVES: &str = "serves";
 
 /// Reports the status `what`, and that the node is ready.
-pub(crate) fn ready(what: &str) {
+pub(crate) fn report_ready(what: &str) {
     send_report(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
-/// Reports that files are being read again. The next [`ready`] ends this state.
-pub(crate) fn reloading() {
+/// Reports that files are being read again. The next [`report_ready`] ends this state.
+pub(crate) fn report_reload() {
     // systemd assigns a message without the time of this reload to an earlier reload.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send_report(&[NotifyState::Reloading, now]),
@@ -46,7 +46,7 @@ pub(crate) fn reloading() {
 }
 
 /// Reports that the node stops.
-pub(crate) fn stopping() {
+pub(crate) fn report_stop() {
     send_report(&[
         NotifyState::Stopping,
         NotifyState::Status("stopping: requests in flight are finished"),

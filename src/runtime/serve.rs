@@ -91,11 +91,11 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     tracing::info!(%address, url = node.url(), data, "serving");
     print_greeting(&node.config, address, node.url(), &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
-    notify::ready(notify::SERVES);
+    notify::report_ready(notify::SERVES);
     let counting = Counting::start(&node).map_err(ServeError::Thread)?;
     let sampling = Sampling::start(&node).map_err(ServeError::Thread)?;
     let outcome = acceptor.run(listener, &loops, &node, &credentials).map_err(ServeError::Accept);
-    notify::stopping();
+    notify::report_stop();
     credentials.stop();
     counting.stop();
     sampling.stop();
@@ -236,7 +236,7 @@ fn peer_facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> 
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
     let table = PeerTable::new(shared, known, max_skew, bounds);
-    Arc::new(PeerFacts::new(table, received, config.members.listed()))
+    Arc::new(PeerFacts::new(table, received, config.members.listed_urls()))
 }
 
 /// Starts the node of the data directory, and waits until its clock may be used.
@@ -288,7 +288,7 @@ fn require_secret(config: &Config, layout: &Layout) -> Result<(), ServeError> {
 fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
     let listens = config.at(address).url();
     let layout = identity.layout_in_force();
-    let known = layout.and_then(|layout| layout.named(identity.name())).map(|node| &node.url);
+    let known = layout.and_then(|layout| layout.find_node(identity.name())).map(|node| &node.url);
     match (config.members.own_url(), known) {
         (Some(said), Some(known)) if said != known => {
             tracing::warn!(
@@ -458,7 +458,7 @@ impl Acceptor {
                 () = hangup => Ok(()),
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
-                () = node.outdated.notified() => Ok(()),
+                () = node.outdated.wait_until_noted() => Ok(()),
                 () = notify::keep_alive(loops) => Ok(()),
                 ended = accept::run(listener, loops, slots, &node.accepting) => ended,
             }

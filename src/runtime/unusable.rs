@@ -71,18 +71,18 @@ mod tests {
         lsm::Error::Corrupt { file, offset: 4096, what }
     }
 
-    fn said_of(cause: StartError, has_others: bool) -> String {
+    fn describe_cause(cause: StartError, has_others: bool) -> String {
         Unusable { data: PathBuf::from("/d"), has_others, cause }.to_string()
     }
 
     #[test]
     fn the_advice_is_replicas_if_there_are_any_else_a_backup() {
         let found = StartError::Store { what: "the node's identity", source: corrupt() };
-        let said = said_of(found, true);
+        let said = describe_cause(found, true);
         let begins = "data directory /d: the node's identity: 0000000007.sst is damaged at byte \
             4096: its check does not match. Nothing was changed";
         assert!(said.starts_with(begins) && said.contains("is streamed to it"), "{said}");
-        let said = said_of(StartError::Open(corrupt()), false);
+        let said = describe_cause(StartError::Open(corrupt()), false);
         assert!(said.contains("a backup") && !said.contains("streamed"), "{said}");
     }
 
@@ -91,27 +91,27 @@ mod tests {
         let full = StartError::Open(lsm::Error::NoSpace { what: "the log" });
         let expected = "data directory /d: no space left on disk for the log. The node did not \
             start. Nothing was deleted. Free some space (df, df -i, quota), then start again";
-        assert_eq!(said_of(full, false), expected);
+        assert_eq!(describe_cause(full, false), expected);
         let source = lsm::Error::OverFileLimit { what: "the log" };
         let expected = "data directory /d: the node's identity: the log would exceed this \
             process's limit of file sizes. The node did not start. Nothing was deleted. Raise the \
             limit of file sizes (ulimit -f, LimitFSIZE=), then start again";
         let what = "the node's identity";
-        assert_eq!(said_of(StartError::Store { what, source }, true), expected);
+        assert_eq!(describe_cause(StartError::Store { what, source }, true), expected);
     }
 
     #[test]
     fn an_error_without_a_remedy_on_disk_has_no_advice() {
         let locked = lsm::Error::Locked { directory: "/d".to_owned() };
         let said = "data directory /d is in use by another process: stop it, or name another";
-        assert_eq!(said_of(StartError::Open(locked), true), said);
+        assert_eq!(describe_cause(StartError::Open(locked), true), said);
         // Advice to use another directory would lose the records of a later release.
         let later = || StartError::LaterFormat { what: "the node's identity".into(), format: 9 };
-        let said = said_of(later(), true);
+        let said = describe_cause(later(), true);
         assert_eq!(said, format!("data directory /d: {}", later()));
         assert!(said.contains("start the release that ran here last"), "{said}");
         let another = StartError::Another("the name".to_owned());
         let expected = format!("data directory /d: {another}");
-        assert_eq!(said_of(another, true), expected);
+        assert_eq!(describe_cause(another, true), expected);
     }
 }

@@ -145,8 +145,10 @@ fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
 /// Returns the number of hints for each peer, by peer id, for at most `MAX_HINTED_PEERS` peers.
 fn hints(node: &Node) -> Vec<(u64, u64)> {
     let shared = &node.shared;
-    let waiting =
-        node.others().into_iter().map(|id| (u64::from(id.0), shared.transfer.hints.waiting(id).0));
+    let waiting = node
+        .others()
+        .into_iter()
+        .map(|id| (u64::from(id.0), shared.transfer.hints.waiting_hints(id).0));
     let mut waiting: Vec<_> = waiting.filter(|(_, hints)| *hints > 0).collect();
     waiting.sort_by_key(|(_, hints)| std::cmp::Reverse(*hints));
     waiting.truncate(MAX_HINTED_PEERS);

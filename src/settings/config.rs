@@ -376,13 +376,13 @@ fn normalize_origin(text: &str) -> Result<String, ConfigError> {
         "*" => Err(ConfigError::AnyOrigin),
         "null" => Err(ConfigError::NullOrigin),
         _ => {
-            let written = written(&text.to_ascii_lowercase());
+            let written = spell_as_browsers(&text.to_ascii_lowercase());
             written.ok_or_else(|| ConfigError::Origin(text.to_owned()))
         }
     }
 }
 
-fn written(text: &str) -> Option<String> {
+fn spell_as_browsers(text: &str) -> Option<String> {
     let (scheme, authority) = text.split_once("://")?;
     let standard = match scheme {
         "http" => 80,

@@ -263,7 +263,7 @@ impl Members {
     }
 
     /// Returns the listed URLs by node name.
-    pub(crate) fn listed(&self) -> HashMap<String, String> {
+    pub(crate) fn listed_urls(&self) -> HashMap<String, String> {
         let Self::Listed(Membership { topology, urls, .. }) = self else { return HashMap::new() };
         let names = topology.ids().map(|id| topology.member(id).name.clone());
         names.zip(urls.iter().cloned()).collect()
@@ -387,7 +387,7 @@ mod tests {
         at("127.0.0.1:8080")
     }
 
-    fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
+    fn parse_list(cluster: &str, advertise: Option<&str>) -> Membership {
         match Members::parse(Some(cluster), advertise, UnlistedArgs::DEFAULT, listen(), 3).unwrap()
         {
             Members::Listed(membership) => membership,
@@ -397,15 +397,15 @@ mod tests {
 
     #[test]
     fn a_node_is_found_by_its_url_and_known_by_its_name() {
-        let named = listed("a=http://127.0.0.1:8080", None);
+        let named = parse_list("a=http://127.0.0.1:8080", None);
         assert_eq!((named.name(), named.named), ("a", true));
-        let url = listed("http://127.0.0.1:8080", None);
+        let url = parse_list("http://127.0.0.1:8080", None);
         assert_eq!(url.name(), "http://127.0.0.1:8080");
-        let three = listed("c=http://h:1,a=http://h:3,b=http://h:2", Some("http://h:2"));
+        let three = parse_list("c=http://h:1,a=http://h:3,b=http://h:2", Some("http://h:2"));
         assert_eq!((three.name(), three.own), ("b", NodeId(1)));
         assert_eq!(three.urls, ["http://h:3", "http://h:2", "http://h:1"]);
-        assert_eq!(listed("http://[::1]:1", Some("http://[::1]:1")).urls, ["http://[::1]:1"]);
-        let slashed = listed("http://127.0.0.1:8080/,b=http://h:2/;zone=z", None);
+        assert_eq!(parse_list("http://[::1]:1", Some("http://[::1]:1")).urls, ["http://[::1]:1"]);
+        let slashed = parse_list("http://127.0.0.1:8080/,b=http://h:2/;zone=z", None);
         assert_eq!(
             slashed.urls,
             ["b", "http://127.0.0.1:8080"].map(|name| match name {
@@ -414,14 +414,15 @@ mod tests {
             })
         );
         assert_eq!(slashed.name(), "http://127.0.0.1:8080", "the same name as without the slash");
-        assert_eq!(listed("a=http://h:1,b=http://h:2", Some("http://h:2/")).name(), "b");
-        assert_eq!(listed("a=http://h:1,b=http://localhost:8080", None).name(), "b");
+        assert_eq!(parse_list("a=http://h:1,b=http://h:2", Some("http://h:2/")).name(), "b");
+        assert_eq!(parse_list("a=http://h:1,b=http://localhost:8080", None).name(), "b");
     }
 
     #[test]
     fn zones_and_weights_follow_the_url() {
         let own = Some("http://h:1");
-        let cluster = listed("http://h:1;zone=x,b=http://h:2;weight=20;zone=y,c=http://h:3", own);
+        let cluster =
+            parse_list("http://h:1;zone=x,b=http://h:2;weight=20;zone=y,c=http://h:3", own);
         let facts = |name: &str| {
             let id = cluster.topology.find(name).unwrap();
             let member = cluster.topology.member(id);

@@ -59,7 +59,7 @@ pub(crate) enum UnitError {
     EveryRange(String),
 }
 
-fn shown(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
 
@@ -87,11 +87,11 @@ impl FromStr for Ttl {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit && !number.is_empty());
-        let (_, scale) = unit.ok_or_else(|| UnitError::Ttl(shown(text)))?;
+        let (_, scale) = unit.ok_or_else(|| UnitError::Ttl(shorten(text)))?;
         // A number that does not fit into 64 bits is too long in every unit.
         let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*scale));
         let ttl = seconds.map(Self).filter(|ttl| (Self::LEAST..=Self::MOST).contains(ttl));
-        ttl.ok_or_else(|| UnitError::TtlRange(shown(text)))
+        ttl.ok_or_else(|| UnitError::TtlRange(shorten(text)))
     }
 }
 
@@ -125,11 +125,11 @@ impl FromStr for Every {
         let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit);
         let seconds = number.parse::<u64>().ok().zip(unit);
         let seconds = seconds.and_then(|(number, (_, scale))| number.checked_mul(*scale));
-        let seconds = seconds.ok_or_else(|| UnitError::Every(shown(text)))?;
+        let seconds = seconds.ok_or_else(|| UnitError::Every(shorten(text)))?;
         if (Self::LEAST..=Self::MOST).contains(&seconds) {
             Ok(Self(Some(Duration::from_secs(seconds))))
         } else {
-            Err(UnitError::EveryRange(shown(text)))
+            Err(UnitError::EveryRange(shorten(text)))
         }
     }
 }
@@ -161,7 +161,7 @@ impl FromStr for Rate {
         if text == "off" {
             return Ok(Self(None));
         }
-        let Size(bytes) = text.parse().map_err(|_| UnitError::Rate(shown(text)))?;
+        let Size(bytes) = text.parse().map_err(|_| UnitError::Rate(shorten(text)))?;
         match bytes {
             Self::LEAST.. => Ok(Self(Some(bytes))),
             _ => Err(UnitError::TooSlow(text.to_owned())),
@@ -189,10 +189,10 @@ impl FromStr for Size {
         let (number, unit) = text.split_at(digits);
         let scale = SIZE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
         let scale = scale.filter(|_| !number.is_empty());
-        let scale = scale.ok_or_else(|| UnitError::Size(shown(text)))?;
+        let scale = scale.ok_or_else(|| UnitError::Size(shorten(text)))?;
         // A number that does not fit into 64 bits is too large in every unit.
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-        bytes.map(Self).ok_or_else(|| UnitError::TooLarge(shown(text)))
+        bytes.map(Self).ok_or_else(|| UnitError::TooLarge(shorten(text)))
     }
 }
 
@@ -240,7 +240,7 @@ impl<const LEAST: u64, const MOST: u64> FromStr for TimeIn<LEAST, MOST> {
         let [least, most] = [LEAST, MOST].map(|millis| Time(Duration::from_millis(millis)));
         match time {
             _ if time < least.0 || time > most.0 => {
-                Err(UnitError::TimeRange { time: shown(text), least, most })
+                Err(UnitError::TimeRange { time: shorten(text), least, most })
             }
             _ => Ok(Self(time)),
         }

@@ -184,7 +184,7 @@ pub(crate) fn now_ms(node: &Node) -> u64 {
 /// begins at this time. The time is [`now_ms`], but not later than most other nodes accept. So a
 /// node whose clock is ahead neither lengthens a token's lifetime, nor removes a token that is
 /// valid on other nodes.
-pub(crate) fn made_ms(node: &Node) -> u64 {
+pub(crate) fn creation_time_ms(node: &Node) -> u64 {
     node.shared.clock.cap_to_accepted(now_ms(node) * 1000, now()) / 1000
 }
 
@@ -267,9 +267,9 @@ impl RatedToken {
 
     /// Charges `bytes`, received or sent, to the token's byte rate. `now` is as for
     /// [`Self::admit`].
-    pub(crate) fn used(&self, now: u64, bytes: u64) {
+    pub(crate) fn charge(&self, now: u64, bytes: u64) {
         if let Some(pace) = &self.bytes {
-            pace.used(now, bytes);
+            pace.charge(now, bytes);
         }
     }
 }
@@ -302,7 +302,7 @@ impl TokenRate {
         taken.map(drop).map_err(|until| after(until) - most)
     }
 
-    fn used(&self, now: u64, units: u64) {
+    fn charge(&self, now: u64, units: u64) {
         let after = |until: u64| until.max(now).saturating_add(self.nanos(units));
         self.until.update(Ordering::Relaxed, Ordering::Relaxed, after);
     }
@@ -335,10 +335,10 @@ mod tests {
     fn the_byte_rate_is_charged_afterwards_and_delays_the_next_request() {
         let pace = TokenRate::new(1 << 20).unwrap();
         assert_eq!(pace.take(0, 0), Ok(()));
-        pace.used(0, 3 << 20);
+        pace.charge(0, 3 << 20);
         assert_eq!(pace.take(0, 0), Err(2 * SECOND));
         assert_eq!(pace.take(2 * SECOND, 0), Ok(()));
-        pace.used(0, u64::MAX);
+        pace.charge(0, u64::MAX);
         assert!(pace.take(SECOND, 0).is_err());
     }
 

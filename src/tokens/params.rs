@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use protocol::layout::{Kinds, Methods};
 
-use crate::http::params::{RawValue, bad_parameter, key, parse_digits, raw_values, required};
+use crate::http::params::{RawValue, bad_parameter, key, parse_digits, raw_values, require};
 use crate::http::problem::Problem;
 use crate::settings::units::Ttl;
 use crate::tokens::status::{KINDS, METHODS, NewToken, granted_names};
@@ -19,13 +19,13 @@ pub(crate) const REVOKE: [&str; 1] = ["id"];
 /// Parses the id or the name of the token to revoke.
 pub(crate) fn revoke(query: &str) -> Result<String, Problem> {
     let [id] = raw_values(query, REVOKE)?;
-    text("id", required("id", id)?)
+    text("id", require("id", id)?)
 }
 
 /// Parses the properties of a token to create.
 pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
     let [name, methods, kinds, prefix, expires, requests, bytes] = raw_values(query, TOKEN)?;
-    let name = text("name", required("name", name)?)?;
+    let name = text("name", require("name", name)?)?;
     let known = "read, write, GET, PUT, DELETE, POST";
     let methods = list("methods", known, methods.unwrap_or("read,write"), |word| match word {
         "read" => Some(Methods::GET),

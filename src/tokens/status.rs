@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 use crate::operations::access::{ChangeError, change};
-use crate::tokens::lookup::{made_ms, now_ms};
+use crate::tokens::lookup::{creation_time_ms, now_ms};
 
 /// Prefix of every token's text. Scanners for leaked secrets recognize tokens by it.
 const MARK: &str = "kvorum_";
@@ -147,7 +147,7 @@ pub(crate) fn list(node: &Node) -> TokenList {
 pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
-    let now_ms = made_ms(node);
+    let now_ms = creation_time_ms(node);
     let NewToken { name, methods, kinds, prefix, lives_ms, requests, bytes } = wanted;
     let token = Token {
         id,
@@ -175,7 +175,7 @@ pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, C
 
 /// Revokes the token with this id or name. Returns after the change is decided.
 pub(crate) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
-    let now_ms = made_ms(node);
+    let now_ms = creation_time_ms(node);
     let mut revoked: Option<Token> = None;
     change(node, |access| match &revoked {
         Some(revoked) if !access.tokens.contains(revoked) => Ok(None),

@@ -73,7 +73,8 @@ struct ChainCert {
 impl ChainCert {
     fn of(number: usize, cert: &X509Certificate<'_>, of_servers: bool) -> Self {
         let (from, until) = (cert.validity().not_before, cert.validity().not_after);
-        let (which, signs_nothing) = (named(number, cert), signs_nothing(cert, of_servers));
+        let (which, signs_nothing) =
+            (certificate_name(number, cert), signs_nothing(cert, of_servers));
         Self { which, from, until, is_ca: cert.is_ca(), signs_nothing }
     }
 
@@ -130,7 +131,7 @@ impl Chain {
         for (number, cert) in certs.iter().enumerate() {
             let parsed = x509_parser::parse_x509_certificate(cert);
             let (_, cert) = parsed.map_err(FileError::Certificate)?;
-            let which = named(number, &cert);
+            let which = certificate_name(number, &cert);
             if cert.version() != X509Version::V3 {
                 return Err(FileError::OldVersion { which, version: cert.version().0 + 1 });
             }
@@ -296,7 +297,7 @@ fn in_file(number: usize, cert: &X509Certificate<'_>) -> String {
 }
 
 /// Returns the name of a certificate in messages. The first certificate is the node's own.
-pub(super) fn named(number: usize, cert: &X509Certificate<'_>) -> String {
+pub(super) fn certificate_name(number: usize, cert: &X509Certificate<'_>) -> String {
     let subject = cert.subject().to_string();
     let subject = if subject.is_empty() { String::new() } else { format!(" ({subject})") };
     if number == 0 {

@@ -44,7 +44,7 @@ pub(crate) enum BlockingStream {
 
 impl Certificates {
     /// Trusts the CAs of a file, and shows no client certificate.
-    pub(crate) fn trusting_ca(ca_file: PathBuf) -> Self {
+    pub(crate) fn new_trusting_ca(ca_file: PathBuf) -> Self {
         Self { ca_file: Some(ca_file), ..Self::default() }
     }
 

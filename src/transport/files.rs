@@ -182,7 +182,7 @@ pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
     let own = chain.first().map(|own| x509_parser::parse_x509_certificate(own));
     match own {
         Some(Ok((_, own))) if own.is_ca() => {
-            Err(FileError::CaAsClient { which: chain::named(0, &own) })
+            Err(FileError::CaAsClient { which: chain::certificate_name(0, &own) })
         }
         _ => Ok(()),
     }
@@ -198,5 +198,5 @@ fn find_misplaced(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Opti
     };
     let place = chain.iter().position(is_own).filter(|place| *place > 0)?;
     let (_, cert) = x509_parser::parse_x509_certificate(&chain[place]).ok()?;
-    Some(chain::named(place, &cert))
+    Some(chain::certificate_name(place, &cert))
 }

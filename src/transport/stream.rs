@@ -26,7 +26,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Wraps a TLS connection after its handshake.
-    pub(super) fn secured(mut stream: TlsStream<Bounded>) -> Self {
+    pub(super) fn new_tls(mut stream: TlsStream<Bounded>) -> Self {
         stream.get_mut().0.record_data();
         Self::Tls(Box::new(stream))
     }

@@ -296,7 +296,7 @@ impl Tls {
             }
         };
         let stream = start.into_stream_with(config, bound).await?;
-        let stream = Stream::secured(stream.into());
+        let stream = Stream::new_tls(stream.into());
         Ok(if is_peer { AcceptedStream::Peer(stream) } else { AcceptedStream::Client(stream) })
     }
 }
@@ -355,7 +355,7 @@ pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream>
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
     let stream = CONNECTOR.connect(name, Bounded::new(stream)).await;
-    Ok(Stream::secured(stream.map_err(name_plaintext)?.into()))
+    Ok(Stream::new_tls(stream.map_err(name_plaintext)?.into()))
 }
 
 /// Returns the error of a failed handshake, with its own text if the other end uses plaintext.

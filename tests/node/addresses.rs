@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, layout, moved, planned, text, wait_for_epoch};
+use crate::moves::{apply_change, cluster_command, layout, plan_change, text, wait_for_epoch};
 use crate::process::{Node, kvorum, wait_until};
 
 const KEYS: usize = 100;
@@ -53,24 +53,24 @@ fn peers(node: &Node) -> Vec<(String, bool)> {
 #[test]
 fn a_node_joins_a_cluster_that_moved_to_other_addresses() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     // After the first change, nodes use the decided layout instead of `--cluster`.
-    assert_eq!(moved(&cluster, 0, &["--council", "n0"]), 2);
+    assert_eq!(apply_change(&cluster, 0, &["--council", "n0"]), 2);
     (0..3).for_each(|node| wait_for_epoch(&cluster, node, 2));
     (0..3).for_each(|node| cluster.stop(node));
     let before = url(cluster.address(2));
     cluster.change_all_addresses();
     (0..3).for_each(|node| cluster.up(node));
-    cluster.settled();
+    cluster.wait_until_settled();
 
     let starts = d_asks(&cluster, ports::addresses(1)[0]);
-    let plan = planned(&cluster, 0, &["--add", "d", "--remove", "n2"]);
+    let plan = plan_change(&cluster, 0, &["--add", "d", "--remove", "n2"]);
     let warned = plan["warnings"].to_string();
     let said = format!("n0 is at {}, as far as", url(cluster.address(0)));
     assert!(warned.contains(&said), "{warned}");
     assert!(!warned.contains(&before), "it leaves: {warned}");
-    assert_eq!(moved(&cluster, 0, &["--add", "d", "--remove", "n2"]), 6);
+    assert_eq!(apply_change(&cluster, 0, &["--add", "d", "--remove", "n2"]), 6);
     let d = starts.join().unwrap();
     let urls = [0, 1].map(|node| (url(cluster.address(node)), true));
     wait_until("its reaching the others", || peers(&d) == urls);
@@ -83,11 +83,11 @@ fn a_node_joins_a_cluster_that_moved_to_other_addresses() {
 #[test]
 fn a_node_that_nobody_lists_says_where_it_is_by_a_plan() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     let [old, new] = [1; 2].map(|count| ports::addresses(count)[0]);
     let starts = d_asks(&cluster, old);
-    assert_eq!(moved(&cluster, 0, &["--add", "d"]), 5);
+    assert_eq!(apply_change(&cluster, 0, &["--add", "d"]), 5);
     let data = starts.join().unwrap().stop();
     let mut d = d_starts(&cluster, new, data, &["--advertise", &url(new)]).join().unwrap();
     wait_until("its reaching the others", || peers(&d).iter().all(|(_, up)| *up));
@@ -123,7 +123,7 @@ fn a_node_that_nobody_lists_says_where_it_is_by_a_plan() {
 #[test]
 fn other_nodes_reach_a_listed_node_at_the_url_of_a_plan() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     cluster.stop(2);
     let list_before = cluster.change_address(2);
@@ -136,7 +136,7 @@ fn other_nodes_reach_a_listed_node_at_the_url_of_a_plan() {
             peers.iter().any(|peer| peer["url"] == *moved && peer["up"] == true)
         });
     };
-    assert_eq!(moved(&cluster, 2, &[]), 2);
+    assert_eq!(apply_change(&cluster, 2, &[]), 2);
     (0..2).for_each(|node| reaches(&cluster, node));
 
     // A restarted node still has the old list, which must not hide the decided URL.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, layout, moved, planned, text, wait_for_epoch};
+use crate::moves::{apply_change, cluster_command, layout, plan_change, text, wait_for_epoch};
 use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 100;
@@ -119,7 +119,7 @@ fn run_in_shell(line: &str) -> String {
 #[test]
 fn commands_that_are_printed_have_the_flags_of_the_connection() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
     let flags = ["--ca-file", "no such.pem", "--timeout", "20s"];
@@ -178,7 +178,7 @@ fn the_second_process_that_asks_to_join_under_a_name_exits() {
         assert_eq!(body.contains("counts once that one asks no more"), is == 202, "{body}");
     }
     assert!((0..3).all(|node| asks(node, joiner.at)));
-    moved(&cluster, 0, &["--add", "d"]);
+    apply_change(&cluster, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("its being a member", || membership(&d) == "member");
 }
@@ -186,7 +186,7 @@ fn the_second_process_that_asks_to_join_under_a_name_exits() {
 #[test]
 fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     cluster.kill(1);
     cluster.wipe(1);
@@ -199,10 +199,10 @@ fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
     }
     // Follows the advice in the error message.
     cluster.up(1);
-    cluster.settled();
+    cluster.wait_until_settled();
     read(&cluster);
     // After the cluster's first change, the node may also join like a new node.
-    moved(&cluster, 0, &["--council", "n0"]);
+    apply_change(&cluster, 0, &["--council", "n0"]);
     cluster.kill(1);
     cluster.wipe(1);
     let one = joiner.starts(tempfile::tempdir().unwrap()).join().unwrap();
@@ -215,12 +215,12 @@ fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
 #[test]
 fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
     // Three of the four nodes store each key, so d has three quarters of the keys.
-    moved(&cluster, 0, &["--add", "d"]);
+    apply_change(&cluster, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("its being a member", || membership(&d) == "member");
     let held = d.client().get("/v0/entities?start=%00&local=true").chunks.len();
@@ -250,7 +250,7 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
         local.get("/v0/entities?start=%00&local=true").chunks.len() == held
     });
     read(&cluster);
-    assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,d"]), 6, "it can be a councillor");
+    assert_eq!(apply_change(&cluster, 1, &["--council", "n0,n1,d"]), 6, "it can be a councillor");
 }
 
 /// Runs a command that must be refused; returns the reason.
@@ -261,13 +261,13 @@ fn refusal_of(cluster: &Cluster, node: usize, args: &[&str]) -> String {
 }
 
 fn plan_id(cluster: &Cluster, node: usize, change: &[&str]) -> String {
-    planned(cluster, node, change)["plan"].as_str().unwrap().to_owned()
+    plan_change(cluster, node, change)["plan"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn of_two_concurrent_plans_exactly_one_is_applied_once() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let plans = [0, 1].map(|node| plan_id(&cluster, node, &["--weight", &format!("n{node}=2")]));
     let apply = |node: usize| cluster_command(&cluster, node, &["apply", "--wait", &plans[node]]);
     let [one, other] = thread::scope(|scope| {
@@ -299,9 +299,9 @@ fn of_two_concurrent_plans_exactly_one_is_applied_once() {
 #[test]
 fn a_plan_names_members_only_and_leaves_enough_of_them() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
-    assert_eq!(moved(&cluster, 0, &["--remove", "n3"]), 5);
+    assert_eq!(apply_change(&cluster, 0, &["--remove", "n3"]), 5);
     for (args, said) in [
         (&["--remove", "n3"][..], "node \"n3\" is not a member"),
         (&["--remove-dead", "n3"], "node \"n3\" is not a member"),
@@ -340,7 +340,7 @@ fn a_plan_names_members_only_and_leaves_enough_of_them() {
 #[test]
 fn a_plan_warns_of_a_down_node_which_can_be_removed_as_dead() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     cluster.kill(3);
     wait_until("its being down", || cluster.status(0)["peers"][2]["up"] == false);
@@ -349,7 +349,7 @@ fn a_plan_warns_of_a_down_node_which_can_be_removed_as_dead() {
     // nothing.
     let why = refusal_of(&cluster, 0, &["plan", "--council", "n3"]);
     assert!(why.contains("node \"n3\" can't be a councillor"), "{why}");
-    let leaves = planned(&cluster, 0, &["--remove", "n3"]);
+    let leaves = plan_change(&cluster, 0, &["--remove", "n3"]);
     let warned = leaves["warnings"].to_string();
     assert!(warned.contains("n3 can't be reached from this node"), "{warned}");
     assert!(warned.contains("remove it with --remove-dead in this plan"), "{warned}");
@@ -376,7 +376,7 @@ fn a_plan_warns_of_a_down_node_which_can_be_removed_as_dead() {
         wait_until("the end", || layout(&cluster, 0)["stage"] == "settled");
         assert_eq!(layout(&cluster, 0)["epoch"], epoch);
     }
-    assert_eq!(moved(&cluster, 0, &["--remove-dead", "n3"]), 10);
+    assert_eq!(apply_change(&cluster, 0, &["--remove-dead", "n3"]), 10);
     read(&cluster);
     cluster.up(3);
     wait_until("its being told", || cluster.status(3)["membership"] == "removed");
@@ -390,7 +390,7 @@ fn layout_of(body: &[u8]) -> Value {
 #[test]
 fn an_abort_right_after_apply_reverts_the_change() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let client = &mut cluster.client(0);
     for (name, epoch) in [("d", 3), ("e", 5), ("f", 7)] {
         let plan = Joiner::new(&cluster, name).ask_then_kill(&cluster);
@@ -411,15 +411,15 @@ fn an_abort_right_after_apply_reverts_the_change() {
 #[test]
 fn a_plan_warns_of_a_node_that_did_not_ask_and_of_removing_a_live_node_as_dead() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
-    let add = planned(&cluster, 0, &["--add", "d=http://127.0.0.1:9"]);
+    cluster.wait_until_settled();
+    let add = plan_change(&cluster, 0, &["--add", "d=http://127.0.0.1:9"]);
     assert!(add["warnings"].to_string().contains("d has not asked to join"), "{add}");
     let plan = add["plan"].as_str().unwrap();
     let why = refusal_of(&cluster, 0, &["apply", plan]);
     assert!(why.contains("node \"d\" has not asked to join: nothing was changed"), "{why}");
-    let remove = planned(&cluster, 0, &["--remove-dead", "n3"]);
+    let remove = plan_change(&cluster, 0, &["--remove-dead", "n3"]);
     assert!(remove["warnings"].to_string().contains("n3 is up: --remove-dead"), "{remove}");
-    let alive = planned(&cluster, 0, &["--remove", "n3"]);
+    let alive = plan_change(&cluster, 0, &["--remove", "n3"]);
     assert!(!alive.to_string().contains("is up"), "{alive}");
     assert_eq!(layout(&cluster, 0)["epoch"], 1);
 }
@@ -428,7 +428,7 @@ fn a_plan_warns_of_a_node_that_did_not_ask_and_of_removing_a_live_node_as_dead()
 #[test]
 fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
     let get = |target: &str| Client::connect(joiner.at).get(target);
@@ -441,7 +441,7 @@ fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
     let problem = data.json();
     assert_eq!((data.status, &problem["type"]), (503, &"joining".into()), "{problem}");
     assert_eq!(problem["outcome"], "none");
-    moved(&cluster, 0, &["--add", "d"]);
+    apply_change(&cluster, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("it is ready", || d.client().get("/readyz").status == 200);
 }
@@ -449,7 +449,7 @@ fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
 #[test]
 fn a_name_with_a_comma_can_not_join() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let joiner = Joiner::new(&cluster, "d,e");
     let why = joiner.start_refused(&tempfile::tempdir().unwrap(), |_| ());
     assert!(why.contains("--name \"d,e\" has a comma"), "{why}");
@@ -458,7 +458,7 @@ fn a_name_with_a_comma_can_not_join() {
 #[test]
 fn a_joiner_that_dies_in_the_middle_goes_on() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
@@ -481,7 +481,7 @@ fn a_joiner_that_dies_in_the_middle_goes_on() {
 #[test]
 fn a_joiner_that_hangs_costs_no_request() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     let starts = Joiner::new(&cluster, "d").asks(&cluster);
     let plan = plan_id(&cluster, 0, &["--add", "d"]);
@@ -508,7 +508,7 @@ fn wait_for_epoch_on_all(cluster: &Cluster, epoch: u64) {
 #[test]
 fn a_join_refuses_a_directory_with_other_data() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let joiner = Joiner::new(&cluster, "d");
     // The directories of a single node, and of a node of another cluster.
     let alone = Node::start(&["--name", "d", "--log", "warn"]).stop();
@@ -516,7 +516,7 @@ fn a_join_refuses_a_directory_with_other_data() {
     assert!(why.contains("it is that of node d"), "{why}");
     assert!(why.contains("--join takes an empty one"), "{why}");
     let mut other = Cluster::start(2, &[]);
-    other.settled();
+    other.wait_until_settled();
     other.stop(1);
     let why = joiner.start_refused(&other.take_data(1), |_| ());
     assert!(why.contains("it is that of node n1"), "{why}");
@@ -536,7 +536,7 @@ fn a_join_refuses_a_directory_with_other_data() {
 #[test]
 fn once_reads_have_switched_there_is_no_way_back() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut weight = 1;
     // The stage "read new" lasts at least half a second. If this process was delayed for longer and
     // missed the stage, the loop tries the next plan.

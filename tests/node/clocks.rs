@@ -16,7 +16,7 @@ fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
     let mut cluster = Cluster::create_stopped(count, &[]);
     cluster.start_by(0, kvorum_at(offset)?);
     (1..count).for_each(|node| cluster.up(node));
-    cluster.settled();
+    cluster.wait_until_settled();
     Some(cluster)
 }
 
@@ -135,7 +135,7 @@ fn ahead_together(offset: &str) -> Option<Cluster> {
     for node in 0..3 {
         cluster.start_by(node, kvorum_at(offset)?);
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     wait_until("a write to all", || {
         cluster.client(0).put("/v0/entity?id=k&ack=3", b"v").status == 201
     });
@@ -148,7 +148,7 @@ fn ahead_together(offset: &str) -> Option<Cluster> {
 #[test]
 fn clocks_that_were_ahead_together_are_waited_for() {
     let Some(cluster) = ahead_together("+3600s") else { return };
-    let refused = cluster.refused(1);
+    let refused = cluster.expect_refused_start(1);
     assert!(refused.contains("wait, a start in 35"), "{refused}");
     assert!(refused.contains("If other clocks were ahead as well, other nodes may have"));
     let data = cluster.data(1);
@@ -163,7 +163,7 @@ fn clocks_that_were_ahead_together_are_waited_for() {
 fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
     let Some(mut cluster) = ahead_together("+50s") else { return };
     (0..3).for_each(|node| cluster.up(node));
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut said = String::new();
     wait_until("a refusal that says until when", || {
         let refused = cluster.client(0).put("/v0/entity?id=new&ack=3", b"v");

@@ -42,22 +42,22 @@ impl Cluster {
     }
 
     /// Starts a cluster with TLS, which `args` configure.
-    pub(crate) fn secured(count: usize, args: &[&str], tls: Arc<ClientConfig>) -> Self {
+    pub(crate) fn start_with_tls(count: usize, args: &[&str], tls: Arc<ClientConfig>) -> Self {
         Self::of(count, args, Some(tls))
     }
 
     fn of(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
-        let mut cluster = Self::unstarted(count, args, tls);
+        let mut cluster = Self::new_unstarted(count, args, tls);
         (0..count).for_each(|node| cluster.up(node));
         cluster
     }
 
     /// Creates a cluster without starting its nodes.
     pub(crate) fn create_stopped(count: usize, args: &[&str]) -> Self {
-        Self::unstarted(count, args, None)
+        Self::new_unstarted(count, args, None)
     }
 
-    fn unstarted(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
+    fn new_unstarted(count: usize, args: &[&str], tls: Option<Arc<ClientConfig>>) -> Self {
         let addresses = ports::addresses(count as u16);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let list = format_list(&addresses, scheme);
@@ -174,7 +174,7 @@ impl Cluster {
     }
 
     /// Starts a node, which must exit with an error; returns its log.
-    pub(crate) fn refused(&self, node: usize) -> String {
+    pub(crate) fn expect_refused_start(&self, node: usize) -> String {
         let (at, data) = (self.addresses[node].to_string(), self.data(node));
         let mut command = kvorum();
         command.args(["serve", "--listen", &at, "--data"]).arg(data).args(&self.args);
@@ -205,7 +205,7 @@ impl Cluster {
     pub(crate) fn client(&self, node: usize) -> Client {
         match &self.tls {
             None => Client::connect(self.addresses[node]),
-            Some(tls) => Client::secured(self.addresses[node], tls).unwrap(),
+            Some(tls) => Client::connect_tls(self.addresses[node], tls).unwrap(),
         }
     }
 
@@ -227,7 +227,7 @@ impl Cluster {
     }
 
     /// Waits until every node is authoritative.
-    pub(crate) fn settled(&self) {
+    pub(crate) fn wait_until_settled(&self) {
         self.wait_until_settled_except(usize::MAX);
     }
 
@@ -252,7 +252,7 @@ fn votes(response: &Response) -> (u64, u64, u64) {
 #[test]
 fn any_node_coordinates_and_makes_only_the_requested_copies() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
     for number in 0..60 {
         let from = number % 3 + 1;
@@ -278,7 +278,7 @@ fn any_node_coordinates_and_makes_only_the_requested_copies() {
 
 /// Asserts that a request failed because only `up` replicas are available; `needed` has its `ack`
 /// and `from`. The coordinator may answer before all available replicas do.
-fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
+fn assert_too_few(answer: &Response, up: u64, needed: (u64, u64)) {
     let (acked, required, from) = votes(answer);
     assert_eq!((answer.status, (required, from)), (504, needed));
     assert!(acked <= up, "{acked} of {up} acknowledged it");
@@ -300,7 +300,7 @@ fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
 #[test]
 fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
     let mut cluster = Cluster::start(3, &["--deadline", "60s"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(2);
     let mut client = cluster.client(0);
     let begun = Instant::now();
@@ -310,16 +310,16 @@ fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
         assert_eq!((got.status, got.body()), (200, b"new".to_vec()));
     }
     let all = client.put(&format!("{}&ack=3&from=3", key(0)), b"x");
-    refused(&all, 2, (3, 3));
+    assert_too_few(&all, 2, (3, 3));
     assert_eq!(all.json()["outcome"], "unknown", "two replicas hold it, or will");
     let all = client.get(&format!("{}&ack=3&from=3", key(0)));
-    refused(&all, 2, (3, 3));
+    assert_too_few(&all, 2, (3, 3));
     assert_eq!(client.get("/v0/entities?start=a").chunks.len(), 50, "a range needs two of three");
     assert_eq!(client.get("/v0/entities?start=a&ack=3&from=3").status, 504);
     cluster.kill(1);
-    refused(&client.put(&key(1), b"y"), 1, (2, 3));
+    assert_too_few(&client.put(&key(1), b"y"), 1, (2, 3));
     let alone = client.get(&key(1));
-    refused(&alone, 1, (2, 3));
+    assert_too_few(&alone, 1, (2, 3));
     assert_eq!(client.get(&format!("{}&ack=1", key(2))).body(), b"new");
     assert!(begun.elapsed() < Duration::from_secs(60), "a refused connection is no time-out");
 }
@@ -329,7 +329,7 @@ fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
 #[test]
 fn a_read_from_more_replicas_than_the_write_counts_those_of_the_write() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..20 {
         assert_eq!(client.put(&key(number), b"v").status, 201);
@@ -356,7 +356,7 @@ fn a_read_from_more_replicas_than_the_write_counts_those_of_the_write() {
 #[test]
 fn a_node_is_ready_while_another_is_down() {
     let mut cluster = Cluster::start(2, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(1);
     let url = format!("http://{}", cluster.address(0));
     assert_eq!(run(&["status", "--url", &url]).status.code(), Some(1), "n1 is down");
@@ -371,7 +371,7 @@ fn a_node_is_ready_while_another_is_down() {
 #[test]
 fn a_node_that_comes_back_serves_at_once_and_gets_what_it_missed() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..100 {
         assert_eq!(client.put(&key(number), b"old").status, 201);
@@ -427,7 +427,7 @@ fn an_idle_peer_is_reported_up_until_it_fails() {
 #[test]
 fn a_wiped_disk_is_noticed_and_streamed_back() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..200 {
         let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"v");
@@ -441,14 +441,14 @@ fn a_wiped_disk_is_noticed_and_streamed_back() {
         let got = wiped.get(&format!("{}&ack=1&from=3", key(number)));
         assert_eq!((got.status, got.body()), (200, b"v".to_vec()), "its absences don't count");
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!(cluster.local(2).len(), 200);
 }
 
 #[test]
 fn a_range_goes_on_when_a_node_dies_in_the_middle() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     let value = vec![b'v'; 100_000];
     for number in 0..150 {
@@ -482,7 +482,7 @@ fn a_range_goes_on_when_a_node_dies_in_the_middle() {
 #[test]
 fn large_values_go_through_any_node() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for (number, len) in [30_000, 40_000, 200_000, 1 << 20].into_iter().enumerate() {
         let value: Vec<u8> = (0..len).map(|at| (at * 31 + number) as u8).collect();
         let target = format!("{}&ack=3&from=3", key(number));
@@ -500,7 +500,7 @@ fn large_values_go_through_any_node() {
 #[test]
 fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
     let range = |client: &mut Client, votes: &str| {
         let range = client.get(&format!("/v0/entities?start=key{votes}"));

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::changes::Joiner;
 use crate::cluster::{Cluster, key};
 use crate::http2::metric;
-use crate::moves::{cluster_command, layout, moved, planned};
+use crate::moves::{apply_change, cluster_command, layout, plan_change};
 use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 40;
@@ -31,7 +31,7 @@ fn id(cluster: &Cluster) -> String {
 /// ids.
 fn two() -> ([Cluster; 2], [String; 2]) {
     let clusters = [Cluster::start(3, &[]), Cluster::start(3, &[])];
-    clusters.iter().for_each(Cluster::settled);
+    clusters.iter().for_each(Cluster::wait_until_settled);
     let ids = [id(&clusters[0]), id(&clusters[1])];
     assert_ne!(ids[0], ids[1], "the same names, and two clusters");
     clusters[0].fill(KEYS, b"of g");
@@ -121,7 +121,7 @@ fn a_node_that_starts_at_an_address_of_another_cluster_is_refused_by_it() {
     refuses(&stray.stop_for_its_log(), &ids);
     g.up(0);
     g.up(1);
-    g.settled();
+    g.wait_until_settled();
     g.has(0..KEYS, b"of g, later");
 }
 
@@ -153,11 +153,11 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
     refuses(&g.stop_for_its_log(1), &ids);
     g.put_back(1, own);
     g.up(1);
-    g.settled();
+    g.wait_until_settled();
     assert_eq!(g.client(1).request("GET", "/readyz", b"").status, 200);
     g.has(0..KEYS, b"of g");
     h.up(1);
-    h.settled();
+    h.wait_until_settled();
     h.has(0..KEYS, b"of h");
 }
 
@@ -171,7 +171,7 @@ fn swapped_directories_are_refused_and_lose_nothing() {
     g.put_back(0, one);
     g.put_back(1, zero);
     for (own, theirs) in [("n0", "n1"), ("n1", "n0")] {
-        let said = g.refused(usize::from(own == "n1"));
+        let said = g.expect_refused_start(usize::from(own == "n1"));
         let why = format!("this is node {own}, but the directory belongs to node {theirs}");
         assert!(said.contains(&why), "{said}");
     }
@@ -180,7 +180,7 @@ fn swapped_directories_are_refused_and_lose_nothing() {
     g.put_back(1, one);
     g.up(0);
     g.up(1);
-    g.settled();
+    g.wait_until_settled();
     g.has(0..KEYS, b"of g");
     // Swapped directories of the same node of two clusters: each node starts, and no node exchanges
     // data with it.
@@ -204,7 +204,7 @@ fn swapped_directories_are_refused_and_lose_nothing() {
     h.put_back(1, of_h);
     for (cluster, value) in [(&mut g, b"of g, later"), (&mut h, b"of h, later")] {
         cluster.up(1);
-        cluster.settled();
+        cluster.wait_until_settled();
         cluster.has(0..KEYS, value);
     }
 }
@@ -212,7 +212,7 @@ fn swapped_directories_are_refused_and_lose_nothing() {
 #[test]
 fn a_node_whose_cluster_has_no_id_yet_is_refused_by_another_cluster() {
     let mut g = Cluster::start(3, &[]);
-    g.settled();
+    g.wait_until_settled();
     let id = id(&g);
     g.fill(KEYS, b"of g");
     // With two of its three nodes up, a new cluster accepts writes and has no id yet.
@@ -242,7 +242,7 @@ fn a_node_whose_cluster_has_no_id_yet_is_refused_by_another_cluster() {
     let log = stray.stop_for_its_log();
     assert!(log.contains("are of two clusters with the same names"), "{log}");
     g.up(1);
-    g.settled();
+    g.wait_until_settled();
     g.has(0..KEYS, b"of g");
 }
 
@@ -253,8 +253,8 @@ fn a_node_that_two_clusters_add_belongs_to_the_first_one() {
     let starts = joiner.asks(&g);
     let asks_h = || layout(&h, 0)["joining"].as_array().is_some_and(|joining| !joining.is_empty());
     wait_until("asking the other one", asks_h);
-    let plan = planned(&h, 0, &["--add", "d"]);
-    moved(&g, 0, &["--add", "d"]);
+    let plan = plan_change(&h, 0, &["--add", "d"]);
+    apply_change(&g, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("being a member", || status(&d)["membership"] == "member");
     assert_eq!(status(&d)["cluster_id"], ids[0].as_str());
@@ -278,7 +278,7 @@ fn a_node_that_two_clusters_add_belongs_to_the_first_one() {
 #[test]
 fn replaced_disks_take_the_id_of_their_cluster() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let first = id(&cluster);
     cluster.fill(KEYS, b"kept");
     for node in [0, 1, 2] {
@@ -286,7 +286,7 @@ fn replaced_disks_take_the_id_of_their_cluster() {
         cluster.wipe(node);
         cluster.up(node);
         wait_until("its id", || cluster.status(node)["cluster_id"].as_str() == Some(&first));
-        cluster.settled();
+        cluster.wait_until_settled();
     }
     cluster.has(0..KEYS, b"kept");
     // Two disks are lost at once. For the data that only they had, no majority remains, so the
@@ -300,7 +300,7 @@ fn replaced_disks_take_the_id_of_their_cluster() {
     cluster.up(1);
     wait_until("meeting each other", || sees(&cluster, 0, "n1"));
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!(id(&cluster), first);
     cluster.has(0..KEYS, b"kept");
 }
@@ -343,7 +343,7 @@ fn a_disk_replaced_before_the_cluster_has_an_id_is_named_with_the_remedy() {
     cluster.wipe(0);
     cluster.up(0);
     id(&cluster);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.has(0..1, b"first");
     cluster.has(1..2, b"second");
 }
@@ -411,7 +411,7 @@ fn are_told_apart(cluster: &Cluster, second: &Node) {
 #[test]
 fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.fill(KEYS, b"kept");
     let second = cluster.twin(0, tempfile::tempdir().unwrap());
     are_told_apart(&cluster, &second);
@@ -429,7 +429,7 @@ fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
 #[test]
 fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.signal(0, Signal::STOP);
     let second = cluster.twin(0, tempfile::tempdir().unwrap());
     wait_until("taking the place", || status(&second)["membership"] == "member");
@@ -443,7 +443,7 @@ fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
 #[test]
 fn a_store_of_its_own_at_a_members_url_says_which_cluster_looks_for_its_member_there() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let id = id(&cluster);
     cluster.stop(2);
     let at = cluster.address(2).to_string();

@@ -178,7 +178,7 @@ fn concurrent_additions_are_each_done_once() {
     let cluster = Cluster::start(3, &[]);
     // While nodes do not know each other yet, they may compete for a key, and leave the outcome of
     // an addition unknown.
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut threads = Vec::new();
     for number in 0..6 {
         let mut client = cluster.client(number % 3);
@@ -218,7 +218,7 @@ fn conditional_writes_succeed_with_a_majority_and_fail_with_less() {
     assert!(matches!(failed.status, 503 | 504), "{}", failed.status);
     cluster.up(1);
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     // Node n2, which was down, already has the write or gets it with the next write: no write is
     // lost or applied twice.
     let mut other = cluster.client(2);
@@ -274,7 +274,7 @@ fn a_write_with_an_idempotency_key_is_done_once() {
         cluster.stop(node);
         cluster.up(node);
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(2);
     let again = ask(&mut client, "POST", "id=n&add=5", &key("once"), "");
     assert_eq!(answer(&again), answer(&first), "after a restart");
@@ -358,7 +358,7 @@ fn an_idempotency_key_is_good_for_one_request_only() {
     drop(client);
     (0..3).for_each(|node| cluster.stop(node));
     (0..3).for_each(|node| cluster.up(node));
-    cluster.settled();
+    cluster.wait_until_settled();
     others_are_refused(&cluster, "w", "after a restart");
     let mut client = cluster.client(1);
     let again = ask(&mut client, "PUT", "id=k", word, "one");
@@ -422,7 +422,7 @@ fn an_addition_with_a_body_is_refused() {
 #[test]
 fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
     let cluster = Cluster::start(3, &["--deadline", "1s", "--loops", "1"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in [1, 2] {
         cluster.signal(node, Signal::STOP);
     }
@@ -448,14 +448,14 @@ fn a_replica_that_hangs_until_the_deadline_is_not_called_pending() {
 fn reads_from_more_replicas_than_the_default_find_what_a_restarted_replica_missed() {
     const KEYS: usize = 20;
     let mut cluster = Cluster::start(5, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(4);
     let mut client = cluster.client(0);
     for number in 0..KEYS {
         assert_eq!(put(&mut client, &format!("k{number}"), ABSENT, "one").status, 201);
     }
     cluster.up(4);
-    cluster.settled();
+    cluster.wait_until_settled();
     for number in 0..KEYS {
         let mut client = cluster.client(number % 5);
         let got = client.get(&format!("/v0/entity?id=k{number}&ack=3&from=5"));

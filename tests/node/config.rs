@@ -130,7 +130,7 @@ fn dev_add_refuses_an_invalid_zone_at_once() {
 
 /// Runs a node whose settings are invalid. Its stderr must be one line of JSON; returns the message
 /// in it.
-fn refused_as_json(mut command: Command) -> String {
+fn read_json_refusal(mut command: Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
@@ -157,7 +157,7 @@ fn a_node_that_logs_json_is_refused_its_settings_in_json() {
             if let Some(variable) = variable {
                 command.env("KVORUM_LOG_FORMAT", variable);
             }
-            refused_as_json(command)
+            read_json_refusal(command)
         };
         let said = refused(&["--log-format", "json"], None);
         assert!(said.contains(flag) || said.contains(value), "{said}");
@@ -168,7 +168,7 @@ fn a_node_that_logs_json_is_refused_its_settings_in_json() {
     fs::write(&file, "log-format = \"json\"\nqueu = 7\n").unwrap();
     let mut command = kvorum();
     command.arg("serve").env("KVORUM_CONFIG", &file);
-    let said = refused_as_json(command);
+    let said = read_json_refusal(command);
     assert!(said.contains("kvorum.toml, line 2: queu = 7"), "{said}");
 }
 

@@ -102,7 +102,7 @@ fn the_client_that_was_idle_for_longest_makes_room() {
 fn idle_clients_keep_out_neither_new_ones_nor_peers() {
     let places = PLACES.to_string();
     let mut cluster = Cluster::start(3, &["--sync", "never", "--connections", &places]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let crowd = |node| (0..4 * PLACES).map(|_| cluster.client(node)).collect::<Vec<_>>();
     let crowds: Vec<_> = (0..3).map(crowd).collect();
     cluster.kill(2);

@@ -33,7 +33,7 @@ fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
 #[test]
 fn a_node_that_can_not_read_its_own_state_is_replaced_by_an_empty_one() {
     let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for number in 0..KEYS {
         let put = cluster.client(0).put(&format!("{}&ack=3&from=3", key(number)), b"v");
         assert_eq!(put.status, 201);
@@ -44,18 +44,18 @@ fn a_node_that_can_not_read_its_own_state_is_replaced_by_an_empty_one() {
     ] {
         cluster.stop(1);
         flip_where(&cluster.data(1), ending, bytes);
-        let said = cluster.refused(1);
+        let said = cluster.expect_refused_start(1);
         let last = said.lines().last().unwrap();
         assert!(last.contains(named) && last.contains(" is damaged at byte "), "{said}");
         for part in ["Nothing was changed", "kvorum status", "an empty one", "from=1"] {
             assert!(last.contains(part), "{part}: {said}");
         }
-        let again = cluster.refused(1);
+        let again = cluster.expect_refused_start(1);
         assert_eq!(again.lines().last(), Some(last), "nothing was changed");
         assert_eq!(cluster.client(0).get(&key(7)).status, 200, "two of three");
         cluster.wipe(1);
         cluster.up(1);
-        cluster.settled();
+        cluster.wait_until_settled();
         assert_eq!(cluster.local(1).len(), KEYS);
     }
 }
@@ -115,7 +115,7 @@ fn a_table_that_a_compaction_can_not_read_is_counted() {
 #[test]
 fn a_damaged_table_that_reads_find_is_reported_although_other_replicas_answer() {
     let mut cluster = Cluster::start(3, &["--sync", "never", "--memory", "64MiB"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
         let put = client.put(&format!("{}&ack=3", key(number)), &[b'v'; 1000]);
@@ -124,7 +124,7 @@ fn a_damaged_table_that_reads_find_is_reported_although_other_replicas_answer() 
     cluster.stop(1);
     flip_where(&cluster.data(1), ".sst", b"key0000");
     cluster.up(1);
-    cluster.settled();
+    cluster.wait_until_settled();
     let damaged = || cluster.status(1)["damaged_tables"].as_u64();
     assert_eq!(damaged(), Some(0), "no request has read the block");
     assert_eq!(cluster.client(1).get(&key(0)).status, 200);

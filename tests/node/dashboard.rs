@@ -180,7 +180,7 @@ fn count_past_puts(events: &mut Events, node: &str, all: u64) {
 #[test]
 fn the_past_of_all_nodes_is_told_to_whoever_connects() {
     let cluster = Cluster::start(2, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for key in 0..30 {
         let put = cluster.client(1).put(&format!("/v0/entity?id={key}"), b"v");
         assert_eq!(put.status, 201);
@@ -249,7 +249,7 @@ fn an_open_dashboard_does_not_hold_up_the_end() {
 #[test]
 fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut events = Events::open(cluster.client(0), "/ui/events");
     let (_, own) = events.next();
     let mut seen = std::collections::BTreeSet::new();
@@ -297,7 +297,7 @@ fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
 #[test]
 fn a_key_is_looked_up_on_each_replica() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let put = cluster.client(0).put("/v0/entity?id=k&ack=3&from=3", b"12345");
     assert_eq!(put.status, 201);
     let version = put.header("etag").unwrap().trim_matches('"').to_owned();

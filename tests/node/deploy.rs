@@ -61,7 +61,7 @@ fn every_metric_that_is_watched_exists() {
 }
 
 /// Returns the alerts that at least one test expects to be raised.
-fn raised_in_tests() -> BTreeSet<String> {
+fn alerts_in_tests() -> BTreeSet<String> {
     let tests = &YamlLoader::load_from_str(&text("prometheus/kvorum.rules.test.yml")).unwrap()[0];
     let looks = tests["tests"].as_vec().unwrap().iter();
     let looks = looks.flat_map(|test| test["alert_rule_test"].as_vec().unwrap());
@@ -85,7 +85,7 @@ fn the_rules_are_complete() {
             assert!(rule["annotations"][said].as_str().is_some(), "{name} has no {said}");
         }
     }
-    let raised = raised_in_tests();
+    let raised = alerts_in_tests();
     for name in names {
         assert!(raised.contains(name), "no test of kvorum.rules.test.yml raises {name}");
     }
@@ -129,7 +129,7 @@ fn a_node_with_tls_and_tokens_is_scraped_as_in_the_example() {
     let made = made.stdin(Stdio::null()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let token = String::from_utf8(made.stdout).unwrap();
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     let mut scrape = |token: &str| {
         client.send(format!(
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -212,7 +212,7 @@ fn the_settings_of_the_service_are_taken() {
     let mut args = vec!["--greet", "--config", config.to_str().unwrap(), "--advertise", own];
     args.extend(tls.iter().map(String::as_str));
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &args);
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     let status: Value = serde_json::from_slice(&client.get("/v0/status").body()).unwrap();
     assert_eq!((&status["name"], &status["url"]), (&"a".into(), &own.into()));
     node.stop();

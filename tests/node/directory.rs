@@ -51,7 +51,7 @@ fn takes_no_writes(node: &Node, what: &str) {
     assert_eq!(client.get("/healthz").status, 200, "{what}");
 }
 
-fn lost(what: &str, lose: impl Fn(&Path)) {
+fn check_loss(what: &str, lose: impl Fn(&Path)) {
     for sync in ["always", "never"] {
         let node = Node::start(&["--sync", sync]);
         assert_eq!(put(&mut node.client(), "k"), 201);
@@ -66,17 +66,17 @@ fn lost(what: &str, lose: impl Fn(&Path)) {
 
 #[test]
 fn a_directory_that_was_removed_takes_no_more_writes() {
-    lost("rm -rf data", |data| fs::remove_dir_all(data).unwrap());
+    check_loss("rm -rf data", |data| fs::remove_dir_all(data).unwrap());
 }
 
 #[test]
 fn a_directory_that_was_moved_away_takes_no_more_writes() {
-    lost("mv data elsewhere", |data| fs::rename(data, data.with_file_name("moved")).unwrap());
+    check_loss("mv data elsewhere", |data| fs::rename(data, data.with_file_name("moved")).unwrap());
 }
 
 #[test]
 fn a_directory_with_another_in_its_place_takes_no_more_writes() {
-    lost("another directory", |data| {
+    check_loss("another directory", |data| {
         fs::rename(data, data.with_file_name("moved")).unwrap();
         fs::create_dir(data).unwrap();
     });
@@ -84,7 +84,7 @@ fn a_directory_with_another_in_its_place_takes_no_more_writes() {
 
 #[test]
 fn a_directory_that_was_emptied_takes_no_more_writes() {
-    lost("rm -rf data/*", |data| {
+    check_loss("rm -rf data/*", |data| {
         for entry in fs::read_dir(data).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }

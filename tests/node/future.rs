@@ -74,7 +74,7 @@ fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {
 /// future record of each key. Also returns the data directory of n2.
 fn cluster_with_future_records() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for key in 0..KEYS {
         let put = cluster.client(0).put(&target(key, "&ack=3&from=3"), b"old");
         assert_eq!(put.status, 201);
@@ -123,7 +123,7 @@ fn future_records_are_neither_returned_nor_spread_and_block_no_writes() {
 fn a_node_whose_clock_was_far_ahead_does_not_start_until_it_is_repaired() {
     let (mut cluster, data) = cluster_with_future_records();
     plant_bound(&data);
-    let why = cluster.refused(2);
+    let why = cluster.expect_refused_start(2);
     let last = why.lines().last().unwrap();
     assert!(last.starts_with("kvorum: ") && last.contains("kvorum repair-clock"), "{why}");
     assert!(last.contains(data.to_str().unwrap()), "{why}");
@@ -131,14 +131,14 @@ fn a_node_whose_clock_was_far_ahead_does_not_start_until_it_is_repaired() {
     let (code, said) = repair(&data, &[]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("10 records and 20 hints") && said.contains("--yes"), "{said}");
-    assert!(cluster.refused(2).contains("repair-clock"), "nothing was changed");
+    assert!(cluster.expect_refused_start(2).contains("repair-clock"), "nothing was changed");
 
     let (code, said) = repair(&data, &["--yes"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = repair(&data, &["--yes"]);
     assert!(code == Some(0) && said.contains("nothing to repair"), "{said}");
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     for key in 0..KEYS {
         for node in 0..3 {
             let get = cluster.client(node).get(&target(key, "&ack=3&from=3"));

@@ -7,7 +7,7 @@ const OWN: &str = "http://127.0.0.1:1";
 const THREE: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
 
 /// Starts a node with these arguments, and stops it; returns its data.
-fn made(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
+fn start_and_stop(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
     Node::start_with(kvorum(), data, args).stop()
 }
 
@@ -28,7 +28,7 @@ fn assert_refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
 #[test]
 fn another_topology_or_name_is_refused_and_changes_nothing() {
     let cluster = ["--advertise", OWN, "--cluster", THREE];
-    let data = made(tempfile::tempdir().unwrap(), &cluster);
+    let data = start_and_stop(tempfile::tempdir().unwrap(), &cluster);
     let with = |list: &str, named: &str| {
         assert_refused(&data, &["--advertise", OWN, "--cluster", list], named);
     };
@@ -39,8 +39,8 @@ fn another_topology_or_name_is_refused_and_changes_nothing() {
     assert_refused(&data, &[], "more differences");
     assert_refused(&data, &[&cluster[..], &["--replicas", "2"]].concat(), "replicas: 2");
     let moved = "c=http://127.0.0.1:9,b=http://127.0.0.1:8,a=http://127.0.0.1:1";
-    let data = made(data, &["--advertise", OWN, "--cluster", moved]);
-    made(data, &cluster);
+    let data = start_and_stop(data, &["--advertise", OWN, "--cluster", moved]);
+    start_and_stop(data, &cluster);
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn a_node_alone_keeps_its_name_wherever_it_listens() {
     assert_eq!(origin(&again), issued, "its versions go on under one name");
     let data = again.stop();
     let named = ["--advertise", OWN, "--cluster", "a=http://127.0.0.1:1"];
-    let data = made(data, &named);
-    let data = made(data, &named);
+    let data = start_and_stop(data, &named);
+    let data = start_and_stop(data, &named);
     let other = ["--advertise", OWN, "--cluster", "b=http://127.0.0.1:1"];
     assert_refused(&data, &other, "this is node b, but the directory belongs to node a");
     assert_refused(&data, &["--advertise", OWN, "--cluster", THREE], "node b is in our list");
-    made(data, &[]);
+    start_and_stop(data, &[]);
 }
 
 /// A single node stores its layout because of a token or a quota. The stored layout must not fix
@@ -93,5 +93,5 @@ fn a_node_alone_gets_its_name_after_a_token_and_a_quota_were_made() {
     assert_eq!(tokens["tokens"][0]["name"], "shop", "{tokens}");
     let data = again.stop();
     assert_refused(&data, &["--name", "b"], "this is node b, but the directory belongs to node a");
-    made(data, &[]);
+    start_and_stop(data, &[]);
 }

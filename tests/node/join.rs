@@ -28,7 +28,7 @@ fn with_secret(secret: &str) -> Command {
 }
 
 /// Returns the command that starts a node with this name and URL, which joins the cluster of `of`.
-fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str) -> Command {
+fn join_command(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str) -> Command {
     let mut command = with_secret(secret);
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     command.args(["--join", of, "--name", name, "--advertise", url, "--zone", "z"]);
@@ -57,7 +57,7 @@ impl Waiting {
 }
 
 /// Returns the names of the nodes that currently ask `node` to join.
-fn asking(node: &Node) -> Vec<String> {
+fn joining_names(node: &Node) -> Vec<String> {
     let layout = json(node, "/admin/layout");
     let joining = layout["joining"].as_array().cloned().unwrap_or_default();
     joining.iter().map(|joiner| joiner["name"].as_str().unwrap().to_owned()).collect()
@@ -79,14 +79,14 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     assert!(why.contains("does not ask this node to join (those that do: none)"), "{why}");
 
     // The node waits. A restart changes neither its disk nor its voter ID.
-    let command = || joining(SECRET, &data.path().join("data"), &url(&node), "c", C);
+    let command = || join_command(SECRET, &data.path().join("data"), &url(&node), "c", C);
     let mut voters = Vec::new();
     for _ in 0..2 {
         // The request of the previous process must be forgotten, so that it is not mistaken for a
         // request of this process.
-        wait_until("what was asked is forgotten", || asking(&node).is_empty());
+        wait_until("what was asked is forgotten", || joining_names(&node).is_empty());
         let waiting = Waiting::start(command());
-        wait_until("it asks", || asking(&node) == ["c"]);
+        wait_until("it asks", || joining_names(&node) == ["c"]);
         let planned = plan(&node, "c");
         let planned: Value = serde_json::from_slice(&planned.stdout).unwrap();
         assert_eq!(planned["nodes"][2]["change"], "joins", "{planned}");
@@ -117,7 +117,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
         let args = ["--join", &of, "--name", "c", "--advertise", C, "--zone", "z"];
         Node::start_with(with_secret(SECRET), data, &args)
     });
-    wait_until("it asks", || asking(&node) == ["c"]);
+    wait_until("it asks", || joining_names(&node) == ["c"]);
     tells(&node, &c_joins());
     let c = starting.join().unwrap();
     assert!(c.greeting.contains("waits for a place"), "{}", c.greeting);
@@ -129,7 +129,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
         assert_eq!(names, ["a", "b"]);
     };
     wait_for_layout(&c);
-    wait_until("it asks no more", || asking(&node).is_empty());
+    wait_until("it asks no more", || joining_names(&node).is_empty());
     // From now on the node does not need the flags for a join, but accepts them.
     let c = start(c.stop(), &[]);
     wait_for_layout(&c);
@@ -165,26 +165,26 @@ fn a_refused_join_request_names_the_reason() {
         ("another secret, as long", "c", C, "the cluster secrets differ: give all nodes the same"),
     ] {
         let data = tempfile::tempdir().unwrap();
-        let said = run_refused_join(joining(secret, data.path(), &of, name, at));
+        let said = run_refused_join(join_command(secret, data.path(), &of, name, at));
         assert!(said.contains(&format!("cannot join the cluster of {of}: {says}")), "{said}");
     }
     // Without a secret the request is refused earlier.
     let data = tempfile::tempdir().unwrap();
-    let mut command = joining(SECRET, data.path(), &of, "c", C);
+    let mut command = join_command(SECRET, data.path(), &of, "c", C);
     command.env_remove("KVORUM_CLUSTER_SECRET");
     let said = run_refused_join(command);
     assert!(said.contains("this cluster has a secret"), "{said}");
 
-    let waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
-    wait_until("it asks", || asking(&node) == ["c"]);
+    let waiting = Waiting::start(join_command(SECRET, data.path(), &of, "c", C));
+    wait_until("it asks", || joining_names(&node) == ["c"]);
     let other = tempfile::tempdir().unwrap();
     let elsewhere = "http://127.0.0.1:4";
-    let said = run_refused_join(joining(SECRET, other.path(), &of, "c", elsewhere));
+    let said = run_refused_join(join_command(SECRET, other.path(), &of, "c", elsewhere));
     assert!(said.contains(&format!("another node asks to join as c too, at {C}")), "{said}");
     waiting.stop();
 
     let member = node.stop();
-    let said = run_refused_join(joining(SECRET, &member.path().join("data"), &of, "c", C));
+    let said = run_refused_join(join_command(SECRET, &member.path().join("data"), &of, "c", C));
     assert!(said.contains("it is that of node a"), "{said}");
     assert!(said.contains("Nothing was changed"), "{said}");
 }
@@ -194,7 +194,7 @@ fn an_unreachable_url_is_logged_once_while_the_node_keeps_asking() {
     let data = tempfile::tempdir().unwrap();
     let node = node();
     let of = format!("http://127.0.0.1:1,{}", url(&node));
-    let mut waiting = Waiting::start(joining(SECRET, data.path(), &of, "c", C));
+    let mut waiting = Waiting::start(join_command(SECRET, data.path(), &of, "c", C));
     let mut log = BufReader::new(waiting.0.take_stderr().unwrap());
     let (mut lines, mut line) = (String::new(), String::new());
     while !lines.contains("it knows that this node asks to join") {
@@ -204,7 +204,7 @@ fn an_unreachable_url_is_logged_once_while_the_node_keeps_asking() {
     }
     // A member lists a node for some seconds after the node's last request. The node asks once a
     // second, so it stays on the list.
-    wait_until("it asks on", || asking(&node) == ["c"]);
+    wait_until("it asks on", || joining_names(&node) == ["c"]);
     waiting.0.signal(Signal::TERM).unwrap();
     log.read_to_string(&mut lines).unwrap();
     let refusals = lines.lines().filter(|line| line.contains("url=\"http://127.0.0.1:1\"")).count();

@@ -37,7 +37,7 @@ fn begin(mut client: Client) -> Client {
 #[test]
 fn many_large_writes_at_once_are_all_done() {
     let cluster = Cluster::start(3, &["--sync", "interval", "--deadline", "30s"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     thread::scope(|scope| {
         for number in 0..24 {
             let mut client = cluster.client(0);
@@ -98,7 +98,7 @@ fn uploads_of_unknown_length_wait_for_each_other_and_are_all_done() {
 fn large_writes_that_find_no_room_are_refused_as_not_done() {
     let args = ["--sync", "interval", "--memory", "64MiB", "--deadline", "250ms"];
     let cluster = Cluster::start(3, &args);
-    cluster.settled();
+    cluster.wait_until_settled();
     // Two uploads that do not end reserve all the memory for bodies.
     let uploads: Vec<_> = (0..2).map(|_| begin(cluster.client(0))).collect();
     let mut client = cluster.client(0);

@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Makes a plan for another council at a node; returns the plan's ID.
-fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
+fn plan_council(cluster: &Cluster, node: usize, council: &str) -> String {
     let planned = cluster_command(cluster, node, &["plan", "--json", "--council", council]);
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
@@ -32,7 +32,7 @@ fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
 
 /// Changes the council through a node; returns the new epoch.
 fn change(cluster: &Cluster, node: usize, council: &str) -> u64 {
-    let plan = planned(cluster, node, council);
+    let plan = plan_council(cluster, node, council);
     let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", &plan]);
     assert!(applied.status.success(), "{}", text(&applied.stderr));
     let told: Value = serde_json::from_slice(&applied.stdout).unwrap();
@@ -71,7 +71,7 @@ impl Drop for Stops<'_> {
 #[test]
 fn the_council_changes_under_load_and_no_request_fails() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let _stops = Stops(&stop);
@@ -105,9 +105,9 @@ fn the_council_changes_under_load_and_no_request_fails() {
 #[test]
 fn a_minority_decides_nothing_and_a_returning_node_learns_the_layout() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
-    let late = planned(&cluster, 0, "n1");
-    let plan = planned(&cluster, 0, "n0,n1,n2");
+    cluster.wait_until_settled();
+    let late = plan_council(&cluster, 0, "n1");
+    let plan = plan_council(&cluster, 0, "n0,n1,n2");
     assert_eq!(layout(&cluster, 1)["has_vote"], true);
     cluster.kill(2);
     // Two of three nodes are a majority. A second apply of the same plan finds the change complete.
@@ -130,7 +130,7 @@ fn a_minority_decides_nothing_and_a_returning_node_learns_the_layout() {
 
     // With one of three nodes up the change waits. Once the second node is back the change is made,
     // although nobody applies its plan again.
-    let plan = planned(&cluster, 0, "n0");
+    let plan = plan_council(&cluster, 0, "n0");
     cluster.kill(1);
     cluster.kill(2);
     let asked = cluster_command(&cluster, 0, &["apply", &plan, "--json"]);
@@ -158,13 +158,13 @@ fn a_minority_decides_nothing_and_a_returning_node_learns_the_layout() {
 #[test]
 fn a_councillor_with_a_new_disk_has_no_vote_until_the_next_change() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
     wait_for_epoch(&cluster, 2, 2);
     cluster.kill(2);
     cluster.wipe(2);
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     wait_for_epoch(&cluster, 2, 2);
     assert_eq!(layout(&cluster, 2)["has_vote"], false);
     // The status reports the missing vote, and a plan shows that it would restore the vote.
@@ -191,7 +191,7 @@ fn a_councillor_with_a_new_disk_has_no_vote_until_the_next_change() {
 #[test]
 fn a_plan_shows_moved_copies_and_refuses_invalid_changes() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     // The seats of the first layout name no voters. The first change names them, so a later plan
     // for the same council changes nothing.
     assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);

@@ -97,7 +97,7 @@ fn requests_during_a_stop_are_answered_with_connection_close() {
 #[test]
 fn additions_at_another_node_survive_an_orderly_stop_with_a_known_outcome() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let stopped = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..16)
         .map(|client| {
@@ -123,7 +123,7 @@ fn additions_at_another_node_survive_an_orderly_stop_with_a_known_outcome() {
         let node = 1 + round % 2;
         cluster.stop(node);
         cluster.up(node);
-        cluster.settled();
+        cluster.wait_until_settled();
     }
     stopped.store(true, Ordering::Relaxed);
     let sums = clients.into_iter().map(|client| client.join().unwrap());

@@ -19,7 +19,7 @@ fn first() -> Layout {
 
 /// Returns the layout at the end of the change `change` of `base`.
 fn apply_plan(base: &Layout, change: &PlanChange) -> Layout {
-    let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
+    let mut layout = base.plan_change(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -43,7 +43,7 @@ pub(crate) fn tells(node: &Node, layout: &Layout) {
     let met = perform_handshake(node, &good_b()).outcome.unwrap();
     let topology = layout.topology().unwrap();
     let own = topology.find("b").unwrap();
-    let view = View::settled(layout.epoch, layout.placement_epoch, topology);
+    let view = View::new_settled(layout.epoch, layout.placement_epoch, topology);
     let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
     let layouts = Arc::new(Layouts::first(voter, layout.clone()));
     let known =

@@ -25,15 +25,15 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 /// Makes a plan at a node; returns the plan.
-pub(crate) fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
+pub(crate) fn plan_change(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
     let planned = cluster_command(cluster, node, &[&["plan", "--json"], change].concat());
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     serde_json::from_slice(&planned.stdout).unwrap()
 }
 
 /// Applies a change and waits until it is complete; returns the epoch.
-pub(crate) fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
-    let plan = planned(cluster, node, change);
+pub(crate) fn apply_change(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
+    let plan = plan_change(cluster, node, change);
     let id = plan["plan"].as_str().unwrap();
     let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", id]);
     assert!(applied.status.success(), "{change:?}: {}", text(&applied.stderr));
@@ -126,19 +126,19 @@ pub(crate) fn wait_for_epoch(cluster: &Cluster, node: usize, epoch: u64) {
 #[test]
 fn keys_move_there_and_back_under_load_and_no_request_fails() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     Clients::during(&cluster, &[0, 1, 3], |clients| {
         clients.go_on();
         let began = Instant::now();
-        assert_eq!(moved(&cluster, 1, &["--weight", "n0=4"]), 5);
+        assert_eq!(apply_change(&cluster, 1, &["--weight", "n0=4"]), 5);
         assert!(began.elapsed() < Duration::from_secs(60), "it is a few hundred keys");
         clients.go_on();
-        assert_eq!(moved(&cluster, 2, &["--weight", "n0=1"]), 9);
+        assert_eq!(apply_change(&cluster, 2, &["--weight", "n0=1"]), 9);
         clients.go_on();
-        assert_eq!(moved(&cluster, 0, &["--replicas", "2"]), 13);
+        assert_eq!(apply_change(&cluster, 0, &["--replicas", "2"]), 13);
         assert_eq!(cluster.status(1)["settings"]["replicas"], 2);
         clients.go_on();
-        assert_eq!(moved(&cluster, 3, &["--replicas", "3", "--weight", "n1=2"]), 17);
+        assert_eq!(apply_change(&cluster, 3, &["--replicas", "3", "--weight", "n1=2"]), 17);
         clients.go_on();
     });
     (0..4).for_each(|node| wait_for_epoch(&cluster, node, 17));
@@ -147,7 +147,7 @@ fn keys_move_there_and_back_under_load_and_no_request_fails() {
 #[test]
 fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(3);
     let refused = cluster_command(&cluster, 0, &["abort"]);
     assert!(text(&refused.stderr).contains("no keys move"), "{}", text(&refused.stderr));
@@ -158,7 +158,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
         for (change, stage, epoch) in
             [(["--remove", "n3"], "read old", 4), (["--weight", "n1=5"], "prepare", 6)]
         {
-            let plan = planned(&cluster, 0, &change);
+            let plan = plan_change(&cluster, 0, &change);
             let asked = cluster_command(&cluster, 0, &["apply", plan["plan"].as_str().unwrap()]);
             assert!(asked.status.success(), "{}", text(&asked.stderr));
             (0..3).for_each(|node| {
@@ -182,7 +182,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     cluster.up(3);
     (0..4).for_each(|node| wait_for_epoch(&cluster, node, 6));
     // Records that were copied for the aborted changes must do no harm.
-    assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
+    assert_eq!(apply_change(&cluster, 2, &["--weight", "n1=5"]), 10);
 }
 
 /// Length in bytes of a value, for which a node reserves memory before it reads or sends the value.
@@ -191,7 +191,7 @@ const LONG: usize = 200_000;
 #[test]
 fn long_values_of_conditional_writes_move_too() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(1);
     for number in 0..20 {
         let value = vec![b'a' + number as u8; LONG];
@@ -204,7 +204,7 @@ fn long_values_of_conditional_writes_move_too() {
         let put = client.response();
         assert_eq!(put.status, 201, "{}", text(&put.body()));
     }
-    assert_eq!(moved(&cluster, 1, &["--weight", "n0=8"]), 5);
+    assert_eq!(apply_change(&cluster, 1, &["--weight", "n0=8"]), 5);
     for number in 0..20 {
         let got = cluster.client(0).get(&key(number));
         assert_eq!(got.body(), vec![b'a' + number as u8; LONG], "{}", key(number));
@@ -216,10 +216,10 @@ fn long_values_of_conditional_writes_move_too() {
 #[test]
 fn a_node_removed_while_unreachable_learns_of_it_from_any_member() {
     let mut cluster = Cluster::start(5, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(4);
     cluster.signal(3, Signal::STOP);
-    assert_eq!(moved(&cluster, 0, &["--remove-dead", "n3", "--remove-dead", "n4"]), 5);
+    assert_eq!(apply_change(&cluster, 0, &["--remove-dead", "n3", "--remove-dead", "n4"]), 5);
     wait_for_epoch(&cluster, 2, 5);
     cluster.kill(0);
     cluster.kill(1);
@@ -247,9 +247,9 @@ fn a_node_removed_while_unreachable_learns_of_it_from_any_member() {
 #[test]
 fn a_removed_node_that_starts_with_an_empty_directory_and_its_old_list_is_not_ready() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(3);
-    moved(&cluster, 0, &["--remove-dead", "n3"]);
+    apply_change(&cluster, 0, &["--remove-dead", "n3"]);
     drop(cluster.take_data(3));
     cluster.put_back(3, tempfile::tempdir().unwrap());
     cluster.up(3);
@@ -264,12 +264,12 @@ fn a_removed_node_that_starts_with_an_empty_directory_and_its_old_list_is_not_re
 #[test]
 fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
     let cluster = Cluster::start(4, &["--stream-rate", "64KiB"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..100 {
         assert_eq!(client.put(&key(number), &vec![b'x'; LONG]).status, 201);
     }
-    let plan = planned(&cluster, 0, &["--weight", "n0=4"]);
+    let plan = plan_change(&cluster, 0, &["--weight", "n0=4"]);
     let seconds = plan["seconds_at_rate"].as_u64().unwrap();
     let most = plan["moved_bytes"].as_u64().unwrap() / (64 << 10);
     assert!((1..=most + 1).contains(&seconds), "{plan}");
@@ -281,9 +281,9 @@ fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
 #[test]
 fn after_apply_with_wait_every_node_reports_the_new_epoch() {
     let cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for round in 0..6 {
-        let epoch = moved(&cluster, 0, &["--weight", &format!("n1={}", 2 - round % 2)]);
+        let epoch = apply_change(&cluster, 0, &["--weight", &format!("n1={}", 2 - round % 2)]);
         let status = cluster_command(&cluster, 0, &["status"]);
         assert!(status.status.success(), "{}{}", text(&status.stdout), text(&status.stderr));
         assert!((0..4).all(|node| layout(&cluster, node)["epoch"] == epoch));

@@ -47,11 +47,17 @@ pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
 /// Returns node b's identity in handshakes.
 fn b(topology: Topology, secret: &str) -> Arc<HandshakeIdentity> {
     let own = topology.find("b").unwrap();
-    let layouts = Arc::new(Layouts::fixed(&topology, own));
+    let layouts = Arc::new(Layouts::new_fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
     let cluster = Arc::new(OwnCluster::new(None));
-    Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, cluster, secrets(secret), known))
+    Arc::new(HandshakeIdentity::new(
+        Views::new_fixed(topology),
+        own,
+        cluster,
+        secrets(secret),
+        known,
+    ))
 }
 
 pub(crate) static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
@@ -109,7 +115,7 @@ fn try_handshake(node: &Node, own: &Arc<HandshakeIdentity>) -> Option<DialedHand
 }
 
 /// Opens a connection on which node b has completed the handshake.
-fn proven(node: &Node) -> TcpStream {
+fn connect_as_b(node: &Node) -> TcpStream {
     let dialed = perform_handshake(node, &good_b());
     assert_eq!(dialed.outcome.unwrap().node, NodeId(0));
     dialed.stream
@@ -142,7 +148,7 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.message(message);
     writer.seal(sender);
-    writer.sealed().to_vec()
+    writer.closed_envelopes().to_vec()
 }
 
 /// Reads the next reply; returns its sender, the request's number, and the reply.
@@ -257,7 +263,7 @@ fn many_unauthenticated_connections_block_no_peer_and_are_closed() {
         // Sending may fail, because the node has already closed the first connections.
         let _ = stranger.write_all(&[90, 0, 0]);
     }
-    let mut peer = proven(&node);
+    let mut peer = connect_as_b(&node);
     peer.write_all(&envelope(&request(1, Request::Ping), honest())).unwrap();
     assert_eq!(reply(&mut peer).2, Reply::Pong);
     assert_eq!(node.client().get("/healthz").status, 200);
@@ -289,7 +295,7 @@ fn a_list_that_differs_is_told_to_both_sides() {
 #[test]
 fn a_forged_clock_moves_nothing() {
     let node = node();
-    let mut peer = proven(&node);
+    let mut peer = connect_as_b(&node);
     let hour = 3_600_000_000;
     let ahead = Sender { clock: (now_micros() + hour) << 12, ..honest() };
     for clock in [ahead.clock, u64::MAX, 0] {
@@ -304,7 +310,7 @@ fn a_forged_clock_moves_nothing() {
 #[test]
 fn another_epoch_is_answered_and_never_served() {
     let node = node();
-    let mut peer = proven(&node);
+    let mut peer = connect_as_b(&node);
     let view = ViewId { epoch: 1, placement: 1 };
     let sender = Sender { view, ..honest() };
     peer.write_all(&envelope(&request(1, Request::Ping), sender)).unwrap();
@@ -316,7 +322,7 @@ fn another_epoch_is_answered_and_never_served() {
 #[test]
 fn what_is_malformed_closes_its_connection_and_no_other() {
     let node = node();
-    let mut good = proven(&node);
+    let mut good = connect_as_b(&node);
     let ping = envelope(&request(1, Request::Ping), honest());
     let mut flipped = ping.clone();
     flipped[ENVELOPE_HEAD] ^= 1;
@@ -329,7 +335,7 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
     record[..8].copy_from_slice(&check.to_le_bytes());
     let cases = [flipped, garbage, endless, record];
     for case in &cases {
-        let mut stream = proven(&node);
+        let mut stream = connect_as_b(&node);
         stream.write_all(case).unwrap();
         until_closed(&mut stream);
     }
@@ -345,7 +351,7 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
 #[test]
 fn a_peer_is_told_when_the_node_stops() {
     let node = node();
-    let mut peer = proven(&node);
+    let mut peer = connect_as_b(&node);
     peer.write_all(&envelope(&request(1, Request::Ping), honest())).unwrap();
     assert_eq!(reply(&mut peer).2, Reply::Pong);
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

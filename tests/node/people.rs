@@ -30,23 +30,23 @@ pub(crate) fn url(node: &Node) -> String {
 }
 
 /// Runs a command that must succeed without a message; returns its stdout.
-pub(crate) fn done(node: &Node, args: &[&str]) -> Vec<u8> {
+pub(crate) fn run_silently(node: &Node, args: &[&str]) -> Vec<u8> {
     let output = run_at(&url(node), args, b"");
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
-    assert_eq!(said(&output), "", "{args:?}");
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr_text(&output));
+    assert_eq!(stderr_text(&output), "", "{args:?}");
     output.stdout
 }
 
 /// Runs a command that must fail with exit code `code`; returns its message, which is one line.
 fn run_refused(node: &Node, code: i32, args: &[&str]) -> String {
     let output = run_at(&url(node), args, b"");
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
-    assert_eq!(said(&output).lines().count(), 1, "{args:?}: {}", said(&output));
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr_text(&output));
+    assert_eq!(stderr_text(&output).lines().count(), 1, "{args:?}: {}", stderr_text(&output));
     assert_eq!(output.stdout, b"", "{args:?}");
-    said(&output)
+    stderr_text(&output)
 }
 
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn stderr_text(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -55,7 +55,7 @@ fn json(bytes: &[u8]) -> serde_json::Value {
 }
 
 /// Runs a command in a shell that redirects its streams; returns its exit code and message.
-pub(crate) fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
+pub(crate) fn run_redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
     let mut command = kvorum();
     let shell = format!("exec \"$0\" {args} {streams}");
     let program = command.get_program().to_owned();
@@ -68,7 +68,7 @@ pub(crate) fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>
         };
     }
     let output = sh.output().unwrap();
-    (output.status.code(), said(&output))
+    (output.status.code(), stderr_text(&output))
 }
 
 #[test]
@@ -87,20 +87,20 @@ fn a_change_that_was_made_is_said_also_if_its_result_can_not_be_printed() {
         ("quota remove q", "the quota was removed"),
         ("compact", "was requested"),
     ] {
-        let (code, said) = redirected(&node, args, streams);
+        let (code, said) = run_redirected(&node, args, streams);
         assert_eq!(code, Some(2), "{args} {streams}: {said}");
         assert_eq!(said.lines().count(), 1, "{args} {streams}: {said}");
         assert!(said.contains("stdout: ") && said.contains(done), "{args} {streams}: {said}");
     }
     // The message has the command that revokes the token.
-    let (_, said) = redirected(&node, "token create --name lost", streams);
+    let (_, said) = run_redirected(&node, "token create --name lost", streams);
     let revoke = said.split("kvorum ").nth(1).unwrap_or_default();
     let revoke = revoke.split(", then").next().unwrap();
     assert!(revoke.starts_with("token revoke "), "{said}");
-    done(&node, &revoke.split_whitespace().collect::<Vec<_>>());
-    assert_eq!(done(&node, &["get", "visits"]), b"10");
+    run_silently(&node, &revoke.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(run_silently(&node, &["get", "visits"]), b"10");
     let dir = node.data.path().to_str().unwrap();
-    let (code, said) = redirected(&node, &format!("cert ca --dir {dir}/certs"), ">/dev/full");
+    let (code, said) = run_redirected(&node, &format!("cert ca --dir {dir}/certs"), ">/dev/full");
     assert_eq!(code, Some(1));
     assert!(said.contains("the files were made"), "{said}");
 }
@@ -120,9 +120,9 @@ fn a_refused_read_does_not_speak_of_writes() {
         (&["del", "k"], true),
         (&["token", "create", "--name", "t"], true),
     ] {
-        let (_, output) = answered(&answer, args);
+        let (_, output) = run_against_answer(&answer, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        let said = said(&output);
+        let said = stderr_text(&output);
         assert!(said.contains(" 421: T"), "{args:?}: {said}");
         assert_eq!(said.contains("Nothing was written"), is_write, "{args:?}: {said}");
     }
@@ -131,9 +131,9 @@ fn a_refused_read_does_not_speak_of_writes() {
 #[test]
 fn an_empty_prefix_is_that_of_all_keys() {
     let node = Node::start(&[]);
-    done(&node, &["put", "k", "v"]);
+    run_silently(&node, &["put", "k", "v"]);
     for args in [&["scan", "--prefix", ""][..], &["scan", ""], &["scan", "", "--prefix", ""]] {
-        assert_eq!(done(&node, args), b"k\tv\n", "{args:?}");
+        assert_eq!(run_silently(&node, args), b"k\tv\n", "{args:?}");
     }
     let said = run_refused(&node, 2, &["scan", "--end", ""]);
     assert!(said.contains("--end must not be empty"), "{said}");
@@ -142,47 +142,47 @@ fn an_empty_prefix_is_that_of_all_keys() {
 #[test]
 fn a_closed_stdin_is_refused_as_a_value() {
     let node = Node::start(&[]);
-    done(&node, &["put", "k", "hello"]);
-    let (code, said) = redirected(&node, "put k -", "<&-");
+    run_silently(&node, &["put", "k", "hello"]);
+    let (code, said) = run_redirected(&node, "put k -", "<&-");
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("stdin: it is closed") && said.contains("Nothing was written"), "{said}");
-    assert_eq!(done(&node, &["get", "k"]), b"hello");
-    assert_eq!(redirected(&node, "put k -", "</dev/null").0, Some(0));
-    assert_eq!(done(&node, &["get", "k"]), b"");
+    assert_eq!(run_silently(&node, &["get", "k"]), b"hello");
+    assert_eq!(run_redirected(&node, "put k -", "</dev/null").0, Some(0));
+    assert_eq!(run_silently(&node, &["get", "k"]), b"");
 }
 
 #[test]
 fn a_value_goes_in_and_comes_out_byte_by_byte() {
     let node = Node::start(&[]);
-    assert_eq!(done(&node, &["put", "k", "two words\n"]), b"");
-    assert_eq!(done(&node, &["get", "k"]), b"two words\n");
-    assert_eq!(done(&node, &["get", "k", "--ack", "1", "--from", "1"]), b"two words\n");
+    assert_eq!(run_silently(&node, &["put", "k", "two words\n"]), b"");
+    assert_eq!(run_silently(&node, &["get", "k"]), b"two words\n");
+    assert_eq!(run_silently(&node, &["get", "k", "--ack", "1", "--from", "1"]), b"two words\n");
     let bytes: Vec<u8> = (0..=255).cycle().take(400_000).collect();
     let output = run_at(&url(&node), &["put", "--escaped", r"\x00\xff\n%41", "-"], &bytes);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert_eq!(done(&node, &["get", "--escaped", r"\x00\xff\n%41"]), bytes);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    assert_eq!(run_silently(&node, &["get", "--escaped", r"\x00\xff\n%41"]), bytes);
     let raw = node.client().get("/v0/entity?id=%00%ff%0a%2541");
     assert_eq!((raw.status, raw.body()), (200, bytes.clone()));
     let file = node.data.path().join("file");
     fs::write(&file, &bytes).unwrap();
-    done(&node, &["put", "file", "--file", file.to_str().unwrap()]);
-    assert_eq!(done(&node, &["get", "file"]), bytes);
-    done(&node, &["put", "empty", ""]);
-    assert_eq!(done(&node, &["get", "empty"]), b"");
-    assert_eq!(done(&node, &["del", "k"]), b"");
+    run_silently(&node, &["put", "file", "--file", file.to_str().unwrap()]);
+    assert_eq!(run_silently(&node, &["get", "file"]), bytes);
+    run_silently(&node, &["put", "empty", ""]);
+    assert_eq!(run_silently(&node, &["get", "empty"]), b"");
+    assert_eq!(run_silently(&node, &["del", "k"]), b"");
     assert!(run_refused(&node, 1, &["get", "k"]).contains("key not found: k"));
-    done(&node, &["del", "k"]);
+    run_silently(&node, &["del", "k"]);
 }
 
 #[test]
 fn json_holds_any_bytes() {
     let node = Node::start(&[]);
-    let put = json(&done(&node, &["put", "k", "v", "--json"]));
-    let got = json(&done(&node, &["get", "k", "--json"]));
+    let put = json(&run_silently(&node, &["put", "k", "v", "--json"]));
+    let got = json(&run_silently(&node, &["get", "k", "--json"]));
     assert_eq!((&got["key"], &got["value"]), (&"k".into(), &"v".into()));
     assert!(put["version"].is_string() && put["version"] == got["version"]);
-    done(&node, &["put", "--escaped", r"\xff", "ü"]);
-    let got = json(&done(&node, &["get", "--escaped", r"\xff", "--json"]));
+    run_silently(&node, &["put", "--escaped", r"\xff", "ü"]);
+    let got = json(&run_silently(&node, &["get", "--escaped", r"\xff", "--json"]));
     assert_eq!((&got["key_base64"], &got["value"]), (&"/w==".into(), &"ü".into()));
     let problem = run_refused(&node, 1, &["get", "nothing", "--json"]);
     let problem = json(problem.as_bytes());
@@ -193,17 +193,21 @@ fn json_holds_any_bytes() {
 fn several_keys_are_read_and_deleted_at_once() {
     let node = Node::start(&[]);
     for (key, value) in [("a", "1"), ("b", "two\nlines"), ("c", "3")] {
-        done(&node, &["set", key, value]);
+        run_silently(&node, &["set", key, value]);
     }
-    assert_eq!(done(&node, &["get", "b", "a"]), b"b\ttwo\\nlines\na\t1\n");
+    assert_eq!(run_silently(&node, &["get", "b", "a"]), b"b\ttwo\\nlines\na\t1\n");
     let output = run_at(&url(&node), &["get", "a", "x", "c"], b"");
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b"a\t1\nc\t3\n"[..]));
-    assert_eq!(said(&output), "kvorum: key not found: x\n");
+    assert_eq!(stderr_text(&output), "kvorum: key not found: x\n");
     let long = "x".repeat(2000);
     let output = run_at(&url(&node), &["get", "a", &long, "c"], b"");
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b"a\t1\n"[..]));
-    assert!(said(&output).contains("of 3 keys none behind it was read"), "{}", said(&output));
-    let lines = done(&node, &["get", "--json", "a", "c"]);
+    assert!(
+        stderr_text(&output).contains("of 3 keys none behind it was read"),
+        "{}",
+        stderr_text(&output)
+    );
+    let lines = run_silently(&node, &["get", "--json", "a", "c"]);
     let lines: Vec<_> = lines.trim_ascii_end().split(|byte| *byte == b'\n').map(json).collect();
     assert_eq!([&lines[0]["value"], &lines[1]["value"]], ["1", "3"]);
     let version = lines[0]["version"].as_str().unwrap();
@@ -212,13 +216,13 @@ fn several_keys_are_read_and_deleted_at_once() {
     run_refused(&node, 2, &["del", "a", "b", "--idempotency-key", "w"]);
     let output = run_at(&url(&node), &["del", "a", "x", "b", "--if-match", "*"], b"");
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("stopped at x: 1 of 3 keys were deleted before it"));
-    assert_eq!(done(&node, &["ls"]), b"b\ttwo\\nlines\nc\t3\n");
-    assert_eq!(done(&node, &["rm", "b", "c", "none"]), b"");
-    assert_eq!(done(&node, &["scan"]), b"");
-    assert_eq!(done(&node, &["incr", "n"]), b"1\n");
-    assert_eq!(done(&node, &["incr", "n", "--", "-3"]), b"-2\n");
-    let help = String::from_utf8(done(&node, &["--help"])).unwrap();
+    assert!(stderr_text(&output).contains("stopped at x: 1 of 3 keys were deleted before it"));
+    assert_eq!(run_silently(&node, &["ls"]), b"b\ttwo\\nlines\nc\t3\n");
+    assert_eq!(run_silently(&node, &["rm", "b", "c", "none"]), b"");
+    assert_eq!(run_silently(&node, &["scan"]), b"");
+    assert_eq!(run_silently(&node, &["incr", "n"]), b"1\n");
+    assert_eq!(run_silently(&node, &["incr", "n", "--", "-3"]), b"-2\n");
+    let help = String::from_utf8(run_silently(&node, &["--help"])).unwrap();
     let named = |name: &str| help.lines().any(|line| line.trim_start().starts_with(name));
     assert!(named("put ") && !["set ", "rm ", "ls ", "incr "].into_iter().any(named), "{help}");
 }
@@ -227,7 +231,7 @@ fn several_keys_are_read_and_deleted_at_once() {
 fn help_groups_connection_flags_and_usage_omits_them() {
     let node = Node::start(&[]);
     for command in ["put", "get", "del", "add", "scan", "status", "repair", "compact"] {
-        let help = String::from_utf8(done(&node, &[command, "--help"])).unwrap();
+        let help = String::from_utf8(run_silently(&node, &[command, "--help"])).unwrap();
         let (own, connection) = help.split_once("\nConnection:\n").unwrap();
         let has = |part: &str, flag: &str| part.lines().any(|l| l.trim_start().starts_with(flag));
         assert!(has(own, "--json") && !has(connection, "--json"), "{help}");
@@ -238,7 +242,7 @@ fn help_groups_connection_flags_and_usage_omits_them() {
     for args in [&["get"][..], &["put", "k"], &["del"], &["get", "k", "--nonsense"]] {
         let output = run_at(&url(&node), args, b"");
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        let said = said(&output);
+        let said = stderr_text(&output);
         let usage = said.lines().find(|line| line.starts_with("Usage: ")).unwrap();
         assert!(!usage.contains("--url"), "{args:?}: {usage}");
         assert!(said.starts_with("error: "), "{said}");
@@ -248,26 +252,27 @@ fn help_groups_connection_flags_and_usage_omits_them() {
 #[test]
 fn a_value_with_a_time_to_live_is_a_value_like_any_other() {
     let node = Node::start(&["--max-ttl", "1d"]);
-    assert_eq!(done(&node, &["put", "k", "v", "--ttl", "90s"]), b"");
-    assert_eq!(done(&node, &["get", "k"]), b"v", "nothing besides");
-    assert_eq!(done(&node, &["scan"]), b"k\tv\n");
-    let got = json(&done(&node, &["get", "k", "--json"]));
-    let put = json(&done(&node, &["put", "k", "7", "--ttl", "1h", "--if-match", "*", "--json"]));
+    assert_eq!(run_silently(&node, &["put", "k", "v", "--ttl", "90s"]), b"");
+    assert_eq!(run_silently(&node, &["get", "k"]), b"v", "nothing besides");
+    assert_eq!(run_silently(&node, &["scan"]), b"k\tv\n");
+    let got = json(&run_silently(&node, &["get", "k", "--json"]));
+    let put =
+        json(&run_silently(&node, &["put", "k", "7", "--ttl", "1h", "--if-match", "*", "--json"]));
     let later = put["expires_ms"].as_u64().unwrap() - got["expires_ms"].as_u64().unwrap();
     assert!(later > 3_000_000, "{later} ms");
-    let sum = json(&done(&node, &["add", "k", "1", "--json"]));
+    let sum = json(&run_silently(&node, &["add", "k", "1", "--json"]));
     assert_eq!((&sum["sum"], &sum["expires_ms"]), (&8.into(), &put["expires_ms"]));
-    let sum = json(&done(&node, &["add", "k", "1", "--ttl", "1s", "--json"]));
+    let sum = json(&run_silently(&node, &["add", "k", "1", "--ttl", "1s", "--json"]));
     assert!(sum["expires_ms"].as_u64() < put["expires_ms"].as_u64());
     wait_until("its expiry", || run_at(&url(&node), &["get", "k"], b"").status.code() == Some(1));
-    assert_eq!(done(&node, &["scan"]), b"");
-    let forever = json(&done(&node, &["put", "k", "v", "--json"]));
+    assert_eq!(run_silently(&node, &["scan"]), b"");
+    let forever = json(&run_silently(&node, &["put", "k", "v", "--json"]));
     assert_eq!(forever.get("expires_ms"), None);
     let long = run_refused(&node, 2, &["put", "k", "v", "--ttl", "2d"]);
     assert!(long.contains("ttl=2d is more than this node's --max-ttl: 1d"), "{long}");
     let wrong = run_at(&url(&node), &["put", "k", "v", "--ttl", "1.5h"], b"");
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(said(&wrong).contains("\"1.5h\" is not a time to live: write a whole number"));
+    assert!(stderr_text(&wrong).contains("\"1.5h\" is not a time to live: write a whole number"));
 }
 
 #[test]
@@ -285,7 +290,7 @@ fn problems_are_told_in_words() {
     drop(node);
     let output = run_at(&format!("http://{address}"), &["get", "k"], b"");
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains(&address.to_string()), "{}", said(&output));
+    assert!(stderr_text(&output).contains(&address.to_string()), "{}", stderr_text(&output));
 }
 
 #[test]
@@ -295,13 +300,13 @@ fn a_scan_prints_lines_that_can_be_read_back() {
     for (key, value) in [("%00", "a%09b"), ("b", "plain"), ("c%0d", "x"), ("%ff", "y\nz\\")] {
         client.put(&format!("/v0/entity?id={key}"), value.as_bytes());
     }
-    let all = done(&node, &["scan"]);
+    let all = run_silently(&node, &["scan"]);
     let expected = "\\x00\ta%09b\nb\tplain\nc\\x0d\tx\n\\xff\ty\\nz\\\\\n";
     assert_eq!(String::from_utf8(all).unwrap(), expected);
-    assert_eq!(done(&node, &["scan", "b", "--end", "c"]), b"b\tplain\n");
-    assert_eq!(done(&node, &["scan", "b", "--limit", "1", "--local"]), b"b\tplain\n");
-    assert_eq!(done(&node, &["scan", "--escaped", r"\xff\x00"]), b"");
-    let lines = done(&node, &["scan", "c", "--json"]);
+    assert_eq!(run_silently(&node, &["scan", "b", "--end", "c"]), b"b\tplain\n");
+    assert_eq!(run_silently(&node, &["scan", "b", "--limit", "1", "--local"]), b"b\tplain\n");
+    assert_eq!(run_silently(&node, &["scan", "--escaped", r"\xff\x00"]), b"");
+    let lines = run_silently(&node, &["scan", "c", "--json"]);
     let lines: Vec<_> = lines.split(|byte| *byte == b'\n').collect();
     assert_eq!(lines.len(), 3, "two items and the end");
     assert_eq!(json(lines[0])["key"], "c\r");
@@ -313,29 +318,29 @@ fn a_scan_prints_lines_that_can_be_read_back() {
 #[test]
 fn characters_that_nobody_sees_are_written_out() {
     let node = Node::start(&["--name", "safe\u{202e}evil", "--greet", "--log-format", "json"]);
-    let status = String::from_utf8(done(&node, &["status"])).unwrap();
+    let status = String::from_utf8(run_silently(&node, &["status"])).unwrap();
     assert!(status.contains("safe\\u202eevil"), "{status}");
-    let status = done(&node, &["status", "--json"]);
+    let status = run_silently(&node, &["status", "--json"]);
     assert_eq!(json(&status)["nodes"][0]["name"], "safe\u{202e}evil");
     assert!(!String::from_utf8(status).unwrap().contains('\u{202e}'));
 
-    done(&node, &["put", "k\u{200b}", "v"]);
-    let scanned = done(&node, &["scan"]);
+    run_silently(&node, &["put", "k\u{200b}", "v"]);
+    let scanned = run_silently(&node, &["scan"]);
     assert_eq!(scanned, b"k\\xe2\\x80\\x8b\tv\n");
-    assert_eq!(done(&node, &["get", "--escaped", "k\\xe2\\x80\\x8b"]), b"v");
-    done(&node, &["quota", "set", "q\u{200b}", "--soft", "1MiB"]);
-    let quotas = done(&node, &["quota", "list"]);
+    assert_eq!(run_silently(&node, &["get", "--escaped", "k\\xe2\\x80\\x8b"]), b"v");
+    run_silently(&node, &["quota", "set", "q\u{200b}", "--soft", "1MiB"]);
+    let quotas = run_silently(&node, &["quota", "list"]);
     assert!(quotas.starts_with(b"\"q\\u{200b}\""), "{quotas:?}");
-    let quotas = done(&node, &["quota", "list", "--json"]);
+    let quotas = run_silently(&node, &["quota", "list", "--json"]);
     assert_eq!(json(&quotas)["quotas"][0]["prefix"], "q\u{200b}");
 
-    let lines = done(&node, &["scan", "--json"]);
+    let lines = run_silently(&node, &["scan", "--json"]);
     assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
     // U+0085 ends a line, and U+009B begins a control sequence that a terminal executes.
     let unseen = "\u{7f}\u{85}\u{9b}2J\u{2028}\u{2029}\u{202e}\u{200b}";
-    done(&node, &["put", unseen, unseen]);
+    run_silently(&node, &["put", unseen, unseen]);
     for command in [&["scan", unseen, "--json"][..], &["get", unseen, "--json"]] {
-        let line = done(&node, command);
+        let line = run_silently(&node, command);
         assert!(line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')), "{line:?}");
         let item = json(&line);
         assert_eq!((&item["key"], &item["value"]), (&unseen.into(), &unseen.into()));
@@ -366,7 +371,7 @@ fn a_scan_that_breaks_off_is_an_error() {
         let output = run_at(&url, &["scan"], b"");
         server.join().unwrap();
         assert_eq!(output.status.code(), Some(2), "{end:?}");
-        assert!(said(&output).contains("was interrupted"), "{}", said(&output));
+        assert!(stderr_text(&output).contains("was interrupted"), "{}", stderr_text(&output));
         assert!(output.stdout.starts_with(b"a\tx\n"), "what came is printed");
     }
 }
@@ -374,17 +379,17 @@ fn a_scan_that_breaks_off_is_an_error() {
 #[test]
 fn status_shows_the_node() {
     let node = Node::start(&["--deadline", "1s"]);
-    done(&node, &["put", "a", "1"]);
-    done(&node, &["put", "a", "2"]);
-    done(&node, &["put", "b", "2"]);
-    done(&node, &["del", "a"]);
-    done(&node, &["del", "absent"]);
-    let table = String::from_utf8(done(&node, &["status"])).unwrap();
+    run_silently(&node, &["put", "a", "1"]);
+    run_silently(&node, &["put", "a", "2"]);
+    run_silently(&node, &["put", "b", "2"]);
+    run_silently(&node, &["del", "a"]);
+    run_silently(&node, &["del", "absent"]);
+    let table = String::from_utf8(run_silently(&node, &["status"])).unwrap();
     assert_eq!(table.lines().count(), 3, "{table}");
     assert!(table.contains(&url(&node)) && table.contains("  up  "), "{table}");
     assert!(table.contains(" is alone: its disk has the only copy"), "{table}");
     assert_eq!(node.client().put("/v0/cluster", b"").header("allow"), Some("GET, HEAD"));
-    let status = json(&done(&node, &["status", "--json"]));
+    let status = json(&run_silently(&node, &["status", "--json"]));
     let row = &status["nodes"][0];
     assert_eq!((&row["url"], &row["up"]), (&url(&node).into(), &true.into()));
     assert_eq!(row["status"]["keys"], 1);
@@ -403,14 +408,14 @@ fn status_shows_the_node() {
 #[test]
 fn status_needs_to_reach_one_node_only() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let tunnel = Tunnel::to(cluster.address(1));
     let look = |json: bool| {
         let args: &[&str] = if json { &["status", "--json"] } else { &["status"] };
         run_at(&tunnel.url(), args, b"")
     };
     let all = look(true);
-    assert_eq!(all.status.code(), Some(0), "{}", said(&all));
+    assert_eq!(all.status.code(), Some(0), "{}", stderr_text(&all));
     let nodes = json(&all.stdout);
     assert_eq!(nodes["asked"], "n1");
     for (number, row) in nodes["nodes"].as_array().unwrap().iter().enumerate() {
@@ -443,7 +448,7 @@ fn status_needs_to_reach_one_node_only() {
 #[test]
 fn concurrent_cluster_status_requests_are_limited() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.signal(2, Signal::STOP);
     let ask = || {
         let mut client = cluster.client(0);
@@ -462,7 +467,7 @@ fn concurrent_cluster_status_requests_are_limited() {
 
 /// Runs a command against a server that sends one answer and closes the connection; returns the
 /// server's URL, and the command's output.
-pub(crate) fn answered(answer: &str, args: &[&str]) -> (String, Output) {
+pub(crate) fn run_against_answer(answer: &str, args: &[&str]) -> (String, Output) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let answer = answer.to_owned();
@@ -500,8 +505,8 @@ fn another_programs_answers_are_not_taken_for_kvorums() {
         (&["status"], "404 Not Found", html),
         (&["status"], "200 OK", page),
     ] {
-        let (url, output) = answered(&format!("HTTP/1.1 {status}\r\n{rest}"), args);
-        let said = said(&output);
+        let (url, output) = run_against_answer(&format!("HTTP/1.1 {status}\r\n{rest}"), args);
+        let said = stderr_text(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?} {answer_of}: {said}", answer_of = rest);
         assert_eq!(output.stdout, b"", "{args:?} {rest}");
         let told = said.contains("is this a kvorum node") || said.contains("unexpected response");
@@ -515,11 +520,12 @@ fn another_programs_answers_are_not_taken_for_kvorums() {
 fn interim_responses_are_skipped_and_coded_values_refused() {
     let value = "Content-Length: 1\r\nETag: \"0123456789abcdef-01234567\"\r\n";
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </s.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
-    let (_, output) = answered(&format!("{hints}HTTP/1.1 200 OK\r\n{value}\r\nv"), &["get", "k"]);
+    let (_, output) =
+        run_against_answer(&format!("{hints}HTTP/1.1 200 OK\r\n{value}\r\nv"), &["get", "k"]);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"v"[..]), "{output:?}");
     let coded = format!("HTTP/1.1 200 OK\r\n{value}Content-Encoding: gzip\r\n\r\nv");
-    let (url, output) = answered(&coded, &["get", "k"]);
-    let said = said(&output);
+    let (url, output) = run_against_answer(&coded, &["get", "k"]);
+    let said = stderr_text(&output);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{said}");
     assert!(said.contains("its Content-Encoding is gzip") && said.contains(&url), "{said}");
 }
@@ -553,13 +559,13 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
     for (status, rest) in answers {
         let answer = format!("HTTP/1.1 {status}\r\n{rest}");
         for args in writes {
-            let (url, output) = answered(&answer, args);
-            let told = said(&output);
+            let (url, output) = run_against_answer(&answer, args);
+            let told = stderr_text(&output);
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{told}");
             let unknown = "outcome unknown: the write may have been applied, or may be later";
             assert!(told.contains(unknown) && told.contains(&url), "{args:?} {answer}: {told}");
 
-            let (url, output) = answered(&answer, &[args, &["--json"]].concat());
+            let (url, output) = run_against_answer(&answer, &[args, &["--json"]].concat());
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");
             let problem = json(&output.stderr);
             assert_eq!((&problem["type"], &problem["outcome"]), (&kind, &"unknown".into()));
@@ -569,8 +575,8 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
             let is_whole = rest.starts_with("Content-Length");
             assert!(!is_whole || problem["status"] == number, "{problem}");
         }
-        let (_, output) = answered(&answer, &["get", "k", "--json"]);
-        let problem = said(&output);
+        let (_, output) = run_against_answer(&answer, &["get", "k", "--json"]);
+        let problem = stderr_text(&output);
         assert!(!problem.contains("outcome"), "nothing was written: {problem}");
     }
 }
@@ -597,30 +603,30 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     {
         let answer = format!("HTTP/1.1 {status}\r\n{page}");
         for args in changes {
-            let (url, output) = answered(&answer, args);
-            let told = said(&output);
+            let (url, output) = run_against_answer(&answer, args);
+            let told = stderr_text(&output);
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{told}");
             assert!(told.contains(unknown) && told.contains(&url), "{args:?} {status}: {told}");
-            let (_, output) = answered(&answer, &[args, &["--json"]].concat());
+            let (_, output) = run_against_answer(&answer, &[args, &["--json"]].concat());
             let problem = json(&output.stderr);
             assert_eq!(problem["outcome"], "unknown", "{args:?} {status}: {problem}");
         }
     }
-    let (_, output) = answered("", &["cluster", "abort"]);
-    assert!(said(&output).contains(unknown), "{}", said(&output));
+    let (_, output) = run_against_answer("", &["cluster", "abort"]);
+    assert!(stderr_text(&output).contains(unknown), "{}", stderr_text(&output));
     // The node has accepted the request, and is gone while the command waits for the end of the
     // task.
     let accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 12\r\n\r\n{\"number\":1}";
     for args in [&["repair", "--wait"][..], &["compact", "--wait"]] {
-        let (_, output) = answered(accepted, args);
-        assert!(said(&output).contains(unknown), "{args:?}: {}", said(&output));
-        let (_, output) = answered(accepted, &[args, &["--json"]].concat());
+        let (_, output) = run_against_answer(accepted, args);
+        assert!(stderr_text(&output).contains(unknown), "{args:?}: {}", stderr_text(&output));
+        let (_, output) = run_against_answer(accepted, &[args, &["--json"]].concat());
         assert_eq!(json(&output.stderr)["outcome"], "unknown", "{args:?}");
     }
     // The messages of commands that change nothing report no outcome.
     for args in [&["cluster", "plan", "--replicas", "2"][..], &["quota", "list"], &["status"]] {
-        let (_, output) = answered(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);
-        let told = said(&output);
+        let (_, output) = run_against_answer(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);
+        let told = stderr_text(&output);
         assert!(output.status.code() == Some(2) && !told.contains("outcome"), "{args:?}: {told}");
     }
 }
@@ -628,10 +634,10 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
 /// A write without any answer also has an unknown outcome, which `--json` reports to programs.
 #[test]
 fn a_write_without_an_answer_has_an_unknown_outcome() {
-    let (url, output) = answered("", &["put", "k", "v"]);
-    let told = said(&output);
+    let (url, output) = run_against_answer("", &["put", "k", "v"]);
+    let told = stderr_text(&output);
     assert!(told.contains(&url) && told.contains("outcome unknown: the write may"), "{told}");
-    let (url, output) = answered("", &["put", "k", "v", "--json"]);
+    let (url, output) = run_against_answer("", &["put", "k", "v", "--json"]);
     let problem = json(&output.stderr);
     assert_eq!((&problem["type"], &problem["outcome"]), (&"no-response".into(), &"unknown".into()));
     assert!(problem["detail"].as_str().unwrap().contains(&url), "{problem}");
@@ -641,7 +647,7 @@ fn a_write_without_an_answer_has_an_unknown_outcome() {
 #[test]
 fn a_refusal_of_an_admin_command_is_json_for_programs() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let url = format!("http://{}", cluster.address(0));
     let no_plan = "0".repeat(32);
     let refusals: [(&[&str], u16, &str); 6] = [
@@ -654,7 +660,7 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
     ];
     for (args, status, kind) in refusals {
         let output = run_at(&url, args, b"");
-        let told = said(&output);
+        let told = stderr_text(&output);
         assert!(told.starts_with(&format!("kvorum: {url} answers {status}: ")), "{args:?}: {told}");
         let output = run_at(&url, &[args, &["--json"]].concat(), b"");
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");
@@ -666,12 +672,12 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
     // beyond a limit.
     let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
     let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let (url, output) = answered(&answer, &["status"]);
+    let (url, output) = run_against_answer(&answer, &["status"]);
     let told = format!("kvorum: {url} answers 503: Overload: four at once\n");
-    assert_eq!((output.status.code(), said(&output)), (Some(2), told));
-    let (_, output) = answered(&answer, &["status", "--json"]);
+    assert_eq!((output.status.code(), stderr_text(&output)), (Some(2), told));
+    let (_, output) = run_against_answer(&answer, &["status", "--json"]);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]));
-    assert_eq!(said(&output), format!("{body}\n"));
+    assert_eq!(stderr_text(&output), format!("{body}\n"));
 }
 
 /// A forwarded port, such as `ssh -L` creates: its connections lead to a node.
@@ -716,7 +722,7 @@ impl Tunnel {
 #[test]
 fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
     let node = Node::start(&[]);
-    done(&node, &["put", "other", "v"]);
+    run_silently(&node, &["put", "other", "v"]);
     node.signal(Signal::STOP);
     let all: [&[&str]; 5] =
         [&["get", "k"], &["put", "k", "w"], &["del", "k"], &["scan"], &["status"]];
@@ -724,8 +730,8 @@ fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
         let begun = Instant::now();
         let output = run_at(&url(&node), &[args, &["--timeout", "300ms"]].concat(), b"");
         assert!(begun.elapsed() < TIMEOUT, "{args:?}: {:?}", begun.elapsed());
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
-        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr_text(&output));
+        let said = stderr_text(&output);
         let first = said.lines().next().unwrap();
         assert!(first.contains(&url(&node)), "{args:?}: {first}");
         assert!(first.contains("no response within 300ms"), "{args:?}: {first}");
@@ -733,10 +739,10 @@ fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
         assert_eq!(said.contains("may have been applied"), may_be_done, "{args:?}: {said}");
     }
     node.signal(Signal::CONT);
-    done(&node, &["get", "other", "--timeout", "30s"]);
+    run_silently(&node, &["get", "other", "--timeout", "30s"]);
     for wrong in ["0s", "1", "2h", "4000s"] {
         let output = run_at(&url(&node), &["get", "k", "--timeout", wrong], b"");
-        assert_eq!(output.status.code(), Some(2), "{wrong}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {}", stderr_text(&output));
     }
 }
 
@@ -744,10 +750,10 @@ fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
 fn conditions_are_said_on_the_command_line_too() {
     let node = Node::start(&[]);
     let version = |key: &str| {
-        let object = json(&done(&node, &["get", key, "--json"]));
+        let object = json(&run_silently(&node, &["get", key, "--json"]));
         object["version"].as_str().unwrap().to_owned()
     };
-    done(&node, &["put", "k", "one", "--if-none-match", "*"]);
+    run_silently(&node, &["put", "k", "one", "--if-none-match", "*"]);
     let unmet = run_refused(&node, 1, &["put", "k", "two", "--if-none-match", "*"]);
     assert!(unmet.contains("412: Precondition failed"), "{unmet}");
     let shown = format!("The current version is {}", version("k"));
@@ -756,22 +762,22 @@ fn conditions_are_said_on_the_command_line_too() {
     let unmet = json(unmet.as_bytes());
     assert_eq!((&unmet["status"], unmet["version"].as_str()), (&412.into(), Some(&*version("k"))));
     let first = version("k");
-    done(&node, &["put", "k", "two", "--if-match", &first]);
+    run_silently(&node, &["put", "k", "two", "--if-match", &first]);
     run_refused(&node, 1, &["put", "k", "three", "--if-match", &first]);
     let either = ["put", "k", "three", "--if-match", &first, "--if-match", &version("k")];
-    done(&node, &either);
-    assert_eq!(done(&node, &["get", "k"]), b"three");
+    run_silently(&node, &either);
+    assert_eq!(run_silently(&node, &["get", "k"]), b"three");
     run_refused(&node, 1, &["del", "k", "--if-match", &first]);
-    done(&node, &["del", "k", "--if-match", "*"]);
+    run_silently(&node, &["del", "k", "--if-match", "*"]);
     run_refused(&node, 1, &["del", "k", "--if-match", "*"]);
     let nonsense = run_refused(&node, 2, &["put", "k", "x", "--if-match", "one"]);
     assert!(nonsense.contains("\"one\" is not a valid version"), "{nonsense}");
     run_refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--if-match", &first]);
     run_refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--from", "2"]);
 
-    assert_eq!(done(&node, &["add", "n", "40"]), b"40\n");
-    assert_eq!(done(&node, &["add", "n", "-42"]), b"-2\n");
-    assert_eq!(done(&node, &["add", "n", "0", "--ack", "1", "--from", "1"]), b"-2\n");
+    assert_eq!(run_silently(&node, &["add", "n", "40"]), b"40\n");
+    assert_eq!(run_silently(&node, &["add", "n", "-42"]), b"-2\n");
+    assert_eq!(run_silently(&node, &["add", "n", "0", "--ack", "1", "--from", "1"]), b"-2\n");
     let refused_quorum = run_refused(&node, 2, &["add", "n", "0", "--ack", "2"]);
     assert!(refused_quorum.contains("ack=2 must not exceed from=1"), "{refused_quorum}");
     for (args, why) in [
@@ -779,10 +785,13 @@ fn conditions_are_said_on_the_command_line_too() {
         (&["get", "n", "--ack", "most"], "\"most\" is not a number of replicas, such as 2"),
     ] {
         let output = run_at(&url(&node), args, b"");
-        assert!(output.status.code() == Some(2) && said(&output).contains(why), "{output:?}");
+        assert!(
+            output.status.code() == Some(2) && stderr_text(&output).contains(why),
+            "{output:?}"
+        );
     }
-    let sum = json(&done(&node, &["add", "n", "0", "--json"]));
+    let sum = json(&run_silently(&node, &["add", "n", "0", "--json"]));
     assert_eq!((&sum["sum"], sum["version"].as_str()), (&(-2).into(), Some(&*version("n"))));
-    done(&node, &["put", "x", "12a"]);
+    run_silently(&node, &["put", "x", "12a"]);
     assert!(run_refused(&node, 2, &["add", "x", "1"]).contains("409: Not a number"));
 }

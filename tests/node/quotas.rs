@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::conditional::ask;
-use crate::moves::{moved, text};
+use crate::moves::{apply_change, text};
 use crate::process::{Node, run, wait_until};
 
 /// Returns the quota of a prefix, as the client's node reports it; null if there is none.
@@ -96,7 +96,7 @@ fn set_status(client: &mut Client, query: &str) -> u16 {
 #[test]
 fn every_node_enforces_a_quota_also_after_a_restart() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let hard = ["quota", "set", "a/", "--hard", "100KiB"];
     let command = |cluster: &Cluster, node: usize, args: &[&str]| {
         let url = format!("http://{}", cluster.address(node));
@@ -123,7 +123,7 @@ fn every_node_enforces_a_quota_also_after_a_restart() {
         cluster.kill(node);
         cluster.up(node);
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in 0..3 {
         let client = &mut cluster.client(node);
         wait_until("it is full again", || put(client, 0) == 507);
@@ -131,7 +131,7 @@ fn every_node_enforces_a_quota_also_after_a_restart() {
     let list = command(&cluster, 2, &["quota", "list"]);
     assert!(list.starts_with("\"a/\"  hard 100.00 KiB  about 100.00 KiB stored: full"), "{list}");
     // The quota survives the layouts of a membership change.
-    moved(&cluster, 0, &["--weight", "n2=2"]);
+    apply_change(&cluster, 0, &["--weight", "n2=2"]);
     let removed = command(&cluster, 1, &["quota", "remove", "a/"]);
     assert_eq!(removed, "removed: \"a/\"  hard 100.00 KiB\n");
     for node in 0..3 {
@@ -188,7 +188,7 @@ fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: boo
 fn a_hard_limit_stops_who_writes_fast(nodes: usize) {
     let hard = 8 << 20;
     let cluster = Cluster::start(nodes, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     set_quota_and_wait(&cluster, nodes, hard);
     let burst = write_until_full(&cluster, nodes, 2 * nodes, false);
     let most = hard + nodes as u64 * OVERRUN;
@@ -231,7 +231,7 @@ fn a_hard_limit_stops_who_writes_fast_on_five_nodes() {
 /// refused, however often it overwrites, or deletes and writes again.
 fn who_stays_below_is_not_refused(nodes: usize) {
     let cluster = Cluster::start(nodes, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     set_quota_and_wait(&cluster, nodes, 2 << 20);
     let write = |writer: usize| {
         let mut client = cluster.client(writer);
@@ -271,7 +271,7 @@ fn who_stays_below_a_hard_limit_is_not_refused_on_five_nodes() {
 #[test]
 fn a_repeated_write_gets_its_first_answer_although_the_quota_is_full() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let word = |word: &str| format!("Idempotency-Key: {word}\r\n");
     let mut client = cluster.client(0);
     let value = "v".repeat(200);

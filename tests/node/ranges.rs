@@ -100,7 +100,7 @@ fn each_page_has_its_own_deadline() {
         ["--sync", "never", "--read-threads", "2", "--deadline", deadline].map(str::to_owned)
     };
     let mut cluster = Cluster::start(3, &settings("60s").each_ref().map(String::as_str));
-    cluster.settled();
+    cluster.wait_until_settled();
     delete_keys(&mut cluster.client(0), 120_000, "&ack=2&from=3");
     let put = || cluster.client(0).put("/v0/entity?id=last&ack=3&from=3", b"v").status == 201;
     wait_until("a put", put);
@@ -115,7 +115,7 @@ fn each_page_has_its_own_deadline() {
         for node in 0..3 {
             cluster.up(node);
         }
-        cluster.settled();
+        cluster.wait_until_settled();
         took = read_at_once(&cluster);
         // If the ranges took less than the deadline, the machine has become faster meanwhile. The
         // run then shows nothing, and is repeated.

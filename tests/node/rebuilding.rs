@@ -11,9 +11,9 @@ const KEYS: usize = 4;
 
 /// Starts three nodes with some keys. n2 is down. n1 has lost its disk, and its rebuild waits for
 /// n2.
-fn rebuilding() -> Cluster {
+fn start_rebuild() -> Cluster {
     let mut cluster = Cluster::start(3, &["--deadline", "250ms"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.fill(KEYS, b"v");
     cluster.stop(2);
     cluster.stop(1);
@@ -33,7 +33,7 @@ fn lacks_replicas(answer: &Response) {
 
 #[test]
 fn requests_that_lack_replicas_are_answered_504_while_one_is_down_and_one_is_rebuilt() {
-    let cluster = rebuilding();
+    let cluster = start_rebuild();
     for node in 0..2 {
         let mut client = cluster.client(node);
         lacks_replicas(&client.get("/v0/entity?id=absent"));
@@ -47,7 +47,7 @@ fn requests_that_lack_replicas_are_answered_504_while_one_is_down_and_one_is_reb
 
 #[test]
 fn status_tells_a_rebuild_that_takes_over_idempotency_keys_from_one_that_could_not() {
-    let mut cluster = rebuilding();
+    let mut cluster = start_rebuild();
     let url = format!("http://{}", cluster.address(0));
     let said = || String::from_utf8(run(&["status", "--url", &url]).stdout).unwrap();
     let text = said();
@@ -58,7 +58,7 @@ fn status_tells_a_rebuild_that_takes_over_idempotency_keys_from_one_that_could_n
     };
     assert!(is_told(&text) && !text.contains("for another"), "{text}");
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     let text = said();
     assert!(!text.contains("idempotency key"), "{text}");
 }

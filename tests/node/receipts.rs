@@ -120,7 +120,7 @@ fn routes_without_receipts_refuse_the_receipt_parameter_by_name() {
 #[test]
 fn a_receipt_omits_a_replica_that_is_down() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let all = |cluster: &Cluster, key: &str, more: &str, expected: &[&str], up: &[usize]| {
         for node in up {
             let mut client = cluster.client(*node);

@@ -24,7 +24,7 @@ fn recipes() -> [String; 7] {
 }
 
 /// Returns the queue's items that have no time to live, and so exist until they are deleted.
-fn left_for_good(node: &Node) -> Vec<String> {
+fn lasting_items(node: &Node) -> Vec<String> {
     let is_left = |key: &String| {
         let got = node.client().get(&format!("/v0/entity?id={key}"));
         got.status == 200 && got.header("kvorum-expires").is_none()
@@ -168,7 +168,7 @@ fn a_queue_outlives_a_producer_that_stops_between_two_steps() {
     assert!(!try_run(&node, late).0, "nobody looks there any more");
     run(&node, &format!("{queue}put late"));
     assert_eq!(run(&node, &take_all), "late\n");
-    assert_eq!(left_for_good(&node), ["item-2", "item-3"], "nobody deleted what was taken");
+    assert_eq!(lasting_items(&node), ["item-2", "item-3"], "nobody deleted what was taken");
     let closed = node.client().get("/v0/entity?id=item-1");
     assert!(closed.status == 200 && closed.header("kvorum-expires").is_some());
 }
@@ -195,5 +195,5 @@ fn takers_at_once_take_each_item_once() {
         taken.iter().flat_map(|t| t.lines()).map(|n| n.parse().unwrap()).collect();
     assert_eq!(numbers.len(), ITEMS, "none is taken twice: {taken:?}");
     assert_eq!(numbers.into_iter().collect::<BTreeSet<_>>(), (1..=ITEMS).collect());
-    assert_eq!(left_for_good(&node), [""; 0]);
+    assert_eq!(lasting_items(&node), [""; 0]);
 }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
-use crate::moves::{cluster_command, layout, moved, planned, text, wait_for_epoch};
+use crate::moves::{apply_change, cluster_command, layout, plan_change, text, wait_for_epoch};
 use crate::process::{Node, kvorum, run, wait_until};
 use crate::rollback::copy;
 
@@ -63,7 +63,7 @@ fn read_from(cluster: &Cluster, first: usize) {
 #[test]
 fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     let early = recover(&cluster, 0, &["--lost", "n1,n2"]);
     assert!(!early.status.success(), "the node runs: {}", text(&early.stdout));
@@ -75,7 +75,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
         let peers = cluster.status(0)["peers"].clone();
         peers.as_array().unwrap().iter().all(|peer| peer["up"] == false)
     });
-    let plan = planned(&cluster, 0, &["--council", "n0"]);
+    let plan = plan_change(&cluster, 0, &["--council", "n0"]);
     let warned = plan["warnings"].to_string();
     assert!(warned.contains("no majority of the council (n0, n1, n2) can vote"), "{warned}");
     assert!(warned.contains("kvorum cluster recover"), "{warned}");
@@ -110,7 +110,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0"]));
     let joiners = ["d", "e"].map(|name| joins(&cluster, name));
     let change = ["--add", "d,e", "--remove-dead", "n1", "--remove-dead", "n2"];
-    let epoch = moved(&cluster, 0, &change);
+    let epoch = apply_change(&cluster, 0, &change);
     assert_eq!(epoch, RECOVERED + 4);
     let _joined = joiners.map(|joiner| joiner.join().unwrap());
     let council = layout(&cluster, 0)["council"].to_string();
@@ -167,7 +167,7 @@ fn a_cluster_that_has_not_begun_has_lost_nothing() {
     assert!(!refused.status.success() && why.contains("belongs to no cluster yet"), "{why}");
     cluster.up(1);
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     let told = run(&["token", "create", "--name", "t", "--url", &url]);
     assert!(told.status.success(), "{}", text(&told.stderr));
 }
@@ -177,14 +177,14 @@ fn a_cluster_that_has_not_begun_has_lost_nothing() {
 #[test]
 fn a_plan_says_that_councillors_have_lost_their_votes() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in [1, 2] {
         cluster.stop(node);
         cluster.wipe(node);
         cluster.up(node);
-        cluster.settled();
+        cluster.wait_until_settled();
     }
-    let plan = planned(&cluster, 0, &["--weight", "n0=2"]);
+    let plan = plan_change(&cluster, 0, &["--weight", "n0=2"]);
     let warned = plan["warnings"].to_string();
     for what in ["no majority of the council (n0, n1, n2) can vote: not n1, n2", "--without-vote"] {
         assert!(warned.contains(what), "{what}: {warned}");
@@ -194,8 +194,8 @@ fn a_plan_says_that_councillors_have_lost_their_votes() {
 #[test]
 fn survivors_and_a_returning_councillor_adopt_the_forced_layout() {
     let mut cluster = Cluster::start(5, &[]);
-    cluster.settled();
-    assert_eq!(moved(&cluster, 0, &["--council", "n0,n3,n4"]), 2);
+    cluster.wait_until_settled();
+    assert_eq!(apply_change(&cluster, 0, &["--council", "n0,n3,n4"]), 2);
     (0..5).for_each(|node| wait_for_epoch(&cluster, node, 2));
     write(&cluster);
     (3..5).for_each(|node| cluster.kill(node));
@@ -207,7 +207,7 @@ fn survivors_and_a_returning_councillor_adopt_the_forced_layout() {
     cluster.up(3);
     wait_for_epoch(&cluster, 3, RECOVERED);
     assert_eq!(layout(&cluster, 3)["has_vote"], false);
-    assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,n2"]), RECOVERED + 1);
+    assert_eq!(apply_change(&cluster, 1, &["--council", "n0,n1,n2"]), RECOVERED + 1);
     wait_for_epoch(&cluster, 3, RECOVERED + 1);
     read(&cluster);
 }
@@ -215,7 +215,7 @@ fn survivors_and_a_returning_councillor_adopt_the_forced_layout() {
 #[test]
 fn recover_accepts_a_copy_of_a_directory() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     (0..3).for_each(|node| cluster.stop(node));
     let copied = tempfile::tempdir().unwrap();
@@ -240,7 +240,7 @@ fn recover_accepts_a_copy_of_a_directory() {
     // lost.
     cluster.up(0);
     let joiners = ["d", "e"].map(|name| joins(&cluster, name));
-    moved(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
+    apply_change(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
     let _joined = joiners.map(|joiner| joiner.join().unwrap());
     wait_until("its being a member", || cluster.status(0)["membership"] == "member");
     read(&cluster);
@@ -251,10 +251,10 @@ fn recover_accepts_a_copy_of_a_directory() {
 #[test]
 fn a_change_that_is_under_way_is_gone_back_from() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     cluster.kill(3);
-    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
+    let plan = plan_change(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
     assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
     for node in 0..3 {
         wait_until("the stage", || layout(&cluster, node)["stage"] == "read old");
@@ -270,7 +270,7 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     cluster.up(3);
     wait_for_epoch(&cluster, 3, RECOVERED);
     let change = ["--remove-dead", "n1,n2", "--replicas", "2"];
-    assert_eq!(moved(&cluster, 3, &change), RECOVERED + 4);
+    assert_eq!(apply_change(&cluster, 3, &change), RECOVERED + 4);
     let mut client = cluster.client(3);
     let held = (0..KEYS).filter(|number| client.get(&key(*number)).body() == b"before").count();
     assert_eq!(held, KEYS, "each key was on one of the two that are left");
@@ -281,14 +281,14 @@ fn a_change_that_is_under_way_is_gone_back_from() {
 #[test]
 fn a_rebuild_does_not_wait_for_a_node_removed_as_dead() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     cluster.kill(2);
     cluster.kill(3);
     cluster.wipe(2);
     cluster.up(2);
     wait_until("its being rebuilt", || cluster.status(2)["membership"] == "rebuilding");
-    moved(&cluster, 0, &["--remove-dead", "n3"]);
+    apply_change(&cluster, 0, &["--remove-dead", "n3"]);
     wait_until("its being a member", || cluster.status(2)["membership"] == "member");
     read(&cluster);
 }
@@ -306,12 +306,12 @@ fn has_refused(cluster: &Cluster, node: usize) -> bool {
 #[test]
 fn councillors_that_decided_something_else_are_refused() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     write(&cluster);
     cluster.kill(0);
     run_recovery(&cluster, 0, &["--lost", "n1,n2"]);
     // Nodes n1 and n2 were not lost, and form a majority.
-    assert_eq!(moved(&cluster, 1, &["--council", "n1"]), 2);
+    assert_eq!(apply_change(&cluster, 1, &["--council", "n1"]), 2);
     wait_for_epoch(&cluster, 2, 2);
     cluster.up(0);
     for node in 0..3 {
@@ -327,20 +327,20 @@ fn councillors_that_decided_something_else_are_refused() {
     assert!(log.contains(why) && log.contains("start each node of the other one"), "{log}");
     cluster.wipe(0);
     cluster.up(0);
-    cluster.settled();
+    cluster.wait_until_settled();
     wait_for_epoch(&cluster, 0, 2);
     read_from(&cluster, 2);
     assert_eq!(cluster.client(0).get(&key(1)).body(), b"after");
 }
 
 /// Stops a node, and starts it with a copy of its directory, as after a move to another disk.
-fn copied(cluster: &mut Cluster, node: usize) {
+fn move_to_copy(cluster: &mut Cluster, node: usize) {
     cluster.stop(node);
     let copied = tempfile::tempdir().unwrap();
     copy(&cluster.data(node), &copied.path().join("data"));
     cluster.put_back(node, copied);
     cluster.up(node);
-    cluster.settled();
+    cluster.wait_until_settled();
 }
 
 /// Waits until a node knows the disk of `councillor`. Before that, no plan can give `councillor` a
@@ -368,10 +368,10 @@ fn token(cluster: &Cluster, args: &[&str]) -> Output {
 #[test]
 fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
     let mut cluster = Cluster::start(2, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0"]));
     assert!(token(&cluster, &["create", "--name", "before"]).status.success());
-    copied(&mut cluster, 0);
+    move_to_copy(&mut cluster, 0);
     for told in statuses(&cluster, 1) {
         for what in [
             "no majority of the council (n0) has a vote: not n0, whose disks were replaced, or \
@@ -382,7 +382,7 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
         }
         assert!(!told.contains("seats it again"), "no plan can: {told}");
     }
-    let plan = planned(&cluster, 0, &[])["plan"].as_str().unwrap().to_owned();
+    let plan = plan_change(&cluster, 0, &[])["plan"].as_str().unwrap().to_owned();
     let applied = cluster_command(&cluster, 0, &["apply", "--wait", &plan]);
     let why = text(&applied.stderr);
     assert_eq!(applied.status.code(), Some(1), "{why}");
@@ -399,7 +399,7 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
     assert!(!done.contains("plan"), "there is nothing to plan: {done}");
     cluster.up(0);
     (0..2).for_each(|node| wait_for_epoch(&cluster, node, RECOVERED));
-    cluster.settled();
+    cluster.wait_until_settled();
     for told in statuses(&cluster, 0) {
         assert!(!told.contains("vote"), "{told}");
     }
@@ -409,33 +409,33 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
 #[test]
 fn a_council_of_one_moves_away_before_its_directory_is_copied() {
     let mut cluster = Cluster::start(2, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     can_be_seated(&cluster, 0, "n1");
-    moved(&cluster, 0, &["--council", "n1"]);
-    copied(&mut cluster, 0);
+    apply_change(&cluster, 0, &["--council", "n1"]);
+    move_to_copy(&mut cluster, 0);
     can_be_seated(&cluster, 1, "n0");
-    moved(&cluster, 1, &["--council", "n0"]);
-    copied(&mut cluster, 1);
+    apply_change(&cluster, 1, &["--council", "n0"]);
+    move_to_copy(&mut cluster, 1);
     assert!(token(&cluster, &["create", "--name", "after"]).status.success());
 }
 
 #[test]
 fn directories_of_three_are_copied_with_a_plan_after_each() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in 0..3 {
-        copied(&mut cluster, node);
+        move_to_copy(&mut cluster, node);
         let [told, _] = statuses(&cluster, node);
         let lost = format!("n{node} is in the council and has no vote: its disk was replaced, or");
         assert!(told.contains(&lost) && told.contains("seats it again"), "{told}");
-        moved(&cluster, node, &[]);
+        apply_change(&cluster, node, &[]);
         assert!(!statuses(&cluster, node)[0].contains("no vote"));
     }
     assert!(token(&cluster, &["create", "--name", "after"]).status.success());
     // If two nodes lose their votes with no plan in between, no majority is left. The recovery then
     // runs on the node that still has a vote.
-    copied(&mut cluster, 1);
-    copied(&mut cluster, 2);
+    move_to_copy(&mut cluster, 1);
+    move_to_copy(&mut cluster, 2);
     let [told, _] = statuses(&cluster, 1);
     assert!(told.contains("DIRECTORY-OF-n0 --without-vote n1,n2, the same"), "{told}");
     cluster.stop(0);
@@ -444,7 +444,7 @@ fn directories_of_three_are_copied_with_a_plan_after_each() {
     assert!(done.contains("\n  kvorum cluster plan\n  kvorum cluster apply PLAN"), "{done}");
     cluster.up(0);
     (0..3).for_each(|node| wait_for_epoch(&cluster, node, RECOVERED));
-    moved(&cluster, 0, &[]);
+    apply_change(&cluster, 0, &[]);
     assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0", "n1", "n2"]));
     assert!(!statuses(&cluster, 0)[0].contains("no vote"));
 }

@@ -7,7 +7,7 @@ use kit::raw::{Client, Response};
 use crate::changes::Joiner;
 use crate::cluster::Cluster;
 use crate::conditional::ask;
-use crate::moves::{moved, text, wait_for_epoch};
+use crate::moves::{apply_change, text, wait_for_epoch};
 use crate::process::wait_until;
 use crate::rollback::copy;
 
@@ -76,7 +76,7 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
 #[test]
 fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     // All replicas must acknowledge. Otherwise a replica might miss a write on a busy machine. If
     // the disk of a replica with the write were then lost, no node could tell that a majority had
     // it.
@@ -85,7 +85,7 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
         cluster.stop(node);
         cluster.wipe(node);
         cluster.up(node);
-        cluster.settled();
+        cluster.wait_until_settled();
         let status = cluster.status(node);
         assert_eq!(status["forgotten_idempotency_keys"], serde_json::Value::Null, "{status}");
     }
@@ -118,7 +118,7 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
 #[test]
 fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as_hints() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.stop(2);
     let mut client = cluster.client(0);
     let firsts = add_to_all(&mut client);
@@ -132,7 +132,7 @@ fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as
             status["peers"].as_array().unwrap().iter().all(hints)
         })
     });
-    cluster.settled();
+    cluster.wait_until_settled();
     for number in 0..KEYS {
         // All replicas have the record that no longer names the addition.
         let put = ask(&mut client, "PUT", &format!("id=n{number}&ack=3"), "", "100");
@@ -142,7 +142,7 @@ fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as
     cluster.stop(0);
     cluster.wipe(0);
     cluster.up(0);
-    cluster.settled();
+    cluster.wait_until_settled();
     is_told(&mut cluster.client(1), &firsts);
     is_done(&mut cluster.client(2), "second", "105");
 }
@@ -152,7 +152,7 @@ fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as
 #[test]
 fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(2);
     let mut client = cluster.client(0);
     let firsts = add_to_all(&mut client);
@@ -161,7 +161,7 @@ fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
     wait_until("two are up", || add(&mut cluster.client(0), KEYS, "other").status == 200);
     is_done(&mut cluster.client(0), "second", "10");
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
         let put = ask(&mut client, "PUT", &format!("id=n{number}"), "", "100");
@@ -176,27 +176,27 @@ fn idempotency_keys_survive_the_restart_of_a_node_while_another_is_down() {
 #[test]
 fn an_older_copy_of_a_directory_makes_no_other_node_forget() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let firsts = count_with(&mut cluster.client(0), "&ack=3");
     cluster.stop(2);
     let aside = tempfile::tempdir().unwrap();
     copy(&cluster.data(2), aside.path());
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.stop(0);
     cluster.wipe(0);
     cluster.up(0);
-    cluster.settled();
+    cluster.wait_until_settled();
     // After this restart n0 knows about its rebuild only from its disk.
     cluster.stop(0);
     cluster.up(0);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.stop(2);
     let data = cluster.data(2);
     fs::remove_dir_all(&data).unwrap();
     copy(aside.path(), &data);
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in 0..3 {
         let status = cluster.status(node);
         assert_eq!(status["forgotten_idempotency_keys"], serde_json::Value::Null, "{status}");
@@ -215,7 +215,7 @@ fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     let firsts = count(&mut cluster.client(0));
     let joiners = ["d", "e"].map(|name| Joiner::new(&cluster, name));
     let starts = joiners.each_ref().map(|joiner| joiner.asks(&cluster));
-    let epoch = moved(&cluster, 0, &["--add", "d", "--add", "e"]);
+    let epoch = apply_change(&cluster, 0, &["--add", "d", "--add", "e"]);
     let [d, e] = starts.map(|starts| starts.join().unwrap());
     wait_for_epoch(&cluster, 0, epoch);
     is_told(&mut d.client(), &firsts);
@@ -243,7 +243,7 @@ fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
     let firsts = count(&mut cluster.client(0));
     let joiners = ["d", "e"].map(|name| Joiner::new(&cluster, name));
     let starts = joiners.each_ref().map(|joiner| joiner.asks(&cluster));
-    let epoch = moved(&cluster, 0, &["--add", "d", "--add", "e"]);
+    let epoch = apply_change(&cluster, 0, &["--add", "d", "--add", "e"]);
     let [d, _e] = starts.map(|starts| starts.join().unwrap());
     wait_for_epoch(&cluster, 0, epoch);
     cluster.kill(0);
@@ -264,7 +264,7 @@ fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
 #[test]
 fn a_repeat_that_asks_for_more_replicas_than_did_the_write_is_answered_as_the_first_time() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(2);
     let first = answer(&add(&mut cluster.client(0), 1, "first"));
     assert_eq!((first.0, &first.1[..]), (200, &b"5"[..]));
@@ -273,7 +273,7 @@ fn a_repeat_that_asks_for_more_replicas_than_did_the_write_is_answered_as_the_fi
         assert_eq!(added.status, 200, "{}", text(&added.body()));
     }
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in [0, 1, 2] {
         for more in ["", "&ack=2", "&ack=3", "&ack=3"] {
             let again = add_with(&mut cluster.client(node), 1, "first", more);

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, key};
 use crate::process::{Node, kvorum, run, wait_until};
-use crate::unusable::{FILE_LIMIT, limited};
+use crate::unusable::{FILE_LIMIT, kvorum_with_limits};
 
 /// Number of a cluster's keys.
 const KEYS: usize = 50;
@@ -65,7 +65,7 @@ fn text(bytes: &[u8]) -> String {
 /// Starts a cluster in which each node stores all keys.
 fn whole(args: &[&str]) -> Cluster {
     let cluster = Cluster::start(3, &[&BY_HAND, args].concat());
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
         // The values are so long that they fill several blocks.
@@ -134,7 +134,7 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
 #[test]
 fn full_rounds_start_at_their_own_interval() {
     let cluster = Cluster::start(2, &[&BY_HAND[..], &["--repair-full-interval", "10s"]].concat());
-    cluster.settled();
+    cluster.wait_until_settled();
     wait_until("a full round that nobody asked for", || {
         (0..2).any(|node| cluster.status(node)["repair"]["last"]["full"] == true)
     });
@@ -169,7 +169,7 @@ fn the_repair_command_waits_and_prints_the_result() {
 #[test]
 fn keys_are_read_from_more_replicas_than_they_have_copies_after_a_round() {
     let cluster = Cluster::start(5, &BY_HAND);
-    cluster.settled();
+    cluster.wait_until_settled();
     let put = cluster.client(0).put(&format!("{}&ack=3", key(1)), b"value");
     assert_eq!(put.status, 201);
     let done = repair(&cluster, 0, &["--full"]);
@@ -188,7 +188,7 @@ fn a_full_round_copies_records_that_only_one_replica_has() {
     cluster.stop(2);
     write_to_one_node(&cluster, 2);
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!((count_new(&cluster, 1), count_new(&cluster, 2)), (0, KEYS));
     // Repeats, because a round leaves writes of the last seconds to hints and to the next round.
     wait_until("a round that compares all of it", || {
@@ -211,8 +211,8 @@ fn a_full_round_copies_records_that_only_one_replica_has() {
 fn a_round_leaves_out_a_node_with_a_full_disk_which_keeps_its_hints() {
     let mut cluster = whole(&["--memory", "64MiB"]);
     cluster.stop(1);
-    cluster.start_by(1, limited(FILE_LIMIT));
-    cluster.settled();
+    cluster.start_by(1, kvorum_with_limits(FILE_LIMIT));
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     let value = vec![b'v'; 512 << 10];
     let filler = "/v0/entity?id=filler&ack=3&from=3";
@@ -258,7 +258,7 @@ fn repair_damage(cluster: &mut Cluster) -> Output {
     cluster.stop(1);
     rot(cluster, 1);
     cluster.up(1);
-    cluster.settled();
+    cluster.wait_until_settled();
     repair(cluster, 0, &["--full"])
 }
 
@@ -326,7 +326,7 @@ fn a_round_names_a_node_that_stopped_during_it() {
     let metrics = text(&client.get("/metrics").body());
     assert!(metrics.lines().any(|line| line == "kvorum_repair_equal 0"), "{metrics}");
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     let whole = repair(&cluster, 1, &[]);
     assert_eq!(whole.status.code(), Some(0), "{}", text(&whole.stdout));
 }
@@ -438,7 +438,7 @@ fn damage_that_was_not_healed_is_not_forgotten() {
         rot(&cluster, node);
         cluster.up(node);
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!(repair(&cluster, 0, &["--full"]).status.code(), Some(1), "both have lost it");
     let next = repair(&cluster, 0, &[]);
     assert_eq!(next.status.code(), Some(1), "{}", text(&next.stdout));
@@ -462,7 +462,7 @@ fn tombstones_are_purged_once_all_replicas_are_proven_equal() {
     let (sealed, ready) = (far["sealed_ms"].as_u64(), far["ready_ms"].as_u64());
     assert!(sealed >= Some(deleted) && ready < sealed, "all are sealed, none is ready: {far}");
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     // A single round must be enough, however soon it is requested.
     let done = repair(&cluster, 0, &["--json"]);
     let round: Value = serde_json::from_slice(&done.stdout).unwrap();

@@ -47,7 +47,7 @@ fn make_outdated_copy(cluster: &mut Cluster, aside: &Path) {
     cluster.stop(0);
     copy(&cluster.data(0), aside);
     cluster.up(0);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(2);
     let mut client = cluster.client(0);
     for number in 0..KEYS {
@@ -103,7 +103,7 @@ fn some_right(cluster: &Cluster, node: usize, step: usize) -> usize {
 #[test]
 fn an_older_copy_of_a_directory_is_not_authoritative_until_all_others_were_heard() {
     let mut cluster = Cluster::start(3, &["--deadline", "300ms"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let aside = tempfile::tempdir().unwrap();
     make_outdated_copy(&mut cluster, aside.path());
     let data = cluster.data(0);
@@ -116,7 +116,7 @@ fn an_older_copy_of_a_directory_is_not_authoritative_until_all_others_were_heard
     assert_eq!(cluster.status(0)["membership"], "verifying");
     assert_eq!(some_right(&cluster, 0, KEYS / 4), 0, "n2 alone is not two of three");
     cluster.signal(1, Signal::CONT);
-    cluster.settled();
+    cluster.wait_until_settled();
     wait_until_all_right(&cluster);
     wait_until("all copies", || cluster.local(0).len() == 2 * KEYS);
     cluster.stop(0);
@@ -132,7 +132,7 @@ fn an_older_copy_of_a_directory_is_not_authoritative_until_all_others_were_heard
 #[test]
 fn a_file_system_that_was_put_back_is_noticed_by_what_the_others_were_told() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let aside = tempfile::tempdir().unwrap();
     make_outdated_copy(&mut cluster, aside.path());
     put_back_in_place(aside.path(), &cluster.data(0));
@@ -141,14 +141,14 @@ fn a_file_system_that_was_put_back_is_noticed_by_what_the_others_were_told() {
     for node in [0, 2] {
         right(&cluster, node);
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     wait_until_all_right(&cluster);
 }
 
 #[test]
 fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
         assert_eq!(client.put(&key(number), b"old").status, 201);
@@ -178,7 +178,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     cluster.up(0);
     // The original lacks the writes that its twin acknowledged. After its start it verifies its
     // data, and receives these writes.
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.signal(2, Signal::STOP);
     let got = cluster.client(0).get(&key(1));
     assert_eq!((got.status, got.body()), (200, b"twin".to_vec()));
@@ -190,7 +190,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
 #[test]
 fn a_copy_from_the_beginning_of_a_cluster_brings_no_purged_deletion_back() {
     let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s", "--deadline", "1s"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
         until(201, || client.put(&format!("{}&ack=3&from=3", key(number)), b"old").status);
@@ -199,7 +199,7 @@ fn a_copy_from_the_beginning_of_a_cluster_brings_no_purged_deletion_back() {
     let aside = tempfile::tempdir().unwrap();
     copy(&cluster.data(2), aside.path());
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     for number in 0..KEYS {
         until(202, || client.delete(&key(number)).status);
     }
@@ -217,10 +217,10 @@ fn a_copy_from_the_beginning_of_a_cluster_brings_no_purged_deletion_back() {
     let data = cluster.data(2);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(aside.path(), &data).unwrap();
-    let said = cluster.refused(2);
+    let said = cluster.expect_refused_start(2);
     assert!(said.contains("what it held was moved to"), "{said}");
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in 0..3 {
         let mut client = cluster.client(node);
         for number in 0..KEYS {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{Cluster, key};
 use crate::listing::LINES;
-use crate::moves::{cluster_command, layout, planned, text};
+use crate::moves::{cluster_command, layout, plan_change, text};
 use crate::process::{Node, TIMEOUT, kvorum, kvorum_at, run, wait_until};
 
 /// The token in the file of `--admin-token-file`.
@@ -615,7 +615,7 @@ fn tokens(cluster: &Cluster, node: usize) -> usize {
 #[test]
 fn tokens_are_made_while_members_change() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.fill(50, b"value");
     let create = |cluster: &Cluster, name: &str| {
         let url = format!("http://{}", cluster.address(1));
@@ -624,7 +624,7 @@ fn tokens_are_made_while_members_change() {
     };
     cluster.kill(3);
     let apply = |cluster: &Cluster, change: &[&str], stage: &str| {
-        let id = planned(cluster, 0, change)["plan"].as_str().unwrap().to_owned();
+        let id = plan_change(cluster, 0, change)["plan"].as_str().unwrap().to_owned();
         assert!(cluster_command(cluster, 0, &["apply", &id]).status.success());
         wait_until("the stage", || layout(cluster, 1)["stage"] == stage);
         id
@@ -649,9 +649,9 @@ fn tokens_are_made_while_members_change() {
 #[test]
 fn who_waits_for_a_change_is_told_its_end_although_tokens_are_made() {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(3);
-    let id = planned(&cluster, 0, &["--weight", "n1=5"])["plan"].as_str().unwrap().to_owned();
+    let id = plan_change(&cluster, 0, &["--weight", "n1=5"])["plan"].as_str().unwrap().to_owned();
     thread::scope(|scope| {
         let waits = scope.spawn(|| cluster_command(&cluster, 0, &["apply", "--wait", &id]));
         wait_until("the stage", || layout(&cluster, 0)["stage"] == "prepare");

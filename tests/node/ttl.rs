@@ -111,14 +111,14 @@ fn a_value_is_there_until_it_expires_on_one_node() {
 #[test]
 fn a_value_is_there_until_it_expires_on_three_nodes() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     a_value_is_there_until_it_expires(&mut [0, 1, 2].map(|node| cluster.client(node)));
 }
 
 #[test]
 fn every_write_says_anew_whether_its_value_expires() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut clients = [0, 1, 2].map(|node| cluster.client(node));
     let mut turn = 0;
     let mut write = |method: &str, query: &str, headers: &str, body: &str| {
@@ -154,7 +154,7 @@ fn every_write_says_anew_whether_its_value_expires() {
 #[test]
 fn an_idempotency_key_gives_a_value_its_expiry_once() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut client = cluster.client(0);
     let word = "Idempotency-Key: once\r\n";
     let asked = now_ms();
@@ -228,7 +228,7 @@ fn plant(data: &Path, values: &[(&str, u64, u64)]) {
 fn an_expired_value_hides_an_older_one_that_lives() {
     const AGE: u64 = 60_000_000;
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for node in 0..3 {
         cluster.stop(node);
         plant(&cluster.data(node), &[("k", 2 * AGE, 0), ("l", 2 * AGE, 0)]);
@@ -237,7 +237,7 @@ fn an_expired_value_hides_an_older_one_that_lives() {
     for node in 0..3 {
         cluster.up(node);
     }
-    cluster.settled();
+    cluster.wait_until_settled();
     assert_eq!(cluster.local(0), [b"k\nplanted", b"l\nplanted"]);
     assert_eq!(cluster.local(2), [] as [Vec<u8>; 0]);
     let all = "/v0/entities?start=a&ack=3";
@@ -260,7 +260,7 @@ fn an_expired_value_hides_an_older_one_that_lives() {
 #[test]
 fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(2);
     let plain = cluster.client(0).put("/v0/entity?id=k&ttl=1h", b"x");
     let conditional =
@@ -273,7 +273,7 @@ fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     cluster.kill(2);
     cluster.wipe(2);
     cluster.up(2);
-    cluster.settled();
+    cluster.wait_until_settled();
     for (key, told) in ["k", "l"].into_iter().zip(told) {
         wait_until("the stream", || replica_expiries(&cluster, key) == [Some(told); 3]);
     }

@@ -121,7 +121,7 @@ fn a_path_that_is_no_directory_is_said_to_be_that() {
 #[test]
 fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     for number in 0..20 {
         let put = cluster.client(0).put(&format!("{}&ack=3&from=3", key(number)), b"v");
         assert_eq!(put.status, 201);
@@ -137,7 +137,7 @@ fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     for path in names.iter().filter(is_read) {
         fs::rename(path, &aside).unwrap();
         symlink(path, path).unwrap();
-        let said = cluster.refused(1);
+        let said = cluster.expect_refused_start(1);
         let last = said.lines().last().unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(last.contains(name), "{name}: {said}");
@@ -149,7 +149,7 @@ fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
         fs::rename(&aside, path).unwrap();
     }
     cluster.up(1);
-    cluster.settled();
+    cluster.wait_until_settled();
     let membership = cluster.status(1)["membership"].clone();
     assert!(membership == "member" || membership == "starting", "{membership}");
     assert_eq!(cluster.local(1).len(), 20);
@@ -199,7 +199,7 @@ fn a_directory_of_another_user_is_said_to_be_that() {
 }
 
 /// Returns a command that runs `kvorum` with limits that `sh` sets first.
-pub(crate) fn limited(limits: &str) -> Command {
+pub(crate) fn kvorum_with_limits(limits: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
     command.arg(env!("CARGO_BIN_EXE_kvorum"));
@@ -214,7 +214,7 @@ pub(crate) const FILE_LIMIT: &str = "ulimit -S -f 12288";
 fn a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk() {
     let args = ["--memory", "64MiB", "--sync", "never"];
     let data = tempfile::tempdir().unwrap();
-    let node = Node::start_with(limited(FILE_LIMIT), data, &args);
+    let node = Node::start_with(kvorum_with_limits(FILE_LIMIT), data, &args);
     let mut client = node.client();
     let value = vec![b'v'; 512 << 10];
     let mut written = 0;
@@ -253,7 +253,7 @@ fn a_start_under_limits_that_are_too_low_says_which() {
         ("nofile", "ulimit -n 16", "the limit of open files is 16, and a node with 16"),
         ("more", "ulimit -n 93", "the limit of open files is 93, and a node with 16"),
     ] {
-        let output = serve(limited(limits), &root.path().join(name), &["--loops", "16"]);
+        let output = serve(kvorum_with_limits(limits), &root.path().join(name), &["--loops", "16"]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{name}: {said}");
         assert!(said.lines().last().unwrap().contains(part), "{name}: {said}");
@@ -328,10 +328,10 @@ fn modes(data: &Path) -> Vec<(String, u32)> {
 fn a_directory_is_its_users_alone_whatever_the_umask_is() {
     for umask in ["umask 0", "umask 077", "umask 0777"] {
         let data = tempfile::tempdir().unwrap();
-        let node = Node::start_with(limited(umask), data, &[]);
+        let node = Node::start_with(kvorum_with_limits(umask), data, &[]);
         assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
         let data = node.stop();
-        let node = Node::start_with(limited(umask), data, &[]);
+        let node = Node::start_with(kvorum_with_limits(umask), data, &[]);
         let data = node.stop();
         for (name, mode) in modes(&data.path().join("data")) {
             let expected = if name == "." { 0o700 } else { 0o600 };

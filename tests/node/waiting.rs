@@ -53,7 +53,7 @@ fn health_checks_are_answered() {
         let client = || match args.is_empty() {
             true => Client::connect(node.address),
             false => {
-                let mut client = Client::secured(node.address, &config).unwrap();
+                let mut client = Client::connect_tls(node.address, &config).unwrap();
                 assert_eq!(client.tls().alpn_protocol(), Some(&b"http/1.1"[..]));
                 client
             }
@@ -77,7 +77,7 @@ fn a_refusal_reaches_a_client_that_still_sends_its_value() {
         for _ in 0..4 {
             let mut client = match args.is_empty() {
                 true => Client::connect(node.address),
-                false => Client::secured(node.address, &config).unwrap(),
+                false => Client::connect_tls(node.address, &config).unwrap(),
             };
             let refused = client.put("/v0/entity?id=k", &value);
             let problem = refused.json();

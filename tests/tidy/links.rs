@@ -26,7 +26,7 @@ pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -
         };
         if path.ends_with(".md") {
             for (line, target) in links(text) {
-                if let Some(what) = missing(files, &exists, path, target) {
+                if let Some(what) = explain_dead_link(files, &exists, path, target) {
                     find(line, what);
                 }
             }
@@ -46,7 +46,7 @@ pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -
 
 /// Returns the reason why a link in the file `from` leads nowhere; `None` if its target exists or
 /// is on another site.
-fn missing(
+fn explain_dead_link(
     files: &[(String, String)],
     exists: impl Fn(&str) -> bool,
     from: &str,

@@ -73,7 +73,7 @@ fn layer_of_path(inside: &str) -> Result<Option<&str>, String> {
 
 /// Returns the files of features that a file imports or names, each with the line, as
 /// `feature::file`.
-fn named(path: &str, text: &str) -> BTreeSet<(usize, String)> {
+fn used_feature_files(path: &str, text: &str) -> BTreeSet<(usize, String)> {
     let pair = |import: imports::Import| {
         let [feature, file] = import.path.get(..2)? else { return None };
         FEATURES.contains(&feature.as_str()).then(|| (import.line, format!("{feature}::{file}")))
@@ -115,7 +115,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
                 findings.push(Finding { place, what, why: WHY });
             }
         }
-        for (line, name) in named(path, source) {
+        for (line, name) in used_feature_files(path, source) {
             let file = name.split("::").last().unwrap_or_default();
             let Some(layer) = layer_of_file(file).filter(|of| depth_of(of) < depth_of(own)) else {
                 continue;

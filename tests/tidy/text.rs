@@ -79,7 +79,7 @@ const RULES: [Rule; 11] = [
     Rule { why: "what does not fit a screen side by side is not reviewed", find: wide },
     Rule { why: "a file is about one thing; 150 to 400 lines hold it", find: long },
     Rule { why: "the first thing a reader needs is what this file is", find: without_header },
-    Rule { why: "such a name collects whatever had no place: say what it is", find: named_empty },
+    Rule { why: "such a name collects whatever had no place: say what it is", find: empty_name },
     Rule { why: "nobody comes back to it: do it, file it, or leave it out", find: leftover },
     Rule {
         why: "nobody comes back to a test that never runs: `.ci/nightly` runs those that take too \
@@ -224,7 +224,7 @@ fn without_header(file: File<'_>) -> Vec<(usize, String)> {
     missing.then(|| (1, "does not begin with a //! header".to_owned())).into_iter().collect()
 }
 
-fn named_empty(file: File<'_>) -> Vec<(usize, String)> {
+fn empty_name(file: File<'_>) -> Vec<(usize, String)> {
     let stem = |part: &str| part.split('.').next().unwrap_or_default().to_owned();
     let path = file.path.split('/').map(stem).map(|name| (1, name));
     let module = file.lines().filter_map(|(number, line, _)| {

@@ -79,7 +79,7 @@ fn ranges() -> Table {
                 for _ in 0..RANGES {
                     let mut scan = Scan::new(&shared, quorum.into(), Bytes::new(), None);
                     if let Some(node) = failed {
-                        scan.failed(node);
+                        scan.exclude_node(node);
                     }
                     black_box(scan.step());
                 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use load::{KeyOrder, Keys, Pace, Plan, Target};
 
-use crate::process::{CLIENT_CPU, Server, argv, find, pinned};
+use crate::process::{CLIENT_CPU, Server, argv, find, pinned_command};
 
 /// Number of connections of every closed-loop row.
 pub(crate) const CONNECTIONS: usize = 64;
@@ -105,7 +105,7 @@ pub(crate) fn wrk_command(
     keys: u64,
     seconds: u64,
 ) -> Result<Command, String> {
-    let mut command = pinned(CLIENT_CPU, find("wrk", "wrk")?);
+    let mut command = pinned_command(CLIENT_CPU, find("wrk", "wrk")?);
     command.args(["-t1", &format!("-c{CONNECTIONS}"), &format!("-d{seconds}s"), "-s"]);
     command.arg(method.script()).arg(format!("http://{address}"));
     command.args(["--", &keys.to_string()]);
@@ -214,7 +214,7 @@ pub(crate) fn redis_command(
     keys: u64,
     requests: u64,
 ) -> Result<Command, String> {
-    let mut command = pinned(CLIENT_CPU, find("redis-benchmark", "redis-tools")?);
+    let mut command = pinned_command(CLIENT_CPU, find("redis-benchmark", "redis-tools")?);
     command.args(["-h", "127.0.0.1", "-p", &address.port().to_string()]);
     command.args(["-c", &CONNECTIONS.to_string(), "-n", &requests.to_string()]);
     command.args(["-r", &keys.to_string(), "-d", &VALUE_LEN.to_string()]);

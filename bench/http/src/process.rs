@@ -11,7 +11,7 @@ pub(crate) const SERVER_CPU: usize = 0;
 pub(crate) const CLIENT_CPU: usize = 1;
 
 /// Returns the command of `program`, pinned to `cpu`.
-pub(crate) fn pinned(cpu: usize, program: impl AsRef<Path>) -> Command {
+pub(crate) fn pinned_command(cpu: usize, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program.as_ref());
     command

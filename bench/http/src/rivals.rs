@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{SERVER_CPU, Server, find, free_address, pinned};
+use crate::process::{SERVER_CPU, Server, find, free_address, pinned_command};
 
 /// Durability of a store's writes, as kvorum's `--sync` or Redis's `appendfsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Launcher {
     fn own(&self, name: &str) -> Result<Command, String> {
         let path = self.binaries.join(name);
         if path.exists() {
-            Ok(pinned(SERVER_CPU, path))
+            Ok(pinned_command(SERVER_CPU, path))
         } else {
             Err(format!("{} is missing: run bench/http.sh, which builds it", path.display()))
         }
@@ -130,7 +130,7 @@ impl Launcher {
 /// Returns the command of an installed program, pinned to the servers' CPU. The error names the
 /// Debian package to install.
 pub(crate) fn installed_command(program: &str, package: &str) -> Result<Command, String> {
-    find(program, package).map(|path| pinned(SERVER_CPU, path))
+    find(program, package).map(|path| pinned_command(SERVER_CPU, path))
 }
 
 /// Returns a configuration of one process without a log, in which nginx answers as soon as it has

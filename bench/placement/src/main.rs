@@ -63,9 +63,11 @@ fn growth() -> Table {
         [(3, 4), (3, 5), (5, 3), (10, 11), (100, 110), (110, 100), (1000, 1001), (1001, 1000)];
     for (nodes, then) in changes {
         // The topology before the change has tuned hash weights too.
-        let before = Topology::grown(&of(1), members(nodes), COPIES).expect("these are a cluster");
+        let before =
+            Topology::rebalance_from(&of(1), members(nodes), COPIES).expect("these are a cluster");
         let begun = Instant::now();
-        let after = Topology::grown(&before, members(then), COPIES).expect("these are a cluster");
+        let after =
+            Topology::rebalance_from(&before, members(then), COPIES).expect("these are a cluster");
         let took = begun.elapsed().as_secs_f64();
         let (moved, least) = copies_moved(&before, &after);
         grown.row(row([

@@ -39,7 +39,7 @@ pub fn check(history: &History) -> Option<String> {
             };
             unknown = left;
             if let Some(later) = latest
-                && operation.end.answered_at() < Some(later.call)
+                && operation.end.answer_time() < Some(later.call)
             {
                 return Some(format!("a later one has a lower step:\n  {operation}\n  {later}"));
             }

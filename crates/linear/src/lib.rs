@@ -249,7 +249,7 @@ impl Operation {
     /// Splits a plain write whose version changed in transit into two operations. Clients may have
     /// read the write under its first version, and again after writes in between: a known anomaly.
     pub fn split_reissued(self) -> [Self; 2] {
-        let end = self.end.answered_at().map_or(Completion::Unknown, Completion::Before);
+        let end = self.end.answer_time().map_or(Completion::Unknown, Completion::Before);
         [Self { end, ..self.clone() }, self]
     }
 

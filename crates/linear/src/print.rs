@@ -23,8 +23,8 @@ pub(super) fn explain(
     let wrong = &history.operations[place as usize];
     let mut lines = vec![format!("not linearizable, as of the answer to {}:", wrong.number)];
     let mut answered: Vec<&Operation> =
-        history.operations.iter().filter(|operation| operation.ended_before(at)).collect();
-    answered.sort_by_key(|operation| operation.end.answered_at());
+        history.operations.iter().filter(|operation| operation.has_ended_before(at)).collect();
+    answered.sort_by_key(|operation| operation.end.answer_time());
     let shown = answered.len().saturating_sub(BEFORE);
     if shown > 0 {
         lines.push(format!("  ({shown} operations before these)"));
@@ -40,14 +40,14 @@ pub(super) fn explain(
 }
 
 impl Operation {
-    fn ended_before(&self, at: u64) -> bool {
-        self.end.answered_at().is_some_and(|end| end < at)
+    fn has_ended_before(&self, at: u64) -> bool {
+        self.end.answer_time().is_some_and(|end| end < at)
     }
 }
 
 impl Completion {
     /// Returns the time of the answer in microseconds; `None` = there was no answer.
-    pub fn answered_at(&self) -> Option<u64> {
+    pub fn answer_time(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),
             Self::Unknown | Self::Before(_) => None,
@@ -94,7 +94,7 @@ impl Display for Tag {
 impl Display for Operation {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let seconds = |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-        let end = self.end.answered_at().map_or("never".to_owned(), seconds);
+        let end = self.end.answer_time().map_or("never".to_owned(), seconds);
         write!(f, "{:>6} {} to {end:<10} ", self.number, seconds(self.call))?;
         match &self.asked {
             Request::Get => write!(f, "get")?,

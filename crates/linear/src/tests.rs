@@ -21,7 +21,7 @@ fn step(time: u64, step: u32) -> Tag {
     Tag { family: (time, 1), last: Some((step, u64::from(step))) }
 }
 
-fn done(tag: Tag) -> Response {
+fn changed_to(tag: Tag) -> Response {
     Response::Changed { tag, sum: None }
 }
 
@@ -29,7 +29,7 @@ fn sum(tag: Tag, sum: i64) -> Response {
     Response::Changed { tag, sum: Some(sum) }
 }
 
-fn found(number: i64, tag: Tag) -> Response {
+fn found_response(number: i64, tag: Tag) -> Response {
     Found(Some((Number(number), tag)))
 }
 
@@ -80,16 +80,16 @@ fn a_sequential_history_is_linearizable() {
     assert_linearizable(&history([
         (0, 1, Request::Get, Found(None)),
         (2, 3, change(Exists, Delete), Unmet(None)),
-        (4, 5, change(Absent, Put(Number(10))), done(step(0, 1))),
+        (4, 5, change(Absent, Put(Number(10))), changed_to(step(0, 1))),
         (6, 7, change(Absent, Put(Number(11))), Unmet(Some(step(0, 1)))),
         (8, 9, change(Any, Add(5)), sum(step(0, 2), 15)),
         (10, 11, change(OneOf(vec![step(0, 1)]), Delete), Unmet(Some(step(0, 2)))),
-        (12, 13, change(OneOf(vec![plain(9), step(0, 2)]), Put(Text(3))), done(step(0, 3))),
+        (12, 13, change(OneOf(vec![plain(9), step(0, 2)]), Put(Text(3))), changed_to(step(0, 3))),
         (14, 15, change(Any, Add(1)), NotANumber),
         (16, 17, Request::Get, Found(Some((Text(3), step(0, 3))))),
-        (18, 19, put(20), done(plain(18))),
-        (20, 21, Request::Get, found(20, plain(18))),
-        (22, 23, change(Any, Delete), done(plain(22))),
+        (18, 19, put(20), changed_to(plain(18))),
+        (20, 21, Request::Get, found_response(20, plain(18))),
+        (22, 23, change(Any, Delete), changed_to(plain(22))),
         (24, 25, change(Any, Add(-4)), sum(step(22, 1), -4)),
     ]));
 }
@@ -98,10 +98,10 @@ fn a_sequential_history_is_linearizable() {
 fn concurrent_operations_may_take_effect_in_either_order() {
     for (first, second) in [(10, 11), (11, 10)] {
         assert_linearizable(&history([
-            (0, 9, put(10), done(plain(1))),
-            (1, 9, put(11), done(plain(2))),
-            (2, 5, Request::Get, found(first, plain(first as u64 - 9))),
-            (6, 8, Request::Get, found(second, plain(second as u64 - 9))),
+            (0, 9, put(10), changed_to(plain(1))),
+            (1, 9, put(11), changed_to(plain(2))),
+            (2, 5, Request::Get, found_response(first, plain(first as u64 - 9))),
+            (6, 8, Request::Get, found_response(second, plain(second as u64 - 9))),
         ]));
     }
 }
@@ -112,11 +112,11 @@ fn an_unanswered_write_may_take_effect_late_or_never() {
     assert_linearizable(&lost(history([(2, 3, Request::Get, Found(None))])));
     assert_linearizable(&lost(history([
         (2, 3, Request::Get, Found(None)),
-        (4, 5, Request::Get, found(10, plain(1))),
-        (6, 7, change(OneOf(vec![plain(1)]), Delete), done(step(1, 1))),
+        (4, 5, Request::Get, found_response(10, plain(1))),
+        (6, 7, change(OneOf(vec![plain(1)]), Delete), changed_to(step(1, 1))),
     ])));
     assert_linearizable(&unknown(
-        history([(2, 3, put(11), done(plain(2)))]),
+        history([(2, 3, put(11), changed_to(plain(2)))]),
         0,
         change(Any, Delete),
     ));
@@ -130,21 +130,21 @@ fn a_reissued_write_may_be_seen_earlier_under_its_first_version() {
         let operations = [vec![first.clone()], rest.operations].concat();
         History { operations }
     };
-    let write = (2, 9, put(10), done(plain(7)));
+    let write = (2, 9, put(10), changed_to(plain(7)));
     let seen = |at, response| (at, at + 1, Request::Get, response);
-    let between = (4, 5, put(11), done(plain(6)));
-    let twice = history([write.clone(), seen(3, found(10, plain(5))), between.clone()]);
+    let between = (4, 5, put(11), changed_to(plain(6)));
+    let twice = history([write.clone(), seen(3, found_response(10, plain(5))), between.clone()]);
     assert_linearizable(&with_first(twice));
     let tags = [(5, 7), (7, 5)].map(|(one, other)| {
         with_first(history([
             write.clone(),
-            seen(3, found(10, plain(one))),
-            seen(6, found(10, plain(other))),
+            seen(3, found_response(10, plain(one))),
+            seen(6, found_response(10, plain(other))),
         ]))
     });
     assert_linearizable(&tags[0]);
     assert_wrong_at(&tags[1], 3);
-    let late = [write.clone(), (10, 11, Request::Get, found(10, plain(5)))];
+    let late = [write.clone(), (10, 11, Request::Get, found_response(10, plain(5)))];
     assert_wrong_at(&with_first(history(late)), 2);
 }
 
@@ -152,7 +152,7 @@ fn a_reissued_write_may_be_seen_earlier_under_its_first_version() {
 fn a_lost_update_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
             (2, 5, change(Any, Add(1)), sum(step(1, 1), 11)),
             (3, 6, change(Any, Add(2)), sum(step(1, 2), 12)),
         ]),
@@ -160,9 +160,9 @@ fn a_lost_update_is_detected() {
     );
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
-            (2, 5, change(OneOf(vec![plain(1)]), Put(Number(11))), done(step(1, 1))),
-            (3, 6, change(OneOf(vec![plain(1)]), Put(Number(12))), done(step(1, 2))),
+            (0, 1, put(10), changed_to(plain(1))),
+            (2, 5, change(OneOf(vec![plain(1)]), Put(Number(11))), changed_to(step(1, 1))),
+            (3, 6, change(OneOf(vec![plain(1)]), Put(Number(12))), changed_to(step(1, 2))),
         ]),
         3,
     );
@@ -172,9 +172,9 @@ fn a_lost_update_is_detected() {
 fn a_stale_read_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
-            (2, 3, put(11), done(plain(2))),
-            (4, 5, Request::Get, found(10, plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
+            (2, 3, put(11), changed_to(plain(2))),
+            (4, 5, Request::Get, found_response(10, plain(1))),
         ]),
         3,
     );
@@ -184,15 +184,15 @@ fn a_stale_read_is_detected() {
 fn a_change_made_twice_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
             (2, 3, change(Any, Add(1)), sum(step(1, 1), 11)),
-            (4, 5, Request::Get, found(12, step(1, 2))),
+            (4, 5, Request::Get, found_response(12, step(1, 2))),
         ]),
         3,
     );
     let twice = history([
-        (2, 3, Request::Get, found(1, step(0, 1))),
-        (4, 5, Request::Get, found(2, step(0, 2))),
+        (2, 3, Request::Get, found_response(1, step(0, 1))),
+        (4, 5, Request::Get, found_response(2, step(0, 2))),
     ]);
     assert_wrong_at(&unknown(twice, 0, change(Any, Add(1))), 2);
 }
@@ -201,14 +201,14 @@ fn a_change_made_twice_is_detected() {
 fn a_condition_wrongly_reported_unmet_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
             (2, 3, change(Exists, Put(Number(11))), Unmet(None)),
         ]),
         2,
     );
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
             (2, 3, change(OneOf(vec![plain(1)]), Put(Number(11))), Unmet(Some(plain(1)))),
         ]),
         2,
@@ -219,8 +219,8 @@ fn a_condition_wrongly_reported_unmet_is_detected() {
 fn a_condition_wrongly_reported_met_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
-            (2, 3, change(Absent, Put(Number(11))), done(step(1, 1))),
+            (0, 1, put(10), changed_to(plain(1))),
+            (2, 3, change(Absent, Put(Number(11))), changed_to(step(1, 1))),
         ]),
         2,
     );
@@ -230,9 +230,9 @@ fn a_condition_wrongly_reported_met_is_detected() {
 fn a_value_that_reappears_after_its_deletion_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
-            (2, 3, change(Exists, Delete), done(step(1, 1))),
-            (4, 5, Request::Get, found(10, plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
+            (2, 3, change(Exists, Delete), changed_to(step(1, 1))),
+            (4, 5, Request::Get, found_response(10, plain(1))),
         ]),
         3,
     );
@@ -242,9 +242,9 @@ fn a_value_that_reappears_after_its_deletion_is_detected() {
 fn a_tag_of_another_state_is_detected() {
     assert_wrong_at(
         &history([
-            (0, 1, put(10), done(plain(1))),
-            (2, 3, put(11), done(plain(2))),
-            (4, 5, Request::Get, found(11, plain(1))),
+            (0, 1, put(10), changed_to(plain(1))),
+            (2, 3, put(11), changed_to(plain(2))),
+            (4, 5, Request::Get, found_response(11, plain(1))),
         ]),
         3,
     );
@@ -254,7 +254,7 @@ fn a_tag_of_another_state_is_detected() {
 fn the_failing_prefix_is_explained_in_words() {
     let wrong = unknown(
         history([
-            (0, 1_000_001, put(10), done(plain(16))),
+            (0, 1_000_001, put(10), changed_to(plain(16))),
             (1_000_002, 1_000_009, Request::Get, Found(None)),
         ]),
         3,
@@ -281,20 +281,20 @@ fn unseen_unanswered_operations_cost_little() {
         long = unknown(long, call, put(1_000 + number));
         let tag = plain(call);
         let answered = [
-            (call, call + 5, put(number), done(tag)),
-            (call + 6, call + 7, Request::Get, found(number, tag)),
+            (call, call + 5, put(number), changed_to(tag)),
+            (call + 6, call + 7, Request::Get, found_response(number, tag)),
         ];
         long.operations.extend(history(answered).operations);
     }
     assert_linearizable(&long);
-    let wrong = (500, 501, Request::Get, found(3, plain(30)));
+    let wrong = (500, 501, Request::Get, found_response(3, plain(30)));
     long.operations.extend(history([wrong]).operations);
     assert_wrong_at(&long, 1);
 }
 
 #[test]
 fn a_search_over_its_limit_gives_up() {
-    let mut long = history([(100, 101, Request::Get, found(-1, plain(0)))]);
+    let mut long = history([(100, 101, Request::Get, found_response(-1, plain(0)))]);
     for n in 0..40 {
         long = unknown(long, 1, change(Any, Add(1 << n)));
     }
@@ -314,7 +314,8 @@ fn with_expiries<const N: usize>(mut history: History, lives: [(u64, u64, u64); 
 fn an_expired_value_counts_as_absent_for_conditions() {
     let create = change(Absent, Put(Number(2)));
     let created = |life| {
-        let operations = [(0, 1, put(1), done(plain(1))), (2, 3, create.clone(), done(step(1, 1)))];
+        let operations =
+            [(0, 1, put(1), changed_to(plain(1))), (2, 3, create.clone(), changed_to(step(1, 1)))];
         with_expiries(history(operations), [(50, 10, 10), life])
     };
     assert_linearizable(&created((0, 50, 50)));
@@ -322,14 +323,14 @@ fn an_expired_value_counts_as_absent_for_conditions() {
     assert_wrong_at(&created((0, 30, 49)), 2);
     let unmet = |life| {
         let operations =
-            [(0, 1, put(1), done(plain(1))), (2, 3, create.clone(), Unmet(Some(plain(1))))];
+            [(0, 1, put(1), changed_to(plain(1))), (2, 3, create.clone(), Unmet(Some(plain(1))))];
         with_expiries(history(operations), [(50, 10, 10), life])
     };
     assert_linearizable(&unmet((0, 30, 49)));
     assert_linearizable(&unmet((0, 40, 60)));
     assert_wrong_at(&unmet((0, 50, 60)), 2);
     let gone = (2, 3, change(OneOf(vec![plain(1)]), Delete), Unmet(None));
-    let gone = history([(0, 1, put(1), done(plain(1))), gone]);
+    let gone = history([(0, 1, put(1), changed_to(plain(1))), gone]);
     assert_linearizable(&with_expiries(gone.clone(), [(50, 10, 10), (0, 50, 50)]));
     assert_wrong_at(&with_expiries(gone, [(50, 10, 10), (0, 40, 49)]), 2);
 }
@@ -339,7 +340,7 @@ fn an_expired_value_counts_as_absent_for_conditions() {
 fn a_value_found_expired_stays_expired_for_later_conditions() {
     let gone = (2, 3, change(Exists, Delete), Unmet(None));
     let history = |second: (u64, u64, Request, Response)| {
-        let operations = [(0, 1, put(1), done(plain(1))), gone.clone(), second];
+        let operations = [(0, 1, put(1), changed_to(plain(1))), gone.clone(), second];
         history(operations)
     };
     let lives = [(50, 10, 10), (0, 40, 60), (0, 40, 60)];
@@ -347,14 +348,17 @@ fn a_value_found_expired_stays_expired_for_later_conditions() {
     assert_wrong_at(&with_expiries(history(alive), lives), 3);
     let at_once = (2, 3, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
     assert_linearizable(&with_expiries(history(at_once), lives));
-    let read = (4, 5, Request::Get, found(1, plain(1)));
+    let read = (4, 5, Request::Get, found_response(1, plain(1)));
     assert_linearizable(&with_expiries(history(read), [(50, 10, 10), (0, 40, 60), (50, 0, 0)]));
 }
 
 #[test]
 fn a_read_may_return_or_hide_an_expired_value() {
     let read = |expiry_ms, life| {
-        let operations = [(0, 1, put(1), done(plain(1))), (2, 3, Request::Get, found(1, plain(1)))];
+        let operations = [
+            (0, 1, put(1), changed_to(plain(1))),
+            (2, 3, Request::Get, found_response(1, plain(1))),
+        ];
         with_expiries(history(operations), [(expiry_ms, 10, 10), life])
     };
     assert_linearizable(&read(50, (50, 90, 90)));
@@ -362,7 +366,7 @@ fn a_read_may_return_or_hide_an_expired_value() {
     assert_wrong_at(&read(50, (51, 0, 0)), 2);
     assert_wrong_at(&read(50, (0, 0, 0)), 2);
     assert_wrong_at(&read(0, (50, 0, 0)), 2);
-    let hidden = history([(0, 1, put(1), done(plain(1))), (2, 3, Request::Get, Found(None))]);
+    let hidden = history([(0, 1, put(1), changed_to(plain(1))), (2, 3, Request::Get, Found(None))]);
     assert_wrong_at(&with_expiries(hidden.clone(), [(50, 10, 10), (0, 49, 49)]), 2);
     // The value may have been purged after its expiry.
     assert_linearizable(&with_expiries(hidden.clone(), [(50, 10, 10), (0, 49, 50)]));
@@ -373,9 +377,9 @@ fn a_read_may_return_or_hide_an_expired_value() {
 fn an_addition_keeps_the_expiry_of_its_value() {
     let added = |total, lives| {
         let operations = [
-            (0, 1, put(1), done(plain(1))),
+            (0, 1, put(1), changed_to(plain(1))),
             (2, 3, change(Any, Add(5)), sum(step(1, 1), total)),
-            (4, 5, Request::Get, found(total, step(1, 1))),
+            (4, 5, Request::Get, found_response(total, step(1, 1))),
         ];
         with_expiries(history(operations), lives)
     };
@@ -393,8 +397,10 @@ fn an_addition_keeps_the_expiry_of_its_value() {
 #[test]
 fn an_unanswered_addition_may_have_found_the_value_alive_or_expired() {
     for (total, expiry_ms) in [(5, 0), (6, 50)] {
-        let operations =
-            [(0, 1, put(1), done(plain(1))), (4, 5, Request::Get, found(total, step(1, 1)))];
+        let operations = [
+            (0, 1, put(1), changed_to(plain(1))),
+            (4, 5, Request::Get, found_response(total, step(1, 1))),
+        ];
         let mut history = unknown(history(operations), 2, change(Any, Add(5)));
         history = with_expiries(history, [(50, 10, 10), (0, 40, 60), (expiry_ms, 0, 0)]);
         assert_linearizable(&history);
@@ -402,7 +408,7 @@ fn an_unanswered_addition_may_have_found_the_value_alive_or_expired() {
 }
 
 fn chain_of<const N: usize>(tags: [(u64, u64, Tag); N]) -> Option<String> {
-    chain::check(&history(tags.map(|(call, at, tag)| (call, at, put(1), done(tag)))))
+    chain::check(&history(tags.map(|(call, at, tag)| (call, at, put(1), changed_to(tag)))))
 }
 
 #[test]
@@ -414,7 +420,7 @@ fn steps_are_made_once_each_and_in_order() {
     assert!(back.starts_with("a later one has a lower step"), "{back}");
     let gap = [(0, 1, step(1, 1)), (2, 3, step(1, 3))];
     assert!(chain_of(gap).unwrap().starts_with("nobody did the 1 steps"));
-    let one = |(call, at, tag)| (call, at, put(1), done(tag));
+    let one = |(call, at, tag)| (call, at, put(1), changed_to(tag));
     assert_eq!(chain::check(&unknown(history(gap.map(one)), 0, change(Any, Delete))), None);
 }
 
@@ -427,10 +433,10 @@ fn proof_tag(step: u32) -> Tag {
 #[test]
 fn a_state_continued_under_a_proof_version_is_the_same_state() {
     let response = [
-        (0, 1, put(4), done(step(1, 1))),
-        (2, 3, put(5), done(step(1, 2))),
-        (4, 5, Request::Get, found(5, proof_tag(2))),
-        (6, 7, change(OneOf(vec![step(1, 2)]), Put(Number(6))), done(proof_tag(3))),
+        (0, 1, put(4), changed_to(step(1, 1))),
+        (2, 3, put(5), changed_to(step(1, 2))),
+        (4, 5, Request::Get, found_response(5, proof_tag(2))),
+        (6, 7, change(OneOf(vec![step(1, 2)]), Put(Number(6))), changed_to(proof_tag(3))),
     ];
     let mut history = history(response);
     assert_ne!(history.check(MOST), Verdict::Linearizable, "they seem to be two states");
@@ -448,7 +454,8 @@ fn a_state_continued_under_a_proof_version_is_the_same_state() {
 /// Two base versions that no proof created are different, even if id and step of a write are equal.
 #[test]
 fn families_without_a_proof_are_not_united() {
-    let mut history = history([(0, 1, put(4), done(step(1, 1))), (2, 3, put(5), done(step(2, 1)))]);
+    let mut history =
+        history([(0, 1, put(4), changed_to(step(1, 1))), (2, 3, put(5), changed_to(step(2, 1)))]);
     let before = history.operations.clone();
     families::unite(&mut history);
     assert_eq!(history.operations, before);

@@ -30,7 +30,7 @@ use clap::Args as ClapArgs;
 use crate::ServerProfile;
 use crate::cli::{Count, Time};
 use crate::record::{Series, Trial};
-use crate::search::{Quantity, SloTime as Shown, grouped};
+use crate::search::{Quantity, SloTime as Shown, group_digits};
 use crate::server::DroppedFiles;
 use crate::trial::series::SeriesWriter;
 use crate::trial::trial_args::SeriesArgs;
@@ -289,8 +289,8 @@ fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
     };
     let line = format!(
         "{role:>14} {:>10} {:>10} {p50:>8} {p99:>8} {p999:>8} {:>8} {cpu:>12}  {errors}{why}",
-        grouped(rate),
-        grouped(figures.throughput.round() as u64),
+        group_digits(rate),
+        group_digits(figures.throughput.round() as u64),
         Shown(figures.value(Quantity::Max)).to_string(),
     );
     line.trim_end().to_owned()

@@ -172,7 +172,7 @@ impl Connection {
     /// Returns the error that ended the TLS session, or `None` if the session did not end or ended
     /// in order.
     pub(crate) fn tls_error(&self) -> Option<io::Error> {
-        self.session.as_ref().and_then(|session| session.failed())
+        self.session.as_ref().and_then(|session| session.failure())
     }
 
     /// Closes by a reset. After an orderly close, the side that closes first keeps the port for a

@@ -141,7 +141,7 @@ impl KeyNumbers {
     }
 
     /// Returns a request's key. In `Latest` order, the key of a `PUT` carries the number of the
-    /// thread's earlier `PUT`s (`order`), for [`Self::answered`].
+    /// thread's earlier `PUT`s (`order`), for [`Self::mark_answered`].
     pub(crate) fn next(&mut self, put: bool, number: u64, random: &mut fastrand::Rng) -> Key {
         let place = |rank: u64| {
             let place = u128::from(rank) * u128::from(self.step) % u128::from(self.count);
@@ -156,9 +156,9 @@ impl KeyNumbers {
     }
 
     /// Marks the `PUT` with this `order` as answered, or as given up.
-    pub(crate) fn answered(&mut self, order: u64) {
+    pub(crate) fn mark_answered(&mut self, order: u64) {
         if let Order::Latest(latest) = &mut self.order {
-            latest.answered(order);
+            latest.mark_answered(order);
         }
     }
 }
@@ -187,7 +187,7 @@ impl Latest {
         }
     }
 
-    fn answered(&mut self, order: u64) {
+    fn mark_answered(&mut self, order: u64) {
         let Some(at) = order.checked_sub(self.done).map(|at| at as usize) else { return };
         if at >= self.answered.len() {
             self.answered.resize(at + 1, false);
@@ -258,11 +258,11 @@ mod tests {
             seen
         };
         assert_eq!(read(&mut numbers), [98, 99], "an earlier run's");
-        numbers.answered(puts[0].order);
-        numbers.answered(puts[2].order);
-        numbers.answered(puts[3].order);
+        numbers.mark_answered(puts[0].order);
+        numbers.mark_answered(puts[2].order);
+        numbers.mark_answered(puts[3].order);
         assert_eq!(read(&mut numbers), [0, 99], "1 has no answer yet");
-        numbers.answered(puts[1].order);
+        numbers.mark_answered(puts[1].order);
         assert_eq!(read(&mut numbers), [2, 3]);
     }
 

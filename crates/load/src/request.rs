@@ -194,9 +194,9 @@ impl<'a> RequestBuilder<'a> {
     }
 
     /// Marks a request as answered, or as given up.
-    pub(crate) fn answered(&mut self, info: &RequestInfo) {
+    pub(crate) fn mark_answered(&mut self, info: &RequestInfo) {
         if info.method == Method::Put {
-            self.numbers.answered(info.order);
+            self.numbers.mark_answered(info.order);
         }
     }
 

@@ -167,7 +167,7 @@ impl Schedule {
 
     /// Returns the number of requests due after the warm-up; in a closed loop, the number of
     /// requests sent after the warm-up.
-    pub(crate) fn planned(&self) -> u64 {
+    pub(crate) fn planned_requests(&self) -> u64 {
         self.planned * self.batch
     }
 
@@ -310,7 +310,7 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 }
 
 /// Returns the connections of a thread, each as its number among all connections and its target.
-pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
+pub(crate) fn connections_of(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
     let targets = plan.targets.len();
     (0..plan.all_connections())
         .filter_map(|index| match plan.target_mode {
@@ -341,7 +341,7 @@ mod tests {
 
     fn schedules(plan: &Plan) -> Vec<Schedule> {
         let owned = |worker| -> Vec<usize> {
-            owned(plan, worker).into_iter().map(|(index, _)| index).collect()
+            connections_of(plan, worker).into_iter().map(|(index, _)| index).collect()
         };
         (0..plan.workers()).map(|worker| Schedule::new(plan, worker, &owned(worker), 1)).collect()
     }
@@ -452,7 +452,7 @@ mod tests {
             let slots: Vec<Slot> = both.iter_mut().flat_map(|s| all(s, u64::MAX)).collect();
             let counted = slots.iter().filter(|slot| slot.intended >= 1_000_000_000).count();
             assert!(counted < slots.len());
-            assert_eq!(both.iter().map(Schedule::planned).sum::<u64>(), counted as u64);
+            assert_eq!(both.iter().map(Schedule::planned_requests).sum::<u64>(), counted as u64);
             let plan = Plan { limit: 7, ..plan };
             let slots = schedules(&plan).iter_mut().map(|s| all(s, u64::MAX).len()).sum::<usize>();
             assert_eq!(slots, 7);
@@ -467,7 +467,8 @@ mod tests {
         assert_eq!(plan.workers(), 6);
         let mut slots = [0; 3];
         for (worker, schedule) in schedules(&plan).iter_mut().enumerate() {
-            let targets: Vec<usize> = owned(&plan, worker).iter().map(|&(_, t)| t).collect();
+            let targets: Vec<usize> =
+                connections_of(&plan, worker).iter().map(|&(_, t)| t).collect();
             assert!(targets.iter().all(|&target| target == worker / 2), "{targets:?}");
             slots[worker / 2] += all(schedule, u64::MAX).len();
         }
@@ -482,7 +483,7 @@ mod tests {
         assert_eq!(schedule.step(0), Step::Later(50_000_000));
         assert_eq!(schedule.backlog(), 5);
         assert_eq!(all(&mut schedule, u64::MAX).len(), 23, "of 24, and one is not taken");
-        assert_eq!(schedule.planned(), 120);
+        assert_eq!(schedule.planned_requests(), 120);
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub struct Errors {
 impl Errors {
     /// Returns the number of requests that were sent, wholly or partly, and will never have an
     /// answer.
-    pub fn lost(&self) -> u64 {
+    pub fn count_lost(&self) -> u64 {
         self.read + self.write
     }
 
@@ -282,7 +282,10 @@ mod tests {
         );
         assert!(tally.is_empty() && !sum.is_empty());
         assert_eq!(sum.all_latencies().intended.len(), 1);
-        assert_eq!((sum.statuses.success(), sum.statuses.all(), sum.errors.lost()), (1, 1, 3));
+        assert_eq!(
+            (sum.statuses.success(), sum.statuses.all(), sum.errors.count_lost()),
+            (1, 1, 3)
+        );
         assert!(sum.latencies(Method::Get).is_none());
     }
 

@@ -56,7 +56,7 @@ impl Timeline {
             self.out,
             "{start_s},{length_s:.3},{},{answered},{refused},{},{},{},{},{},{},{backlog}",
             tally.sent,
-            errors.lost(),
+            errors.count_lost(),
             errors.timeout,
             errors.refused_timeout,
             errors.unanswered_timeout,

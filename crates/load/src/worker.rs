@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::plan::{Pace, Plan};
 use crate::publish::Publisher;
 use crate::request::{Method, RequestBuilder};
-use crate::schedule::{Schedule, Slot, Step, nanos, owned};
+use crate::schedule::{Schedule, Slot, Step, connections_of, nanos};
 use crate::script::Script;
 use crate::tally::{Statuses, Tally};
 
@@ -141,7 +141,7 @@ impl<'a> Worker<'a> {
         publisher: Publisher,
         script: Option<&'a mut Script>,
     ) -> Result<Self, Error> {
-        let owned = owned(plan, worker);
+        let owned = connections_of(plan, worker);
         let indexes: Vec<usize> = owned.iter().map(|&(index, _)| index).collect();
         let wants_response = script.as_ref().is_some_and(|script| script.wants_response());
         let batch = script.as_ref().map_or(1, |script| script.pipeline() as u32);
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
             self.schedule.stop(0);
             return Ok(self.finish());
         }
-        if self.builder.script().is_some_and(|script| script.stopped()) {
+        if self.builder.script().is_some_and(|script| script.is_stopped()) {
             self.stopped = Some(0);
             self.schedule.stop(0);
         }
@@ -394,7 +394,7 @@ impl<'a> Worker<'a> {
                     return now;
                 }
                 ReceiveProgress::Partly | ReceiveProgress::Broken => {
-                    self.lost(index, &request, now);
+                    self.on_connection_lost(index, &request, now);
                     return now;
                 }
                 ReceiveProgress::Garbage => {
@@ -402,12 +402,12 @@ impl<'a> Worker<'a> {
                         self.tally.garbage.answers += u64::from(request.left);
                         self.tally.garbage.keep(connection.garbage(&self.inbox));
                     }
-                    self.lost(index, &request, now);
+                    self.on_connection_lost(index, &request, now);
                     return now;
                 }
                 ReceiveProgress::Whole(status) => {
                     let allows_next = connection.allows_next_answer();
-                    self.answered(index, &request, status, now);
+                    self.on_answer(index, &request, status, now);
                     request.left -= 1;
                     let connection = &mut self.connections[index];
                     if request.left == 0 {
@@ -416,7 +416,7 @@ impl<'a> Worker<'a> {
                         return now;
                     }
                     if !allows_next {
-                        self.lost(index, &request, now);
+                        self.on_connection_lost(index, &request, now);
                         return now;
                     }
                     connection.expect_next();
@@ -450,7 +450,7 @@ impl<'a> Worker<'a> {
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
     }
 
-    fn answered(&mut self, index: usize, request: &Request, status: u16, now: u64) {
+    fn on_answer(&mut self, index: usize, request: &Request, status: u16, now: u64) {
         self.answered += 1;
         let connection = &self.connections[index];
         let Request { intended, written, info, counted, .. } = *request;
@@ -471,7 +471,7 @@ impl<'a> Worker<'a> {
                 && !self.builder.is_value(&info, connection.body());
             self.tally.wrong_values += u64::from(wrong);
         }
-        self.builder.answered(&info);
+        self.builder.mark_answered(&info);
         if self.wants_response
             && let Some(script) = self.builder.script()
             && let Err(failure) = script.response(status, connection.head(), connection.body())
@@ -502,7 +502,7 @@ impl<'a> Worker<'a> {
     fn free(&mut self, index: usize, now: u64) {
         self.connections[index].state = ConnectionState::Idle;
         if let Some(script) = self.builder.script() {
-            if script.stopped() && self.stopped.is_none() {
+            if script.is_stopped() && self.stopped.is_none() {
                 self.stopped = Some(now);
                 self.schedule.stop(now);
             }
@@ -523,7 +523,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts the awaited answers as lost, and closes the connection.
-    fn lost(&mut self, index: usize, request: &Request, now: u64) {
+    fn on_connection_lost(&mut self, index: usize, request: &Request, now: u64) {
         self.tally.errors.read += if request.counted { request.left.into() } else { 0 };
         self.fail_on_tls_refusal(index);
         self.give_up(index, now);
@@ -546,7 +546,7 @@ impl<'a> Worker<'a> {
         self.waiting -= 1;
         let connection = &mut self.connections[index];
         if let ConnectionState::Waiting(request) = connection.state {
-            self.builder.answered(&request.info);
+            self.builder.mark_answered(&request.info);
         }
         connection.close();
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
@@ -624,7 +624,7 @@ impl<'a> Worker<'a> {
                     self.tally.errors.timeout += left;
                     self.tally.errors.unanswered_timeout += left;
                 }
-                self.unfinished(request.info.method, now - request.intended, 1, left);
+                self.count_unfinished(request.info.method, now - request.intended, 1, left);
             }
             if self.plan.pace == Pace::Closed {
                 continue;
@@ -634,7 +634,7 @@ impl<'a> Worker<'a> {
                     let slots = 1 + self.schedule.skip(index, group - 1);
                     let count = slots * u64::from(self.batch);
                     let method = self.builder.method_of(number);
-                    self.unfinished(method, now - intended, slots, count);
+                    self.count_unfinished(method, now - intended, slots, count);
                 }
             }
         }
@@ -643,7 +643,7 @@ impl<'a> Worker<'a> {
         let in_plan = self.cpu[1].unwrap_or(cpu).saturating_sub(from);
         let plan = self.schedule.end().min(now).saturating_sub(self.warmup).max(1);
         let ended = WorkerEnd {
-            planned: self.schedule.planned(),
+            planned: self.schedule.planned_requests(),
             backlog: self.backlog,
             cpu: cpu.saturating_sub(from),
             busy: in_plan.as_nanos() as f64 / plan as f64,
@@ -655,7 +655,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts `count` unanswered requests, in `batches` batches, each with the latency `waited`.
-    fn unfinished(&mut self, method: Method, waited: u64, batches: u64, count: u64) {
+    fn count_unfinished(&mut self, method: Method, waited: u64, batches: u64, count: u64) {
         let samples = if self.plan.batch_latency { batches } else { count };
         self.tally.latencies_mut(method).intended.saturating_record_n(waited, samples);
         self.tally.unfinished += count;

@@ -62,9 +62,9 @@ impl Source {
     fn record(&self) -> RecordRef<'_> {
         match self {
             Self::Memtable(iter) => iter.record(),
-            Self::Table(iter) => RecordRef::trusted(iter.record()),
-            Self::Level(iter) => RecordRef::trusted(iter.table().record()),
-            Self::Verified(iter) => RecordRef::trusted(iter.record()),
+            Self::Table(iter) => RecordRef::from_trusted(iter.record()),
+            Self::Level(iter) => RecordRef::from_trusted(iter.table().record()),
+            Self::Verified(iter) => RecordRef::from_trusted(iter.record()),
         }
     }
 

@@ -92,7 +92,7 @@ impl RequestedCompactions {
 
     /// Outcome of the last completed compaction, if its number is at least `number`: true =
     /// success, false = failure. `None` = no compaction with such a number has ended.
-    pub fn succeeded(&self, number: u64) -> Option<bool> {
+    pub fn has_succeeded(&self, number: u64) -> Option<bool> {
         self.last().filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }
 

@@ -396,7 +396,7 @@ pub enum Effect {
         node: NodeId,
     },
     /// Make this node's proof state and all earlier writes durable; then call
-    /// [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
+    /// [`Proofs::put_in_force`](crate::Proofs::put_in_force). Ends in [`Event::Written`].
     StoreProof {
         /// The owner of the operation.
         op: OpId,

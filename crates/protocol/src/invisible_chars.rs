@@ -60,7 +60,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// the same bytes. A backslash, a control character, an invisible character ([`is_invisible`]) and
 /// a byte that is not UTF-8 become `\\`, `
 /// `, `\t` or `\xNN`; other text is unchanged.
-pub fn escaped(bytes: &[u8]) -> String {
+pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {

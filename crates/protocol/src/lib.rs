@@ -45,7 +45,7 @@ pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
     OpId, ReplicaOutcome, RequestFailure, SlotId, StoreError,
 };
-pub use invisible_chars::{escaped, is_invisible, visible};
+pub use invisible_chars::{escape, is_invisible, visible};
 pub use membership::adopted_layout::{
     ChangeReport, EncodedLayouts, Layouts, LayoutsRecord, Progress,
 };

@@ -157,7 +157,7 @@ impl Shared {
         logs: Arc<Logs>,
     ) -> Self {
         let named = (own, topology.member(own).name.clone());
-        let layouts = Layouts::fixed(&topology, own);
+        let layouts = Layouts::new_fixed(&topology, own);
         Self::of(named, (View::first(topology), layouts), clock, membership, newest, logs)
     }
 
@@ -285,17 +285,17 @@ impl Shared {
     pub fn note_proof_seen(&self, node: NodeId, proven: RoundId) {
         self.note_joins_after(proven);
         if self.repair.proofs.is_outdated_by(proven) {
-            self.received_proof(node, Proof { proven, ..Proof::default() });
+            self.note_proof(node, Proof { proven, ..Proof::default() });
         }
     }
 
     /// Notes another node's report of its proof state.
-    pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
+    pub(crate) fn note_proof(&self, node: NodeId, theirs: Proof) {
         self.note_joins_after(theirs.proven);
         if self.repair.proofs.is_outdated_by(theirs.proven) {
             self.membership.state.mark_outdated();
         }
-        self.repair.proofs.received(node, theirs);
+        self.repair.proofs.note_reported(node, theirs);
     }
 
     /// If this node is about to join, notes that no proof up to `proven` makes its directory
@@ -343,7 +343,7 @@ impl Shared {
     /// the later of `lost_before` and the time of a future record, which no other node may stream
     /// back yet.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
-        let lost_before = self.membership.state.lost()?;
+        let lost_before = self.membership.state.lost_write_bound()?;
         let ahead = self.transfer.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }

@@ -36,7 +36,7 @@ pub struct Operation {
 
 impl OpHistory {
     /// Returns the operations with their step numbers, newest first.
-    pub fn numbered(&self) -> impl Iterator<Item = (u32, &Operation)> {
+    pub fn with_step_numbers(&self) -> impl Iterator<Item = (u32, &Operation)> {
         let newest_first = self.operations.iter().rev().enumerate();
         newest_first.map(|(later, operation)| (self.step.wrapping_sub(later as u32), operation))
     }
@@ -154,7 +154,7 @@ impl<'a> OpHistoryRef<'a> {
     }
 
     /// Wraps bytes that [`Self::parse`] has checked before.
-    pub(crate) fn trusted(raw: &'a [u8]) -> Self {
+    pub(crate) fn from_trusted(raw: &'a [u8]) -> Self {
         Self(raw)
     }
 

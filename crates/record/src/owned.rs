@@ -38,7 +38,7 @@ impl Record {
     }
 
     /// Wraps the bytes of an existing record.
-    pub(crate) fn trusted(raw: Bytes) -> Self {
+    pub(crate) fn from_trusted(raw: Bytes) -> Self {
         debug_assert!(RecordRef::parse(&raw).is_ok());
         Self { raw }
     }
@@ -46,7 +46,7 @@ impl Record {
     /// Returns the borrowed form, which has all accessors.
     #[inline]
     pub fn view(&self) -> RecordRef<'_> {
-        RecordRef::trusted(&self.raw)
+        RecordRef::from_trusted(&self.raw)
     }
 
     /// The record's bytes as stored and sent; shared, not copied.
@@ -67,8 +67,8 @@ impl Record {
     /// Replaces the record's bytes with `keep(bytes)`, which must return equal bytes in other
     /// memory.
     #[must_use]
-    pub fn held_by(self, keep: impl FnOnce(Bytes) -> Bytes) -> Self {
-        Self::trusted(keep(self.raw))
+    pub fn relocate(self, keep: impl FnOnce(Bytes) -> Bytes) -> Self {
+        Self::from_trusted(keep(self.raw))
     }
 
     /// The rank, which decides between this record and others of its key.
@@ -149,7 +149,7 @@ impl Record {
     #[must_use]
     pub fn with_version(&self, key: &[u8], version: Version) -> Self {
         assert_eq!(self.ballot(), 0, "a conditional write keeps its base version");
-        self.revised(key, version, 0)
+        self.with_version_and_ballot(key, version, 0)
     }
 
     /// Returns a copy for `key` with a base version and a ballot. A copy of a plain record has no
@@ -159,7 +159,7 @@ impl Record {
         assert_ne!(ballot, 0, "a conditional write has a ballot");
         let view = self.view();
         if view.ballot() != 0 {
-            return self.revised(key, base_version, ballot);
+            return self.with_version_and_ballot(key, base_version, ballot);
         }
         let (expiry_ms, extension) = (view.expiry_ms(), view.extension());
         let fields =
@@ -168,7 +168,7 @@ impl Record {
     }
 
     /// Returns a copy with this version, and with this ballot unless `ballot` is 0.
-    fn revised(&self, key: &[u8], version: Version, ballot: u64) -> Self {
+    fn with_version_and_ballot(&self, key: &[u8], version: Version, ballot: u64) -> Self {
         let mut raw = self.raw.to_vec();
         raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());
         raw[ORIGIN_AT..ORIGIN_AT + 4].copy_from_slice(&version.origin.to_le_bytes());

@@ -20,7 +20,7 @@ const OPERATIONS: [Operation; 3] = [
 ];
 
 /// The fields of a conditional write.
-fn stepped(kind: Kind) -> Fields<'static> {
+fn step_fields(kind: Kind) -> Fields<'static> {
     let (ballot, step, operations) = (21, 17, &OPERATIONS);
     Fields { ballot, step, operations, ..Fields::new(kind, version(7, 9)) }
 }
@@ -46,7 +46,7 @@ fn every_field_is_decoded_unchanged() {
 
 #[test]
 fn a_flipped_bit_outside_the_node_local_bytes_is_detected() {
-    for fields in [Fields::new(Kind::Value, version(7, 9)), stepped(Kind::Value)] {
+    for fields in [Fields::new(Kind::Value, version(7, 9)), step_fields(Kind::Value)] {
         let record = Record::new(b"k", &fields, b"value");
         for bit in 16..record.view().raw().len() * 8 {
             let mut raw = record.view().raw().to_vec();
@@ -71,7 +71,7 @@ fn without_steps_a_record_is_of_format_1() {
 
 #[test]
 fn steps_lie_between_origin_and_expiry() {
-    let fields = Fields { expiry_ms: 5, ..stepped(Kind::Value) };
+    let fields = Fields { expiry_ms: 5, ..step_fields(Kind::Value) };
     let record = Record::new(b"k", &fields, b"value");
     let raw = record.view().raw();
     assert_eq!(raw[2], 0b1_0100);
@@ -86,7 +86,7 @@ fn steps_lie_between_origin_and_expiry() {
 #[test]
 fn impossible_steps_are_refused() {
     let with = |at: usize, bytes: &[u8]| {
-        let mut raw = Record::new(b"k", &stepped(Kind::Value), &[1; 200]).view().raw().to_vec();
+        let mut raw = Record::new(b"k", &step_fields(Kind::Value), &[1; 200]).view().raw().to_vec();
         raw[at..at + bytes.len()].copy_from_slice(bytes);
         RecordRef::parse(&raw).map(|record| record.value().len())
     };
@@ -105,7 +105,7 @@ fn impossible_steps_are_refused() {
 #[test]
 fn changing_version_or_ballot_changes_nothing_else() {
     let (copies, expiry_ms, extension) = (3, 11, &b"ext"[..]);
-    let fields = Fields { copies, expiry_ms, extension, ..stepped(Kind::Value) };
+    let fields = Fields { copies, expiry_ms, extension, ..step_fields(Kind::Value) };
     let record = Record::new(b"k", &fields, b"value");
     let version = version(8, 1);
     let expected = Fields { version, ballot: 30, ..fields.clone() };
@@ -130,7 +130,7 @@ fn a_plain_record_may_be_a_base_version() {
 #[test]
 #[should_panic(expected = "keeps its base version")]
 fn a_record_of_a_conditional_write_keeps_its_version() {
-    let record = Record::new(b"k", &stepped(Kind::Value), b"");
+    let record = Record::new(b"k", &step_fields(Kind::Value), b"");
     let _ = record.with_version(b"k", version(8, 1));
 }
 
@@ -218,7 +218,8 @@ fn records_are_ordered_by_version_then_tombstone_then_checksum() {
 fn a_record_with_more_operations_than_steps_is_tolerated() {
     let operation = |id| Operation { id, result: None, digest: 0 };
     let history = OpHistory { step: 1, operations: (0..3).map(operation).collect() };
-    let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
+    let step_of =
+        |id| history.with_step_numbers().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(2), step_of(0), step_of(9)], [Some(1), Some(u32::MAX), None]);
     assert!(history.can_tell_outcome(9, 1));
 }
@@ -229,7 +230,8 @@ fn steps_wrap_around_after_four_billion() {
     let history = OpHistory { step: u32::MAX, operations: (0..8).map(operation).collect() };
     let history = history.with_operation(operation(8)).with_operation(operation(9));
     assert_eq!((history.step, history.operations.len()), (1, 8));
-    let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
+    let step_of =
+        |id| history.with_step_numbers().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(9), step_of(8), step_of(7)], [Some(1), Some(0), Some(u32::MAX)]);
     assert!(history.can_tell_outcome(99, 1) && history.can_tell_outcome(99, u32::MAX - 5));
     assert!(

@@ -45,7 +45,7 @@ impl<'a> RecordRef<'a> {
 
     /// Wraps bytes that [`Self::parse`] has accepted, and that have not changed since.
     #[inline]
-    pub fn trusted(raw: &'a [u8]) -> Self {
+    pub fn from_trusted(raw: &'a [u8]) -> Self {
         debug_assert!(Self::parse(raw).is_ok());
         Self(raw)
     }
@@ -105,7 +105,8 @@ impl<'a> RecordRef<'a> {
     }
 
     fn op_history_ref(&self) -> Option<OpHistoryRef<'a>> {
-        (self.0[SHAPE_AT] & SHAPE_STEPS != 0).then(|| OpHistoryRef::trusted(&self.0[HEAD_LEN..]))
+        (self.0[SHAPE_AT] & SHAPE_STEPS != 0)
+            .then(|| OpHistoryRef::from_trusted(&self.0[HEAD_LEN..]))
     }
 
     /// Write time of the record; see [`Rank::write_time`].
@@ -195,7 +196,7 @@ impl<'a> RecordRef<'a> {
 
     /// A copy that owns its bytes.
     pub fn to_record(&self) -> Record {
-        Record::trusted(Bytes::copy_from_slice(self.0))
+        Record::from_trusted(Bytes::copy_from_slice(self.0))
     }
 
     /// Offset of the expiry, or of the next part if the record has no expiry.

@@ -5,7 +5,7 @@
 //!  start    reads the stored bound ─┬─ it is far ahead of the wall clock ─▶ the start is refused
 //!                                   └─ else the clock begins at it, and stores a greater bound
 //!  running  `next_bound` makes a batch with a new bound ─▶ the driver commits the batch
-//!             ─▶ `bound_stored`: the clock may issue versions up to the new bound
+//!             ─▶ `on_bound_stored`: the clock may issue versions up to the new bound
 //!  stop     lowers the stored bound to the last issued version
 //! ```
 
@@ -95,7 +95,7 @@ impl BoundedClock {
         let bounded = Self { clock, state: Mutex::new(State { version, failed: None }) };
         if let Some((bound, batch)) = bounded.next_bound(Now { mono: 0, wall }) {
             store.commit(batch).map_err(bound_error)?;
-            bounded.bound_stored(bound, 0, Ok(()));
+            bounded.on_bound_stored(bound, 0, Ok(()));
         }
         Ok(bounded)
     }
@@ -138,7 +138,7 @@ impl BoundedClock {
     }
 
     /// Receives the result of storing `bound`. `took`: microseconds from the request to the result.
-    pub fn bound_stored(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
+    pub fn on_bound_stored(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
         let mut state = self.lock();
         if let (Err(error), None) = (&result, &state.failed) {
             tracing::warn!(%error, "cannot persist the clock's bound: writes will stop");
@@ -254,10 +254,10 @@ mod tests {
         assert!(matches!(clock.issue(at(beyond)), Err(NoVersion::Lags)));
         let (next, batch) = clock.next_bound(at(beyond)).unwrap();
         let refused = lsm::Error::Busy { what: "x" };
-        clock.bound_stored(next, 7, Err(refused));
+        clock.on_bound_stored(next, 7, Err(refused));
         assert!(matches!(clock.issue(at(beyond)), Err(NoVersion::Failed(_))));
         Store::commit(&engine, batch).unwrap();
-        clock.bound_stored(next, 7, Ok(()));
+        clock.on_bound_stored(next, 7, Ok(()));
         assert!(clock.issue(at(beyond)).is_ok());
         assert_eq!(stored_bound(&engine).unwrap(), next);
     }

@@ -112,8 +112,8 @@ pub trait WriteBatcher {
     fn now(&self) -> Now;
 
     /// Adds the records that `fill` puts, about `bytes` bytes, to the writes of this turn. The
-    /// result goes to [`Loop::written`](crate::Loop::written) later; an error means that nothing
-    /// was added.
+    /// result goes to [`Loop::on_write_result`](crate::Loop::on_write_result) later; an error means
+    /// that nothing was added.
     fn write(
         &mut self,
         bytes: usize,
@@ -149,7 +149,8 @@ pub trait Driver: WriteBatcher {
     fn discard(&mut self, op: OpId, ranges: Vec<Damage>);
 
     /// Stores one of the node's own records, bypassing the store's backlog: these records are small
-    /// and must not wait for compactions. The result goes to [`Loop::kept`](crate::Loop::kept).
+    /// and must not wait for compactions. The result goes to
+    /// [`Loop::on_own_record_stored`](crate::Loop::on_own_record_stored).
     fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords);
 
     /// Sends a message to another node: see [`Effect::Send`](protocol::Effect::Send).
@@ -162,7 +163,7 @@ pub trait Driver: WriteBatcher {
     fn answer(&mut self, client: ClientId, answer: Answer);
 
     /// Receives the result of a call of the node task.
-    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
+    fn return_call(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
     /// Sends an event to the node task.
     fn send_to_task(&mut self, event: TaskEvent);
@@ -193,7 +194,7 @@ pub trait TaskDriver: WriteBatcher {
     /// Reports that the node's directory is an outdated copy, which must not be used any more: see
     /// [`BackgroundEffect::Outdated`](protocol::BackgroundEffect::Outdated). The report repeats
     /// until the node ends.
-    fn outdated(&mut self, proven: u64);
+    fn report_outdated(&mut self, proven: u64);
 
     /// Returns the store's rule for records that compactions may drop.
     fn purge_rule(&self) -> &PurgeRule;
@@ -205,7 +206,7 @@ pub trait TaskDriver: WriteBatcher {
 
     /// Returns whether compaction `number`, or a later compaction, succeeded; `None` = no such
     /// compaction has ended.
-    fn compacted(&self, number: u64) -> Option<bool>;
+    fn compaction_succeeded(&self, number: u64) -> Option<bool>;
 
     /// Delivers an event to the task after `micros` microseconds.
     fn after(&mut self, micros: u64, event: TaskEvent);

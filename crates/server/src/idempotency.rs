@@ -53,17 +53,17 @@ pub(crate) fn entries(
     via: Via,
 ) -> Result<Vec<Remembered>, lsm::Error> {
     let traces = shared.traces_of(key, record, via);
-    let entries = traces.into_iter().map(|entry| added_to_stored(engine, entry));
+    let entries = traces.into_iter().map(|entry| merge_into_stored(engine, entry));
     entries.filter_map(Result::transpose).collect()
 }
 
 /// Adds the stored entry of the same write to `entry`; `None` = the stored entry stays. If the
 /// answer requires the disk, `entry` replaces the stored entry.
-fn added_to_stored(engine: &Engine, entry: Remembered) -> Result<Option<Remembered>, lsm::Error> {
+fn merge_into_stored(engine: &Engine, entry: Remembered) -> Result<Option<Remembered>, lsm::Error> {
     let name = entry.name();
     let stored = engine.get(Space::Idempotency, &name, ReadMode::NonBlocking)?;
     let Lookup::Found(stored) = stored else { return Ok(Some(entry)) };
-    Ok(remembered(&name, &stored).map_or(Some(entry), |stored| entry.added_to(&stored)))
+    Ok(decode_entry(&name, &stored).map_or(Some(entry), |stored| entry.merge_into(&stored)))
 }
 
 /// Adds one entry to a batch.
@@ -89,7 +89,7 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
 }
 
 /// Decodes the entry with the key `name`; `None` = its checksum does not match, or it is malformed.
-pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
+pub fn decode_entry(name: &[u8], entry: &Record) -> Option<Remembered> {
     let has_valid_checksum = entry.is_intact(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| has_valid_checksum)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
@@ -141,7 +141,7 @@ pub(crate) fn parse(asked: WriteIdentity, entry: &Record) -> Result<OpLookup, St
         read((0, asked.id), entry).ok_or_else(damaged)?;
     let tag = Tag { version: family, last: Some((step, asked.id)) };
     let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-    Ok(asked.stored(digest, ballots, done))
+    Ok(asked.stored_lookup(digest, ballots, done))
 }
 
 #[cfg(test)]
@@ -157,10 +157,10 @@ mod tests {
     fn record(ballot: u64, operations: &[(u64, Option<i64>)]) -> Record {
         let operation = |&(id, result): &(u64, Option<i64>)| Operation { id, result, digest: 0 };
         let operations: Vec<_> = operations.iter().map(operation).collect();
-        changed(ballot, &operations)
+        changed_record(ballot, &operations)
     }
 
-    fn changed(ballot: u64, operations: &[Operation]) -> Record {
+    fn changed_record(ballot: u64, operations: &[Operation]) -> Record {
         let fields = Fields { ballot, step: 20, operations, ..Fields::new(Kind::Value, FAMILY) };
         Record::new(b"k", &fields, b"v")
     }
@@ -175,7 +175,7 @@ mod tests {
         entries.iter().try_for_each(|entry| put_entry(batch, entry))
     }
 
-    fn found(stage: &TestNode, id: u64) -> Option<OpLookup> {
+    fn look_up(stage: &TestNode, id: u64) -> Option<OpLookup> {
         let entry =
             stage.engine.get(Space::Idempotency, &name(b"k", id), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { return None };
@@ -197,10 +197,10 @@ mod tests {
             })
         };
         assert_eq!(
-            [found(&stage, 5), found(&stage, 7)],
+            [look_up(&stage, 5), look_up(&stage, 7)],
             [stored(5, 19, None), stored(7, 20, Some(-3))]
         );
-        assert_eq!([found(&stage, 4), found(&stage, 9)], [None, None]);
+        assert_eq!([look_up(&stage, 4), look_up(&stage, 9)], [None, None]);
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         let stage = TestNode::new();
         let put_one = |ballot, digest| {
             let operations = [Operation { id: 5, result: None, digest }];
-            let record = changed(ballot, &operations);
+            let record = changed_record(ballot, &operations);
             let mut batch = Batch::new();
             put(&stage, &mut batch, (b"k", &record), Via::Accept).unwrap();
             Store::commit(&stage.engine, batch).unwrap();
@@ -248,7 +248,7 @@ mod tests {
         let record = Record::new(b"k", &fields, b"v");
         put(stage, &mut batch, (b"k", &record), via).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
-        match found(stage, 5) {
+        match look_up(stage, 5) {
             Some(OpLookup::Stored { ballots, done: Done::Changed { tag, .. } }) => {
                 (ballots.iter().collect(), tag.last.map(|(step, _)| step))
             }
@@ -290,7 +290,7 @@ mod tests {
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: None, expiry_ms: 0, fence: 0 };
         let stored = OpLookup::Stored { ballots: AcceptedBallots::NONE, done };
-        assert_eq!(found(&stage, 5), Some(stored));
+        assert_eq!(look_up(&stage, 5), Some(stored));
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
                 .get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking)
                 .unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
-            remembered(&name(b"k", 5), &entry).unwrap()
+            decode_entry(&name(b"k", 5), &entry).unwrap()
         };
         let told = get();
         assert_eq!((told.via, told.ballots, told.time), (Via::Replica, AcceptedBallots::NONE, 98));
@@ -317,11 +317,11 @@ mod tests {
         assert_eq!(get(), chosen);
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
-        assert_eq!(found(&stage, 5), Some(OpLookup::Stored { ballots, done }));
+        assert_eq!(look_up(&stage, 5), Some(OpLookup::Stored { ballots, done }));
         let entry =
             stage.engine.get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };
-        assert_eq!(remembered(&name(b"k", 4), &entry), None, "it is another one's");
+        assert_eq!(decode_entry(&name(b"k", 4), &entry), None, "it is another one's");
     }
 
     #[test]

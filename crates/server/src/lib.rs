@@ -44,7 +44,7 @@ pub use driver::{
     WritePurpose,
 };
 pub use event_loop::Loop;
-pub use idempotency::remembered;
+pub use idempotency::decode_entry;
 pub use pages::{PageWork, Pages};
 pub use prefix_estimate::StoredWalk;
 pub use range::{PageResult, RETRY_MICROS, Range, RangeStep};

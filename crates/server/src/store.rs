@@ -99,7 +99,7 @@ mod tests {
     /// Compacts a store with four values: the first expired a second more than `PURGE_AFTER` ago,
     /// the second a second less than that, the third expires in a second, and the fourth never.
     /// Returns the keys of the values that the compaction kept.
-    fn left(alone: bool) -> Vec<&'static str> {
+    fn keys_after_compaction(alone: bool) -> Vec<&'static str> {
         let now = 1_700_000_000_000_000;
         let purge = Arc::new(purge_rule(move || now));
         purge.set_only_replica(alone);
@@ -135,8 +135,12 @@ mod tests {
 
     #[test]
     fn the_only_replica_purges_expired_values_by_age() {
-        assert_eq!(left(true), ["kept", "lives", "stays"]);
-        assert_eq!(left(false), ["gone", "kept", "lives", "stays"], "another may have missed them");
+        assert_eq!(keys_after_compaction(true), ["kept", "lives", "stays"]);
+        assert_eq!(
+            keys_after_compaction(false),
+            ["gone", "kept", "lives", "stays"],
+            "another may have missed them"
+        );
     }
 
     #[test]

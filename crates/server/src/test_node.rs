@@ -135,7 +135,7 @@ impl TestNode {
     /// Commits the writes of a turn and reports them to a loop.
     pub(crate) fn write(&mut self, own: &mut Loop) {
         for purpose in self.commit() {
-            own.written(self, purpose, &Ok(()));
+            own.on_write_result(self, purpose, &Ok(()));
         }
     }
 
@@ -238,7 +238,7 @@ impl Driver for TestNode {
         self.done.push(Done::Answer(answer));
     }
 
-    fn returned(&mut self, _call: CallId, _result: Result<Reply, FailureKind>) {
+    fn return_call(&mut self, _call: CallId, _result: Result<Reply, FailureKind>) {
         self.done.push(Done::Returned);
     }
 
@@ -260,7 +260,7 @@ impl TaskDriver for TestNode {
         self.done.push(Done::Keep(None, batch, keeps));
     }
 
-    fn outdated(&mut self, _proven: u64) {
+    fn report_outdated(&mut self, _proven: u64) {
         unreachable!("no other node proves anything");
     }
 
@@ -273,7 +273,7 @@ impl TaskDriver for TestNode {
         self.compaction.0
     }
 
-    fn compacted(&self, number: u64) -> Option<bool> {
+    fn compaction_succeeded(&self, number: u64) -> Option<bool> {
         assert_eq!(number, self.compaction.0);
         self.compaction.1
     }

@@ -95,7 +95,7 @@ impl Usage {
     }
 
     /// Returns the bytes stored; a lower bound until the first lap completes.
-    pub fn stored(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         match (self.counted, &self.lap) {
             (Some(counted), _) => counted.saturating_add_signed(self.since),
             (None, Some(lap)) => {
@@ -209,18 +209,18 @@ mod tests {
         assert!(!usage.is_counted() && usage.is_urgent(0));
         usage.begin_lap();
         usage.change(b"m", 10);
-        assert_eq!(usage.stored(), 10, "it is at least that");
+        assert_eq!(usage.stored_bytes(), 10, "it is at least that");
         usage.begin_step();
         usage.end_step(b"k", 500);
-        assert_eq!(usage.stored(), 500, "of what was added, the walk may still come by it");
+        assert_eq!(usage.stored_bytes(), 500, "of what was added, the walk may still come by it");
         usage.change(b"a", 7);
         usage.change(b"k", 100);
-        assert_eq!(usage.stored(), 507);
+        assert_eq!(usage.stored_bytes(), 507);
         usage.end_lap(700);
         assert!(usage.is_counted());
-        assert_eq!(usage.stored(), 707, "k and m are in the count, a is not");
+        assert_eq!(usage.stored_bytes(), 707, "k and m are in the count, a is not");
         usage.change(b"a", -7);
-        assert_eq!(usage.stored(), 700);
+        assert_eq!(usage.stored_bytes(), 700);
 
         // A change during a step is not in that step's snapshot.
         usage.begin_lap();
@@ -229,12 +229,12 @@ mod tests {
         usage.change(b"b", -20);
         usage.end_step(b"c", 0);
         usage.end_lap(1000);
-        assert_eq!(usage.stored(), 1030);
+        assert_eq!(usage.stored_bytes(), 1030);
         usage.begin_lap();
         usage.end_lap(980);
-        assert_eq!(usage.stored(), 980);
+        assert_eq!(usage.stored_bytes(), 980);
         usage.change(b"a", -2000);
-        assert_eq!(usage.stored(), 0);
+        assert_eq!(usage.stored_bytes(), 0);
     }
 
     #[test]

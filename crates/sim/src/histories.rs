@@ -306,7 +306,7 @@ impl Histories {
             }
             ClientOutcome::Nothing => None,
             ClientOutcome::Answer(Answer::Found(record)) => {
-                let Some(found) = found(&asked.key, record.as_ref()) else {
+                let Some(found) = convert_read(&asked.key, record.as_ref()) else {
                     return Some(format!("invented: {number} returns {record:?}"));
                 };
                 Some(Response::Found(found))
@@ -360,7 +360,7 @@ impl Histories {
     }
 
     /// Returns the writes with an idempotency key that were answered as done, on keys in use.
-    pub(crate) fn acknowledged(&self) -> Vec<AcknowledgedWrite> {
+    pub(crate) fn acknowledged_writes(&self) -> Vec<AcknowledgedWrite> {
         let used = self.by_key.iter().filter(|(_, of_key)| !of_key.is_over);
         let recorded = used.flat_map(|(key, of_key)| {
             of_key.recorded.iter().map(move |(number, recorded)| (key, *number, recorded))
@@ -385,7 +385,9 @@ impl Histories {
     pub(crate) fn check(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (key, of_key) in std::mem::take(&mut self.by_key) {
-            wrong.extend(fences::check(of_key.fenced()).map(|what| format!("{key:?}: {what}")));
+            wrong.extend(
+                fences::check(of_key.fenced_writes()).map(|what| format!("{key:?}: {what}")),
+            );
             let recorded = of_key.recorded.into_values().filter(|recorded| !recorded.is_void);
             let operations = recorded.flat_map(RecordedOperation::operations).collect();
             let mut history = History { operations };
@@ -405,7 +407,7 @@ impl Histories {
 
 impl KeyHistory {
     /// Returns the conditional writes that were answered with a fence.
-    fn fenced(&self) -> Vec<Fenced> {
+    fn fenced_writes(&self) -> Vec<Fenced> {
         let told = self.recorded.values().filter(|recorded| recorded.fence != 0);
         let fenced = told.filter_map(|recorded| match &recorded.operation.end {
             Completion::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
@@ -511,7 +513,7 @@ fn tag_of(protocol::Tag { version, last }: protocol::Tag) -> Tag {
 }
 
 /// Converts the answer to a read. Returns `None` if no client can have written the value.
-fn found(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
+fn convert_read(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
     let Some(record) = record else { return Some(None) };
     let tag = tag_of(protocol::Tag::of(record));
     Some(decode(key, record)?.map(|value| (value, tag)))

@@ -111,13 +111,13 @@ impl Network {
         self.paths.get(&(from, to)).copied().unwrap_or_default()
     }
 
-    pub(crate) fn blocked(&self, from: usize, to: usize) -> bool {
+    pub(crate) fn is_blocked(&self, from: usize, to: usize) -> bool {
         self.path(from, to).blocked > 0
     }
 
     /// Returns true if two machines can reach each other in both directions.
-    pub(crate) fn connected(&self, one: usize, other: usize) -> bool {
-        !self.blocked(one, other) && !self.blocked(other, one)
+    pub(crate) fn is_connected(&self, one: usize, other: usize) -> bool {
+        !self.is_blocked(one, other) && !self.is_blocked(other, one)
     }
 
     /// Begins or ends a fault that blocks a path.
@@ -219,7 +219,7 @@ impl Network {
     pub(crate) fn arrive(&mut self, now: u64, id: u64, end: usize) -> Option<LoopEnd> {
         let connection = self.connections.get(&id)?;
         let (to, from) = (connection.ends[end].node, connection.ends[1 - end].node);
-        let blocked = self.blocked(from, to);
+        let blocked = self.is_blocked(from, to);
         let connection = self.connections.get_mut(&id)?;
         let pipe = &mut connection.pipes[end];
         while !blocked && pipe.queue.front().is_some_and(|(at, _)| *at <= now) {
@@ -276,7 +276,7 @@ impl Network {
     }
 
     /// Returns the arrival time of the last bytes in transit; 0 if no bytes were sent.
-    pub(crate) fn settled_at(&self) -> u64 {
+    pub(crate) fn last_arrival(&self) -> u64 {
         let pipes = self.connections.values().flat_map(|found| &found.pipes);
         pipes.map(|pipe| pipe.last).max().unwrap_or(0)
     }

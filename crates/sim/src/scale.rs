@@ -120,7 +120,7 @@ pub fn protocol_instances(
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
-                    remembered: server::remembered,
+                    remembered: server::decode_entry,
                 },
             ),
         }

@@ -111,8 +111,8 @@ impl Store {
 
     /// Returns true if compaction `number` or a later one succeeded, and false if it failed.
     /// Returns `None` until one of them has ended.
-    pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
-        self.compactions.succeeded(number)
+    pub(crate) fn compaction_succeeded(&self, number: u64) -> Option<bool> {
+        self.compactions.has_succeeded(number)
     }
 
     /// Does a step of the requested compaction. Returns true if there is one.

@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::args::ConnectionArgs;
-use super::connection::{ClientConnection, Head, malformed};
+use super::connection::{ClientConnection, Head, unexpected_response};
 use super::problem::{ProblemDetails, UncertainRequest};
-use super::{CommandFailure, connect, unanswered, unreachable_node};
+use super::{CommandFailure, connect, report_unanswered, unreachable_node};
 use crate::operations::stderr;
 
 /// Interval at which the command asks the node for the progress.
@@ -101,14 +101,15 @@ impl<'a> AdminClient<'a> {
     ) -> Result<T, CommandFailure> {
         let (ask, has_changed) = (self.asked, self.has_changed);
         let unread = |error: &io::Error| match has_changed {
-            true => unanswered(UncertainRequest::Change, ask, error),
+            true => report_unanswered(UncertainRequest::Change, ask, error),
             false => unreachable_node(ask, error),
         };
         let (head, body) = self.answer(method, target).map_err(|error| unread(&error))?;
         if head.status != status {
             return Err(ProblemDetails::report(head.status, &body, self.asked));
         }
-        serde_json::from_slice(&body).map_err(|error| unread(&malformed(&error.to_string())))
+        serde_json::from_slice(&body)
+            .map_err(|error| unread(&unexpected_response(&error.to_string())))
     }
 
     /// Sends a request for a change; any other status than `status` is an error. If the node's
@@ -122,7 +123,7 @@ impl<'a> AdminClient<'a> {
         self.has_changed = true;
         let (head, body) = self
             .answer("POST", target)
-            .map_err(|error| unanswered(UncertainRequest::Change, ask, &error))?;
+            .map_err(|error| report_unanswered(UncertainRequest::Change, ask, &error))?;
         if head.status != status {
             return Err(ProblemDetails::report_with_outcome(
                 UncertainRequest::Change,
@@ -133,7 +134,11 @@ impl<'a> AdminClient<'a> {
         }
         let parsed = serde_json::from_slice(&body);
         parsed.map_err(|error| {
-            unanswered(UncertainRequest::Change, ask, &malformed(&error.to_string()))
+            report_unanswered(
+                UncertainRequest::Change,
+                ask,
+                &unexpected_response(&error.to_string()),
+            )
         })
     }
 

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 pub(super) use crate::http::percent::encode as percent;
-pub(super) use protocol::escaped as escape;
+pub(super) use protocol::escape;
 
 /// Text that is not valid output of [`escape`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

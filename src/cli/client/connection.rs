@@ -101,13 +101,13 @@ impl ResponseBody<'_> {
     /// Reads up to the content of the next chunk. After the last chunk, reads past the trailers.
     fn next_chunk(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.has_begun, true) && !self.connection.line()?.is_empty() {
-            return Err(malformed("a chunk is longer than its size line says"));
+            return Err(unexpected_response("a chunk is longer than its size line says"));
         }
         let line = self.connection.line()?;
         let size = line.split(';').next().unwrap_or_default().trim();
         let is_hex = !size.is_empty() && size.bytes().all(|digit| digit.is_ascii_hexdigit());
         let size = u64::from_str_radix(size, 16).ok().filter(|_| is_hex);
-        self.left = size.ok_or_else(|| malformed("a chunk's length"))?;
+        self.left = size.ok_or_else(|| unexpected_response("a chunk's length"))?;
         if self.left == 0 {
             for _ in 0..MAX_HEADERS {
                 if self.connection.line()?.is_empty() {
@@ -115,7 +115,7 @@ impl ResponseBody<'_> {
                     return Ok(());
                 }
             }
-            return Err(malformed("its trailer does not end"));
+            return Err(unexpected_response("its trailer does not end"));
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ pub(super) fn version(tag: &str) -> Option<String> {
     etags::parse(tag.as_bytes()).map(|_| tag.trim_matches('"').to_owned())
 }
 
-pub(super) fn malformed(what: &str) -> io::Error {
+pub(super) fn unexpected_response(what: &str) -> io::Error {
     io::Error::new(
         ErrorKind::InvalidData,
         format!(
@@ -232,14 +232,14 @@ impl ClientConnection {
             let room = (MAX_HEAD - bytes.len()) as u64;
             if self.stream.by_ref().take(room).read_until(b'\n', &mut bytes)? == 0 {
                 return Err(match bytes.len() {
-                    MAX_HEAD => malformed("its header does not end"),
+                    MAX_HEAD => unexpected_response("its header does not end"),
                     _ => ErrorKind::UnexpectedEof.into(),
                 });
             }
         }
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut answer = httparse::Response::new(&mut headers);
-        answer.parse(&bytes).map_err(|error| malformed(&error.to_string()))?;
+        answer.parse(&bytes).map_err(|error| unexpected_response(&error.to_string()))?;
         let header = |name: &str| {
             let mut all = answer.headers.iter();
             let found = all.find(|header| header.name.eq_ignore_ascii_case(name))?;
@@ -252,20 +252,20 @@ impl ClientConnection {
         // The command requests no content coding and has no decoder. Coded bytes would be printed
         // as if they were the value.
         if let Some(coding) = header("content-encoding").filter(|coding| *coding != "identity") {
-            return Err(malformed(&format!(
+            return Err(unexpected_response(&format!(
                 "its Content-Encoding is {coding}, by a proxy: nodes send values as they are"
             )));
         }
         let length = match header("content-length") {
             _ if is("transfer-encoding", "chunked") => Length::Chunked,
-            Some(length) => {
-                Length::Bytes(length.parse().map_err(|_| malformed("its Content-Length"))?)
-            }
+            Some(length) => Length::Bytes(
+                length.parse().map_err(|_| unexpected_response("its Content-Length"))?,
+            ),
             None => Length::Connection,
         };
         let is_old = answer.version == Some(0) && !is("connection", "keep-alive");
         Ok(Head {
-            status: answer.code.ok_or_else(|| malformed("it has no status line"))?,
+            status: answer.code.ok_or_else(|| unexpected_response("it has no status line"))?,
             version: header("etag").and_then(version),
             expires_ms: header(EXPIRES.as_str()).and_then(expires::parse),
             receipt: header(RECEIPT.as_str()).and_then(Receipt::parse),
@@ -289,12 +289,12 @@ impl ClientConnection {
     /// Reads the whole body, up to [`MAX_BODY`] bytes.
     pub(super) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         if head.length == Length::Connection {
-            return Err(malformed("it has no Content-Length"));
+            return Err(unexpected_response("it has no Content-Length"));
         }
         let mut body = Vec::new();
         self.stream(head).take(MAX_BODY + 1).read_to_end(&mut body)?;
         if body.len() as u64 > MAX_BODY {
-            return Err(malformed(&format!("a body of more than {MAX_BODY} bytes")));
+            return Err(unexpected_response(&format!("a body of more than {MAX_BODY} bytes")));
         }
         Ok(body)
     }
@@ -304,7 +304,9 @@ impl ClientConnection {
         let read = self.stream.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
         read.map_err(|error| self.stall_error(error))?;
         match line.strip_suffix(b"\r\n") {
-            Some(line) => String::from_utf8(line.to_vec()).map_err(|_| malformed("a line")),
+            Some(line) => {
+                String::from_utf8(line.to_vec()).map_err(|_| unexpected_response("a line"))
+            }
             None => Err(ErrorKind::UnexpectedEof.into()),
         }
     }

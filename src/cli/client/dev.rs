@@ -240,7 +240,7 @@ fn unexpected_answer() -> CommandFailure {
 fn connection_args(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
     let certificates = match url.starts_with("https://") {
-        true => Certificates::trusting_ca(running.data.join(CERTS).join("ca.pem")),
+        true => Certificates::new_trusting_ca(running.data.join(CERTS).join("ca.pem")),
         false => Certificates::default(),
     };
     ConnectionArgs { url, certificates, token_file, timeout: None, json: false }

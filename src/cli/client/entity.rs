@@ -17,7 +17,7 @@ use super::{
     AddArgs, CommandFailure, ConnectionArgs, DelArgs, KeyArgs, ProblemDetails, PutArgs, connect,
     fail, key_bytes, print_done,
 };
-use super::{is_closed, unanswered, unreachable_node};
+use super::{is_closed, report_unanswered, unreachable_node};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -274,7 +274,7 @@ impl<'a> EntityClient<'a> {
             if method == "GET" {
                 return unreachable_node(self.ask, &error);
             }
-            unanswered(UncertainRequest::Write, self.ask, &error)
+            report_unanswered(UncertainRequest::Write, self.ask, &error)
         })?;
         self.connection = Some(connection).filter(|_| !answer.0.closes);
         Ok(answer)

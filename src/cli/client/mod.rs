@@ -150,7 +150,11 @@ fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
 
 /// Reports, to the user or as JSON, that a node did not answer a write or another change. The
 /// outcome is unknown, unless the node refused the connection.
-fn unanswered(what: UncertainRequest, ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
+fn report_unanswered(
+    what: UncertainRequest,
+    ask: &ConnectionArgs,
+    error: &io::Error,
+) -> CommandFailure {
     if is_refused_handshake(error) {
         return unreachable_node(ask, error);
     }

@@ -113,16 +113,17 @@ impl ProblemDetails {
         let current =
             current.map_or(String::new(), |version| format!(". The current version is {version}"));
         let end = Self::read(412, body).map_or("", |problem| problem.end());
-        let _ = fail(format!("{} answers {}{end}{current}", ask.url, Self::shown(412, body)));
+        let _ =
+            fail(format!("{} answers {}{end}{current}", ask.url, Self::describe_answer(412, body)));
     }
 
     /// Reports an unexpected answer of the node at `url` to the user.
     pub(super) fn report_node(status: u16, body: &[u8], url: &str) -> CommandFailure {
-        fail(format!("{url} answers {}", Self::shown(status, body)))
+        fail(format!("{url} answers {}", Self::describe_answer(status, body)))
     }
 
     /// Describes an unexpected answer.
-    pub(super) fn shown(status: u16, body: &[u8]) -> String {
+    pub(super) fn describe_answer(status: u16, body: &[u8]) -> String {
         match Self::read(status, body) {
             Some(problem) => format!("{status}: {}", problem.words()),
             None => not_kvorum_text(status),
@@ -277,6 +278,6 @@ mod tests {
         ] {
             assert!(!ProblemDetails::is_absence(status, body.as_bytes()), "{body}");
         }
-        assert!(ProblemDetails::shown(502, b"<html>").contains("is this a kvorum node"));
+        assert!(ProblemDetails::describe_answer(502, b"<html>").contains("is this a kvorum node"));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use rustix::termios::tcgetwinsize;
 
-use super::connection::{ClientConnection, malformed};
+use super::connection::{ClientConnection, unexpected_response};
 use super::repair::last_round;
 use super::{
     CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, connect, print, print_to_reader,
@@ -121,7 +121,7 @@ fn readiness(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
 enum ClusterUnavailable {
     #[error(transparent)]
     Lost(#[from] io::Error),
-    #[error("it answers {}", ProblemDetails::shown(*status, body))]
+    #[error("it answers {}", ProblemDetails::describe_answer(*status, body))]
     Refused { status: u16, body: Vec<u8> },
 }
 
@@ -149,7 +149,7 @@ fn fetch_cluster(
         return Err(ClusterUnavailable::Refused { status: head.status, body });
     }
     let cluster = serde_json::from_slice(&body);
-    let cluster = cluster.map_err(|error| malformed(&error.to_string()))?;
+    let cluster = cluster.map_err(|error| unexpected_response(&error.to_string()))?;
     Ok((body, cluster))
 }
 

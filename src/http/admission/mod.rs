@@ -131,7 +131,10 @@ fn check_service_and_quota<'a>(
     let Some(action) = action else { return Ok(None) };
     check_serves(service, request_head.kind)?;
     if request_head.route.is_some_and(Route::needs_member) && service.requests.is_removed() {
-        return Err(Problem::removed_from(service.requests.epoch(), &members(service)));
+        return Err(Problem::removed_node_with_members(
+            service.requests.epoch(),
+            &members(service),
+        ));
     }
     quotas::routes::admit(service, action.stored_key(), &request_head.head.headers)?;
     Ok(Some(Admitted(action)))
@@ -143,9 +146,9 @@ fn check_serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
         return Ok(());
     }
     let problem = if service.requests.is_fenced() {
-        Problem::fenced()
+        Problem::fenced_node()
     } else if service.requests.is_removed() {
-        Problem::removed(service.requests.epoch())
+        Problem::removed_node(service.requests.epoch())
     } else {
         return Ok(());
     };
@@ -161,7 +164,7 @@ fn members(service: &Service) -> Vec<String> {
 
 /// Marks the refusal of a write: no handler ran, so the answer states that nothing was done.
 fn mark_undone(kind: RequestKind, problem: Problem) -> Problem {
-    if kind.is_write() { problem.undone() } else { problem }
+    if kind.is_write() { problem.without_effect() } else { problem }
 }
 
 /// Passes an admitted request to its handler.

@@ -207,7 +207,7 @@ pub(crate) fn token_in_url() -> Problem {
 #[inline]
 pub(crate) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
     let [id, ack, from] = raw_values(query, READ)?;
-    let key = key("id", required("id", id)?)?;
+    let key = key("id", require("id", id)?)?;
     let (asked, quorum) = effective_quorum(ack, from, replication)?;
     Ok(ReadParams { key, quorum, asked })
 }
@@ -232,7 +232,7 @@ fn write(
     ttl: Option<Ttl>,
     on: Replication,
 ) -> Result<WriteParams<'_>, Problem> {
-    let key = key("id", required("id", id)?)?;
+    let key = key("id", require("id", id)?)?;
     let (asked, quorum) = effective_quorum(ack, from, on)?;
     let copies = asked.from.unwrap_or(0);
     let receipt = wants_receipt(receipt, quorum)?;
@@ -267,7 +267,7 @@ pub(crate) fn addition(
         return Err(Problem::no_addition());
     }
     let [id, add, ack, from, receipt, ttl] = raw_values(query, ADD)?;
-    let add = required("add", add)?;
+    let add = require("add", add)?;
     let number = protocol::decimal(add.as_bytes()).ok_or_else(|| {
         let shown: String = add.chars().take(100).collect();
         let detail = format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3");
@@ -296,7 +296,7 @@ fn majority(
     ttl: Option<Ttl>,
     on: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
-    let key = key("id", required("id", id)?)?;
+    let key = key("id", require("id", id)?)?;
     let (_, usual) = effective_quorum(None, None, on)?;
     if from.is_some() && effective_quorum(None, from, on)?.1.from != usual.from {
         let usual = usual.from;
@@ -332,7 +332,7 @@ pub(crate) fn placement(
     replication: Replication,
 ) -> Result<PlacementParams<'_>, Problem> {
     let [id, from] = raw_values(query, PLACEMENT)?;
-    let key = key("id", required("id", id)?)?;
+    let key = key("id", require("id", id)?)?;
     let copies = effective_quorum(Some("1"), from, replication)?.1.from;
     Ok(PlacementParams { key, copies })
 }
@@ -351,7 +351,7 @@ pub(crate) fn refuse_parameters(query: &str) -> Result<(), Problem> {
 /// Parses the id of the plan to apply.
 pub(crate) fn apply(query: &str) -> Result<u128, Problem> {
     let [plan] = raw_values(query, APPLY)?;
-    let plan = required("plan", plan)?;
+    let plan = require("plan", plan)?;
     let id = plan.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(plan);
     id.and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(|| {
         bad_parameter(format!(
@@ -366,7 +366,7 @@ pub(crate) fn change(
     query: &str,
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
 ) -> Result<PlanChange, Problem> {
-    let query = decoded(query)?;
+    let query = decode_query(query)?;
     let [add, remove, remove_dead, weight, replicas, council] = raw_values(&query, PLAN)?;
     let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
     let joiner = |node: &str| {
@@ -413,7 +413,7 @@ pub(crate) fn events(query: &str) -> Result<bool, Problem> {
 }
 
 pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
-    let query = decoded(query)?;
+    let query = decode_query(query)?;
     let [events, seconds, format, idle] = raw_values(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad_parameter)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad_parameter)?;
@@ -436,7 +436,7 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
 
 /// Decodes names and values of a query together, because some programs encode characters that need
 /// no encoding.
-fn decoded(query: &str) -> Result<String, Problem> {
+fn decode_query(query: &str) -> Result<String, Problem> {
     let decoded = percent::decode(query.as_bytes())
         .map_err(|error| bad_parameter(format!("the query {error}")))?;
     String::from_utf8(decoded.into_owned()).map_err(|_| bad_parameter("the query is not UTF-8"))
@@ -470,7 +470,7 @@ fn malformed_parameter(name: &str, text: &str, detail: String) -> Problem {
     bad_parameter(detail)
 }
 
-pub(crate) fn required<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
+pub(crate) fn require<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
     match value {
         None => Err(bad_parameter(format!("parameter {name:?} is missing"))),
         Some("") => Err(bad_parameter(format!("parameter {name:?} is empty"))),

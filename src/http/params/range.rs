@@ -4,7 +4,7 @@ use protocol::layout::end_of_prefix;
 use protocol::{AskedQuorum, Quorum};
 
 use super::{
-    RawValue, Replication, bad_parameter, digits, effective_quorum, flag, key, raw_values, required,
+    RawValue, Replication, bad_parameter, digits, effective_quorum, flag, key, raw_values, require,
 };
 use crate::http::entities::cursor;
 use crate::http::entities::form::Form;
@@ -136,7 +136,7 @@ impl RawRange<'_> {
 /// Parses a parameter whose value is a key; `None` if the query does not have it.
 fn parse_key(name: &str, value: RawValue<'_>) -> Result<Option<Vec<u8>>, Problem> {
     let Some(_) = value else { return Ok(None) };
-    Ok(Some(key(name, required(name, value)?)?.into_owned()))
+    Ok(Some(key(name, require(name, value)?)?.into_owned()))
 }
 
 pub(in crate::http) fn entities(
@@ -162,7 +162,7 @@ pub(in crate::http) fn entities(
                 Form::Lines.content_type(),
             )));
         }
-        required("start", raw_params.start)?;
+        require("start", raw_params.start)?;
     }
     let (whole, after) = raw_params.bounds_and_cursor()?;
     let local = flag("local", raw_params.local)?;

@@ -277,7 +277,7 @@ impl ReadPool {
     }
 
     /// Returns the number of gets and of pages that wait for a thread.
-    pub(crate) fn waiting(&self) -> (usize, usize) {
+    pub(crate) fn count_waiting(&self) -> (usize, usize) {
         let streams = self.streams.lock().pages.len();
         let queues = self.shared.lock();
         (queues.gets.len(), queues.pages.len() + streams)

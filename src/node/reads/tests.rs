@@ -86,7 +86,7 @@ fn a_full_queue_refuses_gets_and_waiting_gets_time_out() {
         assert!(matches!(two, Err(ReadError::Deadline)));
         assert!(matches!(three, Err(ReadError::QueueFull)));
     });
-    assert_eq!(nobody.waiting(), (2, 0));
+    assert_eq!(nobody.count_waiting(), (2, 0));
 }
 
 #[test]

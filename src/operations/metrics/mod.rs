@@ -15,7 +15,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use protocol::{Clock, HintLedger, NodeId, escaped};
+use protocol::{Clock, HintLedger, NodeId, escape};
 
 use self::list::Metric;
 pub(crate) use self::plain::to_plain_text;
@@ -191,17 +191,17 @@ fn access(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
 
 fn quotas(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let all = node.quotas.all();
-    let name = |counted: &CountedQuota| escaped(&counted.quota.prefix);
+    let name = |counted: &CountedQuota| escape(&counted.quota.prefix);
     let limits = |limit: fn(&CountedQuota) -> Option<u64>| {
         all.iter().filter_map(move |counted| Some((name(counted), limit(counted)?)))
     };
-    out.gauges(&list::QUOTA_STORED, limits(CountedQuota::stored))?;
+    out.gauges(&list::QUOTA_STORED, limits(CountedQuota::stored_bytes))?;
     out.gauges(&list::QUOTA_SOFT, limits(|of| Some(of.quota.soft).filter(|soft| *soft > 0)))?;
     out.gauges(&list::QUOTA_HARD, limits(|of| Some(of.quota.hard).filter(|hard| *hard > 0)))?;
     let mut refused = out.begin(&list::QUOTA_REFUSED)?;
     for counted in all.iter() {
         let labels = [(list::QUOTA_REFUSED.labels[0], name(counted))];
-        ConstCounter::new(counted.refused()).encode(refused.encode_family(&labels)?)?;
+        ConstCounter::new(counted.refused_writes()).encode(refused.encode_family(&labels)?)?;
     }
     Ok(())
 }
@@ -211,7 +211,7 @@ fn server(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
         (number.to_string(), counters.connections.load(Ordering::Relaxed) as u64)
     });
     out.gauges(&list::CONNECTIONS, connections)?;
-    let (gets, pages) = node.reads.waiting();
+    let (gets, pages) = node.reads.count_waiting();
     let queues = [("reads", gets as u64), ("pages", pages as u64)];
     out.gauges(&list::QUEUE_DEPTH, queues.into_iter())?;
     let accepting = &node.accepting;
@@ -237,15 +237,15 @@ fn server(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let tls = node.tls.as_deref();
     out.gauge(&list::TLS_CERTIFICATE_EXPIRY, tls.map_or(0, Tls::expires))?;
     out.counter(&list::TLS_RELOADS, tls.map_or(0, Tls::reloads))?;
-    out.counter(&list::SECRET_RELOADS, node.secrets.replaced())?;
+    out.counter(&list::SECRET_RELOADS, node.secrets.replacements())?;
     out.gauge(&list::TLS_RELOAD_FAILED, tls.is_some_and(Tls::has_bad_files).into())?;
     out.seconds(&list::WRITE_SLOWDOWN, sum(node, |counters| &counters.slowdown_nanos))?;
     out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;
-    out.gauge(&list::REQUEST_BODY_BYTES, node.limits.bodies.held() as u64)?;
-    out.gauge(&list::RESPONSE_BODY_BYTES, node.answers.held() as u64)?;
+    out.gauge(&list::REQUEST_BODY_BYTES, node.limits.bodies.reserved_bytes() as u64)?;
+    out.gauge(&list::RESPONSE_BODY_BYTES, node.answers.reserved_bytes() as u64)?;
     out.gauge(&list::PEER_REQUEST_BYTES, node.facts.reserved_for_requests())?;
-    out.gauge(&list::PEER_RESPONSE_BYTES, node.lent.held() as u64)?;
-    out.gauge(&list::RANGE_PAGE_BYTES, node.pages.held() as u64)
+    out.gauge(&list::PEER_RESPONSE_BYTES, node.lent.reserved_bytes() as u64)?;
+    out.gauge(&list::RANGE_PAGE_BYTES, node.pages.reserved_bytes() as u64)
 }
 
 fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
@@ -255,8 +255,8 @@ fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
         others().map(move |id| (node.shared.name_of(id), of(ledger, id)))
     };
-    out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting(id).0))?;
-    out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting(id).1))?;
+    out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting_hints(id).0))?;
+    out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting_hints(id).1))?;
     out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::future_hints))?;
     let missed = view.ids().map(|id| {
         let name = node.shared.name_of(id);
@@ -301,7 +301,7 @@ fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     }
     let nodes = node.others();
     let others = || nodes.iter().copied();
-    let loops = |id| (node.shared.name_of(id), u64::from(node.facts.seen(id).links()));
+    let loops = |id| (node.shared.name_of(id), u64::from(node.facts.observations(id).links()));
     out.gauges(&list::PEER_CONNECTED_LOOPS, others().map(loops))?;
     let skew = |id| (node.shared.name_of(id), node.facts.skew_micros(id) as f64 / MICROS);
     out.decimal_gauges(&list::PEER_CLOCK_SKEW, others().map(skew))

@@ -105,10 +105,10 @@ fn a_long_request_keeps_its_reservation_until_it_is_dropped() {
             let (_, came, first) = b.request().await;
             assert_eq!(came, id);
             // Free memory is reserved for the waiting request, so no other request overtakes it.
-            assert!(received.held() >= 900_000, "{}", received.held());
+            assert!(received.reserved_bytes() >= 900_000, "{}", received.reserved_bytes());
             drop(first);
         }
-        assert_eq!(received.held(), 0);
+        assert_eq!(received.reserved_bytes(), 0);
     });
 }
 
@@ -223,7 +223,7 @@ fn pings_measure_round_trip_and_clock_skew_of_a_peer() {
     run(async {
         let (a, _b) = pair(only_pings).await;
         a.connect(B).await;
-        let seen = a.facts.seen(B);
+        let seen = a.facts.observations(B);
         assert!(seen.rtt_micros() > 0, "it is there with the first reply");
         assert!(a.facts.skew_micros(B).unsigned_abs() < 1_000_000, "{seen:?}");
         assert_eq!((seen.links(), seen.incarnation()), (1, Some(Incarnation(101))));

@@ -56,7 +56,7 @@ fn a_lost_connection_is_reported_once_and_the_next_request_reconnects() {
         assert!(matches!(a.event().await, Event::LinkLost(B)));
         b.peers.respond(one.0, one.1, Reply::Stored);
         a.connect(B).await;
-        assert_eq!(a.facts.seen(B).links(), 1);
+        assert_eq!(a.facts.observations(B).links(), 1);
     });
 }
 
@@ -151,7 +151,7 @@ async fn overflows_at_a_slow_reader() -> bool {
         id += 1;
         tokio::task::yield_now().await;
         let waiting: usize =
-            a.peers.connections().iter().map(|connection| connection.waiting()).sum();
+            a.peers.connections().iter().map(|connection| connection.unsent_bytes()).sum();
         assert!(waiting <= QUEUE_BYTES + 70_000, "{waiting} bytes wait");
         if id % 50 == 0
             && let Some(event) = a.try_event()
@@ -188,17 +188,17 @@ fn a_peer_that_reads_no_replies_is_not_read_from() {
             writer.message(&read(id));
         }
         writer.seal(a.facts.table.sender(B, clocks::now()));
-        tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, writer.closed_envelopes()).await.unwrap();
         // 120 MB of replies are due. Node b buffers only a part of them, within its limit.
         until("b has much to say", || {
-            b.peers.connections().iter().any(|connection| connection.waiting() > 600_000)
+            b.peers.connections().iter().any(|connection| connection.unsent_bytes() > 600_000)
         })
         .await;
         for connection in b.peers.connections() {
             assert!(
-                connection.waiting() <= QUEUE_BYTES + 70_000,
+                connection.unsent_bytes() <= QUEUE_BYTES + 70_000,
                 "{} bytes wait",
-                connection.waiting()
+                connection.unsent_bytes()
             );
         }
     });

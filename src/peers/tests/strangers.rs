@@ -102,7 +102,7 @@ fn a_replayed_proof_opens_nothing() {
         let mut writer = Writer::default();
         writer.message(&write(1, 10));
         writer.seal(a.facts.table.sender(B, clocks::now()));
-        recording.extend_from_slice(writer.sealed());
+        recording.extend_from_slice(writer.closed_envelopes());
         let mut stream = connect_upgraded(address).await;
         stream.write_all(&recording).await.unwrap();
         let heard = until_closed(&mut stream).await;
@@ -211,7 +211,7 @@ async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
     let mut writer = Writer::default();
     writer.message(&request(1, Request::Ping));
     writer.seal(a.facts.table.sender(B, clocks::now()));
-    good.write_all(writer.sealed()).await.unwrap();
+    good.write_all(writer.closed_envelopes()).await.unwrap();
     assert_ne!(good.read(&mut [0; 64]).await.unwrap(), 0, "{what}");
     assert!(b.try_event().is_none(), "{what}");
 }
@@ -220,7 +220,7 @@ fn envelope(a: &Node, put: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::default();
     put(&mut writer);
     writer.seal(a.facts.table.sender(B, clocks::now()));
-    writer.sealed().to_vec()
+    writer.closed_envelopes().to_vec()
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn another_topology_is_answered_and_never_served() {
         let view = protocol::ViewId { epoch: 1, placement: 1 };
         let sender = protocol::wire::Sender { view, ..a.facts.table.sender(B, clocks::now()) };
         writer.seal(sender);
-        stream.write_all(writer.sealed()).await.unwrap();
+        stream.write_all(writer.closed_envelopes()).await.unwrap();
         let mut answer = Vec::new();
         let envelope = loop {
             assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);

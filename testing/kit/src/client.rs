@@ -35,7 +35,7 @@ pub struct Answer {
     pub closes: bool,
 }
 
-fn malformed(what: &str) -> io::Error {
+fn malformed_answer(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
@@ -192,10 +192,10 @@ impl Client {
             thread::sleep(RETRY_PAUSE);
         };
         if head.status != 200 || head.header("transfer-encoding") != Some("chunked") {
-            return Err(malformed(&format!("a range with status {}", head.status)));
+            return Err(malformed_answer(&format!("a range with status {}", head.status)));
         }
         while let Some(chunk) = self.raw.read_chunk()? {
-            let (key, value) = split_item(&chunk).ok_or_else(|| malformed("an item"))?;
+            let (key, value) = split_item(&chunk).ok_or_else(|| malformed_answer("an item"))?;
             item(key, value)?;
         }
         Ok(())
@@ -212,7 +212,7 @@ impl Answer {
         };
         // The header has seconds with three decimals.
         let millis =
-            |expires: &str| expires.replace('.', "").parse().map_err(|_| malformed(expires));
+            |expires: &str| expires.replace('.', "").parse().map_err(|_| malformed_answer(expires));
         Ok(Self {
             status: response.status,
             version,

@@ -246,7 +246,7 @@ impl Cluster {
         loop {
             let dumps: Vec<_> =
                 (0..self.nodes.len()).map(|node| self.dump(node)).collect::<Result<_, _>>()?;
-            let differing = differing(&dumps);
+            let differing = differing_keys(&dumps);
             let took = begun.elapsed();
             if differing.is_empty() {
                 return Ok(Agreement { keys: dumps[0].len(), took, read });
@@ -270,7 +270,7 @@ impl Cluster {
     pub fn check_equal(&self) -> Result<usize, Failure> {
         let nodes = 0..self.nodes.len();
         let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
-        let differing = differing(&dumps);
+        let differing = differing_keys(&dumps);
         match differing.first() {
             None => Ok(dumps[0].len()),
             Some(key) => {
@@ -335,7 +335,7 @@ impl Cluster {
 }
 
 /// Returns the keys whose value differs between nodes or is missing on some.
-fn differing(dumps: &[Dump]) -> Vec<String> {
+fn differing_keys(dumps: &[Dump]) -> Vec<String> {
     let mut keys: Vec<_> = dumps.iter().flat_map(BTreeMap::keys).collect();
     keys.sort_unstable();
     keys.dedup();

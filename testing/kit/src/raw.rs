@@ -69,7 +69,7 @@ impl Response {
     }
 }
 
-fn malformed(what: &str) -> io::Error {
+fn malformed_answer(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
@@ -93,7 +93,7 @@ impl Client {
     }
 
     /// Connects over TLS, and completes the handshake.
-    pub fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+    pub fn connect_tls(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
         let mut client = Self::connect(address);
         let name = ServerName::try_from(address.ip().to_string()).unwrap();
         let tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
@@ -192,7 +192,7 @@ impl Client {
                 response.chunks.push(chunk);
             }
         } else if let Some(length) = response.header("content-length") {
-            let length = length.parse().map_err(|_| malformed(length))?;
+            let length = length.parse().map_err(|_| malformed_answer(length))?;
             let body = self.take(length, "a body")?;
             response.chunks.push(body);
         } else {
@@ -206,14 +206,14 @@ impl Client {
         let status_line = self.line("a head")?;
         let parts = status_line.split_once(' ');
         let parts = parts.and_then(|(version, rest)| Some((version, rest.get(..3)?.parse().ok()?)));
-        let (version, status) = parts.ok_or_else(|| malformed(&status_line))?;
+        let (version, status) = parts.ok_or_else(|| malformed_answer(&status_line))?;
         let version = version.to_owned();
         let mut headers = Vec::new();
         loop {
             let line = self.line("a head")?;
             let Some((name, value)) = line.split_once(": ") else {
                 if !line.is_empty() {
-                    return Err(malformed(&line));
+                    return Err(malformed_answer(&line));
                 }
                 return Ok(Response { version, status, headers, chunks: Vec::new() });
             };
@@ -224,11 +224,11 @@ impl Client {
     /// Reads the next chunk of a chunked body; `None` after the last chunk.
     pub fn read_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line("a chunk's head")?;
-        let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
+        let length = usize::from_str_radix(&line, 16).map_err(|_| malformed_answer(&line))?;
         let chunk = self.take(length, "a chunk")?;
         match self.line("a chunk's end")?.as_str() {
             "" => Ok((length > 0).then_some(chunk)),
-            line => Err(malformed(line)),
+            line => Err(malformed_answer(line)),
         }
     }
 
@@ -254,7 +254,7 @@ impl Client {
             if let Some(end) = left.windows(2).position(|pair| pair == b"\r\n") {
                 let line = left[..end].to_vec();
                 self.taken += end + 2;
-                return String::from_utf8(line).map_err(|_| malformed("a line"));
+                return String::from_utf8(line).map_err(|_| malformed_answer("a line"));
             }
             if !self.fill()? {
                 return Err(eof_error(of));

@@ -8,13 +8,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 use crate::dev::Dev;
 use crate::process::{Node, TIMEOUT, run};
-use crate::unusable::{limited, serve};
+use crate::unusable::{kvorum_with_limits, serve};
 
 /// The node reserves descriptors for probes, even if clients use all permitted connections.
 #[test]
 fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     let loops = &["--loops", "2"][..];
-    let node = Node::start_with(limited("ulimit -n 40"), tempfile::tempdir().unwrap(), loops);
+    let node =
+        Node::start_with(kvorum_with_limits("ulimit -n 40"), tempfile::tempdir().unwrap(), loops);
     let uploads: Vec<_> = (0..30)
         .map(|_| {
             let mut client = node.client();
@@ -29,7 +30,11 @@ fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     let root = tempfile::tempdir().unwrap();
     let of_three = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
     let own = ["--cluster", of_three, "--advertise", "http://127.0.0.1:1"];
-    let output = serve(limited("ulimit -n 40"), &root.path().join("data"), &[loops, &own].concat());
+    let output = serve(
+        kvorum_with_limits("ulimit -n 40"),
+        &root.path().join("data"),
+        &[loops, &own].concat(),
+    );
     let said = String::from_utf8(output.stderr).unwrap();
     let expected = "the limit of open files is 40, and a node with 2 event loops and 2 other nodes \
         in its list needs 46";

@@ -59,7 +59,7 @@ fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
 /// leases through all nodes, and must not succeed before the leases expire.
 fn no_lease_ends_early(args: &[&str], rounds: usize) {
     let mut cluster = Cluster::start(3, args);
-    cluster.settled();
+    cluster.wait_until_settled();
     for round in 0..rounds {
         let node = round % 3;
         let mut held = take_all(&mut cluster.client(node), round);
@@ -100,7 +100,7 @@ fn no_lease_ends_early_after_a_kill_though_clocks_may_differ_much() {
 #[test]
 fn a_lease_is_renewed_until_its_time_after_a_kill() {
     let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let taken = put(&mut cluster.client(0), "id=k&ttl=30s", TAKE);
     cluster.kill(0);
     cluster.up(0);
@@ -184,7 +184,7 @@ fn a_fence_grows_from_one_holder_to_the_next_on_one_node() {
 #[test]
 fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
     let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut clients = [0, 1, 2].map(|node| cluster.client(node));
     fences_grow(|turn, method, query, headers| {
         send_request(&mut clients[turn % 3], method, query, headers)
@@ -200,7 +200,7 @@ fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
         });
         assert!(last.is_some_and(|last| before < last));
         cluster.up(node);
-        cluster.settled();
+        cluster.wait_until_settled();
     }
 }
 
@@ -209,7 +209,7 @@ fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
 #[test]
 fn a_fence_is_told_again_to_who_has_lost_the_answer() {
     let cluster = Cluster::start(3, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let word = format!("{TAKE}Idempotency-Key: word\r\n");
     let first = fence(&put(&mut cluster.client(0), "id=k", &word));
     let again = fence(&put(&mut cluster.client(1), "id=k", &word));

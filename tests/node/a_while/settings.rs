@@ -10,7 +10,7 @@ fn what_is_stored_can_be_read_and_replicated_under_any_settings() {
     const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
     const SMALL: [&str; 4] = ["--memory", "64MiB", "--max-value", "1KiB"];
     let mut cluster = Cluster::start(3, &LARGE);
-    cluster.settled();
+    cluster.wait_until_settled();
     let value: Vec<u8> = (0..8 << 20).map(|at: u32| (at.wrapping_mul(31) >> 3) as u8).collect();
     let whole = |number: usize| [format!("key{number:04}\n").as_bytes(), &value].concat();
     for number in 0..3 {
@@ -49,7 +49,7 @@ fn what_is_stored_can_be_read_and_replicated_under_any_settings() {
     cluster.kill(0);
     cluster.wipe(0);
     cluster.up(0);
-    cluster.settled();
+    cluster.wait_until_settled();
     // The range needs 24 MiB of the node's memory, and may have to wait for it.
     wait_until("a range", || {
         let range = cluster.client(0).get("/v0/entities?start=%00&local=true");

@@ -15,7 +15,7 @@ const LOAD: Duration = Duration::from_secs(10);
 #[test]
 fn writes_through_a_node_with_a_slow_disk_wait_for_its_clock() {
     let cluster = Cluster::start(3, &["--deadline", "20s"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let directory = tempfile::tempdir().unwrap();
     let (pid, log) = (cluster.pid(0), directory.path().join("strace"));
     let slow = match Strace::attach_to(pid, "fdatasync", "delay_enter=700000", &log) {

@@ -4,16 +4,16 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use crate::cluster::Cluster;
-use crate::moves::{cluster_command, planned, text};
+use crate::moves::{cluster_command, plan_change, text};
 use crate::process::kvorum;
 
 /// Starts four nodes, kills the last one, and runs `apply --wait` through the first node for a plan
 /// that removes the last node.
 fn waits_for_a_dead_node() -> (Cluster, Child) {
     let mut cluster = Cluster::start(4, &[]);
-    cluster.settled();
+    cluster.wait_until_settled();
     cluster.kill(3);
-    let plan = planned(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
+    let plan = plan_change(&cluster, 0, &["--remove", "n3"])["plan"].as_str().unwrap().to_owned();
     let url = format!("http://{}", cluster.address(0));
     let mut command = kvorum();
     command.args(["cluster", "apply", "--wait", &plan, "--url", &url]);

@@ -90,7 +90,7 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     // A client that offers only HTTP/1.1 gets it, and so does a client that offers no protocol.
     for alpn in [&["http/1.1"][..], &[]] {
         let config = certs.client(None, alpn);
-        let mut old = kit::raw::Client::secured(node.address, &config).unwrap();
+        let mut old = kit::raw::Client::connect_tls(node.address, &config).unwrap();
         assert_eq!(old.get("/v0/entity?id=l").status, 200);
     }
     // A plaintext request on a TLS port gets an answer that says so, and has no effect.
@@ -99,7 +99,7 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     // Nodes connect to other nodes with their own ALPN name; on such connections the node speaks
     // the peer protocol.
     let config = certs.client(None, &["kvorum-peer"]);
-    let mut peer = kit::raw::Client::secured(node.address, &config).unwrap();
+    let mut peer = kit::raw::Client::connect_tls(node.address, &config).unwrap();
     peer.send(crate::peers::UPGRADE);
     assert_eq!(peer.read_head().unwrap().status, 101);
 }

@@ -71,13 +71,16 @@ fn items_to_escape() -> Items {
     items
 }
 
-fn encoded(key: &[u8]) -> String {
+fn percent_encode(key: &[u8]) -> String {
     key.iter().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 fn fill(client: &mut Client, items: &Items) {
     for (key, value) in items {
-        assert_eq!(client.put(&format!("/v0/entity?id={}", encoded(key)), value).status, 201);
+        assert_eq!(
+            client.put(&format!("/v0/entity?id={}", percent_encode(key)), value).status,
+            201
+        );
     }
 }
 
@@ -236,7 +239,7 @@ fn lines_hold_any_item_and_say_where_they_end() {
         found.iter().map(|line| (bytes_of(line, "key"), bytes_of(line, "value"))).collect();
     assert!(read == items, "items came back changed");
     for line in &found {
-        let got = client.get(&format!("/v0/entity?id={}", encoded(&bytes_of(line, "key"))));
+        let got = client.get(&format!("/v0/entity?id={}", percent_encode(&bytes_of(line, "key"))));
         assert_eq!(line["etag"].as_str(), got.header("etag"));
         let expires =
             line["expires_ms"].as_u64().map(|ms| format!("{}.{:03}", ms / 1000, ms % 1000));
@@ -318,9 +321,9 @@ fn a_prefix_is_all_keys_that_begin_with_it() {
     let mut keys = |query: &str| {
         let (found, last) = lines(&list(&mut client, query, LINES).body());
         assert_eq!(last["end"], true, "{query}");
-        found.iter().map(|line| encoded(&bytes_of(line, "key"))).collect::<Vec<_>>()
+        found.iter().map(|line| percent_encode(&bytes_of(line, "key"))).collect::<Vec<_>>()
     };
-    let own = |keys: &[&[u8]]| keys.iter().map(|key| encoded(key)).collect::<Vec<_>>();
+    let own = |keys: &[&[u8]]| keys.iter().map(|key| percent_encode(key)).collect::<Vec<_>>();
     assert_eq!(keys("prefix=shop/"), own(&[b"shop/", b"shop/a", b"shop/b"]));
     assert_eq!(keys("prefix=shop/&start=shop/b"), own(&[b"shop/b"]));
     assert_eq!(keys("prefix=shop/&start=a&end=shop/b"), own(&[b"shop/", b"shop/a"]));
@@ -390,7 +393,7 @@ fn pages_are_walked_to_the_end_while_keys_come_and_go() {
         let Some(last) = keys.last().filter(|last| last.len() == 6) else { return };
         client.delete(&format!("/v0/entity?id={last}"));
         client.put(&format!("/v0/entity?id={last}%00"), b"v");
-        client.put(&format!("/v0/entity?id={}%00", encoded(keys[0].as_bytes())), b"v");
+        client.put(&format!("/v0/entity?id={}%00", percent_encode(keys[0].as_bytes())), b"v");
     });
     let seen = seen.concat();
     let once: std::collections::BTreeSet<_> = seen.iter().collect();
@@ -480,7 +483,7 @@ fn pages_go_on_over_any_number_of_deleted_keys() {
 #[test]
 fn a_cluster_lists_ten_thousand_items_with_a_node_down() {
     let mut cluster = Cluster::start(3, &["--sync", "never"]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let mut items = Items::new();
     let mut client = cluster.client(0);
     for first in (0..10_000).step_by(500) {

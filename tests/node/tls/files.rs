@@ -138,7 +138,7 @@ fn takes_up_none_of(first: usize, step: usize) {
     let certs = Certs::new();
     let node = certs.node(&[]);
     let config = certs.client(None, &[]);
-    let mut client = Client::secured(node.address, &config).unwrap();
+    let mut client = Client::connect_tls(node.address, &config).unwrap();
     let failed = "kvorum_tls_reload_failed";
     let mut said = Vec::new();
     let elsewhere = issue(&certs, &params("far", &["far.example"], days(-1), days(9)));
@@ -146,7 +146,8 @@ fn takes_up_none_of(first: usize, step: usize) {
     for (files, words) in bad(&certs).into_iter().chain([other]).skip(first).step_by(step) {
         place(&certs, &files);
         wait_until(words, || metric(&mut client, failed) == 1);
-        let mut new = Client::secured(node.address, &config).expect("the last good pair is used");
+        let mut new =
+            Client::connect_tls(node.address, &config).expect("the last good pair is used");
         assert_eq!(new.get("/healthz").status, 200, "{words}");
         said.push(words);
         place(&certs, &issue(&certs, &good()));
@@ -186,7 +187,7 @@ fn a_client_ca_that_is_out_of_date_or_none_is_refused() {
 fn a_certificate_is_taken_up_once_it_is_valid() {
     let certs = Certs::new();
     let node = certs.node(&[]);
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     let before = metric(&mut client, "kvorum_tls_reloads_total");
     place(&certs, &issue(&certs, &params("soon", &["127.0.0.1"], 8, days(9))));
     wait_until("it is refused", || metric(&mut client, "kvorum_tls_reload_failed") == 1);
@@ -247,7 +248,7 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
 fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let certs = Certs::new();
     let node = certs.node(&[]);
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     let mut failed = || metric(&mut client, "kvorum_tls_reload_failed");
     fs::remove_file(certs.path("node.pem")).unwrap();
     let mode = Mode::RUSR | Mode::WUSR;
@@ -297,14 +298,14 @@ fn a_node_starts_with_an_expired_certificate_and_says_so() {
     let certs = Certs::new();
     place(&certs, &issue(&certs, &params("over", &["127.0.0.1"], days(-9), days(-1))));
     let node = certs.node(&[]);
-    let refused = Client::secured(node.address, &certs.client(None, &[]));
+    let refused = Client::connect_tls(node.address, &certs.client(None, &[]));
     assert!(refused.is_err(), "clients refuse it");
     let mut plain = Client::connect(node.address);
     assert_eq!(plain.get("/healthz").status, 400, "it serves, by TLS");
     // The node loads a valid file without a restart.
     place(&certs, &issue(&certs, &good()));
     let config = certs.client(None, &[]);
-    wait_until("it is mended", || Client::secured(node.address, &config).is_ok());
+    wait_until("it is mended", || Client::connect_tls(node.address, &config).is_ok());
     node.signal(rustix::process::Signal::TERM);
     let (_, log) = node.wait();
     assert!(log.contains("clients refuse this node until this is mended"), "{log}");
@@ -332,7 +333,7 @@ fn the_first_of_a_files_certificates_to_expire_is_the_one_that_is_told() {
     let (other, _) = issue(&certs, &ca("Brief CA", days(-1), days(10) + 3600));
     place(&certs, &(format!("{own}{other}"), key));
     let node: Node = certs.node(&[]);
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     let told = metric(&mut client, "kvorum_tls_certificate_expiry_timestamp_seconds");
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!(told > now && told < now + 11 * DAY.as_secs(), "{told}");

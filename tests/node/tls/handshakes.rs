@@ -40,7 +40,7 @@ fn unfinished_handshakes_block_no_other_client() {
     let config = certs.client(None, &[]);
     let before = node.resident();
     let ended = AtomicBool::new(false);
-    let mut kept = Client::secured(node.address, &config).unwrap();
+    let mut kept = Client::connect_tls(node.address, &config).unwrap();
     assert_eq!(kept.get("/v0/entity?id=k").status, 404);
     thread::scope(|scope| {
         // Starts far more handshakes than there are slots. A third of the clients is silent, a
@@ -75,7 +75,7 @@ fn unfinished_handshakes_block_no_other_client() {
         let mut served = 0;
         while !ended.load(Ordering::Relaxed) || served < 20 {
             wait_until("a client is served", || {
-                let mut client = Client::secured(node.address, &config).ok();
+                let mut client = Client::connect_tls(node.address, &config).ok();
                 let asked = client.as_mut().map(|client| client.try_get("/v0/entity?id=k"));
                 asked.is_some_and(|answer| answer.is_ok_and(|answer| answer.status == 404))
             });
@@ -85,7 +85,7 @@ fn unfinished_handshakes_block_no_other_client() {
         assert!(node.resident() < before + (32 << 20), "{} {before}", node.resident());
         drop(strangers.join().unwrap());
     });
-    let mut client = Client::secured(node.address, &config).unwrap();
+    let mut client = Client::connect_tls(node.address, &config).unwrap();
     assert!(metric(&mut client, "kvorum_tls_handshakes_total") > 20);
 }
 
@@ -121,7 +121,7 @@ fn an_expired_certificate_of_a_client_is_refused_although_it_was_good() {
     let node = certs.node(&["--tls-client-ca", &certs.text("ca.pem")]);
     certs.make(&["client", "--expires", "6s"]);
     let ask = |config: &Arc<ClientConfig>| {
-        Client::secured(node.address, config)?.try_get("/healthz").map(|answer| answer.status)
+        Client::connect_tls(node.address, config)?.try_get("/healthz").map(|answer| answer.status)
     };
     let resumed = certs.client(Some("client"), &[]);
     assert_eq!(ask(&resumed).unwrap(), 200);

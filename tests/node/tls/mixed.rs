@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Certs;
 use super::nodes::write;
 use crate::cluster::Cluster;
-use crate::moves::{moved, wait_for_epoch};
+use crate::moves::{apply_change, wait_for_epoch};
 use crate::process::{Node, kvorum, run, wait_until};
 
 /// An advertised URL at which no process listens.
@@ -86,10 +86,10 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     write(&certs.path("secret"), "a secret of this test");
     let secret = ["--cluster-secret-file", &certs.text("secret")];
     let mut cluster = Cluster::start(3, &secret);
-    cluster.settled();
+    cluster.wait_until_settled();
     // After the first change nodes learn each other's URLs from the layout.
-    moved(&cluster, 0, &["--council", "n0"]);
-    let epoch = moved(&cluster, 0, &["--council", "n0,n1,n2"]);
+    apply_change(&cluster, 0, &["--council", "n0"]);
+    let epoch = apply_change(&cluster, 0, &["--council", "n0,n1,n2"]);
     (0..3).for_each(|node| wait_for_epoch(&cluster, node, epoch));
     let at = [0, 1, 2].map(|node| cluster.address(node));
     let data = [0, 1, 2].map(|node| {
@@ -124,7 +124,7 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
         for (other, at) in at.iter().enumerate() {
             wait_until("all are reached", || {
                 let mut client = if other <= node {
-                    Client::secured(*at, &config).unwrap()
+                    Client::connect_tls(*at, &config).unwrap()
                 } else {
                     Client::connect(*at)
                 };

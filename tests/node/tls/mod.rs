@@ -71,7 +71,7 @@ impl Certs {
     }
 
     /// Begins a client configuration that trusts the CA.
-    fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    fn client_config_builder(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
@@ -86,19 +86,19 @@ impl Certs {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Arc<ClientConfig> {
-        Arc::new(self.trusting().with_client_auth_cert(chain, key).unwrap())
+        Arc::new(self.client_config_builder().with_client_auth_cert(chain, key).unwrap())
     }
 
     /// Returns a client configuration that trusts the CA, shows the certificate `shows` if given,
     /// and offers the protocols `alpn`.
     pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut config = match shows {
-            None => self.trusting().with_no_client_auth(),
+            None => self.client_config_builder().with_no_client_auth(),
             Some(name) => {
                 let cert =
                     CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap();
                 let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
-                self.trusting().with_client_auth_cert(vec![cert], key).unwrap()
+                self.client_config_builder().with_client_auth_cert(vec![cert], key).unwrap()
             }
         };
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -117,7 +117,7 @@ fn metric(client: &mut Client, name: &str) -> u64 {
 fn requests_are_answered_by_tls_and_what_comes_in_clear_is_told_how() {
     let certs = Certs::new();
     let node = certs.node(&[]);
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     let value: Vec<u8> = (0..1_000_000_u32).map(|n| n as u8).collect();
     assert_eq!(client.put("/v0/entity?id=long", &value).status, 201);
     assert_eq!(client.put("/v0/entity?id=short", b"v").status, 201);
@@ -149,13 +149,13 @@ fn a_client_without_tls_1_3_is_refused_with_an_alert() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert, and nothing else: {answer:?}");
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     wait_until("the count of the refusal", || {
         metric(&mut client, "kvorum_tls_handshakes_failed_total") == 1
     });
     // A TLS client on a plaintext port is refused too.
     let plain = Node::start(&[]);
-    assert!(Client::secured(plain.address, &certs.client(None, &[])).is_err());
+    assert!(Client::connect_tls(plain.address, &certs.client(None, &[])).is_err());
     assert_eq!(plain.client().get("/healthz").status, 200);
 }
 
@@ -170,7 +170,7 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     let ca = certs.text("ca.pem");
     let node = certs.node(&["--tls-client-ca", &ca]);
     let ask = |shows, alpn: &[&str], target: &str| {
-        let mut client = Client::secured(node.address, &certs.client(shows, alpn))?;
+        let mut client = Client::connect_tls(node.address, &certs.client(shows, alpn))?;
         client.try_get(target).map(|answer| answer.status)
     };
     assert_eq!(ask(Some("client"), &["http/1.1"], "/v0/entities?start=a").unwrap(), 200);
@@ -185,7 +185,8 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     {
         assert_eq!(ask(None, &["kvorum-peer"], target).unwrap(), 403, "{target}");
     }
-    let mut peer = Client::secured(node.address, &certs.client(None, &["kvorum-peer"])).unwrap();
+    let mut peer =
+        Client::connect_tls(node.address, &certs.client(None, &["kvorum-peer"])).unwrap();
     peer.send(crate::peers::UPGRADE);
     assert_eq!(peer.read_head().unwrap().status, 101);
 
@@ -216,7 +217,7 @@ fn a_client_with_the_node_alpn_and_no_certificate_reaches_public_routes_only() {
     let node = certs.node(&[&asks[..], &["--admin-token-file", &token]].concat());
     let config = certs.client(None, &["kvorum-peer"]);
     let ask = |method: &str, target: &str| {
-        let mut client = Client::secured(node.address, &config).unwrap();
+        let mut client = Client::connect_tls(node.address, &config).unwrap();
         client.send(format!(
             "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer an admin token \
              of this test\r\nContent-Length: 0\r\n\r\n"
@@ -244,14 +245,14 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     let node = certs.node(&[]);
     let config = certs.client(None, &[]);
     let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut client = Client::secured(node.address, &config).unwrap();
+    let mut client = Client::connect_tls(node.address, &config).unwrap();
     let expiry = "kvorum_tls_certificate_expiry_timestamp_seconds";
     let reloads = "kvorum_tls_reloads_total";
     let first = metric(&mut client, expiry);
     thread::scope(|scope| {
         // One client keeps its connection, and another one opens a new connection for each request.
         scope.spawn(|| {
-            let mut kept = Client::secured(node.address, &config).unwrap();
+            let mut kept = Client::connect_tls(node.address, &config).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 assert_eq!(kept.put("/v0/entity?id=k", b"v").status, 201);
                 pause_between_requests();
@@ -259,7 +260,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
         });
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                let mut new = Client::secured(node.address, &config).unwrap();
+                let mut new = Client::connect_tls(node.address, &config).unwrap();
                 assert_eq!(new.get("/healthz").status, 200);
                 asked.fetch_add(1, Ordering::Relaxed);
                 pause_between_requests();
@@ -285,7 +286,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     });
     let second = metric(&mut client, expiry);
     assert!(second < first, "it is good for 90 days instead of 365: {second} {first}");
-    let mut new = Client::secured(node.address, &config).unwrap();
+    let mut new = Client::connect_tls(node.address, &config).unwrap();
     let shown = new.tls().peer_certificates().unwrap()[0].clone();
     assert_eq!(shown, CertificateDer::from_pem_file(certs.path("node.pem")).unwrap());
 }

@@ -33,12 +33,13 @@ fn nodes_need_no_certificate_of_each_other_even_where_clients_do() {
     let more = [("--tls-client-ca", "ca.pem"), ("--cluster-secret-file", "secret")];
     args.extend(more.iter().flat_map(|(flag, file)| [(*flag).to_owned(), certs.text(file)]));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut cluster = Cluster::secured(3, &args, certs.client(Some("client"), &["http/1.1"]));
-    cluster.settled();
+    let mut cluster =
+        Cluster::start_with_tls(3, &args, certs.client(Some("client"), &["http/1.1"]));
+    cluster.wait_until_settled();
     cluster.fill(50, b"a value");
     cluster.kill(1);
     cluster.up(1);
-    cluster.settled();
+    cluster.wait_until_settled();
     let value = vec![7; 900_000];
     cluster.fill(5, &value);
     // Repeats the read, because on a busy machine a replica may answer after the deadline.
@@ -67,9 +68,9 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
     let more = [("--cluster-secret-file", "secret"), ("--cluster-secret-also-file", "also")];
     args.extend(more.iter().flat_map(|(flag, file)| [(*flag).to_owned(), certs.text(file)]));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut cluster = Cluster::secured(3, &args, certs.client(None, &[]));
+    let mut cluster = Cluster::start_with_tls(3, &args, certs.client(None, &[]));
     cluster.with(&[&args[..], &["--log", "info"]].concat()[..args.len()]);
-    cluster.settled();
+    cluster.wait_until_settled();
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut client = cluster.client(0);
     thread::scope(|scope| {

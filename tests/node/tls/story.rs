@@ -92,7 +92,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     args.push("--require-auth".to_owned());
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let config = certs.client(None, &[]);
-    let cluster = Cluster::secured(3, &words, config);
+    let cluster = Cluster::start_with_tls(3, &words, config);
     let url = format!("https://{}", cluster.address(0));
     let desk = Desk { certs, url };
     wait_until("all nodes are up", || desk.run(&["status"]).status.success());

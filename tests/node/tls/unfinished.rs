@@ -65,7 +65,7 @@ fn a_client_that_never_ends_its_hello_is_not_listened_to_for_ever() {
     let begun = Instant::now();
     assert!(is_ended(&mut stream, &records(1)));
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-    let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
+    let mut client = Client::connect_tls(node.address, &certs.client(None, &[])).unwrap();
     wait_until("the count of the failure", || {
         metric(&mut client, "kvorum_tls_handshakes_failed_total") == 1
     });
@@ -146,7 +146,7 @@ fn a_long_chain_of_certificates_is_let_in() {
     let node = certs.node(&["--tls-client-ca", &certs.text("root.pem")]);
     let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
     let config = certs.client_with(chain, key);
-    let mut client = Client::secured(node.address, &config).unwrap();
+    let mut client = Client::connect_tls(node.address, &config).unwrap();
     assert_eq!(client.put("/v0/entity?id=long", &[7; 1_000_000]).status, 201);
     assert_eq!(client.get("/v0/entity?id=long").body().len(), 1_000_000);
 }

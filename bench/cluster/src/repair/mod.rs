@@ -143,7 +143,7 @@ fn each_once(
 /// keys, then an incremental round.
 fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(), String> {
     thread::sleep(SETTLED);
-    let stored = stored(fleet)?;
+    let stored = stored_bytes(fleet)?;
     let (mut full, mut incremental) = (Vec::new(), Vec::new());
     for repeat in 0..bench.scale.repeats {
         full.push(round(fleet, true)?);
@@ -189,7 +189,7 @@ fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(),
 }
 
 /// Returns the number of bytes on the disks of all nodes together.
-fn stored(fleet: &Fleet) -> Result<f64, String> {
+fn stored_bytes(fleet: &Fleet) -> Result<f64, String> {
     let of = |node| Ok(get(node, "/v0/status")?["disk_bytes"].as_f64().unwrap_or(0.0));
     fleet.addresses().into_iter().map(of).sum()
 }

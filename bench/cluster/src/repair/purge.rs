@@ -9,7 +9,7 @@ use load::Requests;
 
 use super::{
     KEY_FACTOR, NO_ROUNDS, POLL_INTERVAL, ROUND_LIMIT, SETTLED, each_once, fill, get, mib, round,
-    stored,
+    stored_bytes,
 };
 use crate::Bench;
 use crate::fleet::{self, Fleet, Kind, SyncSetting};
@@ -82,9 +82,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 fn delete_all(fleet: &Fleet, keys: u64) -> Result<DiskUsage, String> {
     fill(fleet, keys)?;
     compact(fleet)?;
-    let before = stored(fleet)?;
+    let before = stored_bytes(fleet)?;
     each_once(fleet, keys, Requests::Custom(requests::DELETE), DELETE_LIMIT, "deleted")?;
-    let deleted = stored(fleet)?;
+    let deleted = stored_bytes(fleet)?;
     let begun = Instant::now();
     let last = round(fleet, false)?;
     if !last.is_proven {
@@ -92,7 +92,7 @@ fn delete_all(fleet: &Fleet, keys: u64) -> Result<DiskUsage, String> {
     }
     let tables = compact(fleet)?;
     let seconds = begun.elapsed().as_secs_f64();
-    Ok(DiskUsage { before, deleted, after: stored(fleet)?, tables, seconds })
+    Ok(DiskUsage { before, deleted, after: stored_bytes(fleet)?, tables, seconds })
 }
 
 /// Compacts the stores of all nodes, one after another. Returns the size of all tables in bytes.

@@ -86,7 +86,7 @@ pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, LoadFailu
     run.servers = servers.finish();
     profile::keep(&mut run, sinks.dir.as_mut(), recordings);
     let write_error = report(args, &checked, &mut run, &outcome, sinks, &mut out)?;
-    let said = scripts.as_mut().map(|scripts| done(scripts, &outcome)).transpose()?.flatten();
+    let said = scripts.as_mut().map(|scripts| run_done(scripts, &outcome)).transpose()?.flatten();
     match write_error {
         Some(line) => Err(LoadFailure::Run(line)),
         None if said.is_some_and(|code| code > 0) => Ok(LoadEnd::Script(said.unwrap_or_default())),
@@ -234,9 +234,9 @@ fn warn_of_few_samples(run: &mut Run, outcome: &Outcome) {
 }
 
 /// Runs the script's `done`, if it has one.
-fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<Option<u8>, crate::script::Error> {
+fn run_done(scripts: &mut Scripts, outcome: &Outcome) -> Result<Option<u8>, crate::script::Error> {
     let Tally { errors, statuses, bytes, .. } = &outcome.tally;
-    scripts.done(&Summary {
+    scripts.run_done(&Summary {
         duration: outcome.elapsed,
         requests: outcome.answer_count(),
         bytes: *bytes,

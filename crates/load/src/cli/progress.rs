@@ -38,7 +38,7 @@ impl Progress {
         let latency = tally.all_latencies().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
         let per_second = tally.statuses.all() as f64 / interval.length_s.max(1e-3);
-        let failed = tally.statuses.refusals() + tally.errors.lost();
+        let failed = tally.statuses.refusals() + tally.errors.count_lost();
         // Late answers still arrive after the plan's end.
         let length = self.bar.length().unwrap_or(u64::MAX);
         self.bar.set_position((interval.start_s + 1).min(length));

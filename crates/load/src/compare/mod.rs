@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::saved::{self, LoadedRun};
-use classify::{ClassifiedMetric, CompareVerdict, Sampling, classify, least_repeats, sampling};
+use classify::{
+    ClassifiedMetric, CompareVerdict, Sampling, choose_sampling, classify, least_repeats,
+};
 use metrics::Metric;
 
 /// Everything after `compare`.
@@ -137,7 +139,7 @@ fn describe(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Re
             writeln!(text, "  {}. No verdict", figures(metric, a, b))?;
         }
     }
-    left_out(text, a, b, &classified)?;
+    list_omitted(text, a, b, &classified)?;
     verdict(text, &classified)
 }
 
@@ -159,7 +161,7 @@ fn warnings(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Re
 }
 
 /// Lists the metrics that could not be compared, each with the reason.
-fn left_out(
+fn list_omitted(
     text: &mut String,
     a: &[LoadedRun],
     b: &[LoadedRun],
@@ -177,7 +179,7 @@ fn left_out(
         writeln!(text, "Not compared, for not all runs tell them: {}", absent.join(", "))?;
     }
     let repeats = least_repeats();
-    if sampling(a, b) == Sampling::Stretches {
+    if choose_sampling(a, b) == Sampling::Stretches {
         if classified.is_empty() {
             let least = metrics::least_seconds();
             return writeln!(

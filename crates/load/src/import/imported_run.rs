@@ -107,7 +107,7 @@ fn build_plan_record(
 fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Vec<String>) -> f64 {
     let took = elapsed(output);
     let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
-        return took.map(f64::round).unwrap_or_else(|| headed(output, missing));
+        return took.map(f64::round).unwrap_or_else(|| duration_from_head(output, missing));
     };
     // A run takes a little longer than planned. A truncated output without a duration agrees with
     // any command.
@@ -132,7 +132,7 @@ fn elapsed(output: &Output) -> Option<f64> {
 
 /// Returns the duration in seconds from the first line, for an output whose end is missing. Returns
 /// 0 if the first line is missing too.
-fn headed(output: &Output, missing: &mut Vec<String>) -> f64 {
+fn duration_from_head(output: &Output, missing: &mut Vec<String>) -> f64 {
     let Some(word) = &output.headed else { return 0.0 };
     missing.push(format!("how long the run took: {word} is what it is headed with, rounded"));
     seconds(word).filter(|headed| headed.is_finite()).unwrap_or_default()

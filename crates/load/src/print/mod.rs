@@ -132,9 +132,9 @@ fn line(
     writeln!(
         f,
         "    {name:<10}{}{}{}{:8.2}%",
-        padded(&unit(figures.mean), 8),
-        padded(&unit(figures.stdev), 10),
-        padded(&unit(figures.max), 9),
+        align_right(&unit(figures.mean), 8),
+        align_right(&unit(figures.stdev), 10),
+        align_right(&unit(figures.max), 9),
         figures.within * 100.0
     )
 }
@@ -144,7 +144,7 @@ fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) ->
     writeln!(f, "  Latency Distribution (HdrHistogram - {what})")?;
     for percent in PERCENTILES {
         let value = latency.value_at_quantile(percent / 100.0) as f64;
-        writeln!(f, "{percent:7.3}%{}", padded(&time(value / 1e3), 10))?;
+        writeln!(f, "{percent:7.3}%{}", align_right(&time(value / 1e3), 10))?;
     }
     writeln!(f, "\n  Detailed Percentile spectrum:")?;
     writeln!(f, "       Value   Percentile   TotalCount 1/(1-Percentile)\n")?;
@@ -164,7 +164,7 @@ fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) ->
 const SUB_BUCKETS: u32 = 2048;
 
 /// Right-aligns `text` so that numbers line up, whatever the length of their units.
-fn padded(text: &str, width: usize) -> String {
+fn align_right(text: &str, width: usize) -> String {
     let letters = text.bytes().rev().take(2).filter(u8::is_ascii_alphabetic).count();
     let pad = 2 - letters;
     format!("{text:>width$}{:pad$}", "", width = width - pad)

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::{Printed, header, metric, padded, time};
+use super::{Printed, align_right, header, metric, time};
 use crate::record::{Counts, PlanRecord, Run, Warning};
 
 fn run() -> Run {
@@ -148,7 +148,7 @@ fn numbers_have_the_units_that_wrk2_gives_them() {
     }
     assert_eq!(metric(651.15), "651.15");
     assert_eq!(metric(10_550.0), "10.55k");
-    assert_eq!(padded("2.71ms", 8), "  2.71ms");
-    assert_eq!(padded("1.25s", 9), "   1.25s ");
-    assert_eq!(padded("651.15", 8), "651.15  ");
+    assert_eq!(align_right("2.71ms", 8), "  2.71ms");
+    assert_eq!(align_right("1.25s", 9), "   1.25s ");
+    assert_eq!(align_right("651.15", 8), "651.15  ");
 }

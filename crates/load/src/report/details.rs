@@ -145,7 +145,7 @@ fn answers(shown: &RunView<'_>) -> Markup {
     if let Some(latency) = shown.latency() {
         let figures = [latency.mean, latency.stdev].map(key_figures::ms);
         rows.push(("mean latency".to_owned(), format!("{} ± {}", figures[0], figures[1])));
-        rows.push(("latency".to_owned(), shown.counted().to_owned()));
+        rows.push(("latency".to_owned(), shown.describe_latency_start().to_owned()));
     }
     let rows: Vec<_> = rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     facts("Answered", &rows)

@@ -130,18 +130,18 @@ pub(crate) fn table(runs: &[RunView<'_>]) -> Markup {
                 tbody { @for run in runs { (row(run)) } }
             }
         }
-        p.hint { "Latencies are counted " (counted(runs)) ". Grey: fewer than 10 samples lie "
-            "beyond that percentile. Knee: where the curve turns upward." }
+        p.hint { "Latencies are counted " (describe_latency_starts(runs)) ". Grey: fewer than 10 "
+            "samples lie beyond that percentile. Knee: where the curve turns upward." }
     }
 }
 
 /// Describes the start of the latencies: the most common start, and the runs with another start.
-fn counted(runs: &[RunView<'_>]) -> Markup {
+fn describe_latency_starts(runs: &[RunView<'_>]) -> Markup {
     let mut kinds: Vec<(&str, Vec<&RunView<'_>>)> = Vec::new();
     for run in runs.iter().filter(|run| run.latency().is_some()) {
-        match kinds.iter_mut().find(|kind| kind.0 == run.counted()) {
+        match kinds.iter_mut().find(|kind| kind.0 == run.describe_latency_start()) {
             Some(kind) => kind.1.push(run),
-            None => kinds.push((run.counted(), vec![run])),
+            None => kinds.push((run.describe_latency_start(), vec![run])),
         }
     }
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.len()));

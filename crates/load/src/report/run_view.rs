@@ -108,7 +108,7 @@ impl<'a> RunView<'a> {
     }
 
     /// Describes the start of [`Self::latency`].
-    pub(crate) fn counted(&self) -> &'static str {
+    pub(crate) fn describe_latency_start(&self) -> &'static str {
         let from = self.latency().map_or("intended", |latency| latency.from.as_str());
         match (from, self.run().plan.closed) {
             ("intended", false) => "from the moment that a request was due",

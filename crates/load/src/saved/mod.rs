@@ -146,7 +146,7 @@ fn inner(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 fn series(directory: &Path) -> Result<SavedSeries, Error> {
     let series: Series = json(&directory.join("series.json"))?;
     let format = series.format;
-    known_format(format, directory)?;
+    check_format(format, directory)?;
     check_run_count(series.trials.len())?;
     let mut runs = Vec::new();
     for trial in &series.trials {
@@ -163,7 +163,7 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
 /// Reads the run in a directory.
 pub(crate) fn run(directory: &Path) -> Result<LoadedRun, Error> {
     let run: Run = json(&directory.join("run.json"))?;
-    known_format(run.format, directory)?;
+    check_format(run.format, directory)?;
     let timeline = directory.join("timeline.csv");
     let timeline =
         timeline.is_file().then(|| text(&timeline).map(|csv| SavedTimeline::parse(&csv)));
@@ -183,7 +183,7 @@ pub(crate) fn run(directory: &Path) -> Result<LoadedRun, Error> {
     })
 }
 
-fn known_format(format: u32, directory: &Path) -> Result<(), Error> {
+fn check_format(format: u32, directory: &Path) -> Result<(), Error> {
     if format == FORMAT {
         return Ok(());
     }

@@ -171,7 +171,7 @@ impl Script {
     }
 
     /// Returns true if the script has stopped its thread.
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Relaxed)
     }
 
@@ -188,7 +188,7 @@ impl Script {
 
     /// Returns the address that this thread connects to, if the script's `setup` chose one.
     pub fn chosen_address(&self) -> Option<SocketAddr> {
-        self.shared.chosen()
+        self.shared.chosen_address()
     }
 }
 
@@ -224,14 +224,14 @@ impl Scripts {
         &mut self.threads
     }
 
-    /// Returns true if the script has a `done`, which [`Self::done`] runs.
+    /// Returns true if the script has a `done`, which [`Self::run_done`] runs.
     pub fn wants_done(&self) -> bool {
         self.main.call_predicate("reports")
     }
 
     /// Runs the script's `done`, if there is one. Returns the exit code that the script sets with
     /// `os.exit`, or `None`.
-    pub fn done(&mut self, summary: &Summary<'_>) -> Result<Option<u8>, Error> {
+    pub fn run_done(&mut self, summary: &Summary<'_>) -> Result<Option<u8>, Error> {
         if !self.wants_done() {
             return Ok(None);
         }

@@ -48,7 +48,7 @@ impl Shared {
         Self { stopped: AtomicBool::new(false), first: address, chosen: Mutex::new(None) }
     }
 
-    pub(super) fn chosen(&self) -> Option<SocketAddr> {
+    pub(super) fn chosen_address(&self) -> Option<SocketAddr> {
         *self.chosen.lock()
     }
 }
@@ -70,7 +70,7 @@ impl ScriptThread {
 impl UserData for ScriptThread {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         fields.add_field_method_get("addr", |_, this| {
-            Ok(Address(this.shared.chosen().unwrap_or(this.shared.first)))
+            Ok(Address(this.shared.chosen_address().unwrap_or(this.shared.first)))
         });
         fields.add_field_method_set("addr", |_, this, address: Address| {
             let mut held = this.shared.chosen.lock();

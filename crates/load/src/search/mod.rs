@@ -101,7 +101,7 @@ fn print_all(args: &SearchArgs, kept: &SeriesWriter) -> Result<(), Error> {
 
 /// Formats all findings, one row each.
 fn table(findings: &[Finding]) -> String {
-    let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| grouped(rate as u64));
+    let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| group_digits(rate as u64));
     let wide = findings.iter().map(|finding| finding.value.chars().count()).max().unwrap_or(0);
     let mut text = format!(
         "{:<wide$} {:>12} {:>12} {:>12}  limit\n",
@@ -121,7 +121,7 @@ fn table(findings: &[Finding]) -> String {
 }
 
 /// Formats a number with thousands separators: `38,400`.
-pub(crate) fn grouped(number: u64) -> String {
+pub(crate) fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let mut text = String::new();
@@ -136,12 +136,12 @@ pub(crate) fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{grouped, table};
+    use super::{group_digits, table};
     use crate::record::Finding;
 
     #[test]
     fn numbers_are_grouped() {
-        let all = [0, 12, 123, 1234, 38_400, 1_000_000].map(grouped);
+        let all = [0, 12, 123, 1234, 38_400, 1_000_000].map(group_digits);
         assert_eq!(all, ["0", "12", "123", "1,234", "38,400", "1,000,000"]);
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::classify_step::{ClassifiedStep, classify};
 use super::decide::{
-    Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, TrialResult, found, next,
+    Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, TrialResult, find_bounds, next,
 };
-use super::grouped;
+use super::group_digits;
 use super::limit::{DIED, Limit, limit};
 use super::plot::{Dot, plot};
 use super::recorded::commands;
@@ -123,7 +123,7 @@ impl<'a> Search<'a> {
         let bounds = self.args.bounds()?;
         self.say_head();
         let ended = self.search_rates(&bounds);
-        let found = found(&bounds, &self.history);
+        let found = find_bounds(&bounds, &self.history);
         let begun = self.history.ceiling.is_some() || !self.history.tried.is_empty();
         if begun {
             self.say_found(&bounds, &found)?;
@@ -139,7 +139,10 @@ impl<'a> Search<'a> {
                     let over = self.trial(Some(rate), role, full)?;
                     let Some(classified) = over.classified else { break };
                     if self.history.ceiling.is_none() && self.history.tried.is_empty() {
-                        check_first_answers(&over.figures, &format!("at {}/s", grouped(rate)))?;
+                        check_first_answers(
+                            &over.figures,
+                            &format!("at {}/s", group_digits(rate)),
+                        )?;
                     }
                     let verdict = classified.verdict;
                     self.history.tried.push(TrialResult { rate, full, verdict });
@@ -198,7 +201,8 @@ impl<'a> Search<'a> {
         };
         let name = role_name(role);
         let dir = self.kept.next_dir(name, rate);
-        let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
+        let said =
+            rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", group_digits(rate)));
         let bar = progress(&format!("{name}: {said}"), Some(params.warmup + params.duration));
         let path = self.kept.dir().join(&dir);
         let figures = run(&mut self.server, self.workload, &params, &path)?;
@@ -287,9 +291,9 @@ impl<'a> Search<'a> {
         why: &str,
     ) {
         let number = self.kept.series().trials.len() + 1;
-        let rate = params.rate.map_or("closed".to_owned(), grouped);
+        let rate = params.rate.map_or("closed".to_owned(), group_digits);
         let seconds = format!("{:.1} s", params.duration.as_secs_f64());
-        let answers = figures.is_run().then(|| grouped(figures.throughput.round() as u64));
+        let answers = figures.is_run().then(|| group_digits(figures.throughput.round() as u64));
         let answers = answers.unwrap_or("-".to_owned());
         let at = |quantile| {
             let value = figures.value_if_answered(Quantity::Quantile(quantile));
@@ -396,7 +400,7 @@ fn check_first_answers(figures: &TrialFigures, how: &str) -> Result<(), Error> {
 
 /// Returns warnings about the results, which are stored with them.
 fn result_warnings(found: &SearchBounds, others: f64) -> Vec<Warning> {
-    let rate = |rate: u64| format!("{}/s", grouped(rate));
+    let rate = |rate: u64| format!("{}/s", group_digits(rate));
     let confirmed = (!found.confirmed)
         .then(|| ("not-confirmed", "ended early: its edges do not have their majority".to_owned()));
     let unclear = found
@@ -424,7 +428,7 @@ fn describe(
     ceiling: Option<u64>,
     died: bool,
 ) -> String {
-    let rate = |rate: u64| format!("{}/s", grouped(rate));
+    let rate = |rate: u64| format!("{}/s", group_digits(rate));
     let unclear = found.unclear.map(|unclear| format!("no verdict at {}", rate(unclear)));
     let mut text = match (found.passes, found.fails) {
         (Some(passes), Some(fails)) => {

@@ -17,7 +17,7 @@ pub fn listens(address: SocketAddr) -> Option<u32> {
     }
     let inodes: HashSet<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
-        .flat_map(|file| listening(&fs::read_to_string(file).unwrap_or_default(), address))
+        .flat_map(|file| listening_inodes(&fs::read_to_string(file).unwrap_or_default(), address))
         .map(|inode| format!("socket:[{inode}]"))
         .collect();
     if inodes.is_empty() {
@@ -41,7 +41,7 @@ fn holds(pid: u32, inodes: &HashSet<String>) -> bool {
 
 /// Returns the inodes of the sockets that listen on `address`, or on the same port at all
 /// addresses.
-fn listening(table: &str, address: SocketAddr) -> Vec<u64> {
+fn listening_inodes(table: &str, address: SocketAddr) -> Vec<u64> {
     table
         .lines()
         .skip(1)

@@ -105,7 +105,7 @@ impl ServerProcess {
         for at in 0..self.addresses.len() {
             let address = self.addresses[at];
             while !connects(address) {
-                let ended = self.ended();
+                let ended = self.describe_exit();
                 if stop.load(Ordering::Relaxed) {
                     return Err(Error::Interrupted);
                 }
@@ -132,7 +132,7 @@ impl ServerProcess {
     }
 
     /// Returns a description of the server's end, or `None` while the server runs.
-    pub fn ended(&mut self) -> Option<String> {
+    pub fn describe_exit(&mut self) -> Option<String> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
         }
@@ -167,10 +167,10 @@ impl ServerProcess {
     /// Sends SIGTERM to the server's process group, and SIGKILL after [`STOP_LIMIT`].
     fn end(&mut self) {
         let Some(group) = Pid::from_raw(self.child.id() as i32) else { return };
-        if self.ended().is_none() {
+        if self.describe_exit().is_none() {
             let _ = kill_process_group(group, Signal::TERM);
             let deadline = Instant::now() + STOP_LIMIT;
-            while self.ended().is_none() && Instant::now() < deadline {
+            while self.describe_exit().is_none() && Instant::now() < deadline {
                 std::thread::sleep(POLL_PAUSE);
             }
         }

@@ -158,7 +158,7 @@ impl Session {
     }
 
     /// Returns the error that ended the session, if TLS caused it.
-    pub(crate) fn failed(&self) -> Option<io::Error> {
+    pub(crate) fn failure(&self) -> Option<io::Error> {
         let error = self.failed.clone()?;
         Some(io::Error::new(ErrorKind::InvalidData, error))
     }

@@ -116,8 +116,8 @@ pub(crate) fn run(
 ) -> Result<TrialFigures, Error> {
     warm_up(server, workload, params)?;
     let before = server.snapshot();
-    let sent = workload.send(params, dir, server.known(), server.stop_flag());
-    let (servers, metrics) = server.used_since(&before);
+    let sent = workload.send(params, dir, server.server_profile(), server.stop_flag());
+    let (servers, metrics) = server.usage_since(&before);
     let died = server.describe_server_end();
     match sent {
         Ok(outcome) => Ok(TrialFigures { servers, metrics, died, ..workload.figures(&outcome) }),

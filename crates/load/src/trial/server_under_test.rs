@@ -58,7 +58,7 @@ impl<'a> ServerUnderTest<'a> {
         Self { known, endpoints, config, stop, server: None, prepared: false }
     }
 
-    pub(crate) fn known(&self) -> &ServerProfile {
+    pub(crate) fn server_profile(&self) -> &ServerProfile {
         self.known
     }
 
@@ -115,7 +115,7 @@ impl<'a> ServerUnderTest<'a> {
     /// if the server runs, or was not started here.
     pub(crate) fn describe_server_end(&mut self) -> Option<String> {
         let server = self.server.as_mut()?;
-        let how = server.ended()?;
+        let how = server.describe_exit()?;
         Some(format!("{how}; it said: {}", server.last_lines()))
     }
 
@@ -150,7 +150,7 @@ impl<'a> ServerUnderTest<'a> {
 
     /// Returns the servers' usage since `before`, and their metrics: the growth of counters, and
     /// the current values of gauges.
-    pub(crate) fn used_since(&self, before: &UsageBefore) -> (Vec<Usage>, Vec<Metrics>) {
+    pub(crate) fn usage_since(&self, before: &UsageBefore) -> (Vec<Usage>, Vec<Metrics>) {
         let used = before
             .snapshots
             .iter()

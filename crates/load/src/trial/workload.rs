@@ -165,7 +165,7 @@ impl Workload {
             planned: outcome.planned,
             in_time: outcome.tally.in_time,
             throughput: outcome.throughput(),
-            errors: refused + redirects + failed.lost(),
+            errors: refused + redirects + failed.count_lost(),
             redirects: words,
             intended,
             written,

@@ -166,14 +166,14 @@ impl RunWarning {
     /// ascending order.
     pub fn few_samples_of_any(quantiles: &[f64], samples: u64) -> Option<Self> {
         // In floating point, 1 - 0.99 is slightly more than 0.01.
-        let few = |&quantile: &f64| (samples as f64) < needed(quantile) * (1.0 - 1e-9);
+        let few = |&quantile: &f64| (samples as f64) < required_samples(quantile) * (1.0 - 1e-9);
         let (quantile, upto) = (quantiles.iter().copied().find(few)?, *quantiles.last()?);
         Some(Self::FewSamples { quantile, upto, samples })
     }
 }
 
 /// Returns the number of samples that a percentile needs.
-fn needed(quantile: f64) -> f64 {
+fn required_samples(quantile: f64) -> f64 {
     SAMPLES_BEYOND / (1.0 - quantile)
 }
 
@@ -185,7 +185,7 @@ impl Outcome {
             return Vec::new();
         }
         let all = self.all_methods();
-        let failed = [self.not_success(), self.not_http(), self.lost(), self.timeouts()];
+        let failed = [self.not_success(), self.not_http(), self.lost_requests(), self.timeouts()];
         let mut warnings: Vec<RunWarning> = failed.into_iter().flatten().collect();
         let count = self.tally.wrong_values;
         warnings.extend((count > 0).then_some(RunWarning::WrongValues { count }));
@@ -211,8 +211,8 @@ impl Outcome {
         (share > FAILED_LIMIT).then_some(RunWarning::NotSuccess { share, status })
     }
 
-    fn lost(&self) -> Option<RunWarning> {
-        let count = self.tally.errors.lost() - self.tally.garbage.answers;
+    fn lost_requests(&self) -> Option<RunWarning> {
+        let count = self.tally.errors.count_lost() - self.tally.garbage.answers;
         let share = count as f64 / self.planned.max(1) as f64;
         (share > FAILED_LIMIT).then_some(RunWarning::Lost { count, share })
     }

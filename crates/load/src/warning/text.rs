@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{RunWarning, needed};
+use super::{RunWarning, required_samples};
 use crate::outcome::UnreachableAddress;
 
 impl fmt::Display for RunWarning {
@@ -14,7 +14,7 @@ impl fmt::Display for RunWarning {
                  theirs too",
                 share * 100.0
             ),
-            Self::Lost { count, share } => lost(f, *count, *share),
+            Self::Lost { count, share } => write_lost(f, *count, *share),
             Self::NotHttp { count, first } => not_http(f, *count, first),
             Self::Timeouts { count, share } => timeouts(f, *count, *share),
             Self::Reconnects { count, answers, closed_loop } => {
@@ -72,7 +72,7 @@ impl fmt::Display for RunWarning {
     }
 }
 
-fn lost(f: &mut fmt::Formatter<'_>, count: u64, share: f64) -> fmt::Result {
+fn write_lost(f: &mut fmt::Formatter<'_>, count: u64, share: f64) -> fmt::Result {
     write!(
         f,
         "{} ({:.2} %) {} lost with {}; {} in no latency",
@@ -133,9 +133,9 @@ fn few_samples(f: &mut fmt::Formatter<'_>, quantile: f64, upto: f64, samples: u6
     let samples = format_count(samples, "sample");
     write!(f, "{samples} are too few for p{}", percent(quantile))?;
     if upto == quantile {
-        return write!(f, ": {:.0} are needed", needed(quantile));
+        return write!(f, ": {:.0} are needed", required_samples(quantile));
     }
-    let (least, most) = (needed(quantile), needed(upto));
+    let (least, most) = (required_samples(quantile), required_samples(upto));
     write!(f, " to p{}: {least:.0} to {most:.0} are needed", percent(upto))
 }
 

@@ -19,7 +19,7 @@ fn find_warning<'a>(run: &'a Run, code: &str) -> Option<&'a str> {
     run.warnings.iter().find(|warning| warning.code == code).map(|warning| &*warning.text)
 }
 
-fn missing(run: &Run, words: &str) -> bool {
+fn names_missing(run: &Run, words: &str) -> bool {
     run.missing.iter().any(|missing| missing.contains(words))
 }
 
@@ -87,9 +87,9 @@ fn every_output_gives_its_figures() {
 fn missing_or_contradictory_command_facts_are_listed() {
     let [put, get] = &runs("000-sharding")[..] else { panic!("two runs") };
     assert_eq!(put.run.plan.rate, Some(40_000.0));
-    assert!(missing(&put.run, "the command says -40000: taken as -R40000"));
+    assert!(names_missing(&put.run, "the command says -40000: taken as -R40000"));
     assert_eq!(get.run.plan.duration_s, 180.0);
-    assert!(missing(&get.run, "the command says -d 60m, but the run took 180 s"));
+    assert!(names_missing(&get.run, "the command says -d 60m, but the run took 180 s"));
     let other = "the command shown is not the one that was run: -d 60m there, 3m here";
     assert_eq!(find_warning(&get.run, "other-command"), Some(other));
     assert_eq!(find_warning(&put.run, "other-command"), None);
@@ -97,13 +97,16 @@ fn missing_or_contradictory_command_facts_are_listed() {
     assert_eq!(single.run.argv[..4], ["wrk", "-d", "100", "-t"]);
     assert_eq!(single.run.plan.duration_s, 100.0);
     assert_eq!(find_warning(&single.run, "other-command"), None, "wrk heads 100 s as 2m");
-    assert!(missing(&single.run, "no percentiles at all"));
+    assert!(names_missing(&single.run, "no percentiles at all"));
     assert_eq!(pooled.run.argv, [""; 0]);
-    assert!(missing(&pooled.run, "no command line"));
-    assert!(missing(&pooled.run, "-R is missing: 25000 a second is the round number nearest"));
-    assert!(missing(&pooled.run, "no script: GET is what the text before it speaks of"));
+    assert!(names_missing(&pooled.run, "no command line"));
+    assert!(names_missing(
+        &pooled.run,
+        "-R is missing: 25000 a second is the round number nearest"
+    ));
+    assert!(names_missing(&pooled.run, "no script: GET is what the text before it speaks of"));
     let node = &runs("002-replication")[0].run;
-    assert!(missing(node, "no spectrum: only the 8 quantiles"));
+    assert!(names_missing(node, "no spectrum: only the 8 quantiles"));
     assert_eq!(node.plan.targets, ["http://localhost:8080"]);
 }
 
@@ -178,7 +181,7 @@ fn an_output_cut_anywhere_is_still_read() {
     }
     // An output that ends after the latency table.
     let table = &read(&text[..begin + text[begin..].find("#[Buckets").unwrap()], "table")[0].run;
-    assert!(missing(table, "Requests/sec"), "{:?}", table.missing);
+    assert!(names_missing(table, "Requests/sec"), "{:?}", table.missing);
     assert_eq!((table.throughput, find_warning(table, "rate-not-reached")), (None, None));
     let json = serde_json::to_string(table).unwrap();
     assert!(!json.contains("\"throughput\""), "{json}");
@@ -192,7 +195,10 @@ fn an_output_cut_anywhere_is_still_read() {
         assert!(page.contains(&format!("<dt>{unknown}</dt><dd>–</dd>")), "{unknown}");
     }
     let half = &read(&text[..begin + 600], "half")[0].run;
-    assert!(missing(half, "the end of the output") && missing(half, "the number of requests"));
+    assert!(
+        names_missing(half, "the end of the output")
+            && names_missing(half, "the number of requests")
+    );
 }
 
 /// Pasted outputs often begin where the terminal's screen began.
@@ -211,7 +217,9 @@ fn an_output_without_its_first_line_keeps_its_other_figures() {
         );
         assert_eq!(found.run.throughput, whole.run.throughput);
         assert_eq!(found.run.plan.connections, whole.run.plan.connections);
-        assert!(found.run.plan.targets.is_empty() && missing(&found.run, "the line \"Running"));
+        assert!(
+            found.run.plan.targets.is_empty() && names_missing(&found.run, "the line \"Running")
+        );
     }
     // The output is also found without its second line, as from a script that prints nothing else.
     let shorter: String = headless
@@ -258,7 +266,7 @@ fn a_truncated_output_takes_its_duration_from_its_first_line() {
     let head = "Running 30s test @ http://h:1\n  2 threads and 10 connections\n";
     let cut = &read(head, "cut")[0].run;
     assert_eq!((cut.plan.duration_s, cut.elapsed_s), (30.0, 30.0));
-    assert!(missing(cut, "how long the run took: 30s is what it is headed with, rounded"));
+    assert!(names_missing(cut, "how long the run took: 30s is what it is headed with, rounded"));
     let ended = &read(&format!("{head}  500 requests in 30.05s, 1.00MB read\n"), "cut")[0].run;
     assert_eq!((ended.plan.duration_s, ended.elapsed_s), (30.0, 30.05));
     let said = &read(&format!("wrk -d 1m http://h:1\n{head}"), "cut")[0].run;

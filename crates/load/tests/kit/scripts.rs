@@ -46,7 +46,7 @@ fn without_a_script_the_request_is_the_url_and_the_headers() {
     let mut scripts = Scripts::load(&[source], 2).expect("loads");
     assert!(!scripts.wants_done());
     for script in scripts.threads() {
-        assert!(script.is_fixed() && !script.wants_response() && !script.stopped());
+        assert!(script.is_fixed() && !script.wants_response() && !script.is_stopped());
         let request = sorted(&next(script));
         assert_eq!(request, "GET /a?b=c HTTP/1.1|Host: localhost:8080|X-One: 1|");
         assert_eq!(next(script), next(script));
@@ -153,9 +153,9 @@ fn script_threads_and_done_share_values() {
     }
     let script = &mut scripts.threads()[1];
     next(script);
-    assert!(!script.stopped());
+    assert!(!script.is_stopped());
     next(script);
-    assert!(script.stopped());
+    assert!(script.is_stopped());
     script.response(200, b"HTTP/1.1 200 OK\r\n\r\n", b"").expect("takes it");
 
     let mut latency = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).expect("bounds");
@@ -177,7 +177,7 @@ fn script_threads_and_done_share_values() {
         requests_per_second: &rates,
     };
     assert!(scripts.wants_done());
-    scripts.done(&summary).expect("it is done");
+    scripts.run_done(&summary).expect("it is done");
     let want = "thread 1 made 1 requests, got 0 responses, 127.0.0.1:8080\n\
                 thread 2 made 3 requests, got 1 responses, 127.0.0.1:8080\n\
                 10 requests in 3000000 us, 1234 bytes, errors 1 2 3 4 5\n\
@@ -294,7 +294,7 @@ fn an_error_during_the_run_is_reported_too() {
         latency: &latency,
         requests_per_second: &latency,
     };
-    let error = scripts.done(&summary).expect_err("no boom").to_string();
+    let error = scripts.run_done(&summary).expect_err("no boom").to_string();
     assert!(error.contains("late.lua:11: in done: attempt to call global 'boom'"), "{error}");
 }
 

@@ -142,7 +142,7 @@ fn purged_part(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShap
     let below = if is_bottom(levels, level, tables) {
         (0, 0)
     } else {
-        overlapping(&levels[level + 1], &range_of(tables)).fold((0, 0), sum)
+        overlapping_tables(&levels[level + 1], &range_of(tables)).fold((0, 0), sum)
     };
     let purged = purgeable as f64 + purgeable.min(below.1) as f64 + below.0 as f64;
     purged / (entries as f64 + below.1 as f64)
@@ -152,13 +152,13 @@ fn purged_part(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShap
 /// place. Always false for level 0, whose tables are merged into level 1.
 fn is_bottom(levels: &[Vec<TableShape<'_>>], level: usize, tables: &[TableShape<'_>]) -> bool {
     let range = range_of(tables);
-    level > 0 && levels[level + 1..].iter().all(|l| overlapping(l, &range).next().is_none())
+    level > 0 && levels[level + 1..].iter().all(|l| overlapping_tables(l, &range).next().is_none())
 }
 
 pub(super) fn merge_level0(levels: &[Vec<TableShape<'_>>]) -> CompactionChoice {
     let upper: Vec<u64> = levels[0].iter().map(|table| table.id).collect();
     let range = range_of(&levels[0]);
-    let lower: Vec<u64> = overlapping(&levels[1], &range).map(|table| table.id).collect();
+    let lower: Vec<u64> = overlapping_tables(&levels[1], &range).map(|table| table.id).collect();
     if let ([table], true) = (&upper[..], lower.is_empty()) {
         return CompactionChoice::Move { table: *table, to: 1 };
     }
@@ -171,7 +171,7 @@ fn cheapest_table(levels: &[Vec<TableShape<'_>>], level: usize) -> CompactionCho
     let below = &levels[level + 1];
     let cost = |table: &TableShape<'_>| {
         let range = table.smallest..=table.largest;
-        let rewritten: u64 = overlapping(below, &range).map(|lower| lower.bytes).sum();
+        let rewritten: u64 = overlapping_tables(below, &range).map(|lower| lower.bytes).sum();
         let staying = 1.0 - table.purgeable as f64 / table.entries.max(1) as f64;
         rewritten as f64 / table.bytes.max(1) as f64 * staying
     };
@@ -186,7 +186,8 @@ pub(super) fn move_down(
     table: &TableShape<'_>,
 ) -> CompactionChoice {
     let range = table.smallest..=table.largest;
-    let lower: Vec<u64> = overlapping(&levels[level + 1], &range).map(|table| table.id).collect();
+    let lower: Vec<u64> =
+        overlapping_tables(&levels[level + 1], &range).map(|table| table.id).collect();
     if lower.is_empty() {
         CompactionChoice::Move { table: table.id, to: level + 1 }
     } else {
@@ -201,7 +202,7 @@ fn range_of<'a>(tables: &[TableShape<'a>]) -> RangeInclusive<&'a [u8]> {
 }
 
 /// The tables of a level (1 or deeper) that overlap a range.
-fn overlapping<'l, 'a>(
+fn overlapping_tables<'l, 'a>(
     level: &'l [TableShape<'a>],
     range: &'l RangeInclusive<&'a [u8]>,
 ) -> impl Iterator<Item = &'l TableShape<'a>> {

@@ -235,7 +235,7 @@ impl Db {
     /// Outcome of the last completed compaction, if its number is at least `number`: true =
     /// success, false = failure. `None` = no compaction with such a number has ended.
     pub fn compaction_succeeded(&self, number: u64) -> Option<bool> {
-        self.shared.compactions.lock().succeeded(number)
+        self.shared.compactions.lock().has_succeeded(number)
     }
 
     /// The requested compaction in progress, and the last one that ended.

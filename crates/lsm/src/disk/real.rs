@@ -245,7 +245,7 @@ impl RealFile {
 
     /// The error of a nonblocking read of the bytes before `end` that returned too few bytes:
     /// `UnexpectedEof` if the file ends before `end`, `WouldBlock` otherwise.
-    fn missing(&self, end: Option<u64>) -> io::Error {
+    fn short_read_error(&self, end: Option<u64>) -> io::Error {
         match self.file.metadata() {
             Ok(metadata) if end.is_none_or(|end| end > metadata.len()) => {
                 ErrorKind::UnexpectedEof.into()
@@ -277,7 +277,7 @@ impl File for RealFile {
         });
         match read {
             Ok(read) if read == wanted => Ok(()),
-            Ok(_) | Err(Errno::AGAIN) => Err(self.missing(end)),
+            Ok(_) | Err(Errno::AGAIN) => Err(self.short_read_error(end)),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.nowait.store(false, Ordering::Relaxed);
                 Err(ErrorKind::WouldBlock.into())

@@ -107,7 +107,7 @@ impl CommitState {
         let mut rotated = false;
         for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
             let memtable = tree_writer.memtable.memtable();
-            let full = memtable.used() >= core.options.memtable_bytes;
+            let full = memtable.used_bytes() >= core.options.memtable_bytes;
             let pins_old_segments = memtable.sequences().is_some_and(|(first, _)| first < current);
             if full || too_long && pins_old_segments {
                 rotated = true;

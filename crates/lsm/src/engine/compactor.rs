@@ -180,7 +180,7 @@ impl Compactor {
         if !matches!(error, Error::Corrupt { .. }) {
             return core.health().classify(error);
         }
-        core.trees.damaged().note_compaction(&error);
+        core.trees.damaged_tables().note_compaction(&error);
         error
     }
 
@@ -232,7 +232,7 @@ fn is_bottommost(levels: &Levels, level: usize, meta: &TableMeta) -> bool {
 fn skip_damaged(core: &Core, choice: CompactionChoice) -> CompactionChoice {
     match &choice {
         CompactionChoice::Merge { upper, lower, .. }
-            if core.trees.damaged().skips_any(upper.iter().chain(lower).copied()) =>
+            if core.trees.damaged_tables().skips_any(upper.iter().chain(lower).copied()) =>
         {
             CompactionChoice::Nothing
         }

@@ -101,16 +101,17 @@ impl Core {
             bloom_skips: self.files.cache.bloom_skips(),
             bloom_false_positives: self.files.cache.bloom_false_positives(),
             failed: self.health().cause(),
-            damaged_tables: self.trees.damaged_tables(),
+            damaged_tables: self.trees.count_damaged(),
             ..Stats::default()
         };
         let purge_limit = self.options.purge.purge_limit();
         for tree in self.trees.iter() {
             let state = tree.load();
             stats.keys += state.keys();
-            stats.memtable_bytes += state.active.used() as u64;
+            stats.memtable_bytes += state.active.used_bytes() as u64;
             stats.immutable_memtables += state.immutables.len() as u64;
-            stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
+            stats.immutable_bytes +=
+                state.immutables.iter().map(|m| m.used_bytes() as u64).sum::<u64>();
             let shapes = shapes(&state.levels, |_| 0);
             stats.compaction_debt_bytes += self.targets().debt(&shapes);
             let purgeable = |table: &Arc<Table>| table.purgeable(purge_limit).1;

@@ -71,7 +71,7 @@ impl DamagedTables {
     }
 
     /// Returns the error of a table that compactions skip, if there is one.
-    pub(super) fn skipped(&self) -> Option<Error> {
+    pub(super) fn skipped_error(&self) -> Option<Error> {
         let by_file = lock(&self.by_file);
         by_file.values().find(|damage| damage.is_skipped).map(|damage| damage.error.clone())
     }

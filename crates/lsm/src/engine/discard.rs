@@ -180,7 +180,7 @@ impl<'a> Discard<'a> {
             levels[level].splice(at..=at, output);
         });
         core.files.mark_obsolete(table);
-        core.trees.damaged().forget(replaced_id);
+        core.trees.damaged_tables().forget(replaced_id);
         core.measure_backlog();
         Ok(())
     }

@@ -56,7 +56,7 @@ impl FullCompaction {
             self.descent = Descent::default();
         }
         // Steps skip tables known to be damaged; the compaction is then incomplete and fails here.
-        core.trees.damaged().skipped().map_or(Ok(StepOutcome::Nothing), Err)
+        core.trees.damaged_tables().skipped_error().map_or(Ok(StepOutcome::Nothing), Err)
     }
 
     /// Estimated number of records still to be processed.

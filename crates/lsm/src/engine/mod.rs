@@ -142,24 +142,24 @@ impl Engine {
     /// Looks up the newest record of `key` and verifies its checksum.
     #[inline]
     pub fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
-        self.noting_damage(self.core.trees.get(space, key, mode))
+        self.note_damage(self.core.trees.get(space, key, mode))
     }
 
     /// Notes the damage that a read found, if its result is such an error.
     #[inline]
-    fn noting_damage<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
-        read.inspect_err(|error| self.core.trees.damaged().note_read(error))
+    fn note_damage<T>(&self, read: Result<T, Error>) -> Result<T, Error> {
+        read.inspect_err(|error| self.core.trees.damaged_tables().note_read(error))
     }
 
     /// Reads the newest record of `key`, tombstones included; waits for the disk if necessary.
     pub fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
-        self.noting_damage(self.core.trees.read(space, key))
+        self.note_damage(self.core.trees.read(space, key))
     }
 
     /// Looks up the newest record of `key` without blocking, and returns its fields. The value,
     /// which may be long, is not copied.
     pub fn lookup_head(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
-        self.noting_damage(self.core.trees.lookup_head(space, key))
+        self.note_damage(self.core.trees.lookup_head(space, key))
     }
 
     /// Determines without blocking whether `key` has a record with a version greater than
@@ -172,7 +172,7 @@ impl Engine {
         key: &[u8],
         version: Version,
     ) -> Result<NewerVersion, Error> {
-        self.noting_damage(self.core.trees.holds_newer(space, key, version))
+        self.note_damage(self.core.trees.holds_newer(space, key, version))
     }
 
     /// Sequence of the last visible group. Sequences never decrease, even across restarts.

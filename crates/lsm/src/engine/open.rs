@@ -46,7 +46,7 @@ impl Engine {
         let manifest = if manifest::exists(&names) {
             Manifest::open(Arc::clone(&disk), identity.store_id, |state, edits| {
                 // The check comes before any write or removal: a refusal must destroy no evidence.
-                check_not_stale(&*disk, &expected(state, identity.store_id), edits)
+                check_not_stale(&*disk, &expected_log(state, identity.store_id), edits)
             })?
         } else if has_log || names.iter().any(|name| name.ends_with(".sst")) {
             return Err(Error::corrupt("MANIFEST", 0, "it is missing, but there is data"));
@@ -155,7 +155,7 @@ impl Engine {
     fn replay(&self, state: &ManifestState) -> Result<RecoveredLog, Error> {
         let Self { core, write_path, flusher, .. } = self;
         let flushed = |tree: usize| state.flushed.get(&(tree as u8)).copied().unwrap_or(0);
-        let expected = expected(state, core.files.store_id);
+        let expected = expected_log(state, core.files.store_id);
         recover(&*core.files.disk, &expected, &mut |sequence, payload| {
             let wanted = |tree| sequence > flushed(tree);
             let rotated = write_path.apply_recovered(core, (sequence, payload), wanted)?;
@@ -193,7 +193,7 @@ fn open_levels(files: &Files, state: &ManifestState, tree: u8) -> Result<Levels,
 }
 
 /// The state of the log according to the manifest.
-fn expected(state: &ManifestState, store_id: u64) -> ExpectedLog<'_> {
+fn expected_log(state: &ManifestState, store_id: u64) -> ExpectedLog<'_> {
     ExpectedLog {
         store_id,
         oldest_segment: state.oldest_segment,

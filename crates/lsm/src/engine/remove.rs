@@ -135,7 +135,7 @@ impl<'a> Removal<'a> {
             let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
             iter.seek_to_first()?;
             while iter.valid() {
-                let record = RecordRef::trusted(iter.record());
+                let record = RecordRef::from_trusted(iter.record());
                 if pass.removes(iter.key(), record)? {
                     removed += 1;
                 } else {
@@ -196,7 +196,7 @@ impl<'a> Removal<'a> {
         let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
         iter.seek_to_first()?;
         while iter.valid() {
-            let record = RecordRef::trusted(iter.record());
+            let record = RecordRef::from_trusted(iter.record());
             if pass.removes(iter.key(), record)? {
                 each(iter.key(), record);
             }
@@ -219,7 +219,7 @@ impl TableRemoval<'_> {
                 iter.next()?;
             }
             if iter.valid() && iter.key() == key {
-                let other = RecordRef::trusted(iter.record());
+                let other = RecordRef::from_trusted(iter.record());
                 if selection.selects(key, other) {
                     return Ok(true);
                 }

@@ -60,12 +60,12 @@ impl Trees {
     }
 
     /// The tables in which reads and compactions found damage.
-    pub(super) fn damaged(&self) -> &DamagedTables {
+    pub(super) fn damaged_tables(&self) -> &DamagedTables {
         &self.damaged
     }
 
     /// Number of damaged tables.
-    pub(super) fn damaged_tables(&self) -> u64 {
+    pub(super) fn count_damaged(&self) -> u64 {
         self.damaged.count(&self.trees)
     }
 
@@ -82,7 +82,7 @@ impl Trees {
             SearchOutcome::TooLong(bytes) => return Ok(Lookup::TooLong(bytes)),
         }
         let Some(record) = newest.record else { return Ok(Lookup::Absent) };
-        record.view().verify(key).map_err(|bad| damaged(&state, internal.bytes(), bad.0))?;
+        record.view().verify(key).map_err(|bad| damage_error(&state, internal.bytes(), bad.0))?;
         Ok(Lookup::Found(record))
     }
 
@@ -196,7 +196,7 @@ impl Trees {
 
 /// The error for a record that does not match its checksum, with the first table whose key range
 /// includes the key.
-fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
+fn damage_error(state: &TreeState, key: &[u8], what: &str) -> Error {
     let holds = |table: &&Arc<Table>| {
         let meta = table.meta();
         &meta.smallest[..] <= key && key <= &meta.largest[..]

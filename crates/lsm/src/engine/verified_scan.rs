@@ -227,7 +227,7 @@ impl VerifiedScan {
                 KeyState::End => return Step::End,
             }
             if let Some(range) = self.stats.take_unreadable() {
-                return Step::Damaged(self.damaged(range));
+                return Step::Damaged(self.convert_range(range));
             }
             if !self.merge.valid() || self.merge.key() >= &self.end[..] {
                 self.at = KeyState::End;
@@ -286,7 +286,7 @@ impl VerifiedScan {
     }
 
     /// Converts unreadable internal keys to keys of the space.
-    fn damaged(&self, range: UnreadableRange) -> Damaged {
+    fn convert_range(&self, range: UnreadableRange) -> Damaged {
         let space = self.space as u8;
         let first = match range.first.split_first() {
             Some((first, key)) if *first == space => key.to_vec(),

@@ -93,12 +93,12 @@ impl WritePath {
             rotated: writer.make_room(core, CommitState::bound(payload_len, operations)),
         };
         let wal = writer.wal.as_mut().expect("set when the store is open");
-        let before = wal.written();
+        let before = wal.written_bytes();
         let payloads = batches.clone().map(Batch::bytes);
         let sequence = wal
             .append(payloads, operations as u32)
             .map_err(|error| core.health().fail_outcome_unknown(&error))?;
-        add(&core.counters.wal_bytes, wal.written() - before);
+        add(&core.counters.wal_bytes, wal.written_bytes() - before);
         add(&core.counters.wal_writes, 1);
         add(&core.counters.wal_operations, operations as u64);
         if core.syncs_each_group() || batches.clone().any(Batch::forces_sync) {

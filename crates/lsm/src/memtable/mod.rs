@@ -53,8 +53,8 @@ impl Memtable {
     }
 
     /// Used bytes of the memtable.
-    pub(crate) fn used(&self) -> usize {
-        self.list.used()
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.list.used_bytes()
     }
 
     /// Number of user keys whose newest record in this memtable is a value.

@@ -156,7 +156,7 @@ impl Skiplist {
     }
 
     /// Used bytes, including the index.
-    pub(super) fn used(&self) -> usize {
+    pub(super) fn used_bytes(&self) -> usize {
         self.used.load(Atomic::Relaxed)
     }
 
@@ -167,7 +167,7 @@ impl Skiplist {
 
     /// Free bytes of the arena.
     pub(super) fn room(&self) -> usize {
-        self.capacity - self.used()
+        self.capacity - self.used_bytes()
     }
 
     /// Upper bound of the bytes that a record of this length under a new key takes.
@@ -225,13 +225,13 @@ impl Skiplist {
 
     /// The node at an offset that [`Node::offset`] returned for this list.
     pub(super) fn node(&self, offset: u32) -> Node<'_> {
-        debug_assert!((offset as usize) < self.used());
+        debug_assert!((offset as usize) < self.used_bytes());
         Node { list: self, offset }
     }
 
     /// The record at an offset that [`Entry::offset`] returned for this list; `None` for 0.
     pub(super) fn entry(&self, offset: u32) -> Option<Entry<'_>> {
-        debug_assert!((offset as usize) < self.used());
+        debug_assert!((offset as usize) < self.used_bytes());
         (offset != 0).then_some(Entry { list: self, offset })
     }
 
@@ -501,7 +501,7 @@ impl<'a> Entry<'a> {
             let len = at.add(8).cast::<u32>().read() as usize;
             std::slice::from_raw_parts(at.add(ENTRY_HEAD), len)
         };
-        RecordRef::trusted(raw)
+        RecordRef::from_trusted(raw)
     }
 
     /// The next older record of the same key.

@@ -46,9 +46,9 @@ fn the_newest_version_is_found_in_any_order_of_arrival() {
 fn a_duplicate_is_stored_once_and_a_conflict_is_reported() {
     let (memtable, mut writer) = Memtable::new(1 << 16);
     assert_eq!(insert(&mut writer, b"k", 1, 1), InsertOutcome::New);
-    let used = memtable.used();
+    let used = memtable.used_bytes();
     assert_eq!(insert(&mut writer, b"k", 1, 2), InsertOutcome::Duplicate);
-    assert_eq!(memtable.used(), used);
+    assert_eq!(memtable.used_bytes(), used);
     let other = record(b"k", 1, b"something else");
     assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), InsertOutcome::Conflict);
 }

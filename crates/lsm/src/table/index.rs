@@ -38,7 +38,7 @@ impl Index {
 pub(super) fn read_index(table: &Table, partition: usize) -> Result<Index, Error> {
     let handle = table.top.partitions[partition].index;
     let content = table.read_block(handle, ReadMode::Blocking).map_err(blocking_read_error)?;
-    let bad = |Malformed| table.malformed(handle);
+    let bad = |Malformed| table.malformed_error(handle);
     let (mut index, mut cursor) = (Index::default(), Cursor::default());
     cursor.set_block(content).map_err(bad)?;
     cursor.seek_to_first().map_err(bad)?;

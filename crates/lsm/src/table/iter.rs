@@ -217,11 +217,11 @@ impl TableIter {
     }
 
     fn bad_data(&self, Malformed: Malformed) -> Error {
-        self.table.malformed(self.block)
+        self.table.malformed_error(self.block)
     }
 
     fn bad_index(&self, Malformed: Malformed) -> Error {
-        self.table.malformed(self.table.top.partitions[self.partition].index)
+        self.table.malformed_error(self.table.top.partitions[self.partition].index)
     }
 }
 

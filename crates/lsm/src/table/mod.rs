@@ -275,7 +275,7 @@ impl Table {
         if partition.filter.len > 0 {
             let filter = self.block(partition.filter, mode)?;
             let may = filter::may_contain(&filter, hash);
-            if !may.ok_or_else(|| self.malformed(partition.filter))? {
+            if !may.ok_or_else(|| self.malformed_error(partition.filter))? {
                 self.cache.count_bloom_skip(partition.filter.offset);
                 return Ok(None);
             }
@@ -295,13 +295,14 @@ impl Table {
         mode: ReadMode,
     ) -> Result<Option<Bytes>, BlockError> {
         let index = self.block(partition.index, mode)?;
-        let bad_index = || self.malformed(partition.index);
+        let bad_index = || self.malformed_error(partition.index);
         let found = entries::find_from(&index, ikey).map_err(|Malformed| bad_index())?;
         let Some(value) = found else { return Ok(None) };
         let handle = BlockHandle::take(&mut &index[value], partition.index.offset);
         let handle = handle.ok_or_else(bad_index)?;
         let block = self.block(handle, mode)?;
-        let value = entries::find(&block, ikey).map_err(|Malformed| self.malformed(handle))?;
+        let value =
+            entries::find(&block, ikey).map_err(|Malformed| self.malformed_error(handle))?;
         Ok(value.map(|value| block.slice(value)))
     }
 
@@ -370,7 +371,7 @@ impl Table {
         }
     }
 
-    fn malformed(&self, handle: BlockHandle) -> Error {
+    fn malformed_error(&self, handle: BlockHandle) -> Error {
         Error::corrupt(&self.name, handle.offset, "a block is not what a release writes")
     }
 }

@@ -200,7 +200,7 @@ impl VerifiedIter {
         let is_whole = moved.is_ok() && (!self.data.valid() || is_entry(&self.data));
         if !is_whole {
             let handle = self.index.blocks[self.block].handle;
-            let error = self.tables[self.table].malformed(handle);
+            let error = self.tables[self.table].malformed_error(handle);
             self.skip_unreadable(error);
         } else if !self.data.valid() {
             self.block += 1;

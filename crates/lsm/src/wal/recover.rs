@@ -178,7 +178,7 @@ struct Segment {
 /// Trailing zeros are skipped in chunks of this length.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-fn written(bytes: &[u8]) -> usize {
+fn written_len(bytes: &[u8]) -> usize {
     let zeros = bytes.rchunks(ZEROS.len()).take_while(|chunk| **chunk == ZEROS[..chunk.len()]);
     let rest = &bytes[..bytes.len() - zeros.map(<[u8]>::len).sum::<usize>()];
     rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
@@ -191,7 +191,7 @@ impl Segment {
         let file = disk.open(&name).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        let written = written(&bytes);
+        let written = written_len(&bytes);
         Ok(Self { id, name, file, bytes, written })
     }
 

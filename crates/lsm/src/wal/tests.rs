@@ -25,7 +25,7 @@ struct Log {
     groups: Groups,
 }
 
-fn expected(ends: &[SegmentEnd]) -> ExpectedLog<'_> {
+fn expected_log(ends: &[SegmentEnd]) -> ExpectedLog<'_> {
     ExpectedLog { store_id: STORE, oldest_segment: 1, floor: 1, flushed: 0, ends }
 }
 
@@ -71,8 +71,8 @@ impl Log {
 /// Checks that the manifest is not stale, then replays the log, as the open of a store does.
 fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(RecoveredLog, Groups), Error> {
     let mut groups = Groups::new();
-    check_not_stale(disk, &expected(ends), 1)?;
-    let found = recover(disk, &expected(ends), &mut |sequence, payload| {
+    check_not_stale(disk, &expected_log(ends), 1)?;
+    let found = recover(disk, &expected_log(ends), &mut |sequence, payload| {
         groups.push((sequence, payload.to_vec()));
         Ok(())
     })?;
@@ -244,7 +244,7 @@ fn an_older_log_beside_newer_tables_is_refused() {
     log.commit(10);
     let older = log.disk.deep_clone();
     log.commit(10);
-    let newer = ExpectedLog { flushed: 2, ..expected(&[]) };
+    let newer = ExpectedLog { flushed: 2, ..expected_log(&[]) };
     assert!(recover(&log.disk, &newer, &mut |_, _| Ok(())).is_ok());
     let error = recover(&older, &newer, &mut |_, _| Ok(())).unwrap_err();
     assert!(error.to_string().contains("older log"), "{error}");

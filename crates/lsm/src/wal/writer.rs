@@ -235,7 +235,7 @@ impl Wal {
     }
 
     /// Bytes written since the log was started.
-    pub(crate) fn written(&self) -> u64 {
+    pub(crate) fn written_bytes(&self) -> u64 {
         self.written
     }
 

@@ -37,7 +37,7 @@ fn store(options: &Options) -> (MemDisk, Model) {
         disk.list()
             .unwrap()
             .iter()
-            .any(|name| { name.ends_with(".wal") && written(&disk, name) > 10_000 })
+            .any(|name| { name.ends_with(".wal") && written_len(&disk, name) > 10_000 })
     );
     (disk, model)
 }
@@ -97,7 +97,7 @@ fn verdict(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> Verd
 }
 
 /// Length of the written part of a file, without the trailing zeros of log segments.
-fn written(disk: &MemDisk, name: &str) -> u64 {
+fn written_len(disk: &MemDisk, name: &str) -> u64 {
     let bytes = disk.file(name).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last as u64 + 1)
 }
@@ -110,7 +110,7 @@ fn a_flipped_bit_never_causes_a_wrong_answer() {
     let mut counts = BTreeMap::<(String, Verdict), u64>::new();
     let mut flips = 0;
     for name in disk.list().unwrap() {
-        let bits = written(&disk, &name) * 8;
+        let bits = written_len(&disk, &name) * 8;
         for _ in 0..40 * effort() {
             let bit = random.below(bits);
             let damaged = disk.deep_clone();
@@ -151,7 +151,7 @@ fn a_lost_or_misplaced_sector_never_causes_a_wrong_answer() {
     let (disk, model) = store(&options);
     let mut random = Random::new(12);
     for name in disk.list().unwrap() {
-        let sectors = written(&disk, &name) / 512;
+        let sectors = written_len(&disk, &name) / 512;
         for turn in 0..12 * effort() {
             if sectors < 2 {
                 continue;

@@ -58,7 +58,7 @@ fn logged_writes() -> Vec<Vec<Write>> {
     ]
 }
 
-fn expected() -> Model {
+fn expected_model() -> Model {
     let (first, fields) = flushed_writes();
     let mut model = Model::default();
     for writes in first.iter().chain(&logged_writes()) {
@@ -143,7 +143,7 @@ fn the_bytes_written_are_those_of_the_fixture() {
 fn the_store_of_the_fixture_is_read() {
     let disk = fixture();
     let db = open(&disk, &options()).unwrap();
-    expected().check(&db);
+    expected_model().check(&db);
     let full = db.get(Space::Data, b"full").unwrap().unwrap();
     let (view, fields) = (full.view(), all_fields());
     assert_eq!((view.copies(), view.expiry_ms()), (fields.copies, fields.expiry_ms));
@@ -152,7 +152,7 @@ fn the_store_of_the_fixture_is_read() {
     assert_eq!((view.ballot(), steps.step), (fields.ballot, fields.step));
     assert_eq!(steps.operations, fields.operations);
     db.compact().unwrap();
-    expected().check(&db);
+    expected_model().check(&db);
     drop(db);
-    expected().check(&open(&disk, &options()).unwrap());
+    expected_model().check(&open(&disk, &options()).unwrap());
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// The lines that a hunk expects in the file, as one string.
-fn expected(hunk: &str) -> String {
+fn expected_lines(hunk: &str) -> String {
     let lines = hunk.lines().skip(1).filter_map(|line| match line.split_at_checked(1) {
         Some((" " | "-", text)) => Some(text),
         Some(_) => None,
@@ -29,7 +29,7 @@ fn every_planted_patch_applies() {
             let (name, hunks) = file.split_once('\n').unwrap();
             let code = fs::read_to_string(root.join(name)).unwrap();
             for hunk in hunks.split("\n@@ ").skip(1) {
-                let expected = expected(hunk);
+                let expected = expected_lines(hunk);
                 let fits = code.matches(&expected).count();
                 assert_eq!(fits, 1, "{} does not fit {name}:\n{expected}", path.display());
             }

@@ -93,7 +93,7 @@ fn a_stop_on_a_full_disk_keeps_everything_and_is_clean() {
         write(&db, &mut model, &mut history, &mut random);
         db.put(lsm::Space::Data, b"k", super::model::version(1 << 30), b"v").unwrap();
         model.apply(&[Write::put(b"k", 1 << 30, b"v".to_vec())]);
-        disk.set_capacity(Some(disk.used()));
+        disk.set_capacity(Some(disk.used_bytes()));
         db.close().unwrap();
         disk.set_capacity(None);
         for next in [disk.deep_clone(), disk.crash(1)] {
@@ -106,7 +106,11 @@ fn a_stop_on_a_full_disk_keeps_everything_and_is_clean() {
 }
 
 /// Copies a store file by file while it is written, as `cp -r` of a running directory does.
-fn copied(disk: &MemDisk, random: &mut Random, mut between: impl FnMut(&mut Random)) -> MemDisk {
+fn copy_while_written(
+    disk: &MemDisk,
+    random: &mut Random,
+    mut between: impl FnMut(&mut Random),
+) -> MemDisk {
     let copy = MemDisk::new();
     // The second pass copies files created in the meantime, as a slow copy might.
     for _ in 0..2 {
@@ -135,7 +139,7 @@ fn a_copy_of_a_running_store_is_refused_or_is_a_past_state() {
         for _ in 0..150 {
             db.write_batch(batch(history.next(&mut random))).unwrap();
         }
-        let copy = copied(&disk, &mut random, |random| {
+        let copy = copy_while_written(&disk, &mut random, |random| {
             for _ in 0..random.below(30) {
                 db.write_batch(batch(history.next(random))).unwrap();
             }

@@ -42,7 +42,7 @@ fn names(disk: &MemDisk, ending: &str) -> Vec<String> {
     names
 }
 
-fn refused(disk: &MemDisk, options: &Options, what: &str) -> Error {
+fn expect_refusal(disk: &MemDisk, options: &Options, what: &str) -> Error {
     match open(disk, options) {
         Ok(_) => panic!("{what} was not noticed"),
         Err(error) => error,
@@ -73,21 +73,21 @@ fn a_missing_cut_or_exchanged_table_is_detected_at_open() {
     for table in &tables {
         let gone = disk.deep_clone();
         gone.delete(table);
-        let error = refused(&gone, &options, "a missing table");
+        let error = expect_refusal(&gone, &options, "a missing table");
         assert!(error.to_string().contains(table.as_str()), "{error}");
         let whole = disk.file(table).unwrap();
         for kept in [0, 1, whole.len() / 2, whole.len() - 1] {
             let cut = disk.deep_clone();
             cut.truncate(table, kept as u64);
-            refused(&cut, &options, "a table that was cut");
+            expect_refusal(&cut, &options, "a table that was cut");
         }
         let longer = disk.deep_clone();
         longer.put_file(table, [&whole[..], &[0]].concat());
-        refused(&longer, &options, "a table with a byte more");
+        expect_refusal(&longer, &options, "a table with a byte more");
         for other in tables.iter().filter(|other| *other != table) {
             let swapped = disk.deep_clone();
             swapped.put_file(table, disk.file(other).unwrap());
-            refused(&swapped, &options, "a table with another's content");
+            expect_refusal(&swapped, &options, "a table with another's content");
             tried += 1;
         }
         // The table of the same name from a store with a different history.
@@ -102,7 +102,7 @@ fn a_missing_cut_or_exchanged_table_is_detected_at_open() {
         for foreign in names(&other, ".sst") {
             let swapped = disk.deep_clone();
             swapped.put_file(table, other.file(&foreign).unwrap());
-            refused(&swapped, &options, "a table of another life");
+            expect_refusal(&swapped, &options, "a table of another life");
             tried += 1;
         }
         tried += 6;
@@ -148,18 +148,18 @@ fn a_missing_manifest_or_store_file_is_refused() {
     for name in ["MANIFEST", "STORE"] {
         let gone = disk.deep_clone();
         gone.delete(name);
-        refused(&gone, &options, name);
+        expect_refusal(&gone, &options, name);
         for len in [0, 1, 20] {
             let cut = disk.deep_clone();
             cut.truncate(name, len);
-            refused(&cut, &options, name);
+            expect_refusal(&cut, &options, name);
         }
     }
     let other = MemDisk::new();
     drop(open(&other, &Options { new_store_id: 78, ..options.clone() }).unwrap());
     let foreign = disk.deep_clone();
     foreign.put_file("MANIFEST", other.file("MANIFEST").unwrap());
-    refused(&foreign, &options, "another store's manifest");
+    expect_refusal(&foreign, &options, "another store's manifest");
 }
 
 /// All written data is in log segments, because the disk has no space for tables.
@@ -186,23 +186,23 @@ fn a_missing_or_exchanged_segment_is_detected() {
     for segment in others {
         let gone = disk.deep_clone();
         gone.delete(segment);
-        refused(&gone, &options, "a missing segment");
+        expect_refusal(&gone, &options, "a missing segment");
         let cut = disk.deep_clone();
         cut.truncate(segment, 1000);
-        refused(&cut, &options, "a segment that was cut");
+        expect_refusal(&cut, &options, "a segment that was cut");
     }
     for (a, b) in [(0, 1), (1, 2), (0, segments.len() - 1)] {
         let swapped = disk.deep_clone();
         swapped.put_file(&segments[a], disk.file(&segments[b]).unwrap());
         swapped.put_file(&segments[b], disk.file(&segments[a]).unwrap());
-        refused(&swapped, &options, "two segments that were exchanged");
+        expect_refusal(&swapped, &options, "two segments that were exchanged");
     }
     let gone = disk.deep_clone();
     for segment in &segments {
         gone.delete(segment);
     }
-    refused(&gone, &options, "a missing log");
+    expect_refusal(&gone, &options, "a missing log");
     let gone = disk.deep_clone();
     gone.delete(last);
-    refused(&gone, &options, "a missing last segment");
+    expect_refusal(&gone, &options, "a missing last segment");
 }

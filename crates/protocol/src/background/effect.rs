@@ -51,7 +51,8 @@ pub enum BackgroundEffect {
         request: Request,
     },
     /// Store durably which disk a node has, and the node's report of its log; then call
-    /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept).
+    /// [`Logs::know`](crate::Logs::know) and
+    /// [`Logs::mark_claim_stored`](crate::Logs::mark_claim_stored).
     StoreClaim {
         /// The node that has the disk.
         peer: NodeId,
@@ -63,7 +64,7 @@ pub enum BackgroundEffect {
     /// regained authority takes effect only once the state is stored.
     StoreState(MembershipState),
     /// Store durably which cluster this node belongs to; then call
-    /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in
+    /// [`OwnCluster::mark_durable`](crate::OwnCluster::mark_durable). Ends in
     /// `BackgroundEvent::ClusterIdStored`.
     StoreClusterId(ClusterId),
     /// Store durably the marks of a node's missed writes

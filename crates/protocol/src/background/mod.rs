@@ -180,15 +180,15 @@ impl Background {
             } => {
                 let knows = (knows_us, knew_only_this_disk);
                 self.disk_check.peer_seen(&cx, (peer, incarnation), knows);
-                self.founding.seen(&cx, peer, cluster);
-                self.proofs.seen(&mut self.tasks, peer);
+                self.founding.on_connect(&cx, peer, cluster);
+                self.proofs.on_connect(&mut self.tasks, peer);
                 self.announcement.tick(&mut self.tasks);
             }
             BackgroundEvent::HintRemovalFailed { peer, hints, bytes } => {
                 self.hints.stay(&cx, peer, hints, bytes)
             }
             BackgroundEvent::CallReturned { call, result } => {
-                self.tasks.answered(call, result);
+                self.tasks.complete_call(call, result);
                 self.disk_check.apply_ping_results();
                 self.announcement.tick(&mut self.tasks);
                 self.inbound.follow_progress(&mut self.tasks, &mut self.disk_check, &self.cleanup);
@@ -197,12 +197,16 @@ impl Background {
             BackgroundEvent::StateStored { state, kept } => {
                 self.disk_check.state_stored(&cx, state, kept)
             }
-            BackgroundEvent::ClusterIdStored { id, kept } => self.founding.stored(&cx, id, kept),
-            BackgroundEvent::MissedStored { node, kept } => self.marks.kept(&cx, node, kept),
+            BackgroundEvent::ClusterIdStored { id, kept } => {
+                self.founding.on_id_stored(&cx, id, kept)
+            }
+            BackgroundEvent::MissedStored { node, kept } => {
+                self.marks.on_marks_stored(&cx, node, kept)
+            }
             BackgroundEvent::Propose(layout) => self.proposals.propose(&mut self.tasks, &layout),
             BackgroundEvent::Behind => self.proposals.pull(&mut self.tasks),
             BackgroundEvent::LayoutsStored { kept } => cx.on_layouts_stored(kept),
-            BackgroundEvent::OrphansDropped { done } => self.cleanup.dropped(&cx, done),
+            BackgroundEvent::OrphansDropped { done } => self.cleanup.on_orphans_dropped(&cx, done),
             BackgroundEvent::Tick => self.tick(),
         }
         self.disk_check.update_confirmation(&cx);
@@ -259,7 +263,7 @@ impl Background {
 
     /// Returns the progress of this node's rebuild: the number of nodes that have streamed all
     /// records that this node may lack, and the number of all other nodes.
-    pub fn repaired(&self) -> (usize, usize) {
-        self.inbound.repaired(self.tasks.context())
+    pub fn rebuild_progress(&self) -> (usize, usize) {
+        self.inbound.rebuild_progress(self.tasks.context())
     }
 }

@@ -181,7 +181,7 @@ impl Clock {
 
     /// Returns the time that more than half of the other nodes' clocks have reached, in
     /// microseconds since 1970; 0 = this clock was compared with no other.
-    fn reached_by_most(&self, now: Now) -> u64 {
+    fn time_reached_by_most(&self, now: Now) -> u64 {
         now.mono.saturating_add_signed(self.reached_at_zero.load(Ordering::Relaxed))
     }
 
@@ -195,7 +195,7 @@ impl Clock {
 
     /// Returns the wall clock's time, or the latest time that most other nodes accept if that is
     /// less, in microseconds since 1970; `None` = this clock was compared with no other.
-    pub fn agreed(&self, now: Now) -> Option<u64> {
+    pub fn agreed_time(&self, now: Now) -> Option<u64> {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         is_compared.then(|| now.wall.min(Self::micros(self.majority_limit(now))))
     }
@@ -249,7 +249,7 @@ impl Clock {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         let issued = if is_compared { self.last() } else { 0 };
         let greatest_received = self.greatest_received.load(Ordering::Relaxed);
-        let wall = now.wall.max(self.reached_by_most(now));
+        let wall = now.wall.max(self.time_reached_by_most(now));
         let base = issued.max(greatest_received).max(Self::time_of(wall));
         Self::micros(base.min(self.majority_limit(now)))
     }

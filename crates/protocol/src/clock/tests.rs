@@ -6,7 +6,7 @@ fn at(wall: u64) -> Now {
     Now { mono: 0, wall }
 }
 
-fn running(wall: u64, persisted: u64) -> Clock {
+fn start_clock(wall: u64, persisted: u64) -> Clock {
     let clock = Clock::start(7, wall, persisted);
     let bound = clock.bound_to_persist(at(wall)).expect("a new clock wants a bound");
     clock.mark_durable(bound, 0);
@@ -18,7 +18,7 @@ fn the_latest_time_ignores_a_wall_clock_set_back_and_follows_most_other_clocks()
     let (behind, others) = (at(WALL - 900), WALL + 900);
     let clock = Clock::start(7, behind.wall, Clock::time_of(WALL));
     assert_eq!(clock.latest(9, behind, 0), WALL + 9, "known from before the start");
-    assert_eq!(running(WALL, 0).latest(7, behind, 0), WALL + 7, "set back after the start");
+    assert_eq!(start_clock(WALL, 0).latest(7, behind, 0), WALL + 7, "set back after the start");
     clock.note_comparison(Some((others + 5) as i64), 1);
     assert_eq!(clock.latest(0, at(WALL), 5), WALL, "one other may be wrong");
     clock.note_comparison(Some((others + 5) as i64), 2);
@@ -38,7 +38,7 @@ fn issues_nothing_without_a_durable_bound() {
 /// A refused time moves neither the clock nor its bound.
 #[test]
 fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_right() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     // The limit is 250 ms after `WALL` when the monotonic clock is at 7 s.
     let limit = WALL as i64 - 7_000_000 + 250_000;
     let time = |mono, wall| Now { mono, wall };
@@ -61,7 +61,7 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
     assert_eq!(issued.time, (WALL + 1_000_000) << 12, "it did not go on");
     // The bound did not advance either; a restart would begin at it.
     assert!(clock.stop() == issued.time && clock.bound_to_persist(later).is_some());
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     clock.note_comparison(Some(limit), 2);
     let wanted = clock.bound_to_persist(time(7_600_000, WALL + 300_000_000)).unwrap();
     assert!(wanted < (WALL + 2_000_000) << 12, "{}", wanted >> 12);
@@ -74,7 +74,7 @@ fn a_wall_clock_ahead_of_most_others_issues_nothing_and_is_forgotten_once_it_is_
 #[test]
 fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
     let skew = 500_000;
-    let clock = running(WALL, (WALL + 900_000) << 12);
+    let clock = start_clock(WALL, (WALL + 900_000) << 12);
     let time = |shows: u64| clock.expiry_check_time(at(shows), skew);
     assert_eq!(time(WALL), WALL, "it begins at its bound, and that ends nothing");
     let others = |shows: u64| clock.note_comparison(Some((shows + skew) as i64), 2);
@@ -97,7 +97,7 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
 #[test]
 fn a_time_that_most_others_refuse_counts_as_ahead_on_a_wrong_clock_too() {
     let skew = 500_000;
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let wrong = at(WALL + 3_600_000_000);
     let most = WALL as i64 + skew as i64;
     let late = (WALL + 3_600_000_000) << 12;
@@ -138,7 +138,7 @@ fn a_clock_that_was_ahead_before_is_not_reported_as_ahead() {
 
 #[test]
 fn each_ballot_leaves_numbers_for_63_following_ballots() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let issue = |wall| clock.issue_ballot(at(wall), NodeId(0));
     let first = clock.issue(at(WALL)).unwrap().time;
     let ballot = issue(WALL).unwrap();
@@ -156,7 +156,7 @@ fn each_ballot_leaves_numbers_for_63_following_ballots() {
 #[test]
 fn two_nodes_never_issue_the_same_ballot() {
     let ballots = |own| {
-        let ballot = running(WALL, 0).issue_ballot(at(WALL + 5), NodeId(own)).unwrap();
+        let ballot = start_clock(WALL, 0).issue_ballot(at(WALL + 5), NodeId(own)).unwrap();
         assert!(!is_following_ballot(ballot));
         std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot))
     };
@@ -165,14 +165,14 @@ fn two_nodes_never_issue_the_same_ballot() {
     assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(all.len(), 64 * 64);
     assert!(all.iter().all(|ballot| Clock::micros(*ballot) == WALL + 5));
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let ballot = clock.issue_ballot(at(WALL + 5), NodeId(63)).unwrap();
     assert!(clock.issue(at(WALL + 5)).unwrap().time > ballot);
 }
 
 #[test]
 fn follows_the_wall_clock_and_counts_within_a_microsecond() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let first = clock.issue(at(WALL + 5)).unwrap();
     assert_eq!(first, Version { time: (WALL + 5) << 12, origin: 7 });
     assert_eq!(clock.issue(at(WALL + 5)).unwrap().time, first.time + 1);
@@ -181,7 +181,7 @@ fn follows_the_wall_clock_and_counts_within_a_microsecond() {
 
 #[test]
 fn versions_do_not_step_back_with_the_wall_clock() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let mut last = clock.issue(at(WALL + 100)).unwrap();
     for step in 0..10_000 {
         let next = clock.issue(at(WALL - step)).unwrap();
@@ -192,7 +192,7 @@ fn versions_do_not_step_back_with_the_wall_clock() {
 
 #[test]
 fn no_version_passes_the_bound_before_the_next_one_is_durable() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let late = WALL + 1_000_001;
     assert!(clock.issue(at(WALL + 1_000_000)).is_ok());
     assert_eq!(clock.issue(at(late)), Err(NotIssued::BoundReached));
@@ -206,8 +206,8 @@ fn no_version_passes_the_bound_before_the_next_one_is_durable() {
 /// Counts the versions that are refused from the time `from` on, in a run of ten seconds that
 /// asks for one version each millisecond. A wanted bound becomes durable `took` microseconds
 /// after the check that finds it wanted.
-fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
-    let clock = running(WALL, 0);
+fn count_refusals(from: u64, took: impl Fn(u64) -> u64) -> u64 {
+    let clock = start_clock(WALL, 0);
     let (mut refused, mut under_way) = (0, None);
     for now in (0..10_000_000).step_by(1_000) {
         let wall = WALL + now;
@@ -226,23 +226,23 @@ fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
 #[test]
 fn the_next_bound_is_durable_in_time_on_slow_disks_too() {
     for took in [0, 1_000, 20_000, 90_000, 400_000] {
-        assert_eq!(refused(0, |_| took), 0, "{took} us");
+        assert_eq!(count_refusals(0, |_| took), 0, "{took} us");
     }
     // A disk that slows down gradually causes no refusals, up to the tolerated limit.
-    assert_eq!(refused(0, |now| now / 20), 0);
+    assert_eq!(count_refusals(0, |now| now / 20), 0);
     // A disk that slows down suddenly causes some refusals the first time, and none from then
     // on.
     let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
-    assert!((1..1_000).contains(&refused(0, stalls)));
-    assert_eq!(refused(8_000_000, stalls), 0);
+    assert!((1..1_000).contains(&count_refusals(0, stalls)));
+    assert_eq!(count_refusals(8_000_000, stalls), 0);
     // A disk that stalls now and then causes no refusals either, after the first stall.
     let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
-    assert_eq!(refused(3_000_000, stalls), 0);
+    assert_eq!(count_refusals(3_000_000, stalls), 0);
 }
 
 #[test]
 fn a_disk_that_was_slow_once_does_not_keep_the_bound_far_ahead() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let ahead = |clock: &Clock, wall: u64| {
         clock.bound_to_persist(at(wall)).map(|bound| (bound >> 12) - wall)
     };
@@ -258,7 +258,7 @@ fn a_disk_that_was_slow_once_does_not_keep_the_bound_far_ahead() {
 
 #[test]
 fn the_bound_leaves_room_to_follow_a_clock_that_is_ahead() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let lead = 450_000;
     let mut wall = WALL;
     for _ in 0..20 {
@@ -278,7 +278,7 @@ fn the_bound_leaves_room_to_follow_a_clock_that_is_ahead() {
 
 #[test]
 fn a_restart_begins_above_whatever_was_issued_before() {
-    let before = running(WALL, 0);
+    let before = start_clock(WALL, 0);
     let bound = before.bound_to_persist(at(WALL)).unwrap_or((WALL + 1_000_000) << 12);
     let mut last = before.issue(at(WALL)).unwrap();
     while let Ok(version) = before.issue(at(last.time >> 12)) {
@@ -288,13 +288,13 @@ fn a_restart_begins_above_whatever_was_issued_before() {
         }
     }
     let stepped_back = WALL - 3_600_000_000;
-    let after = running(stepped_back, bound);
+    let after = start_clock(stepped_back, bound);
     assert!(after.issue(at(stepped_back)).unwrap() > last);
 }
 
 #[test]
 fn a_clean_stop_leaves_a_bound_just_above_the_last_version() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let last = clock.issue(at(WALL)).unwrap();
     assert_eq!(clock.stop(), last.time);
     assert_eq!(clock.issue(at(WALL + 1)), Err(NotIssued::BoundReached));
@@ -302,7 +302,7 @@ fn a_clean_stop_leaves_a_bound_just_above_the_last_version() {
 
 #[test]
 fn another_clock_is_taken_in_unless_it_is_too_far_ahead() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let ahead = (WALL + 400_000) << 12 | 7;
     assert!(clock.merge(ahead, at(WALL), 500_000));
     assert!(clock.issue(at(WALL)).unwrap().time > ahead, "what is seen is behind what is issued");
@@ -314,7 +314,7 @@ fn another_clock_is_taken_in_unless_it_is_too_far_ahead() {
 
 #[test]
 fn threads_never_share_a_version() {
-    let clock = running(WALL, 0);
+    let clock = start_clock(WALL, 0);
     let each = 20_000;
     let mut all: Vec<u64> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -337,7 +337,7 @@ fn threads_never_share_a_version() {
 #[test]
 fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
     let (skew, year) = (500_000, 31_536_000_000_000);
-    let clock = running(WALL, (WALL + year) << 12);
+    let clock = start_clock(WALL, (WALL + year) << 12);
     assert!(clock.issue(at(WALL)).unwrap().time > (WALL + year) << 12);
     assert_eq!(clock.ttl_base_time(at(WALL)), WALL, "no other node has sent a time");
     assert!(clock.merge(clock.last(), at(WALL), u64::MAX), "a ballot of its own is none either");
@@ -354,7 +354,7 @@ fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
     // of those clocks accept them.
     clock.note_comparison(Some((WALL + skew) as i64), 2);
     assert_eq!(clock.ttl_base_time(at(WALL)), WALL + skew);
-    let set_back = running(WALL, 0);
+    let set_back = start_clock(WALL, 0);
     set_back.issue(at(WALL)).unwrap();
     set_back.note_comparison(Some((WALL + skew) as i64), 2);
     assert_eq!(set_back.ttl_base_time(at(WALL - year)), WALL, "no value expires early");
@@ -363,7 +363,7 @@ fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
 #[test]
 fn a_clock_that_is_behind_adds_times_to_live_to_the_time_that_most_others_have_reached() {
     let (skew, minute) = (500_000, 60_000_000);
-    let clock = running(WALL - minute, 0);
+    let clock = start_clock(WALL - minute, 0);
     let now = |shows: u64, mono: u64| Now { wall: shows, mono };
     clock.note_comparison(Some((WALL + skew) as i64), 2);
     clock.note_reached(Some(WALL as i64 - 3));

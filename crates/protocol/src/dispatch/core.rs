@@ -187,7 +187,7 @@ impl Core {
         let shared = &self.shared;
         RoundState {
             life: shared.membership.logs.life(),
-            proof: shared.repair.proofs.known(),
+            proof: shared.repair.proofs.known_proof(),
             promised: shared.paxos.promises.greatest(),
             is_active: shared.repair.rounds.is_active(now),
         }
@@ -196,7 +196,7 @@ impl Core {
     /// Notes the proof of a node whose watermark differs from this node's, because one of the two
     /// nodes lags behind.
     pub(crate) fn note_other_watermark(&self, node: NodeId, state: &RoundState) {
-        self.shared.received_proof(node, state.proof);
+        self.shared.note_proof(node, state.proof);
     }
 
     /// True if a record that a replica reported counts as absent, because other replicas may have

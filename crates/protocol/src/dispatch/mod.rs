@@ -171,13 +171,15 @@ impl Protocol {
             Event::MessageDropped { peer, id } => {
                 self.on_message_dropped(now, peer, SlotId(id), out)
             }
-            Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
+            Event::Reply { peer, id, reply } => {
+                self.handle_reply(now, peer, SlotId(id), reply, out)
+            }
             Event::Request { connection, id, class, remaining_ms, under, request } => {
                 let demand = self.core.demand_of(now, class, remaining_ms);
-                self.requested(now, connection, id, demand, (under, request), out);
+                self.handle_request(now, connection, id, demand, (under, request), out);
             }
             Event::HintStored { hint, kept } => {
-                self.unstored_hints.hinted(&self.core.shared, hint, kept)
+                self.unstored_hints.on_hint_stored(&self.core.shared, hint, kept)
             }
             Event::Tick => self.tick(now, out),
         }
@@ -192,7 +194,7 @@ impl Protocol {
             let (parts, mut cx) = self.tables_and_context(now, out);
             parts.changes.complete(&mut cx, completion);
         } else if let Some((id, reply)) = self.core.own_replies.pop() {
-            self.replied(now, self.core.shared.own, id, reply, out);
+            self.handle_reply(now, self.core.shared.own, id, reply, out);
         } else if !self.replica.acceptor.retry_freed(&mut self.core.cx(now, out)) {
             let (parts, mut cx) = self.tables_and_context(now, out);
             return parts.changes.begin_next(&mut cx);
@@ -298,7 +300,7 @@ impl Protocol {
 
     /// Returns the number of conditional writes whose client or node has not been answered.
     pub fn unanswered_changes(&self) -> usize {
-        self.parts.changes.unanswered()
+        self.parts.changes.count_unanswered()
     }
 
     /// True if there is no unfinished request.
@@ -332,7 +334,7 @@ impl Protocol {
     }
 
     /// Handles a request of another node.
-    fn requested(
+    fn handle_request(
         &mut self,
         now: Now,
         connection: ConnectionId,
@@ -342,7 +344,7 @@ impl Protocol {
         out: &mut Vec<Effect>,
     ) {
         let mut cx = self.core.cx(now, out);
-        let request = self.replica.requested(&mut cx, connection, id, demand, (under, request));
+        let request = self.replica.check_request(&mut cx, connection, id, demand, (under, request));
         if let Some((op, request)) = request {
             self.perform(now, op, demand, request, out);
         }
@@ -447,7 +449,7 @@ impl Protocol {
             // A conditional write brings a plain record to a majority, or a call stores records on
             // this node.
             SlotKind::Change | SlotKind::Call => {
-                self.replied(now, self.core.shared.own, id, reply_to_write(&result), out);
+                self.handle_reply(now, self.core.shared.own, id, reply_to_write(&result), out);
             }
         }
     }
@@ -464,7 +466,7 @@ impl Protocol {
             OpId::Peer { partition, .. } => partition,
             OpId::Slot(id) => self.parts.changes.partition_of(id),
         };
-        recall::recalled(&mut self.core.cx(now, out), op, partition, result);
+        recall::on_recall(&mut self.core.cx(now, out), op, partition, result);
     }
 
     /// Handles a page that the store read, or a comparison.

@@ -9,7 +9,7 @@ use crate::request::slots::SlotKind;
 
 impl Protocol {
     /// Handles a node's reply, or the reply of this node's own replica.
-    pub(super) fn replied(
+    pub(super) fn handle_reply(
         &mut self,
         now: Now,
         peer: NodeId,
@@ -19,10 +19,10 @@ impl Protocol {
     ) {
         let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            SlotKind::Read => parts.reads.replied(&mut cx, id, peer, reply),
-            SlotKind::Write => parts.writes.replied(&mut cx, id, peer, reply),
-            SlotKind::Change => parts.changes.replied(&mut cx, id, peer, reply),
-            SlotKind::Call => parts.calls.replied(&mut cx, id, peer, reply),
+            SlotKind::Read => parts.reads.handle_reply(&mut cx, id, peer, reply),
+            SlotKind::Write => parts.writes.handle_reply(&mut cx, id, peer, reply),
+            SlotKind::Change => parts.changes.handle_reply(&mut cx, id, peer, reply),
+            SlotKind::Call => parts.calls.handle_reply(&mut cx, id, peer, reply),
         }
         self.perform_own(now, out);
     }

@@ -68,7 +68,7 @@ impl Protocol {
         for WaitingRequest { op, demand, under, request } in ready {
             match op {
                 OpId::Peer { connection, id, .. } => {
-                    self.requested(now, connection, id, demand, (under, request), out);
+                    self.handle_request(now, connection, id, demand, (under, request), out);
                 }
                 OpId::Slot(id) if self.is_under_way(id) => {
                     self.perform(now, op, demand, request, out);

@@ -372,7 +372,7 @@ impl Handshake {
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);
-                Err(self.refused(reason, description))
+                Err(self.refusal(reason, description))
             }
         }
     }
@@ -427,7 +427,8 @@ impl Handshake {
             return true;
         };
         let layouts = &self.identity.layouts;
-        layouts.learn(&Arc::new(layout.clone())) || layouts.known().shares_lineage_with(&layout)
+        layouts.learn(&Arc::new(layout.clone()))
+            || layouts.known_layout().shares_lineage_with(&layout)
     }
 
     /// True if the other side belongs to another cluster. The two cluster ids decide; if a side has
@@ -484,7 +485,7 @@ impl Handshake {
             life: self.identity.logs.life(),
             knows_you,
             knew_another: had_another_disk,
-            proven: self.identity.proofs.known().proven,
+            proven: self.identity.proofs.known_proof().proven,
             view: self.view.id(),
             voter: self.identity.layouts.voter().id,
             node: self.identity.own(),
@@ -505,7 +506,7 @@ impl Handshake {
     }
 
     fn send_verdict(&self, out: &mut Vec<u8>) {
-        let sent = |reason| reasons::sent(reason, &self.identity, self.theirs.as_ref());
+        let sent = |reason| reasons::reason_to_send(reason, &self.identity, self.theirs.as_ref());
         let mut body = vec![self.own_reason.map(sent).map_or(0, Reason::code)];
         if self.own_reason == Some(Reason::Topology) {
             let description = self.view.topology.describe();
@@ -530,11 +531,11 @@ impl Handshake {
     }
 
     fn refuse(&self, reason: Reason) -> HandshakeRefused {
-        self.refused(reason, b"")
+        self.refusal(reason, b"")
     }
 
     /// Makes the error of a refusal. `description` is the other side's topology, if it was sent.
-    fn refused(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
+    fn refusal(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
         let dialed = if self.role == Role::Dialer { self.dialed_name() } else { String::new() };
         reasons::refusal_error(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }

@@ -136,7 +136,8 @@ fn version_range_text((least, greatest): (u16, u16)) -> String {
 fn other_cluster_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
     let (own, layout) = (ours.own_name(), ours.layouts.active_layout());
     let at = |name: &str| {
-        let url = layout.named(name).map(|node| node.url.as_str()).filter(|url| !url.is_empty());
+        let url =
+            layout.find_node(name).map(|node| node.url.as_str()).filter(|url| !url.is_empty());
         url.map_or(String::new(), |url| format!(" at {url}"))
     };
     let (at_own, at_theirs) = (at(own), at(name));
@@ -199,21 +200,25 @@ fn lone_node_text(ours: &HandshakeIdentity, theirs: &Hello) -> String {
 
 /// True if the other side has left the cluster, as far as this node knows.
 fn has_peer_left(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
-    theirs.is_some_and(|theirs| ours.layouts.known().is_retired(theirs.node))
+    theirs.is_some_and(|theirs| ours.layouts.known_layout().is_retired(theirs.node))
 }
 
 /// Returns the reason to send in place of `reason`, this side's reason to refuse the other side. A
 /// removed node learns of its removal: it may have lost, with its disk, the layout that states the
 /// removal, and must not treat this node as away.
-pub(super) fn sent(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
+pub(super) fn reason_to_send(
+    reason: Reason,
+    ours: &HandshakeIdentity,
+    theirs: Option<&Hello>,
+) -> Reason {
     let is_removed = reason == Reason::Name && has_peer_left(ours, theirs);
     if is_removed { Reason::Removed } else { reason }
 }
 
 /// Turns a name mismatch into a removal if one of the two nodes has left.
 fn as_removal(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
-    let has_left = reason == Reason::Name && ours.layouts.known().is_retired(ours.own());
-    if has_left { Reason::Removed } else { sent(reason, ours, theirs) }
+    let has_left = reason == Reason::Name && ours.layouts.known_layout().is_retired(ours.own());
+    if has_left { Reason::Removed } else { reason_to_send(reason, ours, theirs) }
 }
 
 /// Returns the text for a process whose disk a second process uses. By the wall clock, the second
@@ -242,7 +247,8 @@ fn removed_text(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) ->
     let own = ours.own_name();
     // This node may have learned of its own removal in this handshake, or may have lost that
     // knowledge.
-    let is_peer = has_peer_left(ours, theirs) && !ours.layouts.known().is_retired(ours.own());
+    let is_peer =
+        has_peer_left(ours, theirs) && !ours.layouts.known_layout().is_retired(ours.own());
     let who = match is_peer {
         true => name.to_owned(),
         false => format!("{name} refuses this node, {own}, which"),

@@ -103,7 +103,7 @@ impl Secrets {
     }
 
     /// Returns the number of times that the secrets were replaced by different secrets.
-    pub fn replaced(&self) -> u64 {
+    pub fn replacements(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }
 

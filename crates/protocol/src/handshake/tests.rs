@@ -50,11 +50,12 @@ impl HandshakeNode {
         let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
         let boot_history = BootHistory::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(incarnation, boot_history, &[]));
-        let layouts = Arc::new(crate::membership::adopted_layout::Layouts::fixed(&topology, own));
+        let layouts =
+            Arc::new(crate::membership::adopted_layout::Layouts::new_fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
         let cluster = Arc::new(OwnCluster::new(self.cluster));
         let mut identity =
-            HandshakeIdentity::new(Views::fixed(topology), own, cluster, secrets, known);
+            HandshakeIdentity::new(Views::new_fixed(topology), own, cluster, secrets, known);
         identity.versions = self.versions;
         Arc::new(identity)
     }
@@ -65,7 +66,7 @@ fn topology(nodes: [&str; 3], replicas: u8) -> Topology {
     Topology::new(nodes.map(member).into(), replicas).unwrap()
 }
 
-fn named(name: &'static str) -> HandshakeNode {
+fn node_named(name: &'static str) -> HandshakeNode {
     HandshakeNode { name, ..HandshakeNode::default() }
 }
 
@@ -129,7 +130,7 @@ fn shake(dialer: &HandshakeNode, acceptor: &HandshakeNode) -> (Outcome, Outcome)
 #[test]
 fn two_secrets_are_accepted_while_one_replaces_the_other() {
     let (old, new) = ("open sesame", "open barley!");
-    let with = |name, secret, also| HandshakeNode { secret, also, ..named(name) };
+    let with = |name, secret, also| HandshakeNode { secret, also, ..node_named(name) };
     // The steps of a secret's rotation, which an operator takes node by node.
     let steps = [(old, None), (old, Some(new)), (new, Some(old)), (new, None)];
     for pair in steps.windows(2) {
@@ -146,12 +147,12 @@ fn two_secrets_are_accepted_while_one_replaces_the_other() {
 
 #[test]
 fn secrets_can_be_replaced_while_the_node_runs() {
-    let b = named("b").identity();
+    let b = node_named("b").identity();
     let secret = |text: &str| Secret::new(text.into());
     assert!(b.secrets.replace(secret("open barley!"), Some(secret("another one"))));
     assert!(!b.secrets.replace(secret("open barley!"), Some(secret("another one"))));
     let shake = |secret| {
-        let a = HandshakeNode { secret, ..named("a") }.identity();
+        let a = HandshakeNode { secret, ..node_named("a") }.identity();
         shake_in_steps(a, Arc::clone(&b), TO_B, usize::MAX)
     };
     assert_eq!(shake("open sesame").0.unwrap_err().reason, Reason::Secret);
@@ -160,7 +161,7 @@ fn secrets_can_be_replaced_while_the_node_runs() {
 
 #[test]
 fn a_proof_is_valid_on_its_own_channel_only() {
-    let over = |name, channel| HandshakeNode { channel, ..named(name) };
+    let over = |name, channel| HandshakeNode { channel, ..node_named(name) };
     let good = Some([7; 32]);
     let (dialed, accepted) = shake(&over("a", good), &over("b", good));
     assert!(dialed.is_ok() && accepted.is_ok());
@@ -176,11 +177,12 @@ fn a_proof_is_valid_on_its_own_channel_only() {
 fn two_matching_nodes_complete_the_handshake() {
     let proven = RoundId { time: 70, node: NodeId(2) };
     let proof = Proof { seal: proven, proven, ..Proof::default() };
-    let (a, b) = (named("a").identity(), HandshakeNode { proof, ..named("b") }.identity());
+    let (a, b) =
+        (node_named("a").identity(), HandshakeNode { proof, ..node_named("b") }.identity());
     let (disk, life, position) = (Incarnation(99), BootId(30), LogPosition(12));
     b.logs.note_boot(NodeId(0), disk, life);
     b.logs.know(NodeId(0), disk);
-    assert!(b.logs.received(NodeId(0), disk, life, position));
+    assert!(b.logs.note_envelope(NodeId(0), disk, life, position));
     let knows_us = b.logs.claim(NodeId(0));
     let reported = Reported { life: Some(life), position, late: LogPosition::START };
     assert_eq!(knows_us.unwrap().reported, reported);
@@ -213,7 +215,7 @@ fn two_matching_nodes_complete_the_handshake() {
 
 #[test]
 fn another_disk_of_a_connected_node_is_refused_with_a_text() {
-    let (a, b) = (named("a").identity(), named("b").identity());
+    let (a, b) = (node_named("a").identity(), node_named("b").identity());
     b.logs.note_boot(NodeId(0), Incarnation(99), BootId(30));
     b.logs.note_connection(NodeId(0), true);
     let meet = || shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
@@ -228,8 +230,8 @@ fn another_disk_of_a_connected_node_is_refused_with_a_text() {
 
 #[test]
 fn of_two_processes_with_one_disk_the_later_one_is_accepted() {
-    let (older, later) = (named("a"), HandshakeNode { life: BootId(41), ..named("a") });
-    let b = named("b").identity();
+    let (older, later) = (node_named("a"), HandshakeNode { life: BootId(41), ..node_named("a") });
+    let b = node_named("b").identity();
     let meets = |someone: &HandshakeNode| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
         if let Ok(met) = &accepted {
@@ -247,7 +249,8 @@ fn of_two_processes_with_one_disk_the_later_one_is_accepted() {
 
 #[test]
 fn a_node_without_a_cluster_id_matches_any_cluster() {
-    let (dialed, accepted) = shake(&HandshakeNode { cluster: None, ..named("a") }, &named("b"));
+    let (dialed, accepted) =
+        shake(&HandshakeNode { cluster: None, ..node_named("a") }, &node_named("b"));
     assert_eq!((dialed.unwrap().cluster, accepted.unwrap().cluster), (Some(ClusterId(5)), None));
 }
 
@@ -256,28 +259,28 @@ fn a_mismatch_is_explained_on_both_sides() {
     let nodes = ["a", "b", "x"];
     let cases = [
         (
-            HandshakeNode { secret: "", ..named("a") },
+            HandshakeNode { secret: "", ..node_named("a") },
             TO_B,
             Reason::Secret,
             "different cluster secrets",
         ),
         (
-            HandshakeNode { cluster: Some(ClusterId(6)), ..named("a") },
+            HandshakeNode { cluster: Some(ClusterId(6)), ..node_named("a") },
             TO_B,
             Reason::Cluster,
             "0000000000000006",
         ),
         (
-            HandshakeNode { nodes, ..named("a") },
+            HandshakeNode { nodes, ..node_named("a") },
             TO_B,
             Reason::Topology,
             "different topologies: node ",
         ),
-        (named("a"), NodeId(2), Reason::Name, "which URL belongs to which name"),
-        (named("b"), NodeId(2), Reason::Itself, "this node, b, itself"),
+        (node_named("a"), NodeId(2), Reason::Name, "which URL belongs to which name"),
+        (node_named("b"), NodeId(2), Reason::Itself, "this node, b, itself"),
     ];
     for (dialer, to, reason, said) in cases {
-        let (dialer, acceptor) = (dialer.identity(), named("b").identity());
+        let (dialer, acceptor) = (dialer.identity(), node_named("b").identity());
         let (dialed, accepted) = shake_in_steps(dialer, acceptor, to, usize::MAX);
         for outcome in [dialed, accepted] {
             let refused = outcome.unwrap_err();
@@ -290,7 +293,8 @@ fn a_mismatch_is_explained_on_both_sides() {
 
 #[test]
 fn a_topology_difference_is_described_from_both_sides() {
-    let (dialed, accepted) = shake(&HandshakeNode { replicas: 2, ..named("a") }, &named("b"));
+    let (dialed, accepted) =
+        shake(&HandshakeNode { replicas: 2, ..node_named("a") }, &node_named("b"));
     let dialed = dialed.unwrap_err().text;
     assert!(dialed.contains("2 in our topology, 3 in b's"), "{dialed}");
     let accepted = accepted.unwrap_err().text;
@@ -298,8 +302,8 @@ fn a_topology_difference_is_described_from_both_sides() {
 }
 
 /// Returns the frames of a whole, good handshake: the dialer's and the acceptor's.
-fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
-    let (a, b) = (named("a").identity(), named("b").identity());
+fn record_handshake(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
+    let (a, b) = (node_named("a").identity(), node_named("b").identity());
     let (mut dialer, mut acceptor) = (Vec::new(), Vec::new());
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [nonces[0]; 32], &mut dialer);
     let mut accepting = Handshake::accept(b, [nonces[1]; 32]);
@@ -317,13 +321,14 @@ fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
 
 fn accepts(nonce: u8, bytes: &[u8]) -> (Result<Option<PeerSeen>, HandshakeRefused>, Vec<u8>) {
     let mut out = Vec::new();
-    let outcome = Handshake::accept(named("b").identity(), [nonce; 32]).receive(bytes, &mut out);
+    let outcome =
+        Handshake::accept(node_named("b").identity(), [nonce; 32]).receive(bytes, &mut out);
     (outcome, out)
 }
 
 #[test]
 fn a_replayed_proof_is_refused() {
-    let (dialer, _) = recorded([1, 2]);
+    let (dialer, _) = record_handshake([1, 2]);
     assert!(accepts(2, &dialer).0.unwrap().is_some(), "the recording itself is good");
     let (outcome, out) = accepts(3, &dialer);
     assert_eq!(outcome.unwrap_err().reason, Reason::Secret);
@@ -338,9 +343,9 @@ fn proof(sent: &[u8]) -> &[u8] {
 
 #[test]
 fn a_replayed_acceptor_is_refused() {
-    let (_, acceptor) = recorded([1, 2]);
+    let (_, acceptor) = record_handshake([1, 2]);
     let mut out = Vec::new();
-    let a = named("a").identity();
+    let a = node_named("a").identity();
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut out);
     assert_eq!(dialing.receive(&acceptor, &mut out).unwrap_err().reason, Reason::Secret);
 }
@@ -348,7 +353,7 @@ fn a_replayed_acceptor_is_refused() {
 #[test]
 fn a_reflected_proof_is_refused() {
     let mut sent = Vec::new();
-    let a = named("a").identity();
+    let a = node_named("a").identity();
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     let thrown_back = sent.clone();
     let refused = dialing.receive(&thrown_back, &mut sent).unwrap_err();
@@ -356,7 +361,7 @@ fn a_reflected_proof_is_refused() {
 
     // With a changed role in the HELLO, the reflected proof is one of the wrong role.
     let mut sent = Vec::new();
-    let a = named("a").identity();
+    let a = node_named("a").identity();
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     let mut hello = sent.clone();
     hello[FRAME_HEAD + 20] = 1;
@@ -369,7 +374,7 @@ fn a_reflected_proof_is_refused() {
 
 /// Shakes hands between releases that speak these versions, and returns the outcomes of both sides.
 fn shake_between(dialer: (u16, u16), acceptor: (u16, u16)) -> (Outcome, Outcome) {
-    let (a, b) = (named("a"), named("b"));
+    let (a, b) = (node_named("a"), node_named("b"));
     let speaking = |who: HandshakeNode, versions| HandshakeNode { versions, ..who }.identity();
     shake_in_steps(speaking(a, dialer), speaking(b, acceptor), TO_B, usize::MAX)
 }
@@ -397,7 +402,7 @@ fn the_lack_of_a_common_version_is_reported() {
 /// The refusing node sends no HELLO.
 #[test]
 fn a_node_that_sends_no_versions_is_refused_with_reason_version() {
-    let (a, out) = (named("a").identity(), &mut Vec::new());
+    let (a, out) = (node_named("a").identity(), &mut Vec::new());
     let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], out);
     let verdict = [1, 0, 0, 0, frame::VERDICT, Reason::Version.code()];
     let heard = dialing.receive(&verdict, &mut Vec::new()).unwrap_err();
@@ -419,7 +424,7 @@ fn a_cluster_is_upgraded_and_downgraded_node_by_node() {
                 if dialer == acceptor {
                     continue;
                 }
-                let of = |name, versions| HandshakeNode { versions, ..named(name) }.identity();
+                let of = |name, versions| HandshakeNode { versions, ..node_named(name) }.identity();
                 let (dialer, acceptor) = (of(dialer, speaks), of(acceptor, other));
                 let to = NodeId(place as u16);
                 let (dialed, accepted) = shake_in_steps(dialer, acceptor, to, usize::MAX);
@@ -435,7 +440,7 @@ fn a_cluster_is_upgraded_and_downgraded_node_by_node() {
 #[test]
 fn the_hello_of_a_later_version_is_read() {
     let mut sent = Vec::new();
-    Handshake::dial(named("a").identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
+    Handshake::dial(node_named("a").identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     let hello = Hello::decode(&sent[FRAME_HEAD..]).unwrap();
     sent.extend_from_slice(b"more");
     assert_eq!(Hello::decode(&sent[FRAME_HEAD..]), Ok(hello));
@@ -447,8 +452,8 @@ fn first_layout() -> Layout {
 }
 
 /// Makes node `name` of a cluster whose first layout was changed.
-fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
-    let mut layout = first_layout().planned(change, |_| Some(VoterId(1))).unwrap();
+fn identity_after_change(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
+    let mut layout = first_layout().plan_change(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
         layout = next;
     }
@@ -459,9 +464,9 @@ fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
 fn with_layout(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.find(name).unwrap();
-    let view = View::settled(epoch, layout.placement_epoch, settled);
+    let view = View::new_settled(epoch, layout.placement_epoch, settled);
     let view = match layout.decrees.last() {
-        Some(decree) => view.decreed(decree.number),
+        Some(decree) => view.with_forced_layout(decree.number),
         None => view,
     };
     let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
@@ -482,7 +487,7 @@ fn d_joins() -> PlanChange {
 #[test]
 fn a_node_that_was_away_learns_of_a_joiner_from_the_joiner() {
     for d_dials in [true, false] {
-        let (b, d) = (named("b").identity(), changed("d", &d_joins()));
+        let (b, d) = (node_named("b").identity(), identity_after_change("d", &d_joins()));
         // B does not know D: B dials other nodes only, and A is at D's address.
         let (dialer, acceptor, to) = if d_dials { (&d, &b, TO_B) } else { (&b, &d, NodeId(0)) };
         let (dialed, accepted) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
@@ -490,7 +495,7 @@ fn a_node_that_was_away_learns_of_a_joiner_from_the_joiner() {
         let refused = refused.unwrap_err();
         assert_eq!(refused.reason, Reason::Name);
         assert!(refused.text.contains("d is not a member of the cluster"), "{refused}");
-        assert_eq!(b.layouts.known().id(), d.layouts.known().id(), "{d_dials}");
+        assert_eq!(b.layouts.known_layout().id(), d.layouts.known_layout().id(), "{d_dials}");
     }
 }
 
@@ -498,7 +503,7 @@ fn a_node_that_was_away_learns_of_a_joiner_from_the_joiner() {
 fn a_removed_node_learns_that_it_was_removed() {
     let change =
         PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
-    let (a, b) = (named("a").identity(), changed("b", &change));
+    let (a, b) = (node_named("a").identity(), identity_after_change("b", &change));
     let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
     let dialed = dialed.unwrap_err();
     assert_eq!(dialed.reason, Reason::Removed);
@@ -506,8 +511,8 @@ fn a_removed_node_learns_that_it_was_removed() {
     let refused = accepted.unwrap_err();
     assert_eq!(refused.reason, Reason::Removed);
     assert!(refused.text.contains("a was removed from the cluster: to add it again"), "{refused}");
-    assert_eq!(a.layouts.known().id(), b.layouts.known().id());
-    assert!(a.layouts.known().is_retired(NodeId(0)));
+    assert_eq!(a.layouts.known_layout().id(), b.layouts.known_layout().id());
+    assert!(a.layouts.known_layout().is_retired(NodeId(0)));
 }
 
 #[test]
@@ -515,14 +520,14 @@ fn a_stranger_to_the_cluster_learns_no_layout() {
     let change =
         PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
     for stranger in [
-        HandshakeNode { cluster: Some(ClusterId(6)), ..named("a") },
-        HandshakeNode { cluster: None, ..named("a") },
-        HandshakeNode { secret: "open barley", ..named("a") },
+        HandshakeNode { cluster: Some(ClusterId(6)), ..node_named("a") },
+        HandshakeNode { cluster: None, ..node_named("a") },
+        HandshakeNode { secret: "open barley", ..node_named("a") },
     ] {
-        let (a, b) = (stranger.identity(), changed("b", &change));
+        let (a, b) = (stranger.identity(), identity_after_change("b", &change));
         let (dialed, accepted) = shake_in_steps(a.clone(), b, TO_B, usize::MAX);
         assert!(dialed.is_err() && accepted.is_err());
-        assert_eq!(a.layouts.known().epoch, 1, "it is told nothing, and takes nothing");
+        assert_eq!(a.layouts.known_layout().epoch, 1, "it is told nothing, and takes nothing");
     }
 }
 
@@ -531,22 +536,23 @@ fn a_stranger_to_the_cluster_learns_no_layout() {
 fn a_removed_node_without_its_disk_is_told_that_it_was_removed() {
     let change =
         PlanChange { remove: vec!["a".into()], replicas: Some(2), ..PlanChange::default() };
-    let a = HandshakeNode { cluster: None, ..named("a") }.identity();
-    let (dialed, _) = shake_in_steps(a.clone(), changed("b", &change), TO_B, 7);
+    let a = HandshakeNode { cluster: None, ..node_named("a") }.identity();
+    let (dialed, _) = shake_in_steps(a.clone(), identity_after_change("b", &change), TO_B, 7);
     let refused = dialed.unwrap_err();
     assert_eq!(refused.reason, Reason::Removed);
     assert!(refused.text.contains("b refuses this node, a, which was removed"), "{refused}");
-    assert_eq!(a.layouts.known().epoch, 1);
+    assert_eq!(a.layouts.known_layout().epoch, 1);
 }
 
 /// Returns the layout that node `own` forced alone after `base`.
-fn decreed(base: &Layout, own: u16, voter: u64) -> Layout {
-    base.decreed(NodeId(own), VoterId(voter), &[]).unwrap()
+fn forced_layout(base: &Layout, own: u16, voter: u64) -> Layout {
+    base.plan_forced_layout(NodeId(own), VoterId(voter), &[]).unwrap()
 }
 
 fn of_council(base: &Layout, name: &str) -> Layout {
     let council = Some(vec![name.to_owned()]);
-    base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1))).unwrap()
+    base.plan_change(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1)))
+        .unwrap()
 }
 
 /// A node that is behind learns of a forced layout. A node that knows a later layout, or another
@@ -555,8 +561,8 @@ fn of_council(base: &Layout, name: &str) -> Layout {
 #[test]
 fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
     let later = of_council(&first_layout(), "b");
-    let by_a = decreed(&first_layout(), 0, 70);
-    let by_b = decreed(&first_layout(), 1, 71);
+    let by_a = forced_layout(&first_layout(), 0, 70);
+    let by_b = forced_layout(&first_layout(), 1, 71);
     let next = of_council(&by_b, "a");
     for (ours, theirs, is_fork) in [
         (&by_a, &first_layout(), false),
@@ -573,11 +579,11 @@ fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
             if is_fork {
                 let reasons = [one, other].map(|side| side.err().map(|refused| refused.reason));
                 assert!(reasons.contains(&Some(Reason::Forked)), "{epochs:?}: {reasons:?}");
-                assert_eq!(a.layouts.known().id(), ours.id(), "{epochs:?}");
-                assert_eq!(b.layouts.known().id(), theirs.id(), "{epochs:?}");
+                assert_eq!(a.layouts.known_layout().id(), ours.id(), "{epochs:?}");
+                assert_eq!(b.layouts.known_layout().id(), theirs.id(), "{epochs:?}");
             } else {
                 assert!(one.is_ok() && other.is_ok(), "{epochs:?}: {one:?} {other:?}");
-                assert_eq!(b.layouts.known().id(), ours.id(), "{epochs:?}");
+                assert_eq!(b.layouts.known_layout().id(), ours.id(), "{epochs:?}");
             }
         }
     }
@@ -588,7 +594,7 @@ fn a_node_on_a_fork_is_refused_and_a_node_that_is_behind_learns_the_layout() {
 #[test]
 fn a_removed_node_is_not_confused_with_a_later_node_of_its_name() {
     let hello = |node| Hello { node, ..sample("c") };
-    let b = named("b").identity();
+    let b = node_named("b").identity();
     let accepting = Handshake::accept(b, [2; 32]);
     assert_eq!(accepting.node_of(&hello(NodeId(2))), Some(NodeId(2)));
     assert_eq!(accepting.node_of(&hello(NodeId(0))), None, "that is A's");
@@ -598,13 +604,13 @@ fn a_removed_node_is_not_confused_with_a_later_node_of_its_name() {
 /// Returns the HELLO of a node of this name.
 fn sample(name: &'static str) -> Hello {
     let mut sent = Vec::new();
-    Handshake::dial(named(name).identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
+    Handshake::dial(node_named(name).identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     Hello::decode(&sent[FRAME_HEAD..]).unwrap()
 }
 
 #[test]
 fn a_peer_without_the_secret_gets_neither_topology_nor_proof() {
-    let (dialer, _) = recorded([1, 2]);
+    let (dialer, _) = record_handshake([1, 2]);
     let mut forged = dialer;
     let hello = u32::from_le_bytes(forged[..4].try_into().unwrap()) as usize;
     forged[FRAME_HEAD + hello + FRAME_HEAD] ^= 1;
@@ -624,9 +630,9 @@ fn a_long_frame_is_refused_before_it_arrives() {
 
 #[test]
 fn bytes_after_the_handshake_are_kept() {
-    let (mut dialer, _) = recorded([1, 2]);
+    let (mut dialer, _) = record_handshake([1, 2]);
     dialer.extend_from_slice(b"first envelope");
-    let mut accepting = Handshake::accept(named("b").identity(), [2; 32]);
+    let mut accepting = Handshake::accept(node_named("b").identity(), [2; 32]);
     assert!(accepting.receive(&dialer, &mut Vec::new()).unwrap().is_some());
     assert_eq!(accepting.remaining_bytes(), b"first envelope");
 }
@@ -634,7 +640,7 @@ fn bytes_after_the_handshake_are_kept() {
 /// Pins the layout of the bytes: if this test fails, the protocol needs a new version.
 #[test]
 fn a_handshake_sends_the_documented_bytes() {
-    let (dialer, acceptor) = recorded([0xd1, 0xac]);
+    let (dialer, acceptor) = record_handshake([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
         "97000000 01 6b766f72756d0001 0100 0100 0000000000000000 00 00",
@@ -674,7 +680,7 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_is_never_accepted(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
-        let (mut dialer, _) = recorded([1, 2]);
+        let (mut dialer, _) = record_handshake([1, 2]);
         // The last frame is the verdict, which proves nothing and can only refuse.
         let proved = dialer.len() - FRAME_HEAD - 1;
         dialer[at.index(proved)] ^= 1_u8 << bit;

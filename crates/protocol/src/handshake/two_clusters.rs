@@ -57,10 +57,16 @@ fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     if side.is_data_shared {
         cluster.mark_data_shared();
     }
-    let layouts = Arc::new(Layouts::fixed(&topology, own));
+    let layouts = Arc::new(Layouts::new_fixed(&topology, own));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);
     let secrets = Arc::new(Secrets::default());
-    Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, Arc::new(cluster), secrets, known))
+    Arc::new(HandshakeIdentity::new(
+        Views::new_fixed(topology),
+        own,
+        Arc::new(cluster),
+        secrets,
+        known,
+    ))
 }
 
 /// Lets node `a` dial node `b`, and returns the outcomes of both sides.

@@ -97,7 +97,7 @@ impl OwnCluster {
     }
 
     /// Notes that the id is durable.
-    pub fn stored(&self, id: ClusterId) {
+    pub fn mark_durable(&self, id: ClusterId) {
         let mut storing = self.storing.lock();
         assert!(self.id().is_none_or(|own| own == id), "a node takes one id, once");
         self.id.store(id.0, Ordering::Release);
@@ -150,7 +150,7 @@ mod tests {
         assert!(own.begin_storing(ClusterId(5)));
         assert_eq!((own.id(), own.answer()), (None, None));
         assert!(!own.begin_storing(ClusterId(6)));
-        own.stored(ClusterId(5));
+        own.mark_durable(ClusterId(5));
         assert_eq!((own.id(), own.answer()), (Some(ClusterId(5)), Some(Some(ClusterId(5)))));
         assert!(!own.begin_storing(ClusterId(6)));
     }

@@ -159,7 +159,7 @@ impl DiskCheck {
             cx.effect(BackgroundEffect::StoreClaim { peer, claim });
         }
         self.set_check(peer, Check::Seen);
-        match cx.shared().membership.logs.lost(knows_us.as_ref()) {
+        match cx.shared().membership.logs.find_loss(knows_us.as_ref()) {
             Some(since) => {
                 if let Some(claim) = &knows_us {
                     cx.shared().membership.logs.add_former_claim(claim);

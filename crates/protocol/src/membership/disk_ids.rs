@@ -27,7 +27,7 @@ impl BootId {
 
     /// Returns the id of a boot that starts at the version time `time`. `earlier` is the id of the
     /// previous boot of the directory.
-    pub fn begun(time: u64, earlier: Option<Self>) -> Self {
+    pub fn new_after(time: u64, earlier: Option<Self>) -> Self {
         Self(time.max(earlier.map_or(0, |earlier| earlier.0) + 1))
     }
 }

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! A founder whose disk is replaced asks again. A peer that answers the founder has seen the new
-//! disk, and from then on accepts nothing from a process with the old disk ([`Logs::received`]).
+//! disk, and from then on accepts nothing from a process with the old disk
+//! ([`Logs::note_envelope`]).
 //!
-//! [`Logs::received`]: crate::Logs::received
+//! [`Logs::note_envelope`]: crate::Logs::note_envelope
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +61,7 @@ async fn ask(cx: Context, peer: NodeId, peer_answers: Rc<RefCell<PeerAnswers>>) 
 
 impl Founding {
     /// Handles a new connection with a peer, whose handshake carried its cluster id.
-    pub(crate) fn seen(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
+    pub(crate) fn on_connect(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
         cx.shared().membership.cluster.set_foreign(peer, false);
         self.peer_answers.borrow_mut().clusters.insert(peer, cluster);
         if let Some(id) = cluster {
@@ -99,7 +100,7 @@ impl Founding {
 
     /// Handles the result of storing the id: stores it again if that failed, else compares it with
     /// the peers' ids.
-    pub(crate) fn stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
+    pub(crate) fn on_id_stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
         if !is_stored {
             return cx.effect(BackgroundEffect::StoreClusterId(id));
         }

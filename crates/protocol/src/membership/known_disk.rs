@@ -72,7 +72,7 @@ impl KnownDisk {
     }
 
     /// Notes a new connection with a node. A node that was away must be asked again.
-    pub fn connected(&self, node: NodeId) {
+    pub fn on_connect(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         other.refuses = false;
@@ -84,7 +84,7 @@ impl KnownDisk {
 
     /// Notes the loss of the last connection with a node. From now on that node may accept another
     /// disk of this node.
-    pub fn disconnected(&self, node: NodeId) {
+    pub fn on_disconnect(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         other.losses += 1;
@@ -96,7 +96,7 @@ impl KnownDisk {
 
     /// Notes that a node refused a connection because it is connected with another disk of this
     /// node, or because this node was removed from its cluster.
-    pub fn refused(&self, node: NodeId) {
+    pub fn on_refusal(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
         *other = PeerEntry { refuses: true, ..other.without_knowledge() };
@@ -166,7 +166,7 @@ mod tests {
         disk.set_knowledge(Q, 0, DiskKnowledge::Away);
         disk.update_waiting(false, &[P, Q]);
         assert!(disk.acknowledges());
-        disk.connected(Q);
+        disk.on_connect(Q);
         assert!(!disk.acknowledges(), "it has to be asked now");
         disk.update_waiting(true, &[P, Q]);
         assert!(disk.acknowledges(), "a member is known");
@@ -178,7 +178,7 @@ mod tests {
         disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
-        disk.disconnected(P);
+        disk.on_disconnect(P);
         assert!(!disk.acknowledges());
         disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
@@ -191,11 +191,11 @@ mod tests {
     #[test]
     fn a_node_that_refuses_the_disk_is_not_away() {
         let disk = KnownDisk::default();
-        disk.refused(P);
+        disk.on_refusal(P);
         disk.set_knowledge(P, 0, DiskKnowledge::Away);
         disk.update_waiting(false, &[P]);
         assert!(!disk.acknowledges());
-        disk.connected(P);
+        disk.on_connect(P);
         disk.set_knowledge(P, 0, DiskKnowledge::Known);
         disk.update_waiting(false, &[P]);
         assert!(disk.acknowledges());
@@ -205,14 +205,14 @@ mod tests {
     #[test]
     fn an_answer_to_an_earlier_connection_is_ignored() {
         let refused = |disk: &KnownDisk| {
-            disk.refused(P);
-            disk.connected(P);
+            disk.on_refusal(P);
+            disk.on_connect(P);
         };
         let was_member = |disk: &KnownDisk| disk.update_waiting(true, &[P]);
         for between in [refused, was_member] {
             let disk = KnownDisk::default();
             let asked = disk.losses(P);
-            disk.disconnected(P);
+            disk.on_disconnect(P);
             between(&disk);
             disk.set_knowledge(P, asked, DiskKnowledge::Known);
             disk.update_waiting(false, &[P]);

@@ -104,7 +104,7 @@ impl BootHistory {
     /// Compares a position that this node once reported with the directory's log. Returns the
     /// lowest version time of a record that may be lost, 0 if records of any time may be lost, or
     /// `None` if no record is lost.
-    pub fn lost(&self, reported: &Reported) -> Option<u64> {
+    pub fn find_loss(&self, reported: &Reported) -> Option<u64> {
         let by = reported.life.filter(|by| *by != self.current().id)?;
         let Some(next) = self.0.iter().find(|life| life.id > by) else {
             // The reporting boot is later than all boots of this directory, so it ran on another
@@ -174,7 +174,7 @@ struct KnownNode {
 
 impl KnownNode {
     /// Returns the last report of the stored disk.
-    fn claimed(&self) -> Reported {
+    fn report_of_stored_disk(&self) -> Reported {
         self.of_stored_disk.unwrap_or(self.reported)
     }
 }
@@ -270,10 +270,10 @@ impl Logs {
     /// Checks a peer's claim about this node for data that this node has lost. Returns the lowest
     /// version time of a record that may be lost, 0 for records of any time, or `None` if no record
     /// is lost.
-    pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
+    pub fn find_loss(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
         if claim.incarnation == self.incarnation {
-            return self.boot_history.lost(&claim.reported);
+            return self.boot_history.find_loss(&claim.reported);
         }
         // The claim names another disk of this node, and the contents of that disk are unknown. A
         // completed rebuild may have settled the claim. (If a peer has streamed all its records to
@@ -306,7 +306,7 @@ impl Logs {
     }
 
     /// Notes that the log up to `position` holds every write acknowledged so far.
-    pub fn wrote(&self, LogPosition(position): LogPosition) {
+    pub fn raise_position(&self, LogPosition(position): LogPosition) {
         if self.position.load(Ordering::Relaxed) < position {
             self.position.fetch_max(position, Ordering::Relaxed);
         }
@@ -396,7 +396,7 @@ impl Logs {
     /// Notes the log position of an envelope from this boot of a node's disk. Returns false if a
     /// later boot or another disk was seen since; the caller then ignores all messages of this
     /// boot.
-    pub fn received(
+    pub fn note_envelope(
         &self,
         node: NodeId,
         incarnation: Incarnation,
@@ -409,7 +409,7 @@ impl Logs {
                 let is_stored = known.incarnation.is_none_or(|disk| disk == incarnation);
                 known.of_stored_disk = match is_stored {
                     true => None,
-                    false => Some(known.claimed()),
+                    false => Some(known.report_of_stored_disk()),
                 };
                 if known.reported.life != Some(life) {
                     let late = LogPosition::START;
@@ -452,18 +452,19 @@ impl Logs {
     /// `None` if no disk of the node is stored. The claim has the last report of the stored disk,
     /// even if another disk has reported since.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
-        let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.claimed()));
+        let (incarnation, reported) =
+            self.with(node, |known| (known.incarnation, known.report_of_stored_disk()));
         Some(Claim { incarnation: incarnation?, reported })
     }
 
     /// Returns the claim about a node if it is not stored yet.
     pub fn unsaved_claim(&self, node: NodeId) -> Option<Claim> {
-        let is_kept = self.with(node, |known| known.claimed() == known.kept);
+        let is_kept = self.with(node, |known| known.report_of_stored_disk() == known.kept);
         self.claim(node).filter(|_| !is_kept)
     }
 
     /// Notes that the claim is durable.
-    pub fn kept(&self, node: NodeId, claim: &Claim) {
+    pub fn mark_claim_stored(&self, node: NodeId, claim: &Claim) {
         self.with(node, |known| {
             if known.incarnation == Some(claim.incarnation) {
                 known.kept = claim.reported;
@@ -485,7 +486,7 @@ mod tests {
         Boot { id: BootId(id), begins: LogPosition(begins), newest: id * HOUR }
     }
 
-    fn reported(life: u64, position: u64) -> Reported {
+    fn report_at(life: u64, position: u64) -> Reported {
         let (life, position) = (BootId::of_number(life), LogPosition(position));
         Reported { life, position, late: LogPosition::START }
     }
@@ -494,20 +495,20 @@ mod tests {
     fn a_restart_that_keeps_all_has_lost_nothing() {
         let boot_history = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         for (id, position) in [(1, 100), (1, 40), (3, 200), (3, 150), (5, 700), (0, 0)] {
-            assert_eq!(boot_history.lost(&reported(id, position)), None, "{id} {position}");
+            assert_eq!(boot_history.find_loss(&report_at(id, position)), None, "{id} {position}");
         }
     }
 
     #[test]
     fn a_log_shorter_than_its_report_has_lost_its_tail() {
         let boot_history = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
-        let tail = boot_history.lost(&reported(3, 201)).expect("one group is missing");
+        let tail = boot_history.find_loss(&report_at(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
-        let late = Reported { late: LogPosition(201), ..reported(3, 250) };
-        assert_eq!(boot_history.lost(&late), Some(0), "what came late may be of any age");
+        let late = Reported { late: LogPosition(201), ..report_at(3, 250) };
+        assert_eq!(boot_history.find_loss(&late), Some(0), "what came late may be of any age");
         assert!(
             boot_history
-                .lost(&Reported { late: LogPosition(200), ..reported(3, 250) })
+                .find_loss(&Reported { late: LogPosition(200), ..report_at(3, 250) })
                 .is_some_and(|since| since > 0)
         );
     }
@@ -516,19 +517,19 @@ mod tests {
     fn an_older_copy_of_the_directory_lacks_later_boots() {
         // The original ran boots 1, 3 and 5; the copy has boot 1, and starts as 7.
         let boot_history = BootHistory::new(vec![life(1, 0)], life(7, 80));
-        assert!(boot_history.lost(&reported(1, 100)).is_some());
-        assert_eq!(boot_history.lost(&reported(1, 80)), None);
-        assert_eq!(boot_history.lost(&reported(5, 300)), Some(0));
-        assert_eq!(boot_history.lost(&reported(5, 10)), Some(0), "a life of another branch");
+        assert!(boot_history.find_loss(&report_at(1, 100)).is_some());
+        assert_eq!(boot_history.find_loss(&report_at(1, 80)), None);
+        assert_eq!(boot_history.find_loss(&report_at(5, 300)), Some(0));
+        assert_eq!(boot_history.find_loss(&report_at(5, 10)), Some(0), "a life of another branch");
     }
 
     #[test]
     fn the_original_directory_detects_that_its_copy_ran() {
         // The copy ran as boot 4 beside boot 3; the original now runs again.
         let boot_history = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 500));
-        assert_eq!(boot_history.lost(&reported(4, 120)), Some(0));
+        assert_eq!(boot_history.find_loss(&report_at(4, 120)), Some(0));
         // The copy is still running.
-        assert_eq!(boot_history.lost(&reported(6, 120)), Some(0));
+        assert_eq!(boot_history.find_loss(&report_at(6, 120)), Some(0));
     }
 
     #[test]
@@ -539,8 +540,8 @@ mod tests {
             boot_history = BootHistory::new(earlier, life(id, id));
         }
         assert_eq!(boot_history.0.len(), MAX_BOOTS);
-        assert_eq!(boot_history.lost(&reported(1, 1)), None, "before all that is remembered");
-        assert!(boot_history.lost(&reported(1, 50)).is_some());
+        assert_eq!(boot_history.find_loss(&report_at(1, 1)), None, "before all that is remembered");
+        assert!(boot_history.find_loss(&report_at(1, 50)).is_some());
         assert_eq!(BootHistory::decode(&[0; 23]), None);
         assert_eq!(BootHistory::decode(&[1; 48]), None, "two of one number");
     }
@@ -549,22 +550,22 @@ mod tests {
     fn a_claim_about_a_disk_never_has_the_report_of_another_disk() {
         let (peer, other) = (NodeId(1), Incarnation(78));
         let claim = |boot, position| {
-            Some(Claim { incarnation: THEIRS, reported: reported(boot, position) })
+            Some(Claim { incarnation: THEIRS, reported: report_at(boot, position) })
         };
         let stored = claim(3, 40).map(|claim| (peer, claim));
         let boot_history = BootHistory::new(Vec::new(), life(1, 0));
         let logs = Logs::new(DISK, boot_history, stored.as_slice());
         logs.note_boot(peer, other, BootId(9));
         for position in [7, 8] {
-            assert!(logs.received(peer, other, BootId(9), LogPosition(position)));
+            assert!(logs.note_envelope(peer, other, BootId(9), LogPosition(position)));
             assert_eq!((logs.claim(peer), logs.unsaved_claim(peer)), (claim(3, 40), None));
         }
         logs.know(peer, other);
-        let of_other = Claim { incarnation: other, reported: reported(9, 8) };
+        let of_other = Claim { incarnation: other, reported: report_at(9, 8) };
         assert_eq!(logs.claim(peer), Some(of_other));
         // The first disk is put back.
         logs.note_boot(peer, THEIRS, BootId(10));
-        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(50)));
+        assert!(logs.note_envelope(peer, THEIRS, BootId(10), LogPosition(50)));
         assert_eq!(logs.claim(peer), Some(of_other));
         logs.know(peer, THEIRS);
         assert_eq!(logs.claim(peer), claim(10, 50));
@@ -577,8 +578,8 @@ mod tests {
         assert_eq!(logs.position_for(peer), LogPosition(0));
         logs.settle(peer);
         assert_eq!(logs.position_for(peer), LogPosition(7));
-        logs.wrote(LogPosition(9));
-        logs.wrote(LogPosition(8));
+        logs.raise_position(LogPosition(9));
+        logs.raise_position(LogPosition(8));
         let positions = [peer, NodeId(0)].map(|node| logs.position_for(node).0);
         assert_eq!(positions, [9, 0]);
     }
@@ -588,12 +589,12 @@ mod tests {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
         logs.note_boot(peer, THEIRS, BootId(10));
-        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(5)));
+        assert!(logs.note_envelope(peer, THEIRS, BootId(10), LogPosition(5)));
         logs.know(peer, THEIRS);
-        assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5));
+        assert_eq!(logs.claim(peer).unwrap().reported, report_at(10, 5));
         logs.note_boot(peer, THEIRS, BootId(11));
         assert!(
-            !logs.received(peer, THEIRS, BootId(10), LogPosition(6)),
+            !logs.note_envelope(peer, THEIRS, BootId(10), LogPosition(6)),
             "the older one is not heard any more"
         );
         assert!(
@@ -603,11 +604,11 @@ mod tests {
         assert!(!logs.has_later_boot(peer, Incarnation(78), BootId(10)), "another disk");
         assert_eq!(
             logs.claim(peer).unwrap().reported,
-            reported(10, 5),
+            report_at(10, 5),
             "it has reported nothing yet"
         );
-        assert!(logs.received(peer, THEIRS, BootId(11), LogPosition(3)));
-        assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
+        assert!(logs.note_envelope(peer, THEIRS, BootId(11), LogPosition(3)));
+        assert_eq!(logs.claim(peer).unwrap().reported, report_at(11, 3));
     }
 
     #[test]
@@ -636,7 +637,7 @@ mod tests {
     fn a_claim_of_a_boot_before_the_voter_does_not_concern_its_votes() {
         let lives = vec![life(1, 0), life(5, 90)];
         let logs = Logs::new(DISK, BootHistory::new(lives, life(7, 100)), &[]);
-        let claim = |life| Claim { incarnation: DISK, reported: reported(life, 300) };
+        let claim = |life| Claim { incarnation: DISK, reported: report_at(life, 300) };
         let voter = Some(logs.voter_of(BootId(5)));
         assert!(logs.is_before_voter(&claim(3), voter), "of a branch that was put back");
         for (claim, voter) in [
@@ -666,15 +667,15 @@ mod tests {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
         logs.note_boot(peer, THEIRS, BootId(10));
-        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(5)));
+        assert!(logs.note_envelope(peer, THEIRS, BootId(10), LogPosition(5)));
         assert_eq!(logs.unsaved_claim(peer), None, "its disk is not known yet");
         logs.know(peer, THEIRS);
         logs.note_late_write(peer);
         let claim = logs.unsaved_claim(peer).unwrap();
-        assert_eq!(claim.reported, Reported { late: LogPosition(5), ..reported(10, 5) });
-        logs.kept(peer, &claim);
+        assert_eq!(claim.reported, Reported { late: LogPosition(5), ..report_at(10, 5) });
+        logs.mark_claim_stored(peer, &claim);
         assert_eq!(logs.unsaved_claim(peer), None);
-        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(6)));
+        assert!(logs.note_envelope(peer, THEIRS, BootId(10), LogPosition(6)));
         assert!(logs.unsaved_claim(peer).is_some());
     }
 }

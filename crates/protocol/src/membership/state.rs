@@ -192,7 +192,7 @@ impl Membership {
 
     /// Returns the highest version time of a write that the node may have acknowledged and lost;
     /// `None` = no write is lost.
-    pub(crate) fn lost(&self) -> Option<u64> {
+    pub(crate) fn lost_write_bound(&self) -> Option<u64> {
         (!self.is_authoritative_for_all()).then(|| self.lost_before())
     }
 

@@ -65,7 +65,7 @@ impl TransitionProgress {
     }
 
     /// Returns the reported progress by node; empty if this node drives no transition.
-    pub fn reported(&self) -> BTreeMap<NodeId, MovesState> {
+    pub fn reported_progress(&self) -> BTreeMap<NodeId, MovesState> {
         self.reported.lock().clone()
     }
 

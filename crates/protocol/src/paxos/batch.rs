@@ -140,7 +140,7 @@ impl ChangeWork {
 
 impl Changes {
     /// Handles the promises of a majority.
-    pub(crate) fn promised(
+    pub(crate) fn on_promises(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -253,7 +253,7 @@ impl Changes {
                 }
             },
             EarlierTryOutcome::Again(record, then) => {
-                let then = then.fenced(record.view().last_step().map(|(_, last)| last), ballot);
+                let then = then.with_fence(record.view().last_step().map(|(_, last)| last), ballot);
                 let family = record.version();
                 let record = record.with_ballot(&self.slots.get(id).key, family, ballot);
                 self.store_for_change(cx, id, record, Some(then));
@@ -297,11 +297,11 @@ impl Changes {
         let is_settled = !(reader_begins_anew && newest.is_some())
             && self.is_settled(id, newest.as_ref(), state.steps());
         match newest {
-            newest if !state.found_expired() && is_settled => {
+            newest if !state.has_found_expired() && is_settled => {
                 let mut then = then;
                 if let Some(newest) = newest {
                     // The record stays under the ballot under which a majority holds it.
-                    then = then.fenced(state.steps().last(), newest.ballot());
+                    then = then.with_fence(state.steps().last(), newest.ballot());
                     self.keep(cx.core, id, newest, ballot);
                 }
                 let by = self.slots.work(id).replicas(|vote| vote.holds(rank));
@@ -323,7 +323,7 @@ impl Changes {
                 let is_usual =
                     |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
                 let record = match newest {
-                    Some(_) if state.found_expired() => state.record(&key, ballot),
+                    Some(_) if state.has_found_expired() => state.record(&key, ballot),
                     // The record is stored unchanged, as by read repair, unless it has fewer copies
                     // than usual or the repair fence refuses records of its time.
                     Some(newest)
@@ -338,7 +338,7 @@ impl Changes {
                     Some(newest) => newest.with_ballot(&key, state.family(), ballot),
                     None => state.record(&key, ballot),
                 };
-                let then = then.fenced(state.steps().last(), record.ballot());
+                let then = then.with_fence(state.steps().last(), record.ballot());
                 self.store_for_change(cx, id, record, Some(then));
             }
         }
@@ -401,7 +401,7 @@ impl Changes {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let adds = matches!(change.conditional.change, Change::Add(_));
-        let accepted = change.promised().filter_map(|vote| match vote.recalled {
+        let accepted = change.promising_votes().filter_map(|vote| match vote.recalled {
             Some(OpLookup::Stored { ballots, done }) => Some((ballots, done)),
             _ => None,
         });
@@ -429,7 +429,7 @@ impl Changes {
         }
         let slot = self.slots.get(id);
         let change = &slot.work;
-        let recalled = change.promised().filter(|vote| vote.recalled.is_some());
+        let recalled = change.promising_votes().filter(|vote| vote.recalled.is_some());
         // `Never` suffices once the remaining replicas cannot form a majority of the replicas that
         // the try asked. Replicas that the try did not ask prove nothing.
         let read = change.votes.iter().filter(|vote| vote.place.is_in_read());
@@ -441,7 +441,7 @@ impl Changes {
             return if reused > 0 { Recollection::Reused } else { Recollection::Never };
         }
         let open = !change.count(ChangeState::is_asked).is_zero();
-        if open || recalled.count() < change.promised().count() {
+        if open || recalled.count() < change.promising_votes().count() {
             Recollection::Open
         } else {
             Recollection::Unclear
@@ -485,11 +485,11 @@ impl Changes {
         let last = state.steps().last();
         for follower in &followers {
             if let ChangeStage::Batched(done) = &mut self.slots.work(*follower).stage {
-                *done = done.fenced(last, ballot);
+                *done = done.with_fence(last, ballot);
             }
         }
         self.slots.work(id).followers = followers;
-        (then.fenced(last, ballot), state.steps().step != before)
+        (then.with_fence(last, ballot), state.steps().step != before)
     }
 
     /// Stores the record of a round that changes the key's state.
@@ -523,7 +523,7 @@ impl Changes {
     /// has purged a tombstone that outranks it. The next record must then be above the tombstone.
     fn has_ended(&mut self, id: SlotId, family: Version, watermark: u64) -> bool {
         let lacks = |vote: &ChangeVote| vote.rank().is_none_or(|rank| rank.version < family);
-        let mut promised = self.slots.work(id).promised();
+        let mut promised = self.slots.work(id).promising_votes();
         family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
     }
 

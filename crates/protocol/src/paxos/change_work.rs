@@ -217,7 +217,7 @@ impl ChangeWork {
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
+    pub(crate) fn awaited_vote(&self, node: NodeId) -> Option<VoteIndex> {
         // In these stages no request is outstanding, so any reply is stale.
         if self.waits() {
             return None;
@@ -231,7 +231,7 @@ impl ChangeWork {
 
     /// Returns the outstanding request to a node.
     pub(crate) fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        let VoteIndex(vote) = self.awaited(node)?;
+        let VoteIndex(vote) = self.awaited_vote(node)?;
         self.votes[vote].state.outstanding_mut()
     }
 
@@ -253,7 +253,7 @@ impl ChangeWork {
     }
 
     /// Returns the votes of the replicas that have promised.
-    pub(crate) fn promised(&self) -> impl Iterator<Item = &ChangeVote> + Clone {
+    pub(crate) fn promising_votes(&self) -> impl Iterator<Item = &ChangeVote> + Clone {
         self.votes.iter().filter(|vote| vote.state.has_promised())
     }
 

@@ -114,8 +114,8 @@ impl Changes {
     }
 
     /// Returns the number of conditional writes whose client or node has not been answered.
-    pub(crate) fn unanswered(&self) -> usize {
-        self.slots.unanswered()
+    pub(crate) fn count_unanswered(&self) -> usize {
+        self.slots.count_unanswered()
     }
 
     /// Returns the partition of a write's key; `None` = the id is stale.
@@ -148,7 +148,7 @@ impl Changes {
         let deadline = cx.now.mono + cx.core.config.deadline_micros;
         let id = self.add(cx, deadline, ChangeRequester::Client(client), key, conditional, quorum);
         let version = cx.core.shared.clock.issue(cx.now);
-        let Some(version) = self.issued(cx, id, version) else { return };
+        let Some(version) = self.fail_unless_issued(cx, id, version) else { return };
         // The id is unique because no two versions are equal.
         let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
         self.slots.work(id).id = number.unwrap_or(own);
@@ -220,7 +220,7 @@ impl Changes {
 
     /// Returns the value that the clock issued. If the clock issued none, fails the write and
     /// returns `None`.
-    fn issued<T>(
+    fn fail_unless_issued<T>(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -244,7 +244,7 @@ impl Changes {
             return;
         }
         let ballot = cx.core.shared.clock.issue_ballot(cx.now, cx.core.shared.own);
-        let Some(ballot) = self.issued(cx, id, ballot) else { return };
+        let Some(ballot) = self.fail_unless_issued(cx, id, ballot) else { return };
         let watermark = cx.core.shared.repair.proofs.watermark();
         let change = self.slots.work(id);
         change.tries += 1;
@@ -348,7 +348,7 @@ impl Changes {
         id: SlotId,
         reply: Reply,
     ) {
-        let Some(VoteIndex(vote)) = self.slots.work(id).awaited(peer) else { return };
+        let Some(VoteIndex(vote)) = self.slots.work(id).awaited_vote(peer) else { return };
         if matches!(self.slots.work(id).stage, ChangeStage::Forwarded) {
             return self.on_leader_reply(cx, id, &reply);
         }
@@ -496,7 +496,7 @@ impl Changes {
             let change = self.slots.work(id);
             match std::mem::replace(&mut change.stage, ChangeStage::Pausing) {
                 ChangeStage::Preparing { ballot, watermark } => {
-                    self.promised(cx, id, (ballot, watermark));
+                    self.on_promises(cx, id, (ballot, watermark));
                 }
                 ChangeStage::Storing { then: None, .. } => self.try_change(cx, id),
                 ChangeStage::Storing { record, then: Some(then) } => {
@@ -652,7 +652,7 @@ impl Changes {
                 cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
-                cx.unstored_hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+                cx.unstored_hints.on_missed_write(&mut cx.cx, peer, key.clone(), record.clone());
             }
         }
         self.slots.remove(id);
@@ -677,15 +677,21 @@ impl Requests for Changes {
         self.change_replied(cx, peer, id, reply);
     }
 
-    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+    fn on_failure(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        node: NodeId,
+        error: ReplicaError,
+    ) {
         // A node that has already replied is not awaited, so the failure is stale.
-        if let Some(vote) = self.slots.work(id).awaited(node) {
+        if let Some(vote) = self.slots.work(id).awaited_vote(node) {
             self.change_failed(cx, id, vote, error);
         }
     }
 
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
-        let vote = self.slots.work(id).awaited(node).expect("it is awaited");
+        let vote = self.slots.work(id).awaited_vote(node).expect("it is awaited");
         self.ask_of_change(cx, id, vote);
     }
 

@@ -210,7 +210,7 @@ impl Done {
     /// needs no record of the key, and no replica restarts below a ballot that it may have
     /// promised. If another operation has followed, the outcome gets no token, because `ballot` is
     /// the token of that operation.
-    pub(crate) fn fenced(self, last: Option<u64>, ballot: u64) -> Self {
+    pub(crate) fn with_fence(self, last: Option<u64>, ballot: u64) -> Self {
         match self {
             Self::Changed { tag, result, expiry_ms, .. }
                 if tag.last.map(|(_, id)| id) == last && last.is_some() =>
@@ -272,7 +272,7 @@ impl KeyState {
     /// True if a condition was false because the value had expired. The state then lacks the value,
     /// and must be stored before the outcome is answered: the coordinator of the next write may
     /// have an earlier wall clock, and would find the value alive.
-    pub(crate) fn found_expired(&self) -> bool {
+    pub(crate) fn has_found_expired(&self) -> bool {
         self.found_expired
     }
 
@@ -288,7 +288,7 @@ impl KeyState {
             return Done::Reused;
         }
         // Another write's round may have preserved an earlier try of this write.
-        if let Some(done) = self.done(id) {
+        if let Some(done) = self.outcome_of(id) {
             // A client may reuse an idempotency key for another kind of write.
             let adds = matches!(conditional.change, Change::Add(_));
             return if done.fits(adds) { done } else { Done::Forgotten };
@@ -335,8 +335,9 @@ impl KeyState {
     }
 
     /// Returns the outcome of the operation with this id; `None` = the state does not contain it.
-    fn done(&self, id: u64) -> Option<Done> {
-        let (step, operation) = self.steps.numbered().find(|(_, operation)| operation.id == id)?;
+    fn outcome_of(&self, id: u64) -> Option<Done> {
+        let (step, operation) =
+            self.steps.with_step_numbers().find(|(_, operation)| operation.id == id)?;
         let tag = Tag { version: self.family, last: Some((step, id)) };
         let expiry_ms = if step == self.steps.step { self.expiry_ms } else { 0 };
         Some(Done::Changed { tag, result: operation.result, expiry_ms, fence: 0 })
@@ -475,11 +476,11 @@ mod tests {
                     assert_eq!(done, Done::Unmet { current }, "{condition:?} {expiry_ms}");
                     let asks = condition != Condition::OneOf(Vec::new());
                     assert_eq!(
-                        state.found_expired(),
+                        state.has_found_expired(),
                         asks && !is_there,
                         "{condition:?} {expiry_ms}"
                     );
-                    assert_eq!(state.value.is_none(), state.found_expired());
+                    assert_eq!(state.value.is_none(), state.has_found_expired());
                 }
             }
         }
@@ -525,7 +526,7 @@ mod tests {
     fn only_the_last_write_of_a_state_gets_a_fencing_token() {
         let mut state = state("1", 0);
         let put = write(Condition::Any, Change::Put(Bytes::from("2")), 0);
-        let fence = |done: Done, state: &KeyState| match done.fenced(state.steps().last(), 9) {
+        let fence = |done: Done, state: &KeyState| match done.with_fence(state.steps().last(), 9) {
             Done::Changed { fence, .. } => Some(fence),
             _ => None,
         };

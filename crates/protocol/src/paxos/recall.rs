@@ -47,25 +47,25 @@ fn forgets_before(core: &Core, partition: u16) -> u64 {
 /// Returns the version time up to which this node may lack stored writes with an idempotency key:
 /// it may have lost them with a disk, or the partition's previous replicas may not have reported
 /// all of theirs.
-fn forgotten_until(core: &Core, partition: Option<u16>) -> u64 {
+fn recallable_from(core: &Core, partition: Option<u16>) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     let lost = membership.idempotency_lost_before();
     match partition {
         None => lost,
         Some(partition) if must_pull(core, || partition) => u64::MAX,
-        partition => lost.max(layouts.forgotten_before(partition)),
+        partition => lost.max(layouts.recallable_from(partition)),
     }
 }
 
 /// Handles the store's answer about a write with an idempotency key. `partition` is the partition
 /// of the write's key.
-pub(crate) fn recalled(
+pub(crate) fn on_recall(
     cx: &mut Cx<'_>,
     op: OpId,
     partition: Option<u16>,
     result: Result<Option<OpLookup>, StoreError>,
 ) {
-    let lost = Clock::micros(forgotten_until(cx.core, partition));
+    let lost = Clock::micros(recallable_from(cx.core, partition));
     let reply = match result {
         Ok(Some(recalled)) => Reply::Recalled(recalled),
         // A previous incarnation that lost its disk may have stored the write.

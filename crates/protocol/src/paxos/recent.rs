@@ -65,7 +65,7 @@ pub struct WriteIdentity {
 impl WriteIdentity {
     /// Returns the answer of a replica that has stored, under `ballots` and with the outcome
     /// `done`, a write with this id and the request digest `digest`.
-    pub fn stored(self, digest: u64, ballots: AcceptedBallots, done: Done) -> OpLookup {
+    pub fn stored_lookup(self, digest: u64, ballots: AcceptedBallots, done: Done) -> OpLookup {
         match are_different_requests(self.digest, digest) {
             true => OpLookup::Reused,
             false => OpLookup::Stored { ballots, done },
@@ -159,7 +159,7 @@ impl RecentWrites {
             *forgotten = (*forgotten).max(record.ballot());
             return;
         }
-        for (step, operation) in steps.numbered() {
+        for (step, operation) in steps.with_step_numbers() {
             if before.has(operation.id) {
                 continue;
             }
@@ -209,7 +209,7 @@ impl RecentWrites {
             Some(&Stored { ballot, family, step, result, digest }) => {
                 let tag = Tag { version: family, last: Some((step, id)) };
                 let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-                asked.stored(digest, AcceptedBallots::one(ballot), done)
+                asked.stored_lookup(digest, AcceptedBallots::one(ballot), done)
             }
             None if since <= kept.forgotten => OpLookup::Forgotten,
             None => OpLookup::Never,
@@ -235,14 +235,14 @@ mod tests {
         OpHistory { step, operations: ids.iter().map(operation).collect() }
     }
 
-    fn stored(ballot: u64, step: u32, id: u64) -> OpLookup {
+    fn stored_lookup(ballot: u64, step: u32, id: u64) -> OpLookup {
         let tag = Tag { version: FAMILY, last: Some((step, id)) };
         let (result, expiry_ms, fence) = (Some(id as i64), 0, 0);
         let ballots = AcceptedBallots::one(ballot);
         OpLookup::Stored { ballots, done: Done::Changed { tag, result, expiry_ms, fence } }
     }
 
-    fn told_of(recent: &RecentWrites, key: &[u8], id: u64, since: u64) -> OpLookup {
+    fn look_up(recent: &RecentWrites, key: &[u8], id: u64, since: u64) -> OpLookup {
         recent.recall(key, WriteIdentity { id, digest: 0 }, since)
     }
 
@@ -258,14 +258,14 @@ mod tests {
         recent.note(b"k", &record(10), [&NONE, &of_request(1, 5, 7)], (Via::Accept, 1));
         assert_eq!(
             [told(7), told(0), told(8)],
-            [stored(10, 1, 5), stored(10, 1, 5), OpLookup::Reused]
+            [stored_lookup(10, 1, 5), stored_lookup(10, 1, 5), OpLookup::Reused]
         );
         recent.note(b"k", &record(20), [&NONE, &of_request(1, 5, 8)], (Via::Replica, 1));
-        assert_eq!(told(7), stored(10, 1, 5), "it proves nothing");
+        assert_eq!(told(7), stored_lookup(10, 1, 5), "it proves nothing");
         recent.note(b"k", &record(30), [&NONE, &of_request(2, 5, 8)], (Via::Accept, 1));
-        assert_eq!([told(7), told(8)], [OpLookup::Reused, stored(30, 2, 5)]);
+        assert_eq!([told(7), told(8)], [OpLookup::Reused, stored_lookup(30, 2, 5)]);
         recent.note(b"k", &record(40), [&NONE, &of_request(3, 5, 0)], (Via::Accept, 1));
-        assert_eq!(told(8), stored(30, 2, 5), "of an unknown request the first one is told");
+        assert_eq!(told(8), stored_lookup(30, 2, 5), "of an unknown request the first one is told");
     }
 
     #[test]
@@ -273,14 +273,14 @@ mod tests {
         let recent = RecentWrites::new(10);
         recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], (Via::Accept, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], (Via::Accept, 1));
-        let told = |id| told_of(&recent, b"k", id, 15);
+        let told = |id| look_up(&recent, b"k", id, 15);
         assert_eq!(
             [told(1), told(2), told(3)],
-            [stored(20, 2, 1), stored(20, 3, 2), stored(30, 4, 3)]
+            [stored_lookup(20, 2, 1), stored_lookup(20, 3, 2), stored_lookup(30, 4, 3)]
         );
-        assert_eq!((told(4), told_of(&recent, b"l", 1, 15)), (OpLookup::Never, OpLookup::Never));
+        assert_eq!((told(4), look_up(&recent, b"l", 1, 15)), (OpLookup::Never, OpLookup::Never));
         assert_eq!(
-            told_of(&recent, b"k", 4, 10),
+            look_up(&recent, b"k", 4, 10),
             OpLookup::Forgotten,
             "it may be of an earlier life"
         );
@@ -291,10 +291,10 @@ mod tests {
         let recent = RecentWrites::new(0);
         let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
         recent.note(b"k", &record(20), [&before, &after], (Via::Accept, 1));
-        let told = |id| told_of(&recent, b"k", id, 15);
+        let told = |id| look_up(&recent, b"k", id, 15);
         assert_eq!(
             [told(1), told(5), told(3)],
-            [OpLookup::Never, stored(20, 3, 5), stored(20, 4, 3)]
+            [OpLookup::Never, stored_lookup(20, 3, 5), stored_lookup(20, 4, 3)]
         );
     }
 
@@ -302,9 +302,9 @@ mod tests {
     fn a_record_of_another_replica_proves_nothing() {
         let recent = RecentWrites::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Replica, 1));
-        assert_eq!(told_of(&recent, b"k", 1, 15), stored(0, 1, 1));
+        assert_eq!(look_up(&recent, b"k", 1, 15), stored_lookup(0, 1, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], (Via::Accept, 1));
-        assert_eq!(told_of(&recent, b"k", 1, 15), stored(30, 1, 1));
+        assert_eq!(look_up(&recent, b"k", 1, 15), stored_lookup(30, 1, 1));
     }
 
     #[test]
@@ -318,9 +318,9 @@ mod tests {
                 (Via::Accept, 1),
             );
         }
-        assert_eq!(told_of(&recent, b"k", 2, 102), OpLookup::Forgotten);
-        assert_eq!(told_of(&recent, b"k", 3, 102), stored(103, 3, 3));
-        assert_eq!(told_of(&recent, b"k", 2, 103), OpLookup::Never);
+        assert_eq!(look_up(&recent, b"k", 2, 102), OpLookup::Forgotten);
+        assert_eq!(look_up(&recent, b"k", 3, 102), stored_lookup(103, 3, 3));
+        assert_eq!(look_up(&recent, b"k", 2, 103), OpLookup::Never);
     }
 
     #[test]
@@ -328,22 +328,22 @@ mod tests {
         let recent = RecentWrites::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
         recent.forget(4, 30);
-        assert_eq!(told_of(&recent, b"k", 1, 20), OpLookup::Forgotten);
+        assert_eq!(look_up(&recent, b"k", 1, 20), OpLookup::Forgotten);
         assert_eq!(
-            told_of(&recent, b"k", 2, 30),
+            look_up(&recent, b"k", 2, 30),
             OpLookup::Forgotten,
             "others may have accepted it"
         );
-        assert_eq!(told_of(&recent, b"k", 2, 31), OpLookup::Never);
+        assert_eq!(look_up(&recent, b"k", 2, 31), OpLookup::Never);
         // The record's write began before the placement changed.
         recent.note(b"k", &record(40), [&NONE, &steps(1, &[3])], (Via::Accept, 3));
-        assert_eq!(told_of(&recent, b"k", 3, 40), OpLookup::Forgotten);
+        assert_eq!(look_up(&recent, b"k", 3, 40), OpLookup::Forgotten);
         recent.note(b"k", &record(50), [&NONE, &steps(1, &[4])], (Via::Accept, 4));
-        assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
+        assert_eq!(look_up(&recent, b"k", 4, 41), stored_lookup(50, 1, 4));
         // Another event loop reports the same change.
         recent.forget(4, 99);
-        assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
+        assert_eq!(look_up(&recent, b"k", 4, 41), stored_lookup(50, 1, 4));
         recent.forget(5, 0);
-        assert_eq!(told_of(&recent, b"k", 5, 50), OpLookup::Forgotten);
+        assert_eq!(look_up(&recent, b"k", 5, 50), OpLookup::Forgotten);
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     use bytes::Bytes;
     use record::{Fields, Kind, Version};
 
-    fn kept(ballot: u64, bytes: usize) -> CachedState {
+    fn cached_state(ballot: u64, bytes: usize) -> CachedState {
         let version = Version { time: 5, origin: 1 };
         let fields = Fields { ballot, ..Fields::new(Kind::Value, version) };
         let record = Record::new(b"k", &fields, &vec![0; bytes]);
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn a_cached_state_is_taken_once() {
         let leader_cache = StateCache::default();
-        leader_cache.put(b"k", kept(4096, 9));
-        leader_cache.put(b"k", kept(4097, 9));
+        leader_cache.put(b"k", cached_state(4096, 9));
+        leader_cache.put(b"k", cached_state(4097, 9));
         assert_eq!(leader_cache.take(b"l", 8, 1), None);
         assert_eq!(leader_cache.take(b"k", 8, 1).unwrap().ballot, 4098);
         assert_eq!(leader_cache.take(b"k", 8, 1), None);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_cached_state_copies_what_it_needs_of_a_long_message() {
-        let (leader_cache, mut of_message) = (StateCache::default(), kept(4096, 9));
+        let (leader_cache, mut of_message) = (StateCache::default(), cached_state(4096, 9));
         let record = of_message.record.clone();
         let message = Bytes::from([record.raw(), &[0; 64 << 10]].concat());
         of_message.record = Record::parse(message.slice(..record.byte_len())).unwrap();
@@ -144,22 +144,22 @@ mod tests {
     #[test]
     fn old_states_and_states_of_another_placement_are_not_returned() {
         let leader_cache = StateCache::default();
-        leader_cache.put(b"k", kept(4096, 9));
+        leader_cache.put(b"k", cached_state(4096, 9));
         assert_eq!(leader_cache.take(b"k", 8, 2), None);
-        leader_cache.put(b"k", kept(4096, 9));
+        leader_cache.put(b"k", cached_state(4096, 9));
         assert_eq!(leader_cache.take(b"k", 7 + MOST_MICROS, 1), None);
-        leader_cache.put(b"k", kept(4096, 9));
+        leader_cache.put(b"k", cached_state(4096, 9));
         assert!(leader_cache.take(b"k", 6 + MOST_MICROS, 1).is_some());
     }
 
     #[test]
     fn the_cache_is_bounded() {
         let leader_cache = StateCache::default();
-        leader_cache.put(b"k", kept(4096, MOST_BYTES));
+        leader_cache.put(b"k", cached_state(4096, MOST_BYTES));
         assert_eq!(leader_cache.take(b"k", 8, 1), None);
-        leader_cache.put(b"first", kept(4096, 9));
+        leader_cache.put(b"first", cached_state(4096, 9));
         for n in 0..MOST as u64 {
-            leader_cache.put(b"k", kept(n << 12, 9));
+            leader_cache.put(b"k", cached_state(n << 12, 9));
             assert!(n % 2 == 0 || leader_cache.take(b"k", 8, 1).is_some());
         }
         assert_eq!(leader_cache.take(b"first", 8, 1), None);

@@ -51,30 +51,30 @@ pub struct View {
 impl View {
     /// Returns the view of a cluster's first members.
     pub fn first(topology: Topology) -> Self {
-        Self::settled(FIRST_EPOCH, FIRST_EPOCH, topology)
+        Self::new_settled(FIRST_EPOCH, FIRST_EPOCH, topology)
     }
 
     /// Returns a view in which no partition moves since the epoch `began`.
-    pub fn settled(epoch: u64, began: u64, topology: Topology) -> Self {
+    pub fn new_settled(epoch: u64, began: u64, topology: Topology) -> Self {
         let placement = placement(began, &topology, None);
         Self { epoch, topology, other: None, prepared: None, placement }
     }
 
     /// Returns a settled view in which partitions are about to move to `next`.
-    pub fn prepared(epoch: u64, began: u64, topology: Topology, next: Topology) -> Self {
-        Self { prepared: Some(next), ..Self::settled(epoch, began, topology) }
+    pub fn new_prepared(epoch: u64, began: u64, topology: Topology, next: Topology) -> Self {
+        Self { prepared: Some(next), ..Self::new_settled(epoch, began, topology) }
     }
 
     /// Returns a view in which partitions move since the epoch `began`: the replicas of `read`
     /// answer reads, and those of `other` are written too.
-    pub fn moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
+    pub fn new_moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
         let placement = placement(began, &read, Some(&other));
         Self { epoch, topology: read, other: Some(other), prepared: None, placement }
     }
 
     /// Returns the view after a forced layout ([`crate::layout::Decree`]): a node without that
     /// layout has a different placement, for all its reads and writes.
-    pub(crate) fn decreed(mut self, number: u64) -> Self {
+    pub(crate) fn with_forced_layout(mut self, number: u64) -> Self {
         self.placement = xxh3_64([self.placement, number].map(u64::to_le_bytes).as_flattened());
         self
     }
@@ -118,7 +118,7 @@ impl View {
     }
 
     /// Finds a node by name.
-    pub fn named(&self, name: &str) -> Option<NodeId> {
+    pub fn find_node(&self, name: &str) -> Option<NodeId> {
         self.topologies().find_map(|topology| topology.find(name))
     }
 
@@ -208,7 +208,7 @@ impl Views {
     }
 
     /// Creates the state with the members of a fixed list.
-    pub fn fixed(topology: Topology) -> Arc<Self> {
+    pub fn new_fixed(topology: Topology) -> Arc<Self> {
         Arc::new(Self::new(View::first(topology)))
     }
 

@@ -19,13 +19,13 @@ async fn exchange(cx: Context, node: NodeId, round: RoundId, step: RoundStep) {
     if let Ok(Reply::Round(state)) = result
         && node != cx.shared().own
     {
-        cx.shared().received_proof(node, state.proof);
+        cx.shared().note_proof(node, state.proof);
     }
 }
 
 impl MissedProofs {
     /// Asks a newly connected peer for its proof, if there may be one.
-    pub(crate) fn seen(&self, tasks: &mut Tasks, peer: NodeId) {
+    pub(crate) fn on_connect(&self, tasks: &mut Tasks, peer: NodeId) {
         let cx = tasks.context().clone();
         if cx.config().rounds.interval_micros != 0 || cx.shared().repair.proofs.seal() != 0 {
             tasks.spawn("proof", exchange(cx, peer, RoundId::default(), RoundStep::Ask));
@@ -36,14 +36,14 @@ impl MissedProofs {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
         let (proofs, own) = (&cx.shared().repair.proofs, cx.shared().own);
-        let known = proofs.known();
+        let known = proofs.known_proof();
         let step = RoundStep::Commit { floor: known.floor, is_uniform: known.is_uniform };
         for node in proofs.take_lagging() {
             tasks.spawn("proof", exchange(cx.clone(), node, known.proven, step));
         }
         let Some(reported) = proofs.newer_reported() else { return };
         let takes_over = self.take_over.is_some_and(|task| tasks.is_under_way(task));
-        match proofs.missed(reported.proven) {
+        match proofs.classify_proof(reported.proven) {
             MissedRound::Known => {}
             MissedRound::TakesOver if takes_over => {}
             MissedRound::TakesOver => {

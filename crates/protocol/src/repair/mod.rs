@@ -118,7 +118,7 @@ impl Repair {
         // A round for which all nodes were ready is proven, even if only some of them have
         // committed it.
         report.stopped = Some(why).filter(|_| !report.proven);
-        self.past.borrow_mut().ended(context, &report);
+        self.past.borrow_mut().record_end(context, &report);
         end(context, report);
     }
 
@@ -144,12 +144,12 @@ impl Repair {
         }
         let staggered = (place as u64).min(MAX_STAGGERED);
         let wait = interval_micros + interval_micros / STAGGER * staggered;
-        let seal = shared.repair.proofs.known().seal;
+        let seal = shared.repair.proofs.known_proof().seal;
         let is_due = interval_micros > 0
             && now.mono >= rounds.last_round_activity() + wait
             && !rounds.is_yielding(now)
             && !(rounds.is_active(now) && seal.node != shared.own);
-        let wanted = rounds.requested();
+        let wanted = rounds.requested_round();
         // Records written before the request may still be in flight.
         let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
         let young = settled + 1..=Clock::limit(now.wall, 0);
@@ -176,7 +176,7 @@ impl Repair {
 impl PastRounds {
     /// Notes the end of a round. If the round left differences, the next round must be full: an
     /// incremental round would not compare them again.
-    fn ended(&mut self, context: &Context, report: &RoundReport) {
+    fn record_end(&mut self, context: &Context, report: &RoundReport) {
         if report.is_equal() && report.full {
             self.last_full = Some(context.now().mono);
         } else if !report.is_equal() && (report.healed < report.damaged || report.failed > 0) {

@@ -16,7 +16,7 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
 use crate::repair::compare_messages::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
 use crate::repair::status::{RoundReport, Unhealed, Unrepaired};
-use crate::repair::sums::differing;
+use crate::repair::sums::differing_buckets;
 use crate::repair::watermark::RoundId;
 
 /// Pause before a node that failed is asked again, in microseconds.
@@ -99,7 +99,7 @@ impl Round {
         }
         let past = Rc::clone(&self.past);
         let mut past = past.borrow_mut();
-        past.ended(&self.context, &self.report);
+        past.record_end(&self.context, &self.report);
         // A future record may hide an older record, which must then be compared again.
         if self.report.is_equal() && !self.is_ahead {
             let (up_to, is_uniform) = (self.report.until, self.is_uniform);
@@ -152,7 +152,7 @@ impl Round {
         let now = self.context.now().mono;
         let until = now + now.saturating_sub(began) * (100 - share) / share;
         let rounds = &self.context.shared().repair.rounds;
-        let is_awaited = |now| rounds.requested().is_some() || rounds.is_yielding(now);
+        let is_awaited = |now| rounds.requested_round().is_some() || rounds.is_yielding(now);
         self.context.wait_until(|now| now.mono >= until || is_awaited(now)).await;
     }
 
@@ -217,7 +217,7 @@ impl Round {
             }
         }
         let sums = parts.iter().map(|(node, compared)| (*node, &compared.sums[..]));
-        differing(&sums.collect(), usual)
+        differing_buckets(&sums.collect(), usual)
     }
 
     /// Copies the records of each damaged range from the other nodes to the node that cannot read

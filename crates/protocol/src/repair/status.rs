@@ -267,7 +267,7 @@ impl Rounds {
     }
 
     /// Returns the requested round, if there is one.
-    pub(crate) fn requested(&self) -> Option<RequestedRound> {
+    pub(crate) fn requested_round(&self) -> Option<RequestedRound> {
         self.state().wanted
     }
 

@@ -104,7 +104,7 @@ impl<'a> Sums<'a> {
 /// * buckets with a record on a node that is not a replica;
 /// * buckets with records of fewer copies where some records are not summed, because a record with
 ///   fewer copies may hide an unsummed record and be purged before it.
-pub(crate) fn differing(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
+pub(crate) fn differing_buckets(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
     let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
     let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
     let mut beyond: BTreeSet<u16> = BTreeSet::new();
@@ -183,7 +183,7 @@ mod tests {
         });
         let sums: BTreeMap<NodeId, Vec<Sum>> = sums.collect();
         let reported = sums.iter().map(|(node, sums)| (*node, &sums[..])).collect();
-        differing(&reported, topology.default_copies())
+        differing_buckets(&reported, topology.default_copies())
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
                 (*node, sums.end())
             });
             let sums: BTreeMap<NodeId, Vec<Sum>> = sums.collect();
-            differing(&sums.iter().map(|(node, sums)| (*node, &sums[..])).collect(), 3)
+            differing_buckets(&sums.iter().map(|(node, sums)| (*node, &sums[..])).collect(), 3)
         };
         assert_eq!((found(1, false), found(1, true)), (vec![], vec![bucket]));
         assert_eq!((found(2, false), found(2, true)), (vec![], vec![bucket]));

@@ -185,7 +185,7 @@ impl Proofs {
     }
 
     /// Returns this node's knowledge.
-    pub fn known(&self) -> Proof {
+    pub fn known_proof(&self) -> Proof {
         self.state().known
     }
 
@@ -302,7 +302,7 @@ impl Proofs {
 
     /// Returns the proof to be stored once all nodes were ready for the round.
     pub(crate) fn proof_if_proven(&self, round: RoundId, floor: u64, is_uniform: bool) -> Proof {
-        let known = self.known();
+        let known = self.known_proof();
         let seal = known.seal.max(round);
         let floor = known.floor.max(floor);
         Proof { seal, proven: known.proven.max(round), floor, is_uniform, ..known }
@@ -310,8 +310,8 @@ impl Proofs {
 
     /// Returns how this node treats a proof. A directory made since the round may adopt the proof,
     /// because it holds only records that came from fenced nodes.
-    pub(crate) fn missed(&self, proven: RoundId) -> MissedRound {
-        let known = self.known();
+    pub(crate) fn classify_proof(&self, proven: RoundId) -> MissedRound {
+        let known = self.known_proof();
         // A node that was ready for a later round was fenced by that round, and before that by this
         // round.
         if known.proven >= proven {
@@ -325,11 +325,11 @@ impl Proofs {
 
     /// True if this node's directory predates the proof, and may hold records purged since.
     pub(crate) fn is_outdated_by(&self, proven: RoundId) -> bool {
-        self.missed(proven) == MissedRound::Outdated
+        self.classify_proof(proven) == MissedRound::Outdated
     }
 
     /// Puts a proof in force once it is durable.
-    pub fn kept(&self, kept: Proof) {
+    pub fn put_in_force(&self, kept: Proof) {
         let mut state = self.state();
         state.known = state.known.merge(kept);
         let (seal, proven) = (state.known.seal.time, state.known.proven.time);
@@ -341,7 +341,7 @@ impl Proofs {
     }
 
     /// Notes a proof that another node has reported.
-    pub(crate) fn received(&self, node: NodeId, theirs: Proof) {
+    pub(crate) fn note_reported(&self, node: NodeId, theirs: Proof) {
         self.reported_watermark.fetch_max(theirs.proven.time, Ordering::SeqCst);
         let mut state = self.state();
         let known = state.known.proven;
@@ -383,7 +383,7 @@ mod tests {
         let proofs = Proofs::new(Proof::of_new(node, 5));
         assert!(proofs.is_outdated_by(proven));
         proofs.mark_made_after(proven);
-        assert_eq!(proofs.missed(proven), MissedRound::TakesOver);
+        assert_eq!(proofs.classify_proof(proven), MissedRound::TakesOver);
         assert_eq!(proofs.proof_if_proven(proven, 3, true).made, 9, "it is stored with the proof");
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
     }
@@ -394,10 +394,14 @@ mod tests {
     fn a_copy_of_a_first_directory_is_outdated_by_a_round_soon_after_its_beginning() {
         let (node, proven) = (NodeId(1), RoundId { time: 4, node: NodeId(2) });
         let made = Proofs::new(Proof::of_new(node, 5));
-        assert_eq!(made.missed(proven), MissedRound::TakesOver, "the fence of its beginning holds");
+        assert_eq!(
+            made.classify_proof(proven),
+            MissedRound::TakesOver,
+            "the fence of its beginning holds"
+        );
         made.mark_first();
         assert!(made.is_outdated_by(proven));
-        let copy = Proofs::new(made.known());
+        let copy = Proofs::new(made.known_proof());
         copy.mark_first();
         assert!(copy.is_outdated_by(proven));
         assert!(Proofs::new(Proof::of_new(node, 5).of_first()).is_outdated_by(proven));
@@ -410,11 +414,11 @@ mod tests {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
         proofs.mark_made_after(proven);
-        proofs.kept(proofs.proof_if_proven(proven, 3, true));
+        proofs.put_in_force(proofs.proof_if_proven(proven, 3, true));
         proofs.mark_first();
         assert_eq!((proofs.seal(), proofs.watermark()), (9, 9));
         assert_eq!(proofs.admit(9), Err(9), "it may have been deleted and purged elsewhere");
-        assert_eq!(proofs.known(), proofs.known().of_first(), "as it is stored");
+        assert_eq!(proofs.known_proof(), proofs.known_proof().of_first(), "as it is stored");
         let first = Proofs::new(Proof::of_new(node, 5));
         first.mark_first();
         assert_eq!(first.seal(), 0, "nothing was proven before it was made");
@@ -425,7 +429,7 @@ mod tests {
         let round = RoundId { time: 5, node: NodeId(1) };
         let proofs = Proofs::new(Proof::default());
         assert!(proofs.raise_seal(round));
-        let sealed = proofs.known();
+        let sealed = proofs.known_proof();
         assert_eq!(proofs.proof_if_ready(round), Some(Proof { ready: round, ..sealed }));
         // A new process finds the fence on disk, but perhaps not the records brought since.
         proofs.forget_seal();

@@ -57,7 +57,7 @@ pub(crate) struct Replica {
 impl Replica {
     /// Checks a request of another node. Returns the request and its id if it is to be carried out
     /// now; `None` = it was refused, waits, or has expired.
-    pub(crate) fn requested(
+    pub(crate) fn check_request(
         &mut self,
         cx: &mut Cx<'_>,
         connection: ConnectionId,
@@ -187,7 +187,7 @@ impl Replica {
                 cx.reply_as_replica(op, Reply::Absent { authoritative: false });
             }
             Request::Compare(CompareRequest { round, watermark, .. })
-                if cx.core.shared.repair.proofs.known().seal != round
+                if cx.core.shared.repair.proofs.known_proof().seal != round
                     || cx.core.shared.repair.proofs.watermark() != watermark =>
             {
                 cx.reply_as_replica(op, Reply::TopologyMismatch);

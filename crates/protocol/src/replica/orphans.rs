@@ -2,7 +2,7 @@
 //! in force puts only on other nodes.
 //!
 //! ```text
-//!  request() ─▶ is_pending() ─▶ DropOrphans ─▶ the store has dropped them ─▶ dropped()
+//!  request() ─▶ is_pending() ─▶ DropOrphans ─▶ the store has dropped them ─▶ mark_completed()
 //! ```
 //!
 //! Before a caller requests the drop, the view that orphans the records must be in force, and the
@@ -29,16 +29,16 @@ impl OrphanDrops {
     /// no record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)), and no
     /// layout assigns such a key to it.
     pub fn is_pending(&self) -> bool {
-        self.dropped.load(Ordering::Acquire) < self.requested()
+        self.dropped.load(Ordering::Acquire) < self.request_count()
     }
 
     /// Returns the number of requests so far.
-    pub(crate) fn requested(&self) -> u64 {
+    pub(crate) fn request_count(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }
 
     /// Notes that the first `times` requests are completed.
-    pub(crate) fn dropped(&self, times: u64) {
+    pub(crate) fn mark_completed(&self, times: u64) {
         self.dropped.fetch_max(times, Ordering::AcqRel);
     }
 }
@@ -76,11 +76,17 @@ mod tests {
             shared.holds(KEY, 0)
         };
         assert!(shared.holds(KEY, 0));
-        assert!(under(View::moving(2, 2, nodes(0), nodes(1)), false), "it is read here");
-        assert!(under(View::moving(3, 2, nodes(1), nodes(0)), false), "it is written here still");
-        assert!(!under(View::settled(4, 4, nodes(1)), false));
-        assert!(!under(View::moving(5, 5, nodes(1), nodes(0)), true), "it is of another time");
-        assert!(under(View::moving(6, 5, nodes(1), nodes(0)), false), "it is written here by now");
-        assert!(under(View::settled(7, 7, nodes(0)), false));
+        assert!(under(View::new_moving(2, 2, nodes(0), nodes(1)), false), "it is read here");
+        assert!(
+            under(View::new_moving(3, 2, nodes(1), nodes(0)), false),
+            "it is written here still"
+        );
+        assert!(!under(View::new_settled(4, 4, nodes(1)), false));
+        assert!(!under(View::new_moving(5, 5, nodes(1), nodes(0)), true), "it is of another time");
+        assert!(
+            under(View::new_moving(6, 5, nodes(1), nodes(0)), false),
+            "it is written here by now"
+        );
+        assert!(under(View::new_settled(7, 7, nodes(0)), false));
     }
 }

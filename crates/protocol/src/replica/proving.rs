@@ -30,7 +30,7 @@ impl PendingProofs {
         (round, step): (RoundId, RoundStep),
     ) {
         let shared = &cx.core.shared;
-        let known = shared.repair.proofs.known();
+        let known = shared.repair.proofs.known_proof();
         let skew = cx.core.config.max_skew_micros;
         // A node that still lacks records must not take part: they would look like records that no
         // node holds.
@@ -41,7 +41,7 @@ impl PendingProofs {
             }
             RoundStep::Ask => return reply_round_state(cx, op),
             RoundStep::Commit { .. }
-                if shared.repair.proofs.missed(round) == MissedRound::Known =>
+                if shared.repair.proofs.classify_proof(round) == MissedRound::Known =>
             {
                 return reply_round_state(cx, op);
             }
@@ -49,9 +49,9 @@ impl PendingProofs {
                 return cx.reply_as_replica(op, Reply::Ahead);
             }
             RoundStep::Commit { floor, is_uniform } => {
-                if shared.repair.proofs.missed(round) == MissedRound::Outdated {
+                if shared.repair.proofs.classify_proof(round) == MissedRound::Outdated {
                     let proof = Proof { proven: round, floor, is_uniform, ..Proof::default() };
-                    shared.received_proof(shared.own, proof);
+                    shared.note_proof(shared.own, proof);
                     return reply_round_state(cx, op);
                 }
                 // A coordinator with earlier promises must request new ones, because it could
@@ -127,7 +127,7 @@ impl PendingProofs {
         (round, key, record): (RoundId, Bytes, Record),
         demand: Demand,
     ) {
-        let known = cx.core.shared.repair.proofs.known();
+        let known = cx.core.shared.repair.proofs.known_proof();
         let (items, via) = (vec![(key, record)], Via::Replica);
         let (key, record) = &items[0];
         let refusal = if known.seal != round || known.proven >= round {
@@ -159,7 +159,7 @@ fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
 /// True if another node drives the unfinished round. A later round then waits for its end.
 fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
     core.shared.repair.rounds.is_active(now)
-        && core.shared.repair.proofs.known().seal.node != round.node
+        && core.shared.repair.proofs.known_proof().seal.node != round.node
 }
 
 /// True if a record is placed only on other nodes while orphaned records are being dropped: the

@@ -130,7 +130,7 @@ impl Requests for Calls {
         self.end(cx, id, Ok(reply));
     }
 
-    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, _: NodeId, _: ReplicaError) {
+    fn on_failure(&mut self, cx: &mut RequestCx<'_>, id: SlotId, _: NodeId, _: ReplicaError) {
         self.end(cx, id, Err(FailureKind::TooFew));
     }
 

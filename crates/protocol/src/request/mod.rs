@@ -70,7 +70,7 @@ pub(crate) trait Requests {
     );
 
     /// Handles a node's failure to do its part in an unfinished slot.
-    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
+    fn on_failure(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
 
     /// Sends a request again to a node that has not done its part.
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId);
@@ -95,29 +95,29 @@ pub(crate) trait Requests {
     }
 
     /// Handles a node's reply, or the reply of this node's own replica.
-    fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
+    fn handle_reply(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
         // The reply is stale if the slot has ended or was renewed, or the node has replied already.
         let Some(slot) = self.slots().find_mut(id) else { return };
         let Some(outstanding) = slot.work.outstanding_at(peer).copied() else { return };
         if let Reply::Superseded { epoch } = reply {
-            return self.superseded(cx, id, peer, epoch);
+            return self.handle_superseded(cx, id, peer, epoch);
         }
         self.on_reply(cx, id, peer, outstanding, reply);
     }
 
     /// Handles the refusal of a node whose view differs from the request's.
-    fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
+    fn handle_superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
         let is_later = epoch > cx.core.view.epoch;
         let work = self.slots().work(id);
         let delivery =
             work.outstanding_at(peer).expect("it was asked, and has not replied").delivery;
         if work.is_answered() {
-            self.failed(cx, id, peer, ReplicaError::Declined);
+            self.on_failure(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
             // This node is about to switch to the later view, which restarts the slot.
         } else if delivery == Delivery::Resent {
             // The node was asked again under the view in force.
-            self.failed(cx, id, peer, ReplicaError::Declined);
+            self.on_failure(cx, id, peer, ReplicaError::Declined);
         } else {
             self.ask_once_more(cx, id, peer);
         }
@@ -131,18 +131,18 @@ pub(crate) trait Requests {
 
     /// Notes that a link is up, so that requests that waited for the link are being sent.
     fn on_link_up(&mut self, peer: NodeId) {
-        for id in self.slots().awaiting(peer) {
+        for id in self.slots().slots_awaiting(peer) {
             self.slots().outstanding(id, peer).mark_sent();
         }
     }
 
     /// Handles the loss of a link. Its unanswered requests are sent once more.
     fn on_link_lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
-        for id in self.slots().awaiting(peer) {
+        for id in self.slots().slots_awaiting(peer) {
             let delivery = self.slots().outstanding(id, peer).delivery;
             if delivery == Delivery::Resent || delivery == Delivery::Sent && !self.may_ask_twice(id)
             {
-                self.failed(cx, id, peer, ReplicaError::Silent);
+                self.on_failure(cx, id, peer, ReplicaError::Silent);
             } else {
                 self.ask_once_more(cx, id, peer);
             }
@@ -151,10 +151,10 @@ pub(crate) trait Requests {
 
     /// Handles the failure to make any link to a node.
     fn on_unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
-        for id in self.slots().awaiting(peer) {
+        for id in self.slots().slots_awaiting(peer) {
             let has_arrived = self.slots().outstanding(id, peer).may_have_arrived();
             let error = if has_arrived { ReplicaError::Silent } else { ReplicaError::Unreached };
-            self.failed(cx, id, peer, error);
+            self.on_failure(cx, id, peer, error);
         }
     }
 
@@ -162,7 +162,7 @@ pub(crate) trait Requests {
     fn on_message_dropped(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         let slot = self.slots().find_mut(id);
         if slot.is_some_and(|slot| slot.work.outstanding_at(peer).is_some()) {
-            self.failed(cx, id, peer, ReplicaError::Busy);
+            self.on_failure(cx, id, peer, ReplicaError::Busy);
         }
     }
 

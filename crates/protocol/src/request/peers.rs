@@ -100,12 +100,12 @@ impl PeerLatencies {
         &mut self.peers[place]
     }
 
-    fn known(&self, node: NodeId) -> Option<&Peer> {
+    fn peer(&self, node: NodeId) -> Option<&Peer> {
         self.peers.get(usize::from(node.0))
     }
 
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
-        self.known(node).is_some_and(|peer| peer.reached == Reachability::Up)
+        self.peer(node).is_some_and(|peer| peer.reached == Reachability::Up)
     }
 
     pub(crate) fn mark_up(&mut self, node: NodeId) {
@@ -124,13 +124,12 @@ impl PeerLatencies {
 
     /// Returns the time after which a node's answer is late, in microseconds.
     pub(crate) fn hedge_delay(&self, node: NodeId) -> u64 {
-        self.known(node).map_or(FIRST_HEDGE, |peer| peer.hedge_delay)
+        self.peer(node).map_or(FIRST_HEDGE, |peer| peer.hedge_delay)
     }
 
     /// Returns a node's rank; the node with the least rank is asked first.
     pub(crate) fn rank(&self, node: NodeId) -> (bool, u64) {
-        self.known(node)
-            .map_or((false, 0), |peer| (peer.reached == Reachability::Failed, peer.mean))
+        self.peer(node).map_or((false, 0), |peer| (peer.reached == Reachability::Failed, peer.mean))
     }
 }
 

@@ -110,7 +110,11 @@ mod tests {
     }
 
     /// Returns the nodes that are chosen for some partition, found by a test of all partitions.
-    fn chosen(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
+    fn find_chosen_nodes(
+        topology: &Topology,
+        quorum: Quorum,
+        preference: &[NodeId],
+    ) -> Option<Vec<NodeId>> {
         let mut chooser = Chooser::new(topology, quorum, preference);
         let mut chosen = vec![false; topology.nodes()];
         for partition in 0..=(PARTITIONS - 1) as u16 {
@@ -135,7 +139,7 @@ mod tests {
                 for missing in [&[][..], &[1], &[0, 3], &[2, 1], &[4, 3, 2]] {
                     let order = order(&topology, 1, missing);
                     let asked = candidates(&topology, quorum, &order).map(<[NodeId]>::to_vec);
-                    let chosen = chosen(&topology, quorum, &order);
+                    let chosen = find_chosen_nodes(&topology, quorum, &order);
                     let what = format!("{quorum:?}, {nodes} in {zones} zones without {missing:?}");
                     assert_eq!(asked, chosen, "{what}");
                 }
@@ -180,7 +184,7 @@ mod tests {
             let asked = candidates(&topology, quorum, &order).is_some();
             let looks = work::take();
             assert!(looks <= PARTITIONS / 64, "{looks} looks with {nodes} nodes");
-            assert_eq!(asked, chosen(&topology, quorum, &order).is_some());
+            assert_eq!(asked, find_chosen_nodes(&topology, quorum, &order).is_some());
         }
     }
 }

@@ -241,7 +241,7 @@ impl Scan {
             return;
         }
         if !page.authoritative && !self.local {
-            self.failed(node);
+            self.exclude_node(node);
             return;
         }
         let Some(source) = self.sources.iter_mut().find(|source| source.node == node) else {
@@ -256,7 +256,7 @@ impl Scan {
 
     /// Notes that a node can't be asked. The scan restarts with the other nodes. Pages requested
     /// before are void, and must not be passed in.
-    pub fn failed(&mut self, node: NodeId) {
+    pub fn exclude_node(&mut self, node: NodeId) {
         if self.restart_if_moved() {
             return;
         }

@@ -144,7 +144,7 @@ impl<W: Work> Slots<W> {
     }
 
     /// Returns the number of requests whose client or node has not been answered.
-    pub(crate) fn unanswered(&self) -> usize {
+    pub(crate) fn count_unanswered(&self) -> usize {
         let slots = self.places.iter().filter_map(|place| place.slot.as_ref());
         slots.filter(|slot| !slot.work.is_answered()).count()
     }
@@ -226,7 +226,7 @@ impl<W: Work> Slots<W> {
     }
 
     /// Returns the ids of the slots in which a node was asked and has not replied.
-    pub(crate) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
+    pub(crate) fn slots_awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
         let awaits = |(n, place): (usize, &mut SlotEntry<W>)| {
             let awaits = place.slot.as_mut()?.work.outstanding_at(node).is_some();
             awaits.then(|| Self::id_of(n as u32, place.generation))

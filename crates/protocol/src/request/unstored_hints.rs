@@ -33,7 +33,13 @@ pub(crate) struct UnstoredHints {
 impl UnstoredHints {
     /// Stores a hint for a node that missed a write, or makes a mark if the ledger admits no hint.
     /// For itself, this node makes a mark.
-    pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
+    pub(crate) fn on_missed_write(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: NodeId,
+        key: Bytes,
+        record: Record,
+    ) {
         let shared = &cx.core.shared;
         let bytes = hint_bytes(&key, &record);
         if peer == shared.own || !shared.transfer.hints.admit(peer, bytes) {
@@ -48,11 +54,11 @@ impl UnstoredHints {
     }
 
     /// Notes that a hint was stored, or that storing it failed.
-    pub(crate) fn hinted(&mut self, shared: &Shared, hint: HintId, kept: bool) {
+    pub(crate) fn on_hint_stored(&mut self, shared: &Shared, hint: HintId, kept: bool) {
         let hinted = self.under_way.remove(&hint);
         let HintUnderWay { peer, bytes, mark } = hinted.expect("each hint is completed once");
         if kept {
-            shared.transfer.hints.kept(peer, bytes);
+            shared.transfer.hints.note_stored(peer, bytes);
         } else {
             shared.transfer.hints.release(peer, bytes);
             shared.transfer.missed.mark(peer, mark);

@@ -31,7 +31,7 @@ impl Cleanup {
         let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
         if is_idle && cx.shared().transfer.orphan_drops.is_pending() {
             self.begun =
-                Some((cx.shared().transfer.orphan_drops.requested(), layout.placement_epoch));
+                Some((cx.shared().transfer.orphan_drops.request_count(), layout.placement_epoch));
             cx.effect(BackgroundEffect::DropOrphans);
         }
     }
@@ -41,17 +41,17 @@ impl Cleanup {
     pub(crate) fn request_drop(&self, cx: &Context) {
         let began = cx.shared().membership.layouts.active_layout().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
-        let wanted = cx.shared().transfer.orphan_drops.requested();
+        let wanted = cx.shared().transfer.orphan_drops.request_count();
         let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
         if !cx.shared().transfer.orphan_drops.is_pending() || is_of_another && is_last {
             cx.shared().transfer.orphan_drops.request();
         }
     }
 
-    pub(crate) fn dropped(&mut self, cx: &Context, done: bool) {
+    pub(crate) fn on_orphans_dropped(&mut self, cx: &Context, done: bool) {
         let Some((times, began)) = self.begun.take() else { return };
         if done {
-            cx.shared().transfer.orphan_drops.dropped(times);
+            cx.shared().transfer.orphan_drops.mark_completed(times);
             cx.shared().membership.layouts.mark_orphans_dropped(began);
             if cx.shared().membership.layouts.is_unsaved() {
                 cx.store_layouts();

@@ -227,7 +227,7 @@ mod tests {
 
     /// Returns, for each previous node, the number of keys out of 100 that it sends to the node
     /// `to`.
-    fn sent(view: &View, to: u16, first: bool, known: &[u64]) -> Vec<usize> {
+    fn count_sent_keys(view: &View, to: u16, first: bool, known: &[u64]) -> Vec<usize> {
         let filter = Filter::Moved { node: NodeId(to), first, seed: 9, known: known.to_vec() };
         let sends = |own: NodeId| {
             let mut sends = PartitionFilter::new(view, own, PLACED_AT, &filter);
@@ -240,32 +240,32 @@ mod tests {
     #[test]
     fn moving_keys_are_sent_once_and_then_by_all_replicas_that_differ() {
         let (before, after) = (topology(&[0, 1, 2], 3), topology(&[0, 1, 2, 3], 3));
-        let view = View::moving(2, 2, before, after);
-        let all = sent(&view, 3, false, &[]);
+        let view = View::new_moving(2, 2, before, after);
+        let all = count_sent_keys(&view, 3, false, &[]);
         let moves = all[0];
         assert!((60..90).contains(&moves), "three of four: {all:?}");
         assert_eq!(all, [moves; 3], "each of them holds it");
         let moves_to =
             |key: &u8| view.other.as_ref().unwrap().holds(NodeId(3), partition_of(&[*key]), 0);
-        let first = sent(&view, 3, true, &[]);
+        let first = count_sent_keys(&view, 3, true, &[]);
         let written_before = (0..100).step_by(2).filter(moves_to).count();
         assert_eq!(first.iter().sum::<usize>(), written_before, "the rest went to all: {first:?}");
-        assert_eq!(sent(&view, 0, false, &[]), [0; 3], "who stays gets nothing");
+        assert_eq!(count_sent_keys(&view, 0, false, &[]), [0; 3], "who stays gets nothing");
         let known: Vec<u64> = (0..100).map(|key| moved_digest(9, &[key], rank_of(key))).collect();
-        assert_eq!(sent(&view, 3, false, &known), [0; 3]);
+        assert_eq!(count_sent_keys(&view, 3, false, &known), [0; 3]);
         let older: Vec<u64> = (0..100).map(|key| moved_digest(9, &[key], rank(4))).collect();
-        assert_eq!(sent(&view, 3, false, &older), all);
+        assert_eq!(count_sent_keys(&view, 3, false, &older), all);
     }
 
     #[test]
     fn with_fewer_copies_staying_replicas_receive_what_they_lack() {
-        let view = View::moving(2, 2, topology(&[0, 1, 2], 3), topology(&[0], 3));
-        assert_eq!(sent(&view, 0, true, &[]), [0; 3], "it holds most of it");
-        assert_eq!(sent(&view, 0, false, &[]), [100; 3]);
+        let view = View::new_moving(2, 2, topology(&[0, 1, 2], 3), topology(&[0], 3));
+        assert_eq!(count_sent_keys(&view, 0, true, &[]), [0; 3], "it holds most of it");
+        assert_eq!(count_sent_keys(&view, 0, false, &[]), [100; 3]);
     }
 
     #[test]
     fn without_a_move_nothing_is_sent() {
-        assert_eq!(sent(&View::first(topology(&[0, 1, 2], 3)), 1, false, &[]), [0; 3]);
+        assert_eq!(count_sent_keys(&View::first(topology(&[0, 1, 2], 3)), 1, false, &[]), [0; 3]);
     }
 }

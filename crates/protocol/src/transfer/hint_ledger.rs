@@ -50,7 +50,7 @@ impl HintLedger {
     }
 
     /// Notes that an admitted hint is in the store.
-    pub(crate) fn kept(&self, peer: NodeId, bytes: u64) {
+    pub(crate) fn note_stored(&self, peer: NodeId, bytes: u64) {
         self.add(peer, 1, bytes);
     }
 
@@ -74,7 +74,7 @@ impl HintLedger {
     }
 
     /// Notes that hints were delivered, and are gone from the store.
-    pub fn delivered(&self, peer: NodeId, hints: u64, bytes: u64) {
+    pub fn note_delivered(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.peers.with(peer, |peer| peer.delivered.fetch_add(hints, Ordering::Relaxed));
         self.take(peer, hints, bytes);
     }
@@ -93,8 +93,8 @@ impl HintLedger {
     }
 
     /// Removes hints from a peer's count that are not in the store, because a key missed twice was
-    /// counted twice. `counted` is their number and bytes, based on [`HintLedger::waiting`] before
-    /// the store was read.
+    /// counted twice. `counted` is their number and bytes, based on [`HintLedger::waiting_hints`]
+    /// before the store was read.
     pub fn clear(&self, peer: NodeId, counted: (u64, u64)) {
         self.take(peer, counted.0, counted.1);
     }
@@ -105,7 +105,7 @@ impl HintLedger {
     }
 
     /// Returns the number and bytes of the hints waiting for a node.
-    pub fn waiting(&self, peer: NodeId) -> (u64, u64) {
+    pub fn waiting_hints(&self, peer: NodeId) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.peers.with(peer, |peer| (load(&peer.hints), load(&peer.bytes)))
     }

@@ -135,7 +135,8 @@ impl Hints {
 
 impl Passes {
     fn is_due(&self, context: &Context, node: NodeId) -> bool {
-        let (now, waiting) = (context.now().mono, context.shared().transfer.hints.waiting(node).0);
+        let (now, waiting) =
+            (context.now().mono, context.shared().transfer.hints.waiting_hints(node).0);
         let only_stays = waiting <= self.stays.get() && now < self.stays_until.get();
         waiting > 0 && !only_stays && self.not_before.get() <= now
     }
@@ -165,7 +166,7 @@ impl DeliveryPass {
             node,
             passes: Rc::clone(passes),
             began: context.now().mono,
-            counted: context.shared().transfer.hints.waiting(node),
+            counted: context.shared().transfer.hints.waiting_hints(node),
             reading: 0,
             has_delivered: false,
             refused: None,
@@ -317,7 +318,7 @@ fn drop_needless_hints(context: &Context, node: NodeId, items: &mut Items) -> bo
 /// Drops hints whose records the node has stored.
 fn drop_delivered(context: &Context, node: NodeId, items: Items) {
     let shared = context.shared();
-    shared.transfer.hints.delivered(node, items.len() as u64, bytes_of(&items));
+    shared.transfer.hints.note_delivered(node, items.len() as u64, bytes_of(&items));
     shared.membership.logs.note_late_write(node);
     context.effect(BackgroundEffect::DropHints { peer: node, items });
 }

@@ -43,7 +43,7 @@ impl Shared {
         self.membership
             .state
             .idempotency_lost_before()
-            .max(self.membership.layouts.forgotten_before(None))
+            .max(self.membership.layouts.recallable_from(None))
     }
 
     /// Returns the reason why this node cannot answer "never" for some idempotency keys, and the

@@ -50,8 +50,8 @@ pub struct Remembered {
 
 impl Remembered {
     /// Returns the traces of a record's conditional writes with an idempotency key. The node adds
-    /// them to its stored traces ([`Remembered::added_to`]) when it stores the record. A trace for
-    /// which `is_stored` returns true is left out.
+    /// them to its stored traces ([`Remembered::merge_into`]) when it stores the record. A trace
+    /// for which `is_stored` returns true is left out.
     ///
     /// The record's last such write gets a trace under each ballot, the earlier ones only once: a
     /// coordinator begins the next such write once a majority holds the record, and so has a trace
@@ -73,7 +73,7 @@ impl Remembered {
         let mut is_noted_again = via == Via::Accept && !is_following_ballot(ballot);
         let steps = record.op_history();
         let mut traces = Vec::new();
-        for (step, operation) in steps.numbered() {
+        for (step, operation) in steps.with_step_numbers() {
             let Operation { id, result, digest } = *operation;
             if has_idempotency_key(id)
                 && (std::mem::take(&mut is_noted_again) || !is_stored(operation))
@@ -111,7 +111,7 @@ impl Remembered {
     /// the trace to store in place of `stored`; `None` = `stored` stays, because it proves as much.
     /// Replicas that accepted one record must keep its ballot in their traces, or they no longer
     /// form the majority that proves the write.
-    pub fn added_to(self, stored: &Self) -> Option<Self> {
+    pub fn merge_into(self, stored: &Self) -> Option<Self> {
         let outcome = |it: &Self| (it.family, it.step, it.result, it.digest);
         // Of several outcomes, only the latest can be chosen.
         if outcome(stored) != outcome(&self) {
@@ -250,7 +250,7 @@ mod tests {
         Remembered { key_hash, id, time: ballot, via, ballots, family, step, result, digest }
     }
 
-    fn accepted(ballot: u64) -> Remembered {
+    fn accepted_trace(ballot: u64) -> Remembered {
         trace(Via::Accept, ballot)
     }
 
@@ -298,50 +298,54 @@ mod tests {
 
     #[test]
     fn a_later_trace_has_the_ballots_of_the_stored_one() {
-        let both = Remembered { ballots: AcceptedBallots::one(6).with(8), ..accepted(8) };
-        assert_eq!(accepted(8).added_to(&accepted(6)), Some(both));
-        assert_eq!(accepted(6).added_to(&accepted(8)), Some(both), "it keeps the later time");
-        assert_eq!(accepted(6).added_to(&both), None);
-        assert_eq!(accepted(8).added_to(&trace(Via::Replica, 9)), Some(accepted(8)));
-        assert_eq!(accepted(8).added_to(&trace(Via::Chosen, 6)), None, "it proves more");
-        assert_eq!(trace(Via::Chosen, 8).added_to(&accepted(6)), Some(both), "a hint");
+        let both = Remembered { ballots: AcceptedBallots::one(6).with(8), ..accepted_trace(8) };
+        assert_eq!(accepted_trace(8).merge_into(&accepted_trace(6)), Some(both));
+        assert_eq!(
+            accepted_trace(6).merge_into(&accepted_trace(8)),
+            Some(both),
+            "it keeps the later time"
+        );
+        assert_eq!(accepted_trace(6).merge_into(&both), None);
+        assert_eq!(accepted_trace(8).merge_into(&trace(Via::Replica, 9)), Some(accepted_trace(8)));
+        assert_eq!(accepted_trace(8).merge_into(&trace(Via::Chosen, 6)), None, "it proves more");
+        assert_eq!(trace(Via::Chosen, 8).merge_into(&accepted_trace(6)), Some(both), "a hint");
         let later = Remembered { time: 9, ..trace(Via::Chosen, 8) };
-        assert_eq!(trace(Via::Chosen, 8).added_to(&trace(Via::Replica, 9)), Some(later));
-        assert_eq!(trace(Via::Chosen, 8).added_to(&trace(Via::Chosen, 6)), None);
-        assert_eq!(trace(Via::Replica, 9).added_to(&accepted(8)), None);
-        let other = Remembered { step: 3, ..accepted(8) };
-        assert_eq!(other.added_to(&accepted(6)), Some(other), "the earlier try was lost");
+        assert_eq!(trace(Via::Chosen, 8).merge_into(&trace(Via::Replica, 9)), Some(later));
+        assert_eq!(trace(Via::Chosen, 8).merge_into(&trace(Via::Chosen, 6)), None);
+        assert_eq!(trace(Via::Replica, 9).merge_into(&accepted_trace(8)), None);
+        let other = Remembered { step: 3, ..accepted_trace(8) };
+        assert_eq!(other.merge_into(&accepted_trace(6)), Some(other), "the earlier try was lost");
     }
 
     #[test]
     fn a_write_that_a_majority_accepted_under_one_ballot_is_chosen() {
         let chosen = Some(trace(Via::Chosen, 8));
-        assert_eq!(remember(0, &[(1, accepted(8)), (3, accepted(8))]), chosen);
-        let twice = [(1, accepted(6)), (2, accepted(8)), (3, accepted(8))];
+        assert_eq!(remember(0, &[(1, accepted_trace(8)), (3, accepted_trace(8))]), chosen);
+        let twice = [(1, accepted_trace(6)), (2, accepted_trace(8)), (3, accepted_trace(8))];
         assert_eq!(remember(0, &twice), chosen);
         let under = |ballots: &[u64]| Remembered {
             ballots: ballots.iter().copied().collect(),
-            ..accepted(9)
+            ..accepted_trace(9)
         };
         let shared = [(1, under(&[9, 8])), (2, under(&[7])), (3, under(&[8, 6]))];
         let chosen_later = Some(Remembered { time: 9, ..trace(Via::Chosen, 8) });
         assert_eq!(remember(0, &shared), chosen_later);
         let none = [(1, under(&[9, 8])), (2, under(&[7])), (3, under(&[6]))];
         assert_eq!(remember(0, &none).map(|it| it.via), Some(Via::Replica));
-        let other = Remembered { step: 3, ..accepted(8) };
-        let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
+        let other = Remembered { step: 3, ..accepted_trace(8) };
+        let unclear = remember(0, &[(1, accepted_trace(8)), (2, other)]).unwrap();
         assert_eq!((unclear.via, unclear.ballots), (Via::Replica, AcceptedBallots::NONE));
     }
 
     #[test]
     fn a_digest_that_one_of_those_knows_is_kept() {
-        let known = Remembered { digest: 77, ..accepted(8) };
+        let known = Remembered { digest: 77, ..accepted_trace(8) };
         let chosen = Some(Remembered { digest: 77, ..trace(Via::Chosen, 8) });
-        assert_eq!(remember(0, &[(1, accepted(8)), (3, known)]), chosen);
+        assert_eq!(remember(0, &[(1, accepted_trace(8)), (3, known)]), chosen);
         let told = Remembered { digest: 77, ..trace(Via::Chosen, 8) };
         assert_eq!(remember(0, &[(2, told)]), chosen);
-        let other = Remembered { digest: 77, ..accepted(6) };
-        let unclear = remember(0, &[(1, accepted(8)), (2, other)]).unwrap();
+        let other = Remembered { digest: 77, ..accepted_trace(6) };
+        let unclear = remember(0, &[(1, accepted_trace(8)), (2, other)]).unwrap();
         assert_eq!((unclear.via, unclear.digest), (Via::Replica, 0), "it may be another request");
     }
 
@@ -357,11 +361,19 @@ mod tests {
     #[test]
     fn a_trace_of_a_majority_is_kept_and_one_of_fewer_is_not() {
         let replica = |ballot| Some(trace(Via::Replica, ballot));
-        assert_eq!(remember(0, &[(1, accepted(6)), (2, accepted(8))]), replica(8));
-        assert_eq!(remember(0, &[(1, accepted(6)), (2, trace(Via::Replica, 9))]), replica(9));
-        assert_eq!(remember(0, &[(1, accepted(6))]), None);
-        assert_eq!(remember(1, &[(1, accepted(6))]), replica(6), "another may have accepted it");
-        assert_eq!(remember(0, &[(1, accepted(6)), (4, accepted(6))]), None, "no replica");
+        assert_eq!(remember(0, &[(1, accepted_trace(6)), (2, accepted_trace(8))]), replica(8));
+        assert_eq!(remember(0, &[(1, accepted_trace(6)), (2, trace(Via::Replica, 9))]), replica(9));
+        assert_eq!(remember(0, &[(1, accepted_trace(6))]), None);
+        assert_eq!(
+            remember(1, &[(1, accepted_trace(6))]),
+            replica(6),
+            "another may have accepted it"
+        );
+        assert_eq!(
+            remember(0, &[(1, accepted_trace(6)), (4, accepted_trace(6))]),
+            None,
+            "no replica"
+        );
     }
 
     #[test]
@@ -373,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_chosen_write_replaces_the_nodes_own_trace() {
-        let both = [(1, accepted(6)), (2, accepted(6)), (9, trace(Via::Replica, 30))];
+        let both = [(1, accepted_trace(6)), (2, accepted_trace(6)), (9, trace(Via::Replica, 30))];
         let chosen = Remembered { time: 30, ..trace(Via::Chosen, 6) };
         assert_eq!(remember(0, &both), Some(chosen));
     }
@@ -386,11 +398,18 @@ mod tests {
             let traces: Vec<_> = traces.iter().map(|(node, it)| (NodeId(*node), *it)).collect();
             lost.remember(&traces)
         };
-        assert_eq!(remember(&[(2, accepted(8))]), Some(trace(Via::Replica, 8)), "with its own");
-        let both = [(2, accepted(8)), (3, accepted(8))];
+        assert_eq!(
+            remember(&[(2, accepted_trace(8))]),
+            Some(trace(Via::Replica, 8)),
+            "with its own"
+        );
+        let both = [(2, accepted_trace(8)), (3, accepted_trace(8))];
         assert_eq!(remember(&both), Some(trace(Via::Chosen, 8)));
-        assert_eq!(remember(&[(1, accepted(9))]), None, "its own is of now, and stays");
-        assert_eq!(remember(&[(1, accepted(9)), (2, accepted(9))]), Some(trace(Via::Chosen, 9)));
+        assert_eq!(remember(&[(1, accepted_trace(9))]), None, "its own is of now, and stays");
+        assert_eq!(
+            remember(&[(1, accepted_trace(9)), (2, accepted_trace(9))]),
+            Some(trace(Via::Chosen, 9))
+        );
         assert!(!lost.are_too_few());
         assert!(Recollections { unasked: 2, ..lost }.are_too_few(), "another one can't tell");
     }
@@ -398,14 +417,14 @@ mod tests {
     #[test]
     fn an_accepted_trace_from_before_the_transition_is_demoted() {
         let replica = |ballot| Some(trace(Via::Replica, ballot));
-        assert_eq!(remember(0, &[(9, accepted(40))]), replica(40));
-        assert_eq!(remember(0, &[(9, accepted(60))]), None, "it is of this transition");
-        let both = Remembered { ballots: AcceptedBallots::one(40).with(60), ..accepted(60) };
+        assert_eq!(remember(0, &[(9, accepted_trace(40))]), replica(40));
+        assert_eq!(remember(0, &[(9, accepted_trace(60))]), None, "it is of this transition");
+        let both = Remembered { ballots: AcceptedBallots::one(40).with(60), ..accepted_trace(60) };
         assert_eq!(remember(0, &[(9, both)]), replica(60), "it has a ballot from before");
         assert_eq!(remember(0, &[(9, trace(Via::Replica, 40))]), None);
         let stays = Recollections { own: NodeId(1), ..recollections(&BEFORE, 0) };
-        assert_eq!(stays.remember(&[(NodeId(1), accepted(60))]), replica(60));
-        let both = [(NodeId(1), accepted(60)), (NodeId(2), accepted(60))];
+        assert_eq!(stays.remember(&[(NodeId(1), accepted_trace(60))]), replica(60));
+        let both = [(NodeId(1), accepted_trace(60)), (NodeId(2), accepted_trace(60))];
         assert_eq!(stays.remember(&both), Some(trace(Via::Chosen, 60)));
     }
 }

@@ -51,7 +51,7 @@ impl DepositedMarks {
 
 impl Marks {
     /// Notes whether a node's marks were stored on this node.
-    pub(crate) fn kept(&mut self, context: &Context, node: NodeId, is_stored: bool) {
+    pub(crate) fn on_marks_stored(&mut self, context: &Context, node: NodeId, is_stored: bool) {
         self.keeping.remove(&node);
         if node == context.shared().own {
             self.deposit_wanted = !is_stored;

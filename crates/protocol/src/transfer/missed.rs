@@ -146,8 +146,8 @@ impl Missed {
         marks.changes != marks.kept
     }
 
-    /// Returns the encoded marks of a node, and the number to be handed to [`Missed::kept`] once
-    /// they are stored.
+    /// Returns the encoded marks of a node, and the number to be handed to [`Missed::mark_durable`]
+    /// once they are stored.
     pub fn encode(&self, node: NodeId) -> (Vec<u8>, u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
@@ -161,7 +161,7 @@ impl Missed {
     }
 
     /// Notes that the marks which [`Missed::encode`] returned with this number are durable.
-    pub fn kept(&self, node: NodeId, changes: u64) {
+    pub fn mark_durable(&self, node: NodeId, changes: u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
         marks.kept = marks.kept.max(changes);
@@ -255,7 +255,7 @@ mod tests {
         assert!(missed.is_unsaved(B) && !missed.is_unsaved(A));
         let (bytes, changes) = missed.encode(B);
         missed.mark(B, mark(1, 8));
-        missed.kept(B, changes);
+        missed.mark_durable(B, changes);
         assert!(missed.is_unsaved(B), "one came after it");
 
         let next = Missed::default();

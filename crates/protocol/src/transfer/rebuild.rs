@@ -73,7 +73,7 @@ struct RebuildWalk {
 impl Rebuild {
     /// Returns the progress of the rebuild: the number of nodes that have streamed all that this
     /// node is marked to lack, and the number of all other nodes.
-    pub(crate) fn repaired(&self, context: &Context) -> (usize, usize) {
+    pub(crate) fn progress(&self, context: &Context) -> (usize, usize) {
         let marks = marks(context);
         let has_all = |peer: &NodeId| marks.iter().all(|marked| self.done.has(*peer, marked));
         let others = context.others();

@@ -47,7 +47,7 @@ impl Choosing {
     /// Answers the open call at this index.
     fn answer(&mut self, at: usize, result: Result<Reply, FailureKind>) {
         let (call, _) = self.open.remove(at);
-        assert!(self.tasks.answered(call, result));
+        assert!(self.tasks.complete_call(call, result));
         self.note_calls();
     }
 
@@ -57,7 +57,7 @@ impl Choosing {
     }
 
     /// Returns the stored records; `None` = the page failed.
-    fn chosen(&self) -> Option<Vec<Record>> {
+    fn take_records(&self) -> Option<Vec<Record>> {
         assert!(self.open.is_empty());
         let chosen = self.chosen.borrow_mut().take().expect("all calls were answered");
         Some(chosen.ok()?.items.into_iter().map(|(_, record)| record).collect())
@@ -68,7 +68,7 @@ fn long(ballot: u64, value: &str) -> Result<Reply, FailureKind> {
     Ok(Reply::Long { outline: record(ballot, value).outline(), authoritative: true })
 }
 
-fn found(record: Record) -> Result<Reply, FailureKind> {
+fn found_reply(record: Record) -> Result<Reply, FailureKind> {
     Ok(Reply::Found { record, authoritative: true })
 }
 
@@ -79,7 +79,7 @@ fn a_record_that_a_majority_holds_is_not_sent_again() {
     page.answer(1, long(4, "of the page"));
     page.answer(0, long(3, "of the page"));
     let records = [0, 3, 4].map(|ballot| record(ballot, "of the page"));
-    assert_eq!(page.chosen().unwrap(), records);
+    assert_eq!(page.take_records().unwrap(), records);
 }
 
 #[test]
@@ -87,17 +87,17 @@ fn another_record_is_sent_once_there_is_room_for_it() {
     let mut page = Choosing::of(&[3]);
     page.answer(0, long(8, "longer"));
     assert_eq!(page.room(), [record(8, "longer").outline().bytes]);
-    page.answer(0, found(record(9, "newest")));
-    assert_eq!(page.chosen().unwrap(), [record(9, "newest")]);
+    page.answer(0, found_reply(record(9, "newest")));
+    assert_eq!(page.take_records().unwrap(), [record(9, "newest")]);
 }
 
 #[test]
 fn plain_writes_are_left_to_the_nodes_that_stream_them() {
     let mut page = Choosing::of(&[3, 4, 5]);
     page.answer(0, long(0, "plain"));
-    page.answer(0, found(record(0, "")));
+    page.answer(0, found_reply(record(0, "")));
     page.answer(0, Ok(Reply::Absent { authoritative: true }));
-    assert_eq!(page.chosen().unwrap(), []);
+    assert_eq!(page.take_records().unwrap(), []);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_page_fails_if_a_key_stays_busy() {
         assert_eq!(page.room(), [0]);
         page.answer(0, Ok(Reply::Busy));
     }
-    assert_eq!(page.chosen(), None);
+    assert_eq!(page.take_records(), None);
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn a_source_is_asked_about_a_few_keys_at_once() {
         page.answer(0, Ok(Reply::Absent { authoritative: true }));
         assert_eq!(page.room().len(), MAX_CONCURRENT_CHOICES.min(40 - answered));
     }
-    assert_eq!(page.chosen().unwrap(), []);
+    assert_eq!(page.take_records().unwrap(), []);
 }

@@ -103,7 +103,7 @@ impl Field for Condition {
             2 => Self::Absent,
             3 => {
                 let count = usize::from(from.u16()?);
-                if count > from.left() / TAG_LEN {
+                if count > from.unread_bytes() / TAG_LEN {
                     return Err(Malformed("it ends too early"));
                 }
                 Self::OneOf((0..count).map(|_| Tag::take(from)).collect::<Result<_, _>>()?)

@@ -82,7 +82,7 @@ impl Envelope {
         let (head, mut from) = FieldReader::open(&self.bytes, self.at)?;
         let item = match head.kind {
             kind::PIECE..=kind::GOODBYE => take_between(&head, &mut from)?,
-            _ if ITEM_HEAD + from.left() > WHOLE_MAX => {
+            _ if ITEM_HEAD + from.unread_bytes() > WHOLE_MAX => {
                 return Err(Malformed("a long message in one piece"));
             }
             _ => Item::Message(take_message(head, &mut from)?),
@@ -100,7 +100,7 @@ fn take_between(head: &Head, from: &mut FieldReader<'_>) -> Result<Item, Malform
     }
     Ok(match head.kind {
         kind::PIECE => {
-            let length = from.left();
+            let length = from.unread_bytes();
             if length == 0 || length > PIECE_MAX {
                 return Err(Malformed("a piece that is empty or too long"));
             }

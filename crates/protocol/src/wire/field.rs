@@ -158,7 +158,7 @@ impl Field for MostIfAny {
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<u32, Malformed> {
-        if from.left() == 0 {
+        if from.unread_bytes() == 0 {
             return Ok(u32::MAX);
         }
         match from.u32()? {
@@ -181,7 +181,7 @@ impl Field for DigestIfAny {
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
-        if from.left() == 0 {
+        if from.unread_bytes() == 0 {
             return Ok(0);
         }
         match from.u64()? {
@@ -294,7 +294,7 @@ impl Field for MarkList {
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
         let count = from.u32()? as usize;
-        if count > MAX_LISTED + 1 || count > from.left() / MARK_LEN {
+        if count > MAX_LISTED + 1 || count > from.unread_bytes() / MARK_LEN {
             return Err(Malformed("more marks than there can be"));
         }
         let mut marks = Vec::with_capacity(count);

@@ -86,7 +86,7 @@ fn take_filter(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
 }
 
 fn take_remembered(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
-    let (node, lost) = (NodeId::take(from)?, from.left() > 0);
+    let (node, lost) = (NodeId::take(from)?, from.unread_bytes() > 0);
     if lost && !from.bool()? {
         return Err(Malformed("a node that says that it has lost nothing"));
     }
@@ -95,7 +95,7 @@ fn take_remembered(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
 
 fn take_chosen(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     let (ack, of, count) = (from.u8()?, from.u8()?, usize::from(from.u16()?));
-    if from.left() < 2 * count {
+    if from.unread_bytes() < 2 * count {
         return Err(Malformed("it ends too early"));
     }
     let preference = (0..count).map(|_| NodeId::take(from)).collect::<Result<_, _>>()?;
@@ -105,7 +105,7 @@ fn take_chosen(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
 fn take_held_by(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     let (node, since, promise) = (NodeId::take(from)?, from.u64()?, from.u64()?);
     let count = usize::from(from.u16()?);
-    if count > MAX_LISTED || count > from.left() / 2 {
+    if count > MAX_LISTED || count > from.unread_bytes() / 2 {
         return Err(Malformed("more partitions than are listed"));
     }
     let partitions: Vec<u16> = (0..count).map(|_| from.u16()).collect::<Result<_, _>>()?;
@@ -118,7 +118,7 @@ fn take_held_by(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
 fn take_moved(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     let (node, first, seed) = (NodeId::take(from)?, from.bool()?, from.u64()?);
     let count = from.u32()? as usize;
-    if count > MAX_KNOWN || count > from.left() / 8 {
+    if count > MAX_KNOWN || count > from.unread_bytes() / 8 {
         return Err(Malformed("more digests than may be told"));
     }
     let known = (0..count).map(|_| from.u64()).collect::<Result<_, _>>()?;

@@ -51,7 +51,7 @@ impl OutgoingPieces {
     }
 
     /// Returns the number of bytes that are not sent yet.
-    pub fn left(&self) -> usize {
+    pub fn unsent_bytes(&self) -> usize {
         self.head.len() + self.tail.len() - self.at
     }
 
@@ -67,7 +67,7 @@ impl OutgoingPieces {
         if length == 0 || length > credit {
             return 0;
         }
-        writer.piece(piece, length == self.left());
+        writer.piece(piece, length == self.unsent_bytes());
         self.at += length;
         length
     }
@@ -148,7 +148,7 @@ impl Assembly {
     }
 
     /// Returns the number of bytes of an incomplete message that are in memory.
-    pub fn held(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         self.bytes.len()
     }
 }

@@ -29,7 +29,7 @@ impl<'a> FieldReader<'a> {
         if zero != 0 {
             return Err(Malformed("a reserved byte is not zero"));
         }
-        if length > reader.left() {
+        if length > reader.unread_bytes() {
             return Err(Malformed("an item longer than what holds it"));
         }
         if kind >= kind::PIECE && (class != 0 || remaining_ms != 0) {
@@ -42,7 +42,7 @@ impl<'a> FieldReader<'a> {
 
     /// Returns the offset of the next item. An item with unread bytes or flags is an error.
     pub(super) fn close(self) -> Result<usize, Malformed> {
-        if self.left() != 0 {
+        if self.unread_bytes() != 0 {
             return Err(Malformed("an item of another length than it says"));
         }
         if self.flags != 0 {
@@ -52,7 +52,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Returns the number of unread bytes of the item.
-    pub(super) fn left(&self) -> usize {
+    pub(super) fn unread_bytes(&self) -> usize {
         self.end - self.at
     }
 
@@ -66,7 +66,7 @@ impl<'a> FieldReader<'a> {
 
     fn skip(&mut self, count: usize) -> Result<usize, Malformed> {
         let begin = self.at;
-        if count > self.left() {
+        if count > self.unread_bytes() {
             return Err(Malformed("it ends too early"));
         }
         self.at += count;
@@ -113,7 +113,7 @@ impl<'a> FieldReader<'a> {
     /// too short is an error.
     pub(super) fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let count = self.u32()? as usize;
-        if count > self.left() / least {
+        if count > self.unread_bytes() / least {
             return Err(Malformed("more entries than there are bytes"));
         }
         Ok(count)

@@ -86,7 +86,7 @@ impl Writer {
     }
 
     /// Returns the closed envelopes.
-    pub fn sealed(&self) -> &[u8] {
+    pub fn closed_envelopes(&self) -> &[u8] {
         &self.bytes[..self.open]
     }
 
@@ -101,7 +101,7 @@ impl Writer {
     }
 
     /// Drops the first `bytes` bytes, which were sent.
-    pub fn sent(&mut self, bytes: usize) {
+    pub fn drop_sent(&mut self, bytes: usize) {
         assert!(bytes <= self.open, "sent what is not sealed");
         self.open -= bytes;
         self.bytes.drain(..bytes);

@@ -157,21 +157,21 @@ impl Client {
     ) -> Step {
         match asked {
             Message::Prepare(ballot) if *ballot == self.ballot(rules) => {
-                self.prepared(from, reply, rules)
+                self.on_prepare_reply(from, reply, rules)
             }
             Message::Accept { record, ask: Ask::Promised | Ask::GoesOn } => {
-                self.accepted(from, record, reply)
+                self.on_accept_reply(from, record, reply)
             }
             Message::Put(record) if matches!(self.op, Op::Put(_)) => self.put(from, record, reply),
             Message::Put(record) | Message::Accept { record, ask: Ask::Repair } => {
-                self.repaired(from, record, reply)
+                self.on_repair_reply(from, record, reply)
             }
             Message::Read => self.read(from, reply, rules),
             Message::Prepare(_) => Step::Wait,
         }
     }
 
-    fn refused(&mut self) -> Step {
+    fn mark_refused(&mut self) -> Step {
         self.refused = true;
         Step::Wait
     }
@@ -181,7 +181,7 @@ impl Client {
         Step::Answer(value)
     }
 
-    fn prepared(&mut self, from: u8, reply: Reply, rules: &Rules) -> Step {
+    fn on_prepare_reply(&mut self, from: u8, reply: Reply, rules: &Rules) -> Step {
         let Phase::Preparing { got, noted_by } = &mut self.phase else { return Step::Wait };
         match reply {
             Reply::Promise { record, below, noted } => {
@@ -189,22 +189,22 @@ impl Client {
                 if noted.contains(&id_of(&self.op)) {
                     noted_by.insert(from);
                 }
-                if got.len() < MAJORITY { Step::Wait } else { self.promised(rules) }
+                if got.len() < MAJORITY { Step::Wait } else { self.on_promises(rules) }
             }
-            Reply::Outbid => self.refused(),
+            Reply::Outbid => self.mark_refused(),
             _ => Step::Wait,
         }
     }
 
-    fn accepted(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
+    fn on_accept_reply(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
         let op = self.op.clone();
         if let Phase::StoringFirst { record, stored } = &mut self.phase {
             return match reply {
                 Reply::Stored if sent == record => {
                     stored.insert(from);
-                    if stored.len() < MAJORITY { Step::Wait } else { self.refused() }
+                    if stored.len() < MAJORITY { Step::Wait } else { self.mark_refused() }
                 }
-                Reply::Outbid | Reply::Newer { .. } if sent == record => self.refused(),
+                Reply::Outbid | Reply::Newer { .. } if sent == record => self.mark_refused(),
                 _ => Step::Wait,
             };
         }
@@ -220,7 +220,7 @@ impl Client {
                 if stored.len() < MAJORITY {
                     return Step::Wait;
                 }
-                let value = told(record, &op);
+                let value = answer_of(record, &op);
                 self.kept = self.keeps_record.then(|| record.clone());
                 self.answer(value)
             }
@@ -237,12 +237,12 @@ impl Client {
                     self.answer(None)
                 } else if closed.len() >= MAJORITY && all_said {
                     self.tried = None;
-                    self.refused()
+                    self.mark_refused()
                 } else {
                     Step::Wait
                 }
             }
-            Reply::Outbid | Reply::Newer { .. } => self.refused(),
+            Reply::Outbid | Reply::Newer { .. } => self.mark_refused(),
             _ => Step::Wait,
         }
     }
@@ -254,7 +254,7 @@ impl Client {
                 stored.insert(from);
                 if stored.len() < MAJORITY { Step::Wait } else { self.answer(None) }
             }
-            Reply::Newer { .. } if sent == record => self.refused(),
+            Reply::Newer { .. } if sent == record => self.mark_refused(),
             _ => Step::Wait,
         }
     }
@@ -301,7 +301,7 @@ impl Client {
         })
     }
 
-    fn repaired(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
+    fn on_repair_reply(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
         let Phase::Repairing { record, holders } = &mut self.phase else { return Step::Wait };
         match reply {
             Reply::Stored if sent == record => {
@@ -309,13 +309,13 @@ impl Client {
                 let value = record.value.clone();
                 if holders.len() < MAJORITY { Step::Wait } else { self.answer(Some(value)) }
             }
-            Reply::Outbid | Reply::Newer { .. } if sent == record => self.refused(),
+            Reply::Outbid | Reply::Newer { .. } if sent == record => self.mark_refused(),
             _ => Step::Wait,
         }
     }
 
     /// Handles the promises of a majority.
-    fn promised(&mut self, rules: &Rules) -> Step {
+    fn on_promises(&mut self, rules: &Rules) -> Step {
         let Phase::Preparing { got, noted_by } = &self.phase else { unreachable!() };
         let id = id_of(&self.op);
         let records = got.values().map(|(record, _)| record);
@@ -385,14 +385,14 @@ impl Client {
         }
         record.ids.push(id);
         self.tried = Some(record.clone());
-        self.accepting(record, false, ask)
+        self.start_accept(record, false, ask)
     }
 
     fn accept(&mut self, record: Record, fate: bool) -> Step {
-        Step::Send(self.accepting(record, fate, Ask::Promised))
+        Step::Send(self.start_accept(record, fate, Ask::Promised))
     }
 
-    fn accepting(&mut self, record: Record, fate: bool, ask: Ask) -> Message {
+    fn start_accept(&mut self, record: Record, fate: bool, ask: Ask) -> Message {
         let (stored, closed) = (BTreeSet::new(), BTreeMap::new());
         self.phase = Phase::Accepting { record: record.clone(), stored, closed, fate };
         Message::Accept { record, ask }
@@ -409,7 +409,7 @@ fn id_of(op: &Op) -> u8 {
 /// Returns an operation's answer once a majority holds a record: the value just after the
 /// operation. `None` = the operation is done, but the record no longer has that value. An empty
 /// value = the operation is not done.
-fn told(record: &Record, op: &Op) -> Option<Vec<u8>> {
+fn answer_of(record: &Record, op: &Op) -> Option<Vec<u8>> {
     let id = id_of(op);
     if !record.ids.contains(&id) {
         return Some(Vec::new());

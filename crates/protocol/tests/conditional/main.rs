@@ -79,8 +79,8 @@ fn with_all_rules_every_order_is_linearizable() {
             world(unknown, and(appends(2), (Op::Put(9), 1)), Fault::Nothing),
         ),
         ("two appends, a get, short histories", world(SHORT, again(), Fault::Nothing)),
-        ("a put, two that find it expired or not", calm(expired())),
-        ("the same, a restart", world(RULES, expired(), Fault::Restart)),
+        ("a put, two that find it expired or not", calm(put_and_expiry_checks())),
+        ("the same, a restart", world(RULES, put_and_expiry_checks(), Fault::Restart)),
         ("two appends, a lost disk", world(RULES, appends(2), Fault::Wipe)),
         (
             "two appends, a get, a lost disk",
@@ -117,7 +117,7 @@ fn on(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
 }
 
 /// Returns a put and two operations that judge its expiry, one of them by a clock that is past it.
-fn expired() -> Vec<(Op, u8)> {
+fn put_and_expiry_checks() -> Vec<(Op, u8)> {
     let extend = |id, is_past| (Op::Extend { id, is_past }, 2);
     vec![(Op::Put(9), 1), extend(1, true), extend(2, false)]
 }
@@ -161,7 +161,7 @@ fn each_rule_prevents_a_failure() {
 fn each_expiry_rule_prevents_a_failure() {
     let ended = Rules { end_is_stored: false, ..RULES };
     let name = "that a value has expired is not stored";
-    let world = world(ended, expired(), Fault::Nothing);
+    let world = world(ended, put_and_expiry_checks(), Fault::Nothing);
     assert!(!is_linearizable(name, world, 20_000_000), "{name}: not found");
 }
 

@@ -267,7 +267,7 @@ impl State {
         }
     }
 
-    fn received(&mut self, number: usize, from: u8, asked: &Message, reply: Reply, chain: &Chain) {
+    fn on_reply(&mut self, number: usize, from: u8, asked: &Message, reply: Reply, chain: &Chain) {
         let at = usize::from(chain.wishes[number].0);
         let ballot = self.ballot(number);
         let proposer = &mut self.proposers[number];
@@ -351,7 +351,7 @@ impl State {
 
     /// Returns the layout that a node has accepted; `None` = no majority of the metadata quorum has
     /// accepted it.
-    fn accepted_by_majority(&self, node: usize) -> Option<Layout> {
+    fn majority_layout(&self, node: usize) -> Option<Layout> {
         let known = self.nodes[node].known.as_ref()?;
         let vote = |node: &Node| node.votes.get(&(known.epoch + 1))?.accepted.clone();
         let accepted = vote(&self.nodes[node])?;
@@ -449,7 +449,7 @@ impl Model for Chain {
             let is_newer = |from: &usize| state.nodes[*from].epoch() > state.nodes[to].epoch();
             actions.extend(newest.filter(is_newer).map(|from| Action::Pull { from, to }));
         }
-        let completes = |n: &usize| state.accepted_by_majority(*n).is_some();
+        let completes = |n: &usize| state.majority_layout(*n).is_some();
         if self.rules.accepted_is_completed {
             actions.extend(on().filter(completes).map(Action::Complete));
         }
@@ -473,14 +473,14 @@ impl Model for Chain {
             Action::Deliver { asker, to, message } => {
                 state.sent.remove(&(asker, to, message.clone()));
                 let reply = state.nodes[usize::from(to)].ask(to, &message, &self.rules);
-                state.received(usize::from(asker), to, &message, reply, self);
+                state.on_reply(usize::from(asker), to, &message, reply, self);
             }
             Action::Pull { from, to } => {
                 let known = state.nodes[from].known.clone().expect("it is newer");
                 state.nodes[to].learn(&known);
             }
             Action::Complete(n) => {
-                let layout = state.accepted_by_majority(n).expect("it can happen");
+                let layout = state.majority_layout(n).expect("it can happen");
                 state.nodes[n].learn(&layout);
             }
             Action::Notice(n) => state.notice(n, usize::from(self.wishes[n].0)),

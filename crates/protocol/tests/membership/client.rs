@@ -130,15 +130,15 @@ impl Client {
     pub(crate) fn receive(&mut self, from: u8, asked: &Message, reply: Reply, by: &By<'_>) -> Step {
         if let Reply::Entered(epoch) = reply {
             self.least = self.least.max(epoch);
-            return if self.phase == Phase::Done { Step::Wait } else { self.refused() };
+            return if self.phase == Phase::Done { Step::Wait } else { self.mark_refused() };
         }
         match asked {
             Message::Write(record) | Message::Accept(record) => {
-                self.wrote(from, record, &reply, by)
+                self.on_write_reply(from, record, &reply, by)
             }
-            Message::Prepare(ballot) => self.prepared(from, *ballot, reply, by),
+            Message::Prepare(ballot) => self.on_prepare_reply(from, *ballot, reply, by),
             Message::Read => self.read(from, reply, by),
-            Message::Repair(record) => self.repaired(from, record, &reply, by),
+            Message::Repair(record) => self.on_repair_reply(from, record, &reply, by),
             Message::Hint(_) | Message::Commit(_) => Step::Wait,
         }
     }
@@ -158,7 +158,7 @@ impl Client {
     }
 
     /// Drops the replies of a replica whose disk was lost.
-    pub(crate) fn lost(&mut self, replica: u8) {
+    pub(crate) fn drop_reply(&mut self, replica: u8) {
         match &mut self.phase {
             Phase::Writing { stored, .. } => stored.remove(&replica),
             Phase::Repairing { holders, .. } => holders.remove(&replica),
@@ -167,7 +167,7 @@ impl Client {
         };
     }
 
-    fn refused(&mut self) -> Step {
+    fn mark_refused(&mut self) -> Step {
         self.refused = true;
         Step::Wait
     }
@@ -177,7 +177,7 @@ impl Client {
         Step::Answer(value, by)
     }
 
-    fn wrote(&mut self, from: u8, sent: &Record, reply: &Reply, by: &By<'_>) -> Step {
+    fn on_write_reply(&mut self, from: u8, sent: &Record, reply: &Reply, by: &By<'_>) -> Step {
         let Phase::Writing { record, stored } = &mut self.phase else { return Step::Wait };
         if sent != record {
             return Step::Wait;
@@ -199,14 +199,14 @@ impl Client {
             Reply::Newer(_) => {
                 self.reissues = true;
                 self.newer_at.insert(from);
-                self.refused()
+                self.mark_refused()
             }
-            Reply::Outbid => self.refused(),
+            Reply::Outbid => self.mark_refused(),
             _ => Step::Wait,
         }
     }
 
-    fn prepared(&mut self, from: u8, asked: u8, reply: Reply, by: &By<'_>) -> Step {
+    fn on_prepare_reply(&mut self, from: u8, asked: u8, reply: Reply, by: &By<'_>) -> Step {
         let Phase::Preparing { ballot, got } = &mut self.phase else { return Step::Wait };
         if *ballot != asked {
             return Step::Wait;
@@ -215,7 +215,7 @@ impl Client {
             Reply::Promised(record) => got.insert(from, (record, ReplyWeight::Counts, 0)),
             Reply::Bound(record) => got.insert(from, (record, ReplyWeight::Bound, 0)),
             Reply::Holds(record, _, _) => got.insert(from, (record, ReplyWeight::Nothing, 0)),
-            Reply::Outbid => return self.refused(),
+            Reply::Outbid => return self.mark_refused(),
             _ => return Step::Wait,
         };
         let promised = from_whom(got, |worth| worth == ReplyWeight::Counts);
@@ -230,11 +230,11 @@ impl Client {
         };
         let reported = got.values().filter(counts).filter_map(|(record, ..)| record.as_ref());
         let newest = reported.max_by_key(|record| record.rank()).cloned();
-        self.promised(asked, newest)
+        self.on_promises(asked, newest)
     }
 
     /// Sends the accept after enough promises. `newest` is the newest reported record.
-    fn promised(&mut self, ballot: u8, newest: Option<Record>) -> Step {
+    fn on_promises(&mut self, ballot: u8, newest: Option<Record>) -> Step {
         let Op::Append(id) = self.op else { unreachable!("only that asks for promises") };
         let mut record = newest.unwrap_or(Record::plain(0, &[]));
         record.ballot = ballot;
@@ -279,7 +279,7 @@ impl Client {
         Step::Send(Message::Repair(newest))
     }
 
-    fn repaired(&mut self, from: u8, sent: &Record, reply: &Reply, by: &By<'_>) -> Step {
+    fn on_repair_reply(&mut self, from: u8, sent: &Record, reply: &Reply, by: &By<'_>) -> Step {
         let Phase::Repairing { record, holders } = &mut self.phase else { return Step::Wait };
         match reply {
             Reply::Stored if sent == record => {
@@ -290,7 +290,7 @@ impl Client {
                 let record = record.clone();
                 self.answer(Some(record.value.clone()), Some(record))
             }
-            Reply::Newer(_) | Reply::Outbid if sent == record => self.refused(),
+            Reply::Newer(_) | Reply::Outbid if sent == record => self.mark_refused(),
             _ => Step::Wait,
         }
     }

@@ -46,7 +46,7 @@ pub(crate) fn suffice(of: &BTreeSet<u8>, nodes: Nodes, ack: Option<usize>) -> bo
 }
 
 impl Layout {
-    pub(crate) fn settled(nodes: Nodes, began: u8) -> Self {
+    pub(crate) fn new_settled(nodes: Nodes, began: u8) -> Self {
         Self { stage: Stage::Settled, old: nodes, new: nodes, began, lost: None }
     }
 

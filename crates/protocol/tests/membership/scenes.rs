@@ -33,12 +33,12 @@ pub(crate) fn one_of_three(world: World) -> World {
 }
 
 /// Declares node 2 lost. The node is still up, and may not know it.
-pub(crate) fn losing(world: World) -> World {
+pub(crate) fn with_lost_node(world: World) -> World {
     let plan = vec![(&[0, 1, 3][..], Some(2))];
     World { plan, ..world }
 }
 
-pub(crate) fn hinted(mut before: Before, to: u8) -> Before {
+pub(crate) fn with_hint(mut before: Before, to: u8) -> Before {
     before.hints.push((to, value()));
     before
 }
@@ -57,31 +57,34 @@ pub(crate) fn calm() -> Vec<(&'static str, World)> {
     let put_and_get = || vec![puts(2, 3), gets()];
     let delete_and_get = || vec![deletes(), gets()];
     let append_and_get = || vec![appends(6), gets()];
-    let one_stored = || unacknowledged(&[0], 4);
-    let there_and_back = |before| moves(before, vec![gets()]).then(OLD).proving();
+    let one_stored = || after_unacknowledged_put(&[0], 4);
+    let there_and_back = |before| moves(before, vec![gets()]).then(OLD).with_proof();
     let others = |ops| world(put(&[0, 1], 6), OLD, ALL_OTHERS, ops);
     let between = vec![appends(5), puts(2, 2), gets()];
     vec![
         ("a put, a get", moves(absent(4), put_and_get())),
         ("a delete, two gets", moves(put_two(), vec![deletes(), gets(), gets()])),
         ("a put that who leaves stored", moves(one_stored(), vec![gets(), gets()])),
-        ("a put that one stored", moves(unacknowledged(&[1], 4), vec![gets(), gets()])),
+        ("a put that one stored", moves(after_unacknowledged_put(&[1], 4), vec![gets(), gets()])),
         ("two appends", moves(put_two(), two()).open()),
         ("an append, a put, a get", moves(put_two(), between).open()),
-        ("an append that one stored", moves(unchosen(4), append_and_get()).open()),
-        ("the same, another leaves", world(unchosen(4), OLD, &[0, 1, 3], append_and_get()).open()),
+        ("an append that one stored", moves(after_unchosen_append(4), append_and_get()).open()),
+        (
+            "the same, another leaves",
+            world(after_unchosen_append(4), OLD, &[0, 1, 3], append_and_get()).open(),
+        ),
         ("all others", others(put_and_get())),
         ("all others, two appends", others(two()).open()),
         ("one to three", world(put(&[0], 3), &[0], OLD, put_and_get())),
         ("three to one", world(put_two(), OLD, &[0], put_and_get())),
-        ("one is declared lost", losing(moves(put(&[1, 2], 4), put_and_get()))),
-        ("one is declared lost, two appends", losing(moves(put(&[1, 2], 4), two())).open()),
+        ("one is declared lost", with_lost_node(moves(put(&[1, 2], 4), put_and_get()))),
+        ("one is declared lost, two appends", with_lost_node(moves(put(&[1, 2], 4), two())).open()),
         ("acks of one of three", one_of_three(moves(put(&[0], 4), put_and_get()))),
-        ("aborted, begun again", moves(put_two(), delete_and_get()).then(NEW).aborting()),
-        ("the same, two appends", moves(put_two(), two()).then(NEW).aborting().open()),
-        ("a hint, a delete, a get", moves(hinted(put_two(), 3), delete_and_get()).proving()),
-        ("there and back, a hint", there_and_back(hinted(deleted(&[0, 1, 2], 4), 0))),
-        ("there and back, a missed delete", there_and_back(hinted(missed_by_leaver(), 3))),
+        ("aborted, begun again", moves(put_two(), delete_and_get()).then(NEW).with_abort()),
+        ("the same, two appends", moves(put_two(), two()).then(NEW).with_abort().open()),
+        ("a hint, a delete, a get", moves(with_hint(put_two(), 3), delete_and_get()).with_proof()),
+        ("there and back, a hint", there_and_back(with_hint(after_deletion(&[0, 1, 2], 4), 0))),
+        ("there and back, a missed delete", there_and_back(with_hint(after_missed_deletion(), 3))),
         ("one becomes three, two appends", world(put(&[0], 3), &[0], OLD, two()).open()),
         ("there and back, two appends", moves(put_two(), two()).then(OLD).open()),
     ]

@@ -73,7 +73,8 @@ impl Directory {
         self.lives.push((life, self.log));
     }
 
-    /// True if the directory lacks a part of the log that a boot reported (`BootHistory::lost`).
+    /// True if the directory lacks a part of the log that a boot reported
+    /// (`BootHistory::find_loss`).
     fn lacks(&self, (life, position): Life) -> bool {
         if life == self.life() {
             return false;

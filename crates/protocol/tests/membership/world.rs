@@ -241,7 +241,7 @@ impl State {
                 let (layout, epoch) = (self.last().clone(), self.last_epoch());
                 let replica = &mut self.replicas[usize::from(node)];
                 replica.wipe(node, &layout, epoch, self.clock, rules);
-                self.clients.iter_mut().for_each(|client| client.lost(node));
+                self.clients.iter_mut().for_each(|client| client.drop_reply(node));
             }
         }
     }
@@ -293,10 +293,10 @@ impl World {
                 Layout { stage: Stage::ReadOld, old: last.new, new, began: next, lost }
             }
             Action::Switch => Layout { stage: Stage::ReadNew, ..last },
-            Action::End => Layout::settled(last.new, last.began),
+            Action::End => Layout::new_settled(last.new, last.began),
             _ => {
                 state.aborts -= 1;
-                Layout::settled(last.old, next)
+                Layout::new_settled(last.old, next)
             }
         };
         state.layouts.push(layout);
@@ -384,7 +384,7 @@ impl Model for World {
         }
         let hint = |(to, record): &(u8, Record)| (HINTS, *to, 0, Message::Hint(record.clone()));
         let state = State {
-            layouts: vec![Layout::settled(self.first, 0)],
+            layouts: vec![Layout::new_settled(self.first, 0)],
             replicas: (0..self.before.records.len() as u8).map(replica).collect(),
             clients,
             sent: self.before.hints.iter().map(hint).collect(),

@@ -74,7 +74,7 @@ pub(crate) fn value() -> Record {
 }
 
 /// Returns the records of `nodes` nodes, of which the nodes `by` hold `record`.
-pub(crate) fn held(record: &Record, by: &[u8], nodes: u8) -> Vec<Option<Record>> {
+pub(crate) fn records_on(record: &Record, by: &[u8], nodes: u8) -> Vec<Option<Record>> {
     (0..nodes).map(|node| by.contains(&node).then(|| record.clone())).collect()
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn absent(nodes: u8) -> Before {
 
 /// Returns the state after a put whose record the nodes `by` hold.
 pub(crate) fn put(by: &[u8], nodes: u8) -> Before {
-    let records = held(&value(), by, nodes);
+    let records = records_on(&value(), by, nodes);
     Before { records, done: vec![Op::Put(1)], kept: Some(value()), ..absent(nodes) }
 }
 
@@ -127,7 +127,7 @@ impl World {
         self
     }
 
-    pub(crate) fn aborting(self) -> Self {
+    pub(crate) fn with_abort(self) -> Self {
         Self { aborts: 1, ..self }
     }
 
@@ -140,35 +140,35 @@ impl World {
         Self { ends: false, ..self }
     }
 
-    pub(crate) fn proving(self) -> Self {
+    pub(crate) fn with_proof(self) -> Self {
         Self { proves: true, ..self }
     }
 }
 
 /// Returns the state after an unacknowledged put that only the nodes `by` hold.
-pub(crate) fn unacknowledged(by: &[u8], nodes: u8) -> Before {
-    let records = held(&value(), by, nodes);
+pub(crate) fn after_unacknowledged_put(by: &[u8], nodes: u8) -> Before {
+    let records = records_on(&value(), by, nodes);
     Before { records, begun: vec![Op::Put(1)], ..absent(nodes) }
 }
 
 /// Returns the state after an unacknowledged conditional write that only the first replica holds.
-pub(crate) fn unchosen(nodes: u8) -> Before {
+pub(crate) fn after_unchosen_append(nodes: u8) -> Before {
     let mut before = put(&[0, 1, 2], nodes);
     before.records[0] = Some(Record { ballot: 2, value: vec![1, 5], ..value() });
     Before { clock: 2, begun: vec![Op::Append(5)], ..before }
 }
 
 /// Returns the state after a deletion whose tombstone the nodes `by` hold.
-pub(crate) fn deleted(by: &[u8], nodes: u8) -> Before {
+pub(crate) fn after_deletion(by: &[u8], nodes: u8) -> Before {
     let tombstone = Record::plain(2, &[]);
-    let records = held(&tombstone, by, nodes);
+    let records = records_on(&tombstone, by, nodes);
     let (done, kept) = (vec![Op::Put(1), Op::Delete], Some(tombstone));
     Before { clock: 2, records, done, kept, ..absent(nodes) }
 }
 
 /// Returns the state after a deletion that the first replica missed; a hint of it is in transit.
-pub(crate) fn missed_by_leaver() -> Before {
-    let mut before = deleted(&[1, 2], 4);
+pub(crate) fn after_missed_deletion() -> Before {
+    let mut before = after_deletion(&[1, 2], 4);
     before.records[0] = Some(value());
     before.hints.push((0, Record::plain(2, &[])));
     before
@@ -177,7 +177,7 @@ pub(crate) fn missed_by_leaver() -> Before {
 /// Returns a state in which the receiver still has a value from an earlier placement that was
 /// deleted since.
 pub(crate) fn with_leftover() -> Before {
-    let mut before = deleted(&[], 4);
+    let mut before = after_deletion(&[], 4);
     before.records[3] = Some(value());
     Before { kept: None, purged: 2, ..before }
 }
@@ -189,7 +189,7 @@ pub(crate) fn at_receiver() -> Before {
 }
 
 /// Returns the state after a conditional write that the first two replicas have accepted.
-pub(crate) fn chosen() -> Before {
+pub(crate) fn after_chosen_append() -> Before {
     let mut before = put(&[0, 1, 2], 4);
     let appended = Record { ballot: 2, value: vec![1, 5], ..value() };
     before.records[0] = Some(appended.clone());

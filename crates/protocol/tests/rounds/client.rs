@@ -116,18 +116,20 @@ impl Client {
         rules: &Rules,
     ) -> Step {
         match asked {
-            Message::Write(record) | Message::Accept(record) => self.wrote(from, record, &reply),
+            Message::Write(record) | Message::Accept(record) => {
+                self.on_write_reply(from, record, &reply)
+            }
             Message::Prepare { ballot, .. } => {
-                self.prepared((from, *ballot), reply, watermark, rules)
+                self.on_prepare_reply((from, *ballot), reply, watermark, rules)
             }
             Message::Read => self.read(from, reply, watermark, rules),
-            Message::Repair(record) => self.repaired(from, record, &reply),
+            Message::Repair(record) => self.on_repair_reply(from, record, &reply),
             _ => Step::Wait,
         }
     }
 
     /// Drops the reply of a replica that has lost its disk since.
-    pub(crate) fn lost(&mut self, replica: u8) {
+    pub(crate) fn drop_reply(&mut self, replica: u8) {
         match &mut self.phase {
             Phase::Writing { stored, .. } => stored.remove(&replica),
             Phase::Repairing { holders, .. } => holders.remove(&replica),
@@ -136,7 +138,7 @@ impl Client {
         };
     }
 
-    fn refused(&mut self) -> Step {
+    fn mark_refused(&mut self) -> Step {
         self.refused = true;
         Step::Wait
     }
@@ -152,19 +154,25 @@ impl Client {
         Step::Answer(value, record)
     }
 
-    fn wrote(&mut self, from: u8, sent: &Record, reply: &Reply) -> Step {
+    fn on_write_reply(&mut self, from: u8, sent: &Record, reply: &Reply) -> Step {
         let Phase::Writing { record, stored } = &mut self.phase else { return Step::Wait };
         match reply {
             Reply::Stored if sent == record => {
                 stored.insert(from);
                 if stored.len() < MAJORITY { Step::Wait } else { self.answer(Some(sent.clone())) }
             }
-            Reply::Newer(_) | Reply::Outbid if sent == record => self.refused(),
+            Reply::Newer(_) | Reply::Outbid if sent == record => self.mark_refused(),
             _ => Step::Wait,
         }
     }
 
-    fn prepared(&mut self, (from, asked): (u8, u8), reply: Reply, now: u8, rules: &Rules) -> Step {
+    fn on_prepare_reply(
+        &mut self,
+        (from, asked): (u8, u8),
+        reply: Reply,
+        now: u8,
+        rules: &Rules,
+    ) -> Step {
         let Phase::Preparing { ballot, watermark, got } = &mut self.phase else {
             return Step::Wait;
         };
@@ -179,13 +187,13 @@ impl Client {
                 if got.len() < MAJORITY {
                     Step::Wait
                 } else if now != watermark && rules.promises_of_one_watermark {
-                    self.refused()
+                    self.mark_refused()
                 } else {
                     let got = got.clone();
-                    self.promised(asked, &got, now, rules)
+                    self.on_promises(asked, &got, now, rules)
                 }
             }
-            Reply::Outbid => self.refused(),
+            Reply::Outbid => self.mark_refused(),
             _ => Step::Wait,
         }
     }
@@ -197,7 +205,7 @@ impl Client {
     /// So all promises must be given under one watermark. A base version at or below the watermark
     /// has ended if a promising replica lacks it; its record then continues under another base
     /// version.
-    fn promised(
+    fn on_promises(
         &mut self,
         ballot: u8,
         got: &BTreeMap<u8, Report>,
@@ -273,7 +281,7 @@ impl Client {
         Step::Send(Message::Repair(newest))
     }
 
-    fn repaired(&mut self, from: u8, sent: &Record, reply: &Reply) -> Step {
+    fn on_repair_reply(&mut self, from: u8, sent: &Record, reply: &Reply) -> Step {
         let Phase::Repairing { record, holders } = &mut self.phase else { return Step::Wait };
         match reply {
             Reply::Stored if sent == record => {
@@ -281,7 +289,7 @@ impl Client {
                 if holders.len() < MAJORITY { Step::Wait } else { self.answer(Some(sent.clone())) }
             }
             Reply::Stored | Reply::Nothing => Step::Wait,
-            _ => self.refused(),
+            _ => self.mark_refused(),
         }
     }
 }

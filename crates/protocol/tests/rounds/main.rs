@@ -50,44 +50,69 @@ fn calm() -> Vec<(&'static str, World)> {
     let kept = vec![slow(Op::Delete, 2).at(1), append_from_cache(5)];
     let one = [full(0)];
     vec![
-        ("a hint, a delete, a get", world(hinted(missed_by(2)), ops(), &one)),
+        ("a hint, a delete, a get", world(with_hint(after_missed_put(2)), ops(), &one)),
         ("a late put, two gets, two rounds", {
             world(late_put(), vec![get(), client(Op::Get, 2)], &[full(0), full(0)])
         }),
         ("a missed deletion, a hint, two rounds", {
-            world(hinted(missed_deletion()), vec![get()], &[full(0), partial(0)]).purging_late()
+            world(with_hint(after_missed_deletion()), vec![get()], &[full(0), partial(0)])
+                .with_late_purge()
         }),
         ("a put by a slow clock, two rounds", {
-            world(hinted(deleted()), vec![slow(Op::Put(3), 1), get()], &[full(0), full(1)])
+            world(
+                with_hint(after_deletion()),
+                vec![slow(Op::Put(3), 1), get()],
+                &[full(0), full(1)],
+            )
         }),
         ("a put during two rounds", {
-            world(unacknowledged(0), put_and_get, &[full(0), settled(1)])
+            world(after_unacknowledged_put(0), put_and_get, &[full(0), full_without_newest(1)])
         }),
         ("two rounds that take turns", {
-            world(missed_deletion(), vec![], &[full(0), full(1)]).taking_turns()
+            world(after_missed_deletion(), vec![], &[full(0), full(1)]).with_turns()
         }),
-        ("a get behind a seal", world(sealed(), vec![client(Op::Get, 3)], &[]).answering_all()),
+        (
+            "a get behind a seal",
+            world(after_fencing(), vec![client(Op::Get, 3)], &[]).with_all_answering(),
+        ),
         ("a get where nothing is held", {
-            let before = with_another(proven(&[0]), false);
+            let before = with_another(after_proven_deletion(&[0]), false);
             world(before, vec![client(Op::Get, 2).at(3)], &[full(3)])
         }),
         ("an append, a delete, a get", world(put(), delete_between, &one)),
         ("an append to what was purged", {
-            world(proven(&[0]), vec![client(Op::Append(5), 3)], &[])
+            world(after_proven_deletion(&[0]), vec![client(Op::Append(5), 3)], &[])
         }),
-        ("an append that one replica stored", { world(unchosen(), vec![append(6), get()], &one) }),
+        ("an append that one replica stored", {
+            world(after_unchosen_append(), vec![append(6), get()], &one)
+        }),
         ("two appends to what was purged", {
-            world(proven(&[0]), vec![append(5), append(6).at(1)], &one)
+            world(after_proven_deletion(&[0]), vec![append(5), append(6).at(1)], &one)
         }),
-        ("a kept promise, a delete by a slow clock", world(ahead(put()), kept, &[settled(0)])),
+        (
+            "a kept promise, a delete by a slow clock",
+            world(ahead(put()), kept, &[full_without_newest(0)]),
+        ),
         ("a kept promise after a delete", {
-            world(ahead(deleted()), vec![append_from_cache(5), get()], &[settled(0)])
+            world(
+                ahead(after_deletion()),
+                vec![append_from_cache(5), get()],
+                &[full_without_newest(0)],
+            )
         }),
         ("a kept promise that follows, after a delete", {
-            world(follows(deleted()), vec![append_from_cache(5), get()], &[settled(0)])
+            world(
+                follows(after_deletion()),
+                vec![append_from_cache(5), get()],
+                &[full_without_newest(0)],
+            )
         }),
         ("a conditional hint, a delete by a slow clock", {
-            world(chosen(), vec![slow(Op::Delete, 2), get()], &[settled(0)])
+            world(
+                after_chosen_append(),
+                vec![slow(Op::Delete, 2), get()],
+                &[full_without_newest(0)],
+            )
         }),
     ]
 }
@@ -97,43 +122,52 @@ fn faulty() -> Vec<(&'static str, World)> {
     use Fault::{Driver, PowerCut, Restart, Rollback, Rot, Wipe};
     let get = || client(Op::Get, 2).at(1);
     let ops = || vec![client(Op::Delete, 2), get()];
-    let missed = || world(hinted(missed_deletion()), vec![get()], &[full(0)]);
+    let missed = || world(with_hint(after_missed_deletion()), vec![get()], &[full(0)]);
     let put_and_get = vec![client(Op::Put(3), 1), get()];
     let one = [full(0)];
     vec![
         ("a driver that ends, another one", {
-            world(missed_deletion(), vec![get()], &[full(0), full(1)]).with_fault(Driver)
+            world(after_missed_deletion(), vec![get()], &[full(0), full(1)]).with_fault(Driver)
         }),
         ("a restart, two rounds", {
             let rounds = [partial(0), partial(0)];
-            world(missed_since(), vec![get()], &rounds).with_fault(Restart)
+            world(after_late_missed_deletion(), vec![get()], &rounds).with_fault(Restart)
         }),
-        ("a power cut", world(hinted(missed_deletion()), ops(), &one).with_fault(PowerCut)),
+        (
+            "a power cut",
+            world(with_hint(after_missed_deletion()), ops(), &one).with_fault(PowerCut),
+        ),
         ("a lost disk", missed().with_fault(Wipe)),
-        ("a lost disk, and a delete", world(hinted(put()), ops(), &one).with_fault(Wipe)),
+        ("a lost disk, and a delete", world(with_hint(put()), ops(), &one).with_fault(Wipe)),
         ("a lost disk after a commit", {
-            world(hinted(proven(&[0])), vec![get()], &one).with_fault(Wipe).purging_late()
+            world(with_hint(after_proven_deletion(&[0])), vec![get()], &one)
+                .with_fault(Wipe)
+                .with_late_purge()
         }),
         ("a lost disk, two rounds", {
-            world(unacknowledged(2), ops(), &[full(0), full(0)]).with_fault(Wipe)
+            world(after_unacknowledged_put(2), ops(), &[full(0), full(0)]).with_fault(Wipe)
         }),
-        ("an old copy", world(copied(deleted()), put_and_get, &one).with_fault(Rollback)),
+        ("an old copy", world(with_copy(after_deletion()), put_and_get, &one).with_fault(Rollback)),
         ("an old copy, and a delete", world(put(), ops(), &one).with_fault(Rollback)),
         ("an old copy after a commit", {
-            world(copied(proven(&[0])), vec![get()], &one).with_fault(Rollback)
+            world(with_copy(after_proven_deletion(&[0])), vec![get()], &one).with_fault(Rollback)
         }),
         ("an old copy of a first directory", {
-            world(copied_first(proven(&[0])), vec![get()], &one).with_fault(Rollback)
+            world(with_first_copy(after_proven_deletion(&[0])), vec![get()], &one)
+                .with_fault(Rollback)
         }),
         ("an old copy and a lost disk", missed().with_fault(Wipe).with_fault(Rollback)),
         ("an old copy and a restart", missed().with_fault(Rollback).with_fault(Restart)),
         ("an old copy that nobody has told, a restart", {
             world(untold(), vec![get()], &[full(1)]).with_fault(Restart)
         }),
-        ("a rotten block", world(hinted(missed_by(1)), ops(), &one).with_fault(Rot).leaving()),
+        (
+            "a rotten block",
+            world(with_hint(after_missed_put(1)), ops(), &one).with_fault(Rot).with_leave(),
+        ),
         ("a rotten block after a commit", world(proven_put(), ops(), &one).with_fault(Rot)),
         ("a rotten block over what was deleted", {
-            world(partly_purged(), vec![get()], &one).with_fault(Rot).purging_late()
+            world(partly_purged(), vec![get()], &one).with_fault(Rot).with_late_purge()
         }),
         ("a rotten block and a lost disk", missed().with_fault(Rot).with_fault(Wipe)),
     ]
@@ -163,10 +197,10 @@ macro_rules! without {
 fn without_fence_rules() -> Vec<LeftOut> {
     let get = || client(Op::Get, 2).at(1);
     let late_put = || world(late_put(), vec![], &[full(0)]);
-    let late_repair = with(deleted(), Message::Repair(value()));
+    let late_repair = with(after_deletion(), Message::Repair(value()));
     let slow_put = vec![slow(Op::Put(3), 1), get()];
     let stuck = vec![client(Op::Get, 3)];
-    let two = world(missed_deletion(), vec![], &[full(0), full(1)]).taking_turns();
+    let two = world(after_missed_deletion(), vec![], &[full(0), full(1)]).with_turns();
     vec![
         without!(seal_refuses_writes, late_put(), AGREED),
         without!(seal_refuses_hints, world(only_hint(), vec![], &[full(0)]), AGREED),
@@ -176,8 +210,12 @@ fn without_fence_rules() -> Vec<LeftOut> {
             world(ahead(put()), vec![append_from_cache(5)], &[full(0)]),
             AGREED
         ),
-        without!(refused_is_reissued, world(deleted(), slow_put, &[full(0)]), LINEARIZABLE),
-        without!(refused_read_takes_ballot, world(sealed(), stuck, &[]).answering_all(), PROVEN),
+        without!(refused_is_reissued, world(after_deletion(), slow_put, &[full(0)]), LINEARIZABLE),
+        without!(
+            refused_read_takes_ballot,
+            world(after_fencing(), stuck, &[]).with_all_answering(),
+            PROVEN
+        ),
         without!(greater_id_backs_off, two, PROVEN),
     ]
 }
@@ -186,22 +224,23 @@ fn without_round_rules() -> Vec<LeftOut> {
     use Fault::{PowerCut, Restart, Rollback, Rot};
     let get = || vec![client(Op::Get, 2).at(1)];
     let one = [full(0)];
-    let missed = || world(missed_deletion(), get(), &one);
-    let purged = || world(copied(proven(&[0, 1, 2])), get(), &[]);
+    let missed = || world(after_missed_deletion(), get(), &one);
+    let purged = || world(with_copy(after_proven_deletion(&[0, 1, 2])), get(), &[]);
     let kept = vec![append_from_cache(5)];
-    let rotten = world(young(), get(), &[settled(0)]).with_fault(Rot);
+    let rotten = world(young(), get(), &[full_without_newest(0)]).with_fault(Rot);
     let appends = vec![client(Op::Append(5), 2), client(Op::Append(6), 2).at(1)];
-    let appends = world(proven(&[0]), appends, &one);
+    let appends = world(after_proven_deletion(&[0]), appends, &one);
     let unchosen_ops = vec![client(Op::Append(6), 1), client(Op::Get, 1).at(1)];
-    let again = world(missed_since(), get(), &[partial(0), partial(0)]).with_fault(Restart);
+    let again =
+        world(after_late_missed_deletion(), get(), &[partial(0), partial(0)]).with_fault(Restart);
     let two = [full(0), full(1)];
-    let lags = world(missed_deletion(), vec![], &two).taking_turns();
+    let lags = world(after_missed_deletion(), vec![], &two).with_turns();
     let untold = world(untold(), vec![], &[full(1)]).with_fault(Restart);
-    let late = world(unacknowledged(0), vec![client(Op::Delete, 1)], &two);
-    let sick = world(missed_by(1), get(), &[full(1)]).with_fault(Rot).leaving();
-    let risen = world(partly_purged(), get(), &one).with_fault(Rot).purging_late();
+    let late = world(after_unacknowledged_put(0), vec![client(Op::Delete, 1)], &two);
+    let sick = world(after_missed_put(1), get(), &[full(1)]).with_fault(Rot).with_leave();
+    let risen = world(partly_purged(), get(), &one).with_fault(Rot).with_late_purge();
     vec![
-        without!(all_take_part, missed().leaving(), AGREED),
+        without!(all_take_part, missed().with_leave(), AGREED),
         without!(later_round_ends_earlier, late, AGREED),
         without!(purge_waits_for_commit, missed(), LINEARIZABLE),
         without!(
@@ -214,23 +253,31 @@ fn without_round_rules() -> Vec<LeftOut> {
         without!(restart_voids_equality, again, AGREED),
         without!(exchange_brings_newest, rotten, LINEARIZABLE),
         without!(lagging_adopts_proofs, lags, PURGED),
-        without!(sums_skip_purgeable, world(partly_purged(), vec![], &one).purging_late(), PURGED),
+        without!(
+            sums_skip_purgeable,
+            world(partly_purged(), vec![], &one).with_late_purge(),
+            PURGED
+        ),
         without!(damage_is_told, world(proven_put(), get(), &one).with_fault(Rot), PROVEN),
         without!(healing_waits, sick, LINEARIZABLE),
         without!(resurfaced_is_deleted, risen, PROVEN),
-        without!(minority_is_completed, world(unchosen(), unchosen_ops, &one), LINEARIZABLE),
-        without!(read_is_not_older, world(unchosen(), vec![], &one), AGREED),
+        without!(
+            minority_is_completed,
+            world(after_unchosen_append(), unchosen_ops, &one),
+            LINEARIZABLE
+        ),
+        without!(read_is_not_older, world(after_unchosen_append(), vec![], &one), AGREED),
         without!(
             commit_raises_promises,
-            world(ahead(deleted()), kept.clone(), &[settled(0)]),
+            world(ahead(after_deletion()), kept.clone(), &[full_without_newest(0)]),
             LINEARIZABLE
         ),
         without!(
             commit_outbids_following,
-            world(follows(deleted()), kept, &[settled(0)]),
+            world(follows(after_deletion()), kept, &[full_without_newest(0)]),
             LINEARIZABLE
         ),
-        without!(hints_obey_commit, world(ended(), get(), &[]), LINEARIZABLE),
+        without!(hints_obey_commit, world(after_purged_append(), get(), &[]), LINEARIZABLE),
         without!(promises_of_one_watermark, appends.clone(), LINEARIZABLE),
         without!(ended_record_changes_base, appends.clone(), LINEARIZABLE),
         without!(absent_is_watermark, appends, LINEARIZABLE),
@@ -240,14 +287,18 @@ fn without_round_rules() -> Vec<LeftOut> {
 fn without_directory_rules() -> Vec<LeftOut> {
     use Fault::{Rollback, Wipe};
     let get = || client(Op::Get, 2).at(1);
-    let purged = || world(copied(proven(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback);
-    let first = world(copied_first(proven(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback);
+    let purged = || {
+        world(with_copy(after_proven_deletion(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback)
+    };
+    let first = world(with_first_copy(after_proven_deletion(&[0, 1, 2])), vec![get()], &[])
+        .with_fault(Rollback);
     let lost = world(put(), vec![client(Op::Delete, 1), get()], &[]).with_fault(Wipe);
     let delete = vec![client(Op::Delete, 2), get()];
-    let rebuilt = world(hinted(put()), delete, &[full(0)]).with_fault(Wipe);
-    let hint = world(hinted(proven(&[0])), vec![get()], &[]).with_fault(Wipe);
-    let again = world(proven(&[0, 1, 2]), vec![], &[]).with_fault(Wipe);
-    let stays = world(copied(proven(&[0, 1, 2])), vec![], &[full(0)]).with_fault(Rollback);
+    let rebuilt = world(with_hint(put()), delete, &[full(0)]).with_fault(Wipe);
+    let hint = world(with_hint(after_proven_deletion(&[0])), vec![get()], &[]).with_fault(Wipe);
+    let again = world(after_proven_deletion(&[0, 1, 2]), vec![], &[]).with_fault(Wipe);
+    let stays = world(with_copy(after_proven_deletion(&[0, 1, 2])), vec![], &[full(0)])
+        .with_fault(Rollback);
     let copied = world(put(), vec![client(Op::Delete, 1), get()], &[]).with_fault(Rollback);
     vec![
         without!(lost_votes_are_dropped, lost, LINEARIZABLE),
@@ -290,7 +341,7 @@ fn random_walks_find_nothing() {
 #[test]
 fn some_path_reaches_the_end() {
     let get = vec![client(Op::Get, 2)];
-    let world = world(missed_deletion(), get, &[full(0)]).purging_late();
+    let world = world(after_missed_deletion(), get, &[full(0)]).with_late_purge();
     assert!(can_end("a missed deletion", &world));
 }
 

@@ -235,7 +235,7 @@ impl Replica {
 
     /// Returns the ballot up to which the fence and the last commit refuse records, regardless of
     /// the replica's own promises.
-    fn promised(&self, rules: &Rules) -> u8 {
+    fn refusal_floor(&self, rules: &Rules) -> u8 {
         let floor = if rules.commit_raises_promises { self.held.proof.floor } else { 0 };
         self.seal_if(rules.seal_refuses_ballots).max(floor)
     }
@@ -246,7 +246,7 @@ impl Replica {
         if self.held.is_rotten || is_other || !self.is_authoritative() {
             return if is_other { Reply::Outbid } else { Reply::Nothing };
         }
-        if ballot <= self.promise.max(self.promised(rules)) {
+        if ballot <= self.promise.max(self.refusal_floor(rules)) {
             return Reply::Outbid;
         }
         self.promise = ballot;
@@ -259,7 +259,7 @@ impl Replica {
         if self.held.is_rotten {
             return Reply::Nothing;
         }
-        let lost = self.held.lost_before.max(self.promised(rules));
+        let lost = self.held.lost_before.max(self.refusal_floor(rules));
         if record.ballot < self.promise || record.ballot <= lost {
             return Reply::Outbid;
         }
@@ -362,7 +362,7 @@ impl Replica {
         self.round_state()
     }
 
-    pub(crate) fn missed(&self, proven: RoundId, rules: &Rules) -> Missed {
+    pub(crate) fn classify_proof(&self, proven: RoundId, rules: &Rules) -> Missed {
         let known = &self.held.proof;
         let made = if known.is_first && rules.first_forgets_made { 0 } else { known.made };
         if known.proven >= proven {
@@ -377,7 +377,7 @@ impl Replica {
     /// Handles a commit. All nodes were ready for the round, and no promise was above `floor`.
     /// Returns the treatment of the proof.
     pub(crate) fn commit(&mut self, proven: RoundId, floor: u8, rules: &Rules) -> (Missed, Reply) {
-        let missed = self.missed(proven, rules);
+        let missed = self.classify_proof(proven, rules);
         if missed == Missed::TakesOver {
             let known = self.held.proof;
             self.held.proof = Proof {

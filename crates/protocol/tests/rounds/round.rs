@@ -163,7 +163,7 @@ impl Round {
     ) -> Sent {
         match (asked, reply) {
             (Message::Seal(round), Reply::Round(state)) if *round == self.id => {
-                self.sealed(from, state, seen)
+                self.on_seal_reply(from, state, seen)
             }
             (Message::Commit { .. }, Reply::Round(state)) if self.phase == Phase::Leveling => {
                 let most = self.reported.values().map(|state| state.proof.proven).max();
@@ -226,7 +226,7 @@ impl Round {
         }
     }
 
-    fn sealed(&mut self, from: u8, state: RoundState, seen: &mut Seen<'_>) -> Sent {
+    fn on_seal_reply(&mut self, from: u8, state: RoundState, seen: &mut Seen<'_>) -> Sent {
         if self.phase != Phase::Sealing {
             return Vec::new();
         }

@@ -205,7 +205,7 @@ impl State {
         self.ends(node);
         self.nodes[usize::from(node)].replace(directory, self.clock, rules);
         let clients = self.clients.iter_mut().filter(|_| rules.lost_votes_are_dropped);
-        clients.for_each(|client| client.lost(node));
+        clients.for_each(|client| client.drop_reply(node));
     }
 
     /// Ends a node's process, with the operations that it coordinates and the round that it drives.
@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    pub(crate) fn received(
+    pub(crate) fn on_reply(
         &mut self,
         asker: u8,
         from: u8,
@@ -287,7 +287,7 @@ impl State {
 
     /// Returns the active round that has fenced a node; `None` = there is none, or it is round
     /// `number`.
-    pub(crate) fn held_by(&self, node: u8, number: usize) -> Option<&Round> {
+    pub(crate) fn round_fencing(&self, node: u8, number: usize) -> Option<&Round> {
         let seal = self.nodes[usize::from(node)].held.proof.seal;
         let rounds = self.rounds.iter().enumerate();
         let mut others = rounds.filter(|(n, round)| *n != number && round.is_active());
@@ -378,7 +378,7 @@ impl State {
         let replicas = || self.nodes.iter().take(REPLICAS).filter(counts);
         let knows = |one: &Replica, other: &Replica| {
             let rules = Rules { outdated_is_noticed: true, ..rules.clone() };
-            other.missed(one.held.proof.proven, &rules) != Missed::Outdated
+            other.classify_proof(one.held.proof.proven, &rules) != Missed::Outdated
         };
         let agree = |one, other| !knows(one, other) || Self::agree(one, other);
         replicas().all(|one| replicas().all(|other| agree(one, other)))

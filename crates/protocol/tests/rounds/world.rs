@@ -27,7 +27,7 @@ impl World {
                     return true;
                 }
                 let driver = state.rounds[number].id.1;
-                let held_by = state.held_by(*to, number);
+                let held_by = state.round_fencing(*to, number);
                 held_by.is_none_or(|held_by| rules.greater_id_backs_off && held_by.id.1 < driver)
             }
             Action::Round(n) => {
@@ -47,7 +47,7 @@ impl World {
             }
             Action::Inform { from, to } => {
                 let proven = node(from).held.proof.proven;
-                match node(to).missed(proven, rules) {
+                match node(to).classify_proof(proven, rules) {
                     Missed::Known => false,
                     Missed::TakesOver => true,
                     Missed::Outdated => rules.outdated_is_set_aside,
@@ -164,11 +164,11 @@ impl Model for World {
             Action::Deliver { asker, to, message } => {
                 state.sent.remove(&(asker, to, message.clone()));
                 let is_seal = matches!(message, Message::Seal(_)) && self.takes_turns;
-                match round_of(asker).filter(|n| is_seal && state.held_by(to, *n).is_some()) {
+                match round_of(asker).filter(|n| is_seal && state.round_fencing(to, *n).is_some()) {
                     Some(n) => state.continue_round(n, rules, |round, _| round.lets_go()),
                     None => {
                         let reply = state.ask(to, &message, rules);
-                        state.received(asker, to, &message, reply, rules);
+                        state.on_reply(asker, to, &message, reply, rules);
                     }
                 }
             }

@@ -75,7 +75,7 @@ pub(crate) fn full(node: u8) -> Drive {
 }
 
 /// Returns a full round that omits the newest time.
-pub(crate) fn settled(node: u8) -> Drive {
+pub(crate) fn full_without_newest(node: u8) -> Drive {
     Drive { behind: 1, ..full(node) }
 }
 
@@ -108,19 +108,19 @@ impl World {
         self
     }
 
-    pub(crate) fn purging_late(self) -> Self {
+    pub(crate) fn with_late_purge(self) -> Self {
         Self { purges_late: true, ..self }
     }
 
-    pub(crate) fn answering_all(self) -> Self {
+    pub(crate) fn with_all_answering(self) -> Self {
         Self { answers_all: true, ..self }
     }
 
-    pub(crate) fn leaving(self) -> Self {
+    pub(crate) fn with_leave(self) -> Self {
         Self { leaves: true, ..self }
     }
 
-    pub(crate) fn taking_turns(self) -> Self {
+    pub(crate) fn with_turns(self) -> Self {
         Self { takes_turns: true, ..self }
     }
 }
@@ -167,7 +167,7 @@ fn tombstone() -> Record {
 }
 
 /// Returns the record of a conditional write based on the first put.
-fn appended() -> Record {
+fn appended_record() -> Record {
     Record { ballot: 3, value: vec![1, 5], ..value() }
 }
 
@@ -191,12 +191,12 @@ fn proof(time: u8, floor: u8) -> Proof {
 }
 
 /// Returns a directory that has purged the tombstone of a proven deletion.
-fn purged() -> Directory {
+fn purged_directory() -> Directory {
     Directory { proof: proof(2, 3), ..Directory::default() }
 }
 
 /// Returns a directory with the tombstone of a proven deletion, whose commit has not arrived.
-fn unpurged() -> Directory {
+fn unpurged_directory() -> Directory {
     Directory { proof: ready(2), ..holds(tombstone()) }
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn put() -> Before {
 }
 
 /// Returns the state after a put that one replica missed.
-pub(crate) fn missed_by(replica: usize) -> Before {
+pub(crate) fn after_missed_put(replica: usize) -> Before {
     let mut before = put();
     before.nodes[replica] = Directory::default();
     before
@@ -219,14 +219,14 @@ pub(crate) fn missed_by(replica: usize) -> Before {
 
 /// Returns the state after a put that one replica missed, and that is too new for a settled round.
 pub(crate) fn young() -> Before {
-    let mut before = Before { clock: 2, ..missed_by(1) };
+    let mut before = Before { clock: 2, ..after_missed_put(1) };
     let held = before.nodes.iter_mut().filter_map(|held| held.record.as_mut());
     held.for_each(|record| record.time = 2);
     before
 }
 
 /// Returns the state after an unacknowledged put that only this replica holds.
-pub(crate) fn unacknowledged(replica: usize) -> Before {
+pub(crate) fn after_unacknowledged_put(replica: usize) -> Before {
     let mut before = Before { begun: vec![Op::Put(1)], ..absent() };
     before.nodes[replica] = holds_value();
     before
@@ -234,8 +234,8 @@ pub(crate) fn unacknowledged(replica: usize) -> Before {
 
 /// Returns the state after an unacknowledged put that only the first replica holds, and after an
 /// abandoned round that has fenced all nodes.
-pub(crate) fn sealed() -> Before {
-    let mut before = Before { clock: 2, ..unacknowledged(0) };
+pub(crate) fn after_fencing() -> Before {
+    let mut before = Before { clock: 2, ..after_unacknowledged_put(0) };
     before.nodes.iter_mut().for_each(|held| held.proof.seal = (2, 1));
     before
 }
@@ -248,28 +248,29 @@ pub(crate) fn late_put() -> Before {
 
 /// Returns a state in which a put has reached no replica, and a hint of it is in transit.
 pub(crate) fn only_hint() -> Before {
-    hinted(Before { begun: vec![Op::Put(1)], ..absent() })
+    with_hint(Before { begun: vec![Op::Put(1)], ..absent() })
 }
 
 /// Returns the state after a deletion whose tombstone all replicas hold.
-pub(crate) fn deleted() -> Before {
+pub(crate) fn after_deletion() -> Before {
     let done = vec![Op::Put(1), Op::Delete];
     Before { clock: 2, nodes: vec![holds(tombstone()); REPLICAS], done, ..Before::default() }
 }
 
 /// Returns the state after a deletion that the third replica missed.
-pub(crate) fn missed_deletion() -> Before {
-    let mut before = deleted();
+pub(crate) fn after_missed_deletion() -> Before {
+    let mut before = after_deletion();
     before.nodes[2] = holds_value();
     before
 }
 
 /// Returns the state after a proven deletion. The replicas `by` have purged the tombstone; the
 /// other replicas missed the commit.
-pub(crate) fn proven(by: &[usize]) -> Before {
-    let directory = |n: usize| if by.contains(&n) { purged() } else { unpurged() };
+pub(crate) fn after_proven_deletion(by: &[usize]) -> Before {
+    let directory =
+        |n: usize| if by.contains(&n) { purged_directory() } else { unpurged_directory() };
     let nodes = (0..REPLICAS).map(directory).collect();
-    Before { clock: 3, promise: 3, nodes, ..deleted() }
+    Before { clock: 3, promise: 3, nodes, ..after_deletion() }
 }
 
 /// Adds a node without a record, which either knows the proof or missed the commit.
@@ -282,7 +283,7 @@ pub(crate) fn with_another(mut before: Before, knows: bool) -> Before {
 /// Returns the state after a proven deletion whose tombstone the third replica has not purged yet,
 /// so that the value is still beneath it.
 pub(crate) fn partly_purged() -> Before {
-    let mut before = proven(&[0, 1]);
+    let mut before = after_proven_deletion(&[0, 1]);
     let beneath = Some(value());
     before.nodes[2] = Directory { beneath, proof: proof(2, 3), ..holds(tombstone()) };
     before
@@ -298,8 +299,8 @@ pub(crate) fn proven_put() -> Before {
 
 /// Returns the state after a proven put, whose proof all nodes know, and a later deletion that the
 /// third replica missed.
-pub(crate) fn missed_since() -> Before {
-    let mut before = missed_deletion();
+pub(crate) fn after_late_missed_deletion() -> Before {
+    let mut before = after_missed_deletion();
     before.nodes.iter_mut().for_each(|held| held.proof = proof(1, 2));
     Before { promise: 2, ..before }
 }
@@ -308,7 +309,7 @@ pub(crate) fn missed_since() -> Before {
 /// knows the commit, which is in transit to the first replica. The third replica has restored an
 /// older copy of its directory, with the value.
 pub(crate) fn untold() -> Before {
-    let mut before = proven(&[]);
+    let mut before = after_proven_deletion(&[]);
     before.nodes[2] = holds_value();
     before.late.push((0, Message::Commit { round: (2, 0), floor: 3 }));
     before
@@ -328,40 +329,40 @@ pub(crate) fn follows(before: Before) -> Before {
 
 /// Returns the state after a conditional write of the value, while a hint of it is in transit to
 /// the third replica.
-pub(crate) fn chosen() -> Before {
-    let nodes = vec![holds(appended()), holds(appended()), holds_value()];
+pub(crate) fn after_chosen_append() -> Before {
+    let nodes = vec![holds(appended_record()), holds(appended_record()), holds_value()];
     let done = vec![Op::Put(1), Op::Append(5)];
-    with(ahead(Before { nodes, done, ..put() }), Message::Hint(appended()))
+    with(ahead(Before { nodes, done, ..put() }), Message::Hint(appended_record()))
 }
 
 /// Returns the state after an unacknowledged conditional write that only the first replica holds.
-pub(crate) fn unchosen() -> Before {
-    let nodes = vec![holds(appended()), holds_value(), holds_value()];
+pub(crate) fn after_unchosen_append() -> Before {
+    let nodes = vec![holds(appended_record()), holds_value(), holds_value()];
     let begun = vec![Op::Append(5)];
     Before { clock: 3, nodes, begun, ..put() }
 }
 
 /// Returns the state after a conditional write that was deleted and purged everywhere, while a hint
 /// of it is in transit.
-pub(crate) fn ended() -> Before {
+pub(crate) fn after_purged_append() -> Before {
     let done = vec![Op::Put(1), Op::Append(5), Op::Delete];
-    with(Before { done, ..proven(&[0, 1, 2]) }, Message::Hint(appended()))
+    with(Before { done, ..after_proven_deletion(&[0, 1, 2]) }, Message::Hint(appended_record()))
 }
 
 /// Adds a copy of the third replica's directory from a time at which it held the value.
-pub(crate) fn copied(before: Before) -> Before {
+pub(crate) fn with_copy(before: Before) -> Before {
     Before { copy: Some(Directory { end: 1, ..holds_value() }), ..before }
 }
 
-/// Adds a copy like [`copied`], of the first directory of its node. That directory was made at a
+/// Adds a copy like [`with_copy`], of the first directory of its node. That directory was made at a
 /// time ahead of the rounds, because its clock allows for the skew of other clocks.
-pub(crate) fn copied_first(before: Before) -> Before {
+pub(crate) fn with_first_copy(before: Before) -> Before {
     let proof = Proof { made: 3, is_first: true, ..Proof::default() };
     Before { copy: Some(Directory { end: 1, proof, ..holds_value() }), ..before }
 }
 
 /// Adds a late hint of the first put to the third replica.
-pub(crate) fn hinted(before: Before) -> Before {
+pub(crate) fn with_hint(before: Before) -> Before {
     with(before, Message::Hint(value()))
 }
 

@@ -124,16 +124,18 @@ impl Words {
             Answer::Found(None) => "absent".to_owned(),
             Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
             Answer::Written(version, acks) => {
-                format!("written {} {}", self.version_text(*version), held_by(acks.by))
+                format!("written {} {}", self.version_text(*version), format_holders(acks.by))
             }
-            Answer::Done(done, acks) => format!("{} {}", self.done_text(done), held_by(acks.by)),
+            Answer::Done(done, acks) => {
+                format!("{} {}", self.done_text(done), format_holders(acks.by))
+            }
             Answer::Failed(failed) => failed_text(failed),
         }
     }
 }
 
 /// Prints the positions of replicas in the key's order, counted from 1.
-pub(crate) fn held_by(by: ReplicaSet) -> String {
+pub(crate) fn format_holders(by: ReplicaSet) -> String {
     let places = (0..usize::from(ReplicaSet::MOST)).filter(|place| by.has(*place));
     let places: Vec<String> = places.map(|place| (place + 1).to_string()).collect();
     format!("(by {})", if places.is_empty() { "none".to_owned() } else { places.join(", ") })

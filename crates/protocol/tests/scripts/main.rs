@@ -40,7 +40,7 @@ use world::World;
 
 /// Returns the script with the current effects of its commands. An error means that the script
 /// itself is wrong.
-fn rewritten(script: &str) -> Result<String, String> {
+fn rewrite(script: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut world: Option<World> = None;
     for line in script.lines() {
@@ -92,7 +92,7 @@ fn effects_match_the_scripts() {
     for path in scripts {
         let script = std::fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().display();
-        let now = rewritten(&script).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let now = rewrite(&script).unwrap_or_else(|error| panic!("{name}: {error}"));
         if now == script {
             continue;
         }
@@ -109,12 +109,12 @@ fn effects_match_the_scripts() {
 #[test]
 fn a_changed_script_fails() {
     let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";
-    assert_eq!(rewritten(script).as_deref(), Ok(script));
+    assert_eq!(rewrite(script).as_deref(), Ok(script));
     let last = "c1: absent\n";
     for (from, to) in [(last, ""), ("r0", "r1"), (last, "c1: absent\nn1: x\n")] {
         let other = script.replace(from, to);
-        assert_ne!(rewritten(&other), Ok(other));
+        assert_ne!(rewrite(&other), Ok(other));
     }
-    let error = rewritten("> nodes 1\n> got c1 a\n");
+    let error = rewrite("> nodes 1\n> got c1 a\n");
     assert_eq!(error, Err("> got c1 a: \"got\" is no command".to_owned()));
 }

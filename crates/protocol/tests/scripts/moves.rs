@@ -151,9 +151,9 @@ impl Moves {
         let (o, n) = (topology(old, copies), topology(new, copies));
         let views = vec![
             View::first(o.clone()),
-            View::moving(2, 2, o.clone(), n.clone()),
-            View::moving(3, 2, n.clone(), o),
-            View::settled(4, 4, n),
+            View::new_moving(2, 2, o.clone(), n.clone()),
+            View::new_moving(3, 2, n.clone(), o),
+            View::new_settled(4, 4, n),
         ];
         let mut moves = Self {
             random: seed | 1,
@@ -250,7 +250,7 @@ impl Moves {
             Effect::Respond { connection, id, reply } => {
                 self.mail.push(Mail::Reply { from: node, to: connection.0 as u16, id, reply });
             }
-            Effect::Answer { client, answer } => self.answered(client, &answer),
+            Effect::Answer { client, answer } => self.record_answer(client, &answer),
             Effect::Hint { hint, .. } => self.handle(node, Event::HintStored { hint, kept: false }),
             other => panic!("nobody asked for {other:?}"),
         }
@@ -267,7 +267,7 @@ impl Moves {
         }
     }
 
-    fn answered(&mut self, client: ClientId, answer: &Answer) {
+    fn record_answer(&mut self, client: ClientId, answer: &Answer) {
         let place = self.clients[client.0 as usize];
         let asked = &mut self.asked[place];
         let told = match answer {
@@ -334,7 +334,7 @@ impl Moves {
         let event = match effect {
             Effect::Read { op, .. } => Event::Read { op, result: Ok(member.held.clone()) },
             Effect::Recall { op, asked, .. } => {
-                Event::Recalled { op, result: Ok(member.traces.recalled(asked)) }
+                Event::Recalled { op, result: Ok(member.traces.look_up(asked)) }
             }
             Effect::Write { op, record, via, look, .. } => {
                 let held = member.held.as_ref().map(|held| held.rank());

@@ -6,7 +6,7 @@ use protocol::{
     LogPosition, NODE_TICK_MICROS, NodeId, Page, Record, Reply, Reported, Request,
 };
 
-use crate::words::{self, micros, next, node, numbered};
+use crate::words::{self, micros, next, node, parse_numbered};
 use crate::world::{Split, World};
 
 impl World {
@@ -17,7 +17,7 @@ impl World {
     /// ITEM…`, `node ledger n1` or `node state`.
     pub(crate) fn of_node(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
-        if let Some(lines) = self.asked_of_node(what, words)? {
+        if let Some(lines) = self.execute_query(what, words)? {
             return Ok(lines);
         }
         let event = match what {
@@ -47,7 +47,7 @@ impl World {
                 BackgroundEvent::HintRemovalFailed { peer, hints, bytes }
             }
             "returned" => {
-                let number: u64 = numbered(next(words, "a call")?, 'k')?;
+                let number: u64 = parse_numbered(next(words, "a call")?, 'k')?;
                 // An unknown number stands for a call that was never made.
                 let made = self.calls.get(number as usize).cloned();
                 let (call, key) = made.unwrap_or((CallId(u64::MAX), Bytes::new()));
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Executes a command that is no event, such as a query; returns `None` for other commands.
-    fn asked_of_node(
+    fn execute_query(
         &mut self,
         what: &str,
         words: &mut Split<'_>,
@@ -134,7 +134,7 @@ impl World {
             "ledger" => {
                 let peer = node(next(words, "a node")?)?;
                 let ledger = &self.shared.transfer.hints;
-                let (waiting, taken) = (ledger.waiting(peer).0, ledger.delivered_count(peer));
+                let (waiting, taken) = (ledger.waiting_hints(peer).0, ledger.delivered_count(peer));
                 let marked = self.shared.transfer.missed.partitions(peer);
                 let dropped = ledger.dropped_count(peer);
                 let future = match ledger.future_hints(peer) {
@@ -154,7 +154,7 @@ impl World {
                 Some(Vec::new())
             }
             "state" => {
-                let (done, all) = self.node.repaired();
+                let (done, all) = self.node.rebuild_progress();
                 let state = format!("{:?}", self.shared.membership.state.state()).to_lowercase();
                 Some(vec![format!("{state}, {done} of {all} have streamed")])
             }

@@ -16,7 +16,9 @@ use protocol::{
     RequestFailure, Shared, SlotId, StoreError, Topology, View, ViewId,
 };
 
-use crate::random_words::{brief, conditional, done, newer_time, record, reply, wanted};
+use crate::random_words::{
+    brief, conditional, conditional_write, newer_time, outcome, record, reply,
+};
 use crate::records;
 use crate::words::{BASE, BRIEF_BYTES};
 use crate::world::{topology, without};
@@ -65,14 +67,14 @@ enum What {
 }
 
 /// Returns a replica's answer to a query about a conditional write.
-fn recalled(b: u16) -> OpLookup {
+fn op_lookup(b: u16) -> OpLookup {
     match b & 24 {
         0 => OpLookup::Forgotten,
         8 => OpLookup::Never,
         16 => OpLookup::Reused,
         _ => OpLookup::Stored {
             ballots: AcceptedBallots::one(u64::from(b >> 8 & 1)),
-            done: done(b, b & 32 != 0),
+            done: outcome(b, b & 32 != 0),
         },
     }
 }
@@ -128,7 +130,7 @@ impl Client {
     }
 
     /// Checks a reported failure.
-    fn failed(&mut self, failed: &RequestFailure) {
+    fn check_failure(&mut self, failed: &RequestFailure) {
         // The quorum may be smaller if a read found a record that belongs to fewer replicas.
         let Quorum { ack, from } = failed.quorum;
         let (most_ack, most_from) = (ack.max(self.quorum.ack), from.max(self.quorum.from));
@@ -208,7 +210,7 @@ impl Random {
             (0 | 1, _) => self.begin(a, b, false),
             (2, _) => self.begin(a, b, true),
             (3, _) => self.begin_change(a, b),
-            (4, Some(_)) if what >= 128 => self.requested(a, b),
+            (4, Some(_)) if what >= 128 => self.send_peer_request(a, b),
             (4, _) => self.call(node, b),
             (5, Some(peer)) => self.connect(peer),
             (6, Some(peer)) => {
@@ -242,9 +244,9 @@ impl Random {
         let epoch = self.shared.view().epoch + 1;
         let other = || without(self.nodes, bits >> 6 & !1, COPIES);
         self.shared.membership.views.install(match bits >> 12 & 3 {
-            0 => View::settled(epoch, epoch, topology),
-            1 => View::moving(epoch, epoch, self.shared.view().topology.clone(), topology),
-            _ => View::moving(epoch, epoch, topology, other()),
+            0 => View::new_settled(epoch, epoch, topology),
+            1 => View::new_moving(epoch, epoch, self.shared.view().topology.clone(), topology),
+            _ => View::new_moving(epoch, epoch, topology, other()),
         });
         let view = self.shared.view();
         for client in self.clients.values_mut().filter(|client| client.answers == 0) {
@@ -267,7 +269,7 @@ impl Random {
         let reply = match b % 12 {
             10 => Reply::Superseded { epoch: u64::from(b >> 8 & 7) },
             7 => Reply::BallotRefused { promise: newer_time(b) },
-            8 => Reply::Done { by: ReplicaSet::default(), done: done(b, b & 32 != 0) },
+            8 => Reply::Done { by: ReplicaSet::default(), done: outcome(b, b & 32 != 0) },
             9 => Reply::Found { record: conditional(&key, b), authoritative },
             0 => Reply::Stored,
             1 => Reply::Newer { time: newer_time(b) },
@@ -343,14 +345,14 @@ impl Random {
         let ack = from / 2 + 1 + (a % u16::from(from.div_ceil(2))) as u8;
         let quorum = Quorum { ack, from };
         let (client, key) = self.client(quorum, true);
-        let conditional = wanted(b);
+        let conditional = conditional_write(b);
         let id = (b & 256 != 0).then_some(OWN_IDS + 2 * self.next + 1);
         let quorum = quorum.into();
         self.handle(Event::Change { client, key, conditional, quorum, id });
     }
 
     /// Lets another node send a request that concerns conditional writes.
-    fn requested(&mut self, a: u16, b: u16) {
+    fn send_peer_request(&mut self, a: u16, b: u16) {
         self.next += 1;
         let (connection, id, class) = (ConnectionId(1), self.next, Class::Client);
         let (key, ballot) = (Bytes::from("called"), newer_time(b));
@@ -364,7 +366,7 @@ impl Random {
         let is_change = a.is_multiple_of(4) && under == own;
         let request = match a % 4 {
             3 => Request::Recall { key, id, since: ballot, digest: u64::from(b & 2) },
-            0 => Request::Change { key, id, ack: (b % 4) as u8, conditional: wanted(b) },
+            0 => Request::Change { key, id, ack: (b % 4) as u8, conditional: conditional_write(b) },
             1 => Request::Prepare { key, ballot, most: BRIEF_BYTES, watermark: 0 },
             _ => Request::Write { record: conditional(&key, b), key },
         };
@@ -492,7 +494,7 @@ impl Random {
                 Event::ReadTooLong { op, outline: found.expect("it is some").outline() }
             }
             (None, false) if asked.what == What::Recall => {
-                let kept = (verb == 3).then(|| recalled(b));
+                let kept = (verb == 3).then(|| op_lookup(b));
                 Event::Recalled { op, result: if verb < 4 { Ok(kept) } else { Err(error) } }
             }
             (None, false) => {
@@ -509,9 +511,9 @@ impl Random {
             (Some(peer), _) => {
                 let reply = match asked.what {
                     What::Change(adds) if verb < 4 => {
-                        Reply::Done { by: ReplicaSet::default(), done: done(b, adds) }
+                        Reply::Done { by: ReplicaSet::default(), done: outcome(b, adds) }
                     }
-                    What::Recall if verb < 4 => Reply::Recalled(recalled(b)),
+                    What::Recall if verb < 4 => Reply::Recalled(op_lookup(b)),
                     What::Prepare if verb == 5 => Reply::BallotRefused { promise: newer_time(b) },
                     What::Usual if is_conditional && verb == 5 => {
                         Reply::BallotRefused { promise: newer_time(b) }
@@ -603,7 +605,7 @@ impl Random {
                 let marked = self.shared.transfer.missed.partitions(peer) > 0;
                 assert!(if kept { marked == (before > 0) } else { marked }, "lost, and not marked");
             }
-            Effect::Answer { client, answer } => self.answered(client, &answer),
+            Effect::Answer { client, answer } => self.check_answer(client, &answer),
             Effect::Respond { id, .. } => {
                 let (_, times) = self.requests.get_mut(&id).expect("a request that was made");
                 *times += 1;
@@ -634,7 +636,7 @@ impl Random {
         assert!(replicas.any(|replica| replica == node), "{node:?} is to hold no copy");
     }
 
-    fn answered(&mut self, client: ClientId, answer: &Answer) {
+    fn check_answer(&mut self, client: ClientId, answer: &Answer) {
         let key = Bytes::from(client.0.to_string());
         let client = self.clients.get_mut(&key).expect("one that asked");
         client.answers += 1;
@@ -701,7 +703,7 @@ impl Random {
                     }
                 }
             }
-            Answer::Failed(failed) => client.failed(failed),
+            Answer::Failed(failed) => client.check_failure(failed),
         }
     }
 }

@@ -80,7 +80,7 @@ impl RandomNode {
             (4, _) if b.is_multiple_of(8) => {
                 let epoch = self.shared.view().epoch + 1;
                 let topology = without(self.nodes, a & !1, COPIES);
-                self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+                self.shared.membership.views.install(View::new_settled(epoch, epoch, topology));
             }
             (5, _) => {
                 // The reply belongs to a call that was never made.
@@ -149,12 +149,12 @@ impl RandomNode {
         for effect in effects {
             self.check_effect(effect);
         }
-        let (done, of) = self.node.repaired();
+        let (done, of) = self.node.rebuild_progress();
         assert!(done <= of);
     }
 
     /// Looks up a node's name, as the embedder does, even for a node that has left.
-    fn named(&self, peer: NodeId) -> NodeId {
+    fn check_name(&self, peer: NodeId) -> NodeId {
         assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
         peer
     }
@@ -172,7 +172,7 @@ impl RandomNode {
                 Waits::Call(call)
             }
             BackgroundEffect::ReadHints { call, peer, .. } => {
-                self.named(peer);
+                self.check_name(peer);
                 Waits::Hints(call)
             }
             BackgroundEffect::StoreState(state) => Waits::Stand(state),
@@ -181,9 +181,9 @@ impl RandomNode {
             BackgroundEffect::StoreLayouts => {
                 Waits::Layouts(self.shared.membership.layouts.encode().1)
             }
-            BackgroundEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
+            BackgroundEffect::DropHints { peer, .. } => Waits::Drop(self.check_name(peer)),
             BackgroundEffect::StoreClaim { peer, .. } => {
-                self.named(peer);
+                self.check_name(peer);
                 return;
             }
             BackgroundEffect::RoundEnded(_)

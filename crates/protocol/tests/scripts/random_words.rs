@@ -15,7 +15,7 @@ pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
     let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
     let record = records::record(key, kind, "old", version, 0);
-    if damaged { records::damaged(&record) } else { record }
+    if damaged { records::with_wrong_checksum(&record) } else { record }
 }
 
 /// Returns a record of another coordinator's conditional write.
@@ -33,7 +33,7 @@ pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
     Record::new(key, &fields, b"7")
 }
 
-pub(crate) fn wanted(b: u16) -> Conditional {
+pub(crate) fn conditional_write(b: u16) -> Conditional {
     let condition = match b >> 4 & 3 {
         0 => Condition::Absent,
         1 => Condition::Exists,
@@ -49,7 +49,7 @@ pub(crate) fn wanted(b: u16) -> Conditional {
 }
 
 /// Returns the outcome in a leader's reply.
-pub(crate) fn done(b: u16, adds: bool) -> Done {
+pub(crate) fn outcome(b: u16, adds: bool) -> Done {
     let version = Version { time: newer_time(b), origin: 1 };
     match b >> 4 & 3 {
         0 => Done::Unmet { current: None },

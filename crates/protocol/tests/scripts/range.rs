@@ -18,7 +18,9 @@ impl World {
                 let (node, page) = (node(next(words, "a node")?)?, self.words.page(words)?);
                 self.range.as_mut().ok_or(begun)?.page(node, page);
             }
-            "fails" => self.range.as_mut().ok_or(begun)?.failed(node(next(words, "a node")?)?),
+            "fails" => {
+                self.range.as_mut().ok_or(begun)?.exclude_node(node(next(words, "a node")?)?)
+            }
             "served" => {
                 let served = self.range.as_ref().ok_or(begun)?.is_served();
                 return Ok(vec![(if served { "served" } else { "not served" }).to_owned()]);

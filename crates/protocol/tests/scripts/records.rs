@@ -78,7 +78,7 @@ pub(crate) fn text(record: &Record) -> String {
 }
 
 /// Returns the record with a wrong checksum, as after damage.
-pub(crate) fn damaged(record: &Record) -> Record {
+pub(crate) fn with_wrong_checksum(record: &Record) -> Record {
     let mut raw = record.raw().to_vec();
     *raw.last_mut().expect("a record ends with its check") ^= 1;
     Record::parse(Bytes::from(raw)).expect("a record with another check is well-formed")

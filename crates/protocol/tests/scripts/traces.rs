@@ -24,7 +24,7 @@ impl Traces {
     pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
         for trace in shared.traces_of(KEY, record, via) {
             let added = match self.0.get(&trace.id) {
-                Some(stored) => trace.added_to(stored),
+                Some(stored) => trace.merge_into(stored),
                 None => Some(trace),
             };
             added.into_iter().for_each(|trace| self.keep(trace));
@@ -40,11 +40,11 @@ impl Traces {
         }
     }
 
-    pub(crate) fn recalled(&self, asked: WriteIdentity) -> Option<OpLookup> {
+    pub(crate) fn look_up(&self, asked: WriteIdentity) -> Option<OpLookup> {
         let Remembered { ballots, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
         let tag = Tag { version: family, last: Some((step, asked.id)) };
         let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-        Some(asked.stored(digest, ballots, done))
+        Some(asked.stored_lookup(digest, ballots, done))
     }
 
     /// Returns the traces that a node must keep once the given nodes have reported theirs.

@@ -24,7 +24,7 @@ const JOINED: NodeId = NodeId(9);
 const QUORUM: Quorum = Quorum { ack: 2, from: 2 };
 
 /// Returns the topology of the nodes n0, n1 and n2, and the joining node m.
-fn grown(before: &Topology) -> Topology {
+fn add_joined_node(before: &Topology) -> Topology {
     let joined = Member { name: "m".to_owned(), zone: String::new(), weight: 1 };
     let nodes = before.ids().map(|id| (id, before.member(id).clone()));
     let nodes = nodes.chain([(JOINED, joined)]).collect();
@@ -43,7 +43,7 @@ struct Cluster {
 impl Cluster {
     fn new() -> Self {
         let before = topology(3, 3);
-        let later = grown(&before);
+        let later = add_joined_node(&before);
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, 0, true);
@@ -72,13 +72,13 @@ impl Cluster {
 
     fn join(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, self.later.clone());
-        self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+        self.shared.membership.views.install(View::new_settled(epoch, epoch, topology));
     }
 
     /// Removes the node n2 from the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
-        self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+        self.shared.membership.views.install(View::new_settled(epoch, epoch, topology));
     }
 
     fn handle(&mut self, event: Event) -> Vec<Effect> {
@@ -98,10 +98,10 @@ impl Cluster {
         let record = records::record(&key, Kind::Value, "new", version, 2);
         let client = ClientId(client);
         let effects = self.handle(Event::Write { client, key, record, quorum: quorum.into() });
-        effects.iter().map(sent).collect()
+        effects.iter().map(sent_message).collect()
     }
 
-    fn stored(&mut self, (peer, id): (NodeId, u64)) -> Vec<Effect> {
+    fn reply_stored(&mut self, (peer, id): (NodeId, u64)) -> Vec<Effect> {
         self.handle(Event::Reply { peer, id, reply: Reply::Stored })
     }
 }
@@ -116,17 +116,20 @@ fn an_unanswered_write_restarts_under_the_new_view() {
     let mut cluster = Cluster::new();
     let early = cluster.put(1);
     assert!(early.iter().all(|(node, _)| [1, 2].contains(&node.0)), "{early:?}");
-    assert!(cluster.stored(early[0]).is_empty());
+    assert!(cluster.reply_stored(early[0]).is_empty());
     cluster.join();
-    let again: Vec<(NodeId, u64)> = cluster.handle(Event::Tick).iter().map(sent).collect();
+    let again: Vec<(NodeId, u64)> = cluster.handle(Event::Tick).iter().map(sent_message).collect();
     assert!(again.iter().any(|(node, _)| *node == JOINED), "{again:?}");
     let late = cluster.put(2);
 
-    assert!(cluster.stored(early[1]).is_empty(), "what it says is of the view before");
-    assert!(cluster.stored(again[1]).is_empty());
-    assert!(is_written(&cluster.stored(again[0]), 1), "its replicas are those of the view now");
-    assert!(cluster.stored(late[1]).is_empty());
-    assert!(is_written(&cluster.stored(late[0]), 2));
+    assert!(cluster.reply_stored(early[1]).is_empty(), "what it says is of the view before");
+    assert!(cluster.reply_stored(again[1]).is_empty());
+    assert!(
+        is_written(&cluster.reply_stored(again[0]), 1),
+        "its replicas are those of the view now"
+    );
+    assert!(cluster.reply_stored(late[1]).is_empty());
+    assert!(is_written(&cluster.reply_stored(late[0]), 2));
     assert!(cluster.protocol.is_empty());
 }
 
@@ -138,7 +141,7 @@ fn a_source_tells_what_moves_once_it_has_entered() {
     for filter in [moved, Filter::Remembered { node: JOINED, lost: false }] {
         let mut cluster = Cluster::new();
         let (epoch, before) = (FIRST_EPOCH + 1, topology(3, 3));
-        let moving = View::moving(epoch, epoch, before, cluster.later.clone());
+        let moving = View::new_moving(epoch, epoch, before, cluster.later.clone());
         let page = PageRequest { start: Bytes::new(), end: None, filter, max_bytes: 1_000 };
         let (connection, id, class) = (ConnectionId(1), 4, Class::Stream);
         let (under, request) = (moving.id(), Request::Page(page));
@@ -186,7 +189,7 @@ fn a_node_without_the_memory_of_others_never_reports_never() {
     let mut cluster = Cluster::new();
     let before = without(3, 1, 2);
     let after = topology(3, 3);
-    cluster.shared.membership.views.install(View::moving(
+    cluster.shared.membership.views.install(View::new_moving(
         FIRST_EPOCH + 1,
         FIRST_EPOCH + 1,
         before,
@@ -205,7 +208,7 @@ fn a_node_without_the_memory_of_others_never_reports_never() {
 fn a_round_brings_no_record_that_would_be_dropped() {
     let mut cluster = Cluster::new();
     let round = RoundId { time: 3, node: NodeId(1) };
-    cluster.shared.repair.proofs.kept(Proof { seal: round, ..Proof::default() });
+    cluster.shared.repair.proofs.put_in_force(Proof { seal: round, ..Proof::default() });
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let shared = Arc::clone(&cluster.shared);
     let mut brought = |copies| {
@@ -253,7 +256,7 @@ fn acceptance_while_a_key_moves_is_no_later_proof() {
     };
     assert_eq!([&moves, &stays].map(|key| accepted(&mut cluster, key)), [Via::Accept; 2]);
     let (epoch, other) = (FIRST_EPOCH + 1, cluster.later.clone());
-    cluster.shared.membership.views.install(View::moving(epoch, epoch, before.clone(), other));
+    cluster.shared.membership.views.install(View::new_moving(epoch, epoch, before.clone(), other));
     cluster.handle(Event::Tick);
     let both = [&moves, &stays].map(|key| accepted(&mut cluster, key));
     assert_eq!(both, [Via::Replica, Via::Accept]);
@@ -264,11 +267,15 @@ fn acceptance_while_a_key_moves_is_no_later_proof() {
 fn a_view_of_the_same_placement_restarts_nothing() {
     let mut cluster = Cluster::new();
     let early = cluster.put(1);
-    assert!(cluster.stored(early[0]).is_empty());
+    assert!(cluster.reply_stored(early[0]).is_empty());
     let topology = cluster.shared.view().topology.clone();
-    cluster.shared.membership.views.install(View::settled(FIRST_EPOCH + 1, FIRST_EPOCH, topology));
+    cluster.shared.membership.views.install(View::new_settled(
+        FIRST_EPOCH + 1,
+        FIRST_EPOCH,
+        topology,
+    ));
     assert!(cluster.handle(Event::Tick).is_empty());
-    let effects = cluster.stored(early[1]);
+    let effects = cluster.reply_stored(early[1]);
     assert!(is_written(&effects, 1));
     let Effect::Answer { answer: Answer::Written(_, acks), .. } = &effects[0] else { panic!() };
     assert_eq!(acks.epoch, FIRST_EPOCH + 1);
@@ -282,7 +289,7 @@ fn a_read_repairs_whom_it_asked_last() {
     cluster.handle(Event::Get { client, key: key.clone(), quorum: QUORUM.into() });
     cluster.join();
     let asked = cluster.handle(Event::Tick);
-    let ids: Vec<(NodeId, u64)> = asked.iter().map(sent).collect();
+    let ids: Vec<(NodeId, u64)> = asked.iter().map(sent_message).collect();
     assert!(ids.iter().any(|(node, _)| *node == JOINED), "{ids:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&key, Kind::Value, "held", version, 2);
@@ -297,14 +304,14 @@ fn a_read_repairs_whom_it_asked_last() {
     assert!(matches!(message.body, Body::Request { class: Class::Repair, .. }));
 }
 
-fn hinted(effect: &Effect) -> Option<NodeId> {
+fn hinted_peer(effect: &Effect) -> Option<NodeId> {
     match effect {
         Effect::Hint { peer, .. } => Some(*peer),
         _ => None,
     }
 }
 
-fn sent(effect: &Effect) -> (NodeId, u64) {
+fn sent_message(effect: &Effect) -> (NodeId, u64) {
     match effect {
         Effect::Send { peer, message } => (*peer, message.id),
         other => panic!("{other:?}"),
@@ -350,10 +357,10 @@ fn a_join_moves_no_hints_marks_or_claims_to_another_node() {
     assert!(matches!(refused[..], [Effect::Respond { reply: Reply::Failed, .. }]), "{refused:?}");
 
     cluster.join();
-    assert_eq!(shared.transfer.hints.waiting(n2), (5, 500));
+    assert_eq!(shared.transfer.hints.waiting_hints(n2), (5, 500));
     assert_eq!(shared.transfer.missed.of(n2)[0].mark, mark);
     assert_eq!(shared.membership.logs.claim(n2).unwrap().incarnation, Incarnation(77));
-    assert_eq!(shared.transfer.hints.waiting(JOINED), (0, 0));
+    assert_eq!(shared.transfer.hints.waiting_hints(JOINED), (0, 0));
     let taken = of_unknown(&mut cluster, 2);
     assert!(matches!(taken[..], [Effect::StoreMissed { node: JOINED, .. }]), "{taken:?}");
 }
@@ -374,7 +381,7 @@ fn a_node_hears_who_joined() {
     assert_eq!(pinged(&mut node), [1, 2]);
     cluster.join();
     assert_eq!(pinged(&mut node), [9]);
-    assert_eq!(node.repaired(), (3, 3), "nothing is lacking that any of the three has");
+    assert_eq!(node.rebuild_progress(), (3, 3), "nothing is lacking that any of the three has");
 }
 
 fn node_of(cluster: &Cluster) -> Background {
@@ -430,7 +437,7 @@ fn hints_for_who_has_left_are_dropped() {
     };
     assert_eq!(*dropped, items);
     assert!(about_hints(&mut node, hints_are(&effects, Vec::new())).is_empty());
-    assert_eq!(cluster.shared.transfer.hints.waiting(peer), (0, 0));
+    assert_eq!(cluster.shared.transfer.hints.waiting_hints(peer), (0, 0));
     assert!(about_hints(&mut node, BackgroundEvent::Tick).is_empty());
 }
 
@@ -440,7 +447,7 @@ fn hints_for_joining_and_leaving_nodes_are_sent() {
     let cluster = Cluster::new();
     let (mut node, before) = (node_of(&cluster), cluster.shared.view().topology.clone());
     let (peer, copies) = (NodeId(2), 2);
-    let view = View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
+    let view = View::new_moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
     assert!(
         view.is_replica(peer, &cluster.key, copies) && !view.is_replica(NodeId(5), b"k", copies)
     );
@@ -462,11 +469,11 @@ fn replies_count_for_the_node_that_gives_them() {
     cluster.join();
     let late = cluster.put(1);
     let (joined, id) = *late.iter().find(|(node, _)| *node == JOINED).unwrap();
-    assert!(cluster.stored((NodeId(0), id)).is_empty(), "it was not asked");
+    assert!(cluster.reply_stored((NodeId(0), id)).is_empty(), "it was not asked");
     let failed = cluster.handle(Event::Unreachable(joined));
     assert!(failed.is_empty(), "the other one may hold it: {failed:?}");
     let (other, id) = *late.iter().find(|(node, _)| *node != JOINED).unwrap();
-    let effects = cluster.stored((other, id));
+    let effects = cluster.reply_stored((other, id));
     let hinted = effects.iter().any(|e| matches!(e, Effect::Hint { peer: JOINED, .. }));
     assert!(hinted, "{effects:?}");
     let (connection, id, partition) = (ConnectionId(1), 1, Some(0));
@@ -488,11 +495,11 @@ fn no_hints_are_stored_for_a_node_that_has_left() {
     let sent = cluster.put_with(1, quorum);
     let n2 = NodeId(2);
     let other = *sent.iter().find(|(node, _)| *node != n2).unwrap();
-    assert!(is_written(&cluster.stored(other), 1));
+    assert!(is_written(&cluster.reply_stored(other), 1));
     cluster.leave();
     assert!(!cluster.shared.view().topology.contains(n2));
     let effects = cluster.handle(Event::Unreachable(n2));
-    let hinted: Vec<NodeId> = effects.iter().filter_map(hinted).collect();
+    let hinted: Vec<NodeId> = effects.iter().filter_map(hinted_peer).collect();
     assert!(hinted.is_empty(), "this node is the other replica, and is marked: {effects:?}");
     assert_eq!(cluster.shared.transfer.missed.partitions(NodeId(0)), 1);
     assert_eq!(cluster.shared.name_of(n2), "n2");

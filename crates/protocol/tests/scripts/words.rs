@@ -12,7 +12,7 @@ use protocol::{
 
 use record::MIN_RECORD_LEN;
 
-use crate::effects::held_by;
+use crate::effects::format_holders;
 use crate::records;
 
 /// The wall clock at the start of a script, in microseconds since 1970.
@@ -46,13 +46,13 @@ pub(crate) fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, 
 }
 
 /// Parses `n1`, `c1`, …: a number after a letter.
-pub(crate) fn numbered<T: std::str::FromStr>(text: &str, letter: char) -> Result<T, String> {
+pub(crate) fn parse_numbered<T: std::str::FromStr>(text: &str, letter: char) -> Result<T, String> {
     let what = format!("{letter} with a number");
     number(text.strip_prefix(letter).unwrap_or("-"), &what)
 }
 
 pub(crate) fn node(text: &str) -> Result<NodeId, String> {
-    numbered(text, 'n').map(NodeId)
+    parse_numbered(text, 'n').map(NodeId)
 }
 
 /// Parses a quorum like `2/3`.
@@ -262,7 +262,7 @@ impl Words {
         let ballot = ballot.map_or(Ok(0), |ballot| version(ballot).map(|v| v.time))?;
         let copies = number(copies, "copies")?;
         let record = records::parse(key, content(value), (version(at)?, ballot), copies)?;
-        Ok(if bad { records::damaged(&record) } else { record })
+        Ok(if bad { records::with_wrong_checksum(&record) } else { record })
     }
 
     /// Parses a key and its record, like `a=x@5n1`.
@@ -540,7 +540,7 @@ impl Words {
             "never" => Ok(Reply::Recalled(OpLookup::Never)),
             "forgotten" => Ok(Reply::Recalled(OpLookup::Forgotten)),
             "reused" => Ok(Reply::Recalled(OpLookup::Reused)),
-            "kept" => Ok(Reply::Recalled(self.kept(words)?)),
+            "kept" => Ok(Reply::Recalled(self.op_lookup(words)?)),
             "changed" => {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
@@ -570,7 +570,7 @@ impl Words {
 
     /// Parses `^2+^1 never 5`: ballots, a base version, and optionally the sum of an addition,
     /// which was the first step.
-    pub(crate) fn kept<'a>(
+    pub(crate) fn op_lookup<'a>(
         &self,
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<OpLookup, String> {
@@ -613,7 +613,7 @@ impl Words {
                     not_authoritative(&page.authoritative)
                 )
             }
-            Reply::Done { by, done } => format!("{} {}", self.done_text(done), held_by(*by)),
+            Reply::Done { by, done } => format!("{} {}", self.done_text(done), format_holders(*by)),
             Reply::Recalled(OpLookup::Stored { ballots, done }) => {
                 let text = |ballot| format!("^{}", ballot_text(ballot));
                 let ballots: Vec<String> = ballots.iter().map(text).collect();

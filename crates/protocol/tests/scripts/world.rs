@@ -12,7 +12,7 @@ use protocol::{
 };
 
 use crate::records;
-use crate::words::{self, BASE, Words, micros, newer, next, node, numbered};
+use crate::words::{self, BASE, Words, micros, newer, next, node, parse_numbered};
 
 pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
 
@@ -336,13 +336,13 @@ impl World {
             "change" => self.change(words)?,
             "store" => self.store(words)?,
             "call" => {
-                let call = CallId(numbered(next(words, "a call")?, 'k')?);
+                let call = CallId(parse_numbered(next(words, "a call")?, 'k')?);
                 let node = node(next(words, "a node")?)?;
                 let class = words::class(next(words, "a class")?)?;
                 Event::Call { call, node, class, request: self.words.request(words)? }
             }
             "hint" => {
-                let hint = HintId(numbered(next(words, "a hint")?, 'h')?);
+                let hint = HintId(parse_numbered(next(words, "a hint")?, 'h')?);
                 let kept = match next(words, "kept or lost")? {
                     "kept" => true,
                     "lost" => false,
@@ -394,7 +394,7 @@ impl World {
 
     /// Parses `get c1 a [2/3]`.
     fn get(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
-        let client = protocol::ClientId(numbered(next(words, "a client")?, 'c')?);
+        let client = protocol::ClientId(parse_numbered(next(words, "a client")?, 'c')?);
         let key = self.words.key(next(words, "a key")?)?;
         let (quorum, _) = self.quorum(words.next())?;
         Ok(Event::Get { client, key, quorum: quorum.into() })
@@ -403,7 +403,7 @@ impl World {
     /// Parses `change c1 a put x`, `del`, `add 5`; then `until 30ms`; then `if exists`, `if
     /// absent`, `if @5n1` (a plain tag).
     fn change(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
-        let client = protocol::ClientId(numbered(next(words, "a client")?, 'c')?);
+        let client = protocol::ClientId(parse_numbered(next(words, "a client")?, 'c')?);
         let key = self.words.key(next(words, "a key")?)?;
         let change = match next(words, "what is changed")? {
             "put" => Change::Put(next(words, "a value")?.to_owned().into()),
@@ -449,7 +449,7 @@ impl World {
 
     /// Parses `put c1 a=x [2/3]`, `put c1 a=del [2/3]`.
     fn put(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
-        let client = protocol::ClientId(numbered(next(words, "a client")?, 'c')?);
+        let client = protocol::ClientId(parse_numbered(next(words, "a client")?, 'c')?);
         let item = next(words, "key=value")?;
         let (key, value) = item.split_once('=').ok_or("key=value is missing")?;
         let key = self.words.key(key)?;
@@ -477,7 +477,7 @@ impl World {
                 return Ok(Event::Recalled { op, result: Ok(Some(protocol::OpLookup::Reused)) });
             }
             "kept" => {
-                let kept = self.words.kept(words)?;
+                let kept = self.words.op_lookup(words)?;
                 return Ok(Event::Recalled { op, result: Ok(Some(kept)) });
             }
             "found" => {
@@ -499,9 +499,9 @@ impl World {
                 match asked {
                     Asked::Keep(node) => {
                         let (_, changes) = self.shared.transfer.missed.encode(node);
-                        self.shared.transfer.missed.kept(node, changes);
+                        self.shared.transfer.missed.mark_durable(node, changes);
                     }
-                    Asked::Proof(proof) => self.shared.repair.proofs.kept(proof),
+                    Asked::Proof(proof) => self.shared.repair.proofs.put_in_force(proof),
                     Asked::Read(_) | Asked::Recall | Asked::Write | Asked::Page => {}
                 }
                 return Ok(Event::Written { op, result: Ok(newer) });

@@ -99,7 +99,7 @@ pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option
             break;
         }
     }
-    found.map(|path| shown(&path))
+    found.map(|path| count_steps(&path))
 }
 
 impl SearchResult {
@@ -110,14 +110,14 @@ impl SearchResult {
         let must = must.iter().filter(|must| only.is_none_or(|only| only == must.name));
         let mut broken = must.filter_map(|must| Some((must.name, checker.discovery(must.name)?)));
         Self {
-            broken: broken.next().map(|(property, path)| (property, shown(&path))),
+            broken: broken.next().map(|(property, path)| (property, count_steps(&path))),
             has_ended: may.iter().all(|may| checker.discovery(may.name).is_some()),
         }
     }
 }
 
 /// Returns the number of steps of a path, and prints the path if `MODEL_TRACES` is set.
-fn shown<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
+fn count_steps<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
     let actions = path.clone().into_actions();
     if env::var("MODEL_TRACES").is_ok() {
         actions.iter().for_each(|action| println!("    {action:?}"));

@@ -176,12 +176,20 @@ impl Loop {
     }
 
     /// Handles the result of a write.
-    pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: WritePurpose, outcome: &Outcome) {
+    pub fn on_write_result<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        purpose: WritePurpose,
+        outcome: &Outcome,
+    ) {
         match purpose {
             WritePurpose::Op(op, newer, permit) => {
                 self.shared.repair.proofs.release(permit);
                 if outcome.is_ok() {
-                    self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
+                    self.shared
+                        .membership
+                        .logs
+                        .raise_position(LogPosition(driver.engine().sequence()));
                 }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
@@ -189,7 +197,10 @@ impl Loop {
             WritePurpose::Alone(id, permit) => {
                 self.shared.repair.proofs.release(permit);
                 if outcome.is_ok() {
-                    self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
+                    self.shared
+                        .membership
+                        .logs
+                        .raise_position(LogPosition(driver.engine().sequence()));
                 }
                 if outcome.is_ok()
                     && let Some((client, answer)) = self.protocol.complete_alone(id)
@@ -221,7 +232,7 @@ impl Loop {
     }
 
     /// Handles the result of storing one of the node's own records, for which another node waits.
-    pub fn kept<D: Driver>(
+    pub fn on_own_record_stored<D: Driver>(
         &mut self,
         driver: &mut D,
         op: OpId,
@@ -229,7 +240,7 @@ impl Loop {
         result: Result<(), lsm::Error>,
     ) {
         if result.is_ok() {
-            self.identity.kept(&self.shared, keeps);
+            self.identity.apply_durable(&self.shared, keeps);
             if let OwnRecords::Proof(proof) = keeps {
                 driver.engine().purge_rule().raise_watermark(proof.proven.time);
             }
@@ -306,7 +317,7 @@ impl Loop {
             Effect::Send { peer, message } => driver.send(peer, message),
             Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),
-            Effect::ReturnCall { call, result } => driver.returned(call, result),
+            Effect::ReturnCall { call, result } => driver.return_call(call, result),
             Effect::Hint { hint, peer, key, record } => {
                 self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
             }

@@ -163,7 +163,7 @@ fn try_remove_hints_of_leavers<S: Store>(store: &S, shared: &Shared) -> Result<(
         return Ok(());
     }
     let is_member =
-        |name: &[u8]| view.named(std::str::from_utf8(name).unwrap_or_default()).is_some();
+        |name: &[u8]| view.find_node(std::str::from_utf8(name).unwrap_or_default()).is_some();
     let (mut start, mut gone) = (Vec::new(), Batch::new());
     'members: loop {
         let mut scan = store.engine().snapshot().scan(Space::Hints, &start, None);
@@ -229,7 +229,7 @@ pub(crate) fn convert_old_marks<S: Store>(
         if !old_marks.is_empty() {
             let (batch, kept) = identity.keep_missed(shared, peer);
             store.commit(batch).map_err(failed)?;
-            identity.kept(shared, &kept);
+            identity.apply_durable(shared, &kept);
             store.commit(old_marks).map_err(failed)?;
         }
     }

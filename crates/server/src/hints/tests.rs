@@ -37,7 +37,7 @@ fn hints_are_read_by_node_in_the_order_of_their_keys() {
     assert_eq!(keys(&stage, b, None, 200), ["k", "l"]);
     assert_eq!(keys(&stage, b, Some(b"m"), 1), Vec::<Bytes>::new());
     count(&stage.engine, &stage.shared).unwrap();
-    let counted = |peer| stage.shared.transfer.hints.waiting(peer);
+    let counted = |peer| stage.shared.transfer.hints.waiting_hints(peer);
     let one = hint_bytes(b"k", &value(b"k", 10, 100));
     assert_eq!((counted(b), counted(bb)), ((3, 3 * one), (1, one)));
 }
@@ -82,13 +82,13 @@ fn hints_for_nodes_that_left_are_removed_at_the_next_start() {
         let stay = all.ids().filter(|id| names.contains(&&all.member(*id).name[..]));
         Topology::of(stay.map(|id| (id, all.member(id).clone())).collect(), 3).unwrap()
     };
-    let view = View::moving(2, 2, left(&["a", "b"]), left(&["a", "b", "c"]));
+    let view = View::new_moving(2, 2, left(&["a", "b"]), left(&["a", "b", "c"]));
     stage.shared.membership.views.install(view);
     remove_hints_of_leavers(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [4, 0, 4], "c is about to go, or to come");
     count(&stage.engine, &stage.shared).unwrap();
-    assert_eq!(nodes.map(|peer| stage.shared.transfer.hints.waiting(peer).0), [4, 0, 4]);
-    stage.shared.membership.views.install(View::settled(3, 3, left(&["a"])));
+    assert_eq!(nodes.map(|peer| stage.shared.transfer.hints.waiting_hints(peer).0), [4, 0, 4]);
+    stage.shared.membership.views.install(View::new_settled(3, 3, left(&["a"])));
     remove_hints_of_leavers(&stage.engine, &stage.shared);
     assert_eq!(kept(&stage.shared), [0, 0, 0]);
 }

@@ -78,12 +78,12 @@ impl SurvivingDirectory {
 
     /// Returns the last layout that the node knows to be decided.
     pub fn layout(&self) -> &Layout {
-        self.record.known()
+        self.record.known_layout()
     }
 
     /// Returns the epoch of an accepted layout that may have been decided; `None` = there is none.
-    pub fn accepted(&self) -> Option<u64> {
-        self.record.accepted()
+    pub fn accepted_epoch(&self) -> Option<u64> {
+        self.record.accepted_epoch()
     }
 
     /// Returns true if the node has a vote.
@@ -93,8 +93,12 @@ impl SurvivingDirectory {
 
     /// Returns the layout that the node would force, with `voter` as the node's new voter id.
     /// `lost`: the nodes whose disks are lost.
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
-        self.record.decreed(voter, lost)
+    pub fn plan_forced_layout(
+        &self,
+        voter: VoterId,
+        lost: &[NodeId],
+    ) -> Result<Layout, DecreeError> {
+        self.record.plan_forced_layout(voter, lost)
     }
 
     /// Stores the forced layout and the new voter id; the next start uses them. Durable on return.

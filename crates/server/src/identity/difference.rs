@@ -46,7 +46,7 @@ pub(super) fn log_difference(named: NodeSettings<'_>, layout: &Layout) {
     let is_listed = |name: &str| listed.iter().any(|member| member.name == name);
     let mut differs: Vec<String> = Vec::new();
     for member in &listed {
-        match layout.named(&member.name) {
+        match layout.find_node(&member.name) {
             None => differs.push(format!("node {} is not a member", member.name)),
             Some(node) if node.member != **member => {
                 differs.push(format!("node {} has another zone or weight", member.name));

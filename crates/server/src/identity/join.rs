@@ -66,7 +66,7 @@ impl Candidate {
         if let Some(why) = data_without_identity(engine)? {
             return Err(StartError::Another(format!("{why}, and --join takes an empty one")));
         }
-        if let Some(known) = stored(engine)? {
+        if let Some(known) = read_candidate(engine)? {
             return Ok(Some(known));
         }
         let incarnation = new.incarnation.max(Incarnation(1));
@@ -126,10 +126,10 @@ impl Candidate {
 
 /// Returns true if the directory waits to join a cluster.
 pub(super) fn is_candidate(engine: &Engine) -> Result<bool, StartError> {
-    Ok(stored(engine)?.is_some())
+    Ok(read_candidate(engine)?.is_some())
 }
 
-fn stored(engine: &Engine) -> Result<Option<Candidate>, StartError> {
+fn read_candidate(engine: &Engine) -> Result<Option<Candidate>, StartError> {
     let Some(record) = engine.read(Space::Node, CANDIDATE).map_err(identity_error)? else {
         return Ok(None);
     };

@@ -11,7 +11,7 @@
 //!     another identity ────────────────────────▶ start refused; the error names the difference
 //!
 //!   while running, a change makes a batch and its `OwnRecords` ─▶ the driver commits the batch
-//!     ─▶ `Identity::kept`
+//!     ─▶ `Identity::apply_durable`
 //! ```
 //!
 //! The incarnation distinguishes a node from an earlier node of the same name whose disk was wiped.
@@ -182,7 +182,7 @@ impl IdentityState {
     }
 }
 
-/// The content of a batch of the node's own records: see `Identity::kept`.
+/// The content of a batch of the node's own records: see `Identity::apply_durable`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnRecords {
     /// The record of a peer. The version time orders it among other records of the same peer.
@@ -244,7 +244,7 @@ pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
 /// Returns, from a stopped node's directory, the version time up to which all replicas were proven
 /// to have the same records, provided that the other nodes have lost none. 0 = nothing is proven,
 /// or keys have a single replica.
-pub(crate) fn proven_until(engine: &Engine) -> Result<u64, StartError> {
+pub(crate) fn read_proven_time(engine: &Engine) -> Result<u64, StartError> {
     let stored_layout = layouts::layout_in_force(engine)?;
     let has_one_copy = match (stored_layout, read(engine)?) {
         (Some((_, layout)), _) => layout.replicas == 1,
@@ -440,7 +440,7 @@ impl Identity {
     }
 
     /// Returns the durable claim of the peer of this name.
-    pub fn known(&self, peer: &str) -> Option<Claim> {
+    pub fn known_claim(&self, peer: &str) -> Option<Claim> {
         self.lock().peers.get(peer)?.claim
     }
 
@@ -565,7 +565,7 @@ impl Identity {
 
     /// Applies a batch that is now durable: only from here on its content takes effect and is
     /// reported to other nodes.
-    pub(crate) fn kept(&self, shared: &Shared, what: &OwnRecords) {
+    pub(crate) fn apply_durable(&self, shared: &Shared, what: &OwnRecords) {
         match what {
             OwnRecords::Claim(peer, claim, time) => {
                 let name = shared.name_of(*peer);
@@ -579,11 +579,11 @@ impl Identity {
                 *known = PeerRecord { claim: Some(*claim), kept: *time, newest: *time, ..*known };
                 drop(state);
                 shared.membership.logs.know(*peer, claim.incarnation);
-                shared.membership.logs.kept(*peer, claim);
+                shared.membership.logs.mark_claim_stored(*peer, claim);
             }
             OwnRecords::MembershipState { state, lost_before, changes, layouts } => {
                 enter(shared, layouts, &self.purge);
-                shared.transfer.missed.kept(shared.own, *changes);
+                shared.transfer.missed.mark_durable(shared.own, *changes);
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
@@ -593,10 +593,12 @@ impl Identity {
             }
             OwnRecords::ClusterId(cluster) => {
                 self.lock().kept.cluster = Some(*cluster);
-                shared.membership.cluster.stored(*cluster);
+                shared.membership.cluster.mark_durable(*cluster);
             }
-            OwnRecords::Missed(node, changes) => shared.transfer.missed.kept(*node, *changes),
-            OwnRecords::Proof(proof) => shared.repair.proofs.kept(*proof),
+            OwnRecords::Missed(node, changes) => {
+                shared.transfer.missed.mark_durable(*node, *changes)
+            }
+            OwnRecords::Proof(proof) => shared.repair.proofs.put_in_force(*proof),
             OwnRecords::Layouts(kept) => enter(shared, kept, &self.purge),
         }
     }
@@ -653,7 +655,7 @@ impl Identity {
         }
         let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
         let last = earlier.last().map(|last: &Boot| last.id);
-        let id = BootId::begun(Clock::time_of(wall), last);
+        let id = BootId::new_after(Clock::time_of(wall), last);
         let RecoveredStore { sequence, newest } = recovered;
         let begins = LogPosition(sequence);
         let boot_history = BootHistory::new(earlier, Boot { id, begins, newest });

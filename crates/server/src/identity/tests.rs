@@ -33,11 +33,11 @@ impl List {
     }
 
     /// Returns the list of a single node that no setting names; its name is its address.
-    fn unnamed(name: &str) -> Self {
+    fn new_unnamed(name: &str) -> Self {
         Self { named: false, ..Self::new(&[(name, "", 1)], 3, name) }
     }
 
-    fn named(&self) -> NodeSettings<'_> {
+    fn node_settings(&self) -> NodeSettings<'_> {
         NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
@@ -56,12 +56,12 @@ fn open(
 ) -> Result<Identity, StartError> {
     let incarnation = Incarnation(incarnation);
     let new = NewIdentity { incarnation, state: MembershipState::Joining, lost_before };
-    Identity::open(engine, list.named(), new)
+    Identity::open(engine, list.node_settings(), new)
 }
 
 /// Returns the error of an open with the settings `now`, of a directory created with the settings
 /// `before`.
-fn refused(before: &List, now: &List) -> String {
+fn expect_refusal(before: &List, now: &List) -> String {
     let engine = engine(&MemDisk::new());
     open(&engine, before, 5, 5).unwrap();
     let error = open(&engine, now, 6, 6).unwrap_err().to_string();
@@ -81,7 +81,7 @@ fn claim(incarnation: u64) -> Claim {
 }
 
 /// Returns the state shared by a node's state machines, as far as these tests need it.
-fn shared(list: &List) -> Shared {
+fn new_shared(list: &List) -> Shared {
     let clock = Arc::new(Clock::start(1, 0, 0));
     let membership = Membership::new(MembershipState::Joining, 0, false);
     let logs = Arc::new(Logs::first(Incarnation(1)));
@@ -96,19 +96,19 @@ fn keep(
     (batch, keeps): (Batch, OwnRecords),
 ) {
     Store::commit(engine, batch).unwrap();
-    identity.kept(shared, &keeps);
+    identity.apply_durable(shared, &keeps);
 }
 
 #[test]
 fn an_identity_is_created_once_and_kept() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
-    let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
+    let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), new_shared(&list));
     assert_eq!(
         (first.incarnation(), first.lost_before(), first.state()),
         (Incarnation(9), 77, MembershipState::Joining)
     );
-    assert_eq!((first.known("b"), first.known("c")), (None, None));
+    assert_eq!((first.known_claim("b"), first.known_claim("c")), (None, None));
     let keep = |kept| keep(&engine, &first, &shared, kept);
     let (b, c) = (NodeId(1), NodeId(2));
     keep(first.keep_claim(&shared, b, claim(5)));
@@ -126,8 +126,11 @@ fn an_identity_is_created_once_and_kept() {
     let again = open(&engine, &list, 10, 99).unwrap();
     assert_eq!((again.incarnation(), again.cluster()), (Incarnation(9), cluster));
     assert_eq!((again.lost_before(), again.state()), (77, MembershipState::Member));
-    assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
-    let fresh = self::shared(&list);
+    assert_eq!(
+        (again.known_claim("b"), again.known_claim("c")),
+        (Some(claim(6)), Some(claim(u64::MAX)))
+    );
+    let fresh = self::new_shared(&list);
     again.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.transfer.missed.partitions(list.own), 1, "with the membership state");
 }
@@ -136,7 +139,7 @@ fn an_identity_is_created_once_and_kept() {
 fn the_newest_batch_takes_effect_whatever_the_order_of_commits() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
-    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
+    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), new_shared(&list));
     let c = NodeId(2);
     let (first, first_keeps) = identity.keep_missed(&shared, c);
     shared.transfer.missed.mark(c, Mark { partition: Some(9), since: 4 });
@@ -145,7 +148,7 @@ fn the_newest_batch_takes_effect_whatever_the_order_of_commits() {
         keep(&engine, &identity, &shared, (batch, keeps));
     }
     assert!(!shared.transfer.missed.is_unsaved(c));
-    let fresh = self::shared(&list);
+    let fresh = self::new_shared(&list);
     identity.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.transfer.missed.partitions(c), 1);
 }
@@ -153,10 +156,10 @@ fn the_newest_batch_takes_effect_whatever_the_order_of_commits() {
 #[test]
 fn a_record_that_could_not_be_stored_takes_no_effect() {
     let (engine, list) = (engine(&MemDisk::new()), three());
-    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
+    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), new_shared(&list));
     drop(identity.keep_state(&shared, MembershipState::Member));
     drop(identity.keep_claim(&shared, NodeId(1), claim(5)));
-    assert_eq!((identity.state(), identity.known("b")), (MembershipState::Joining, None));
+    assert_eq!((identity.state(), identity.known_claim("b")), (MembershipState::Joining, None));
     assert_eq!(shared.membership.logs.incarnation(NodeId(1)), None);
 }
 
@@ -174,7 +177,7 @@ fn a_cluster_id_is_stored_despite_concurrent_batches() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let identity = open(&engine, &list, 9, 77).unwrap();
-    let mut shared = shared(&list);
+    let mut shared = new_shared(&list);
     shared.membership.cluster = Arc::new(identity.own_cluster());
     let id = ClusterId(5);
     let (first, first_keeps) = identity.keep_state(&shared, MembershipState::Member);
@@ -196,7 +199,7 @@ fn a_cluster_id_is_stored_despite_concurrent_batches() {
 fn the_first_disk_of_a_peer_is_distinguished_from_later_disks() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
-    let (identity, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
+    let (identity, shared) = (open(&engine, &list, 9, 77).unwrap(), new_shared(&list));
     let b = NodeId(1);
     let knows_first = || open(&engine, &list, 9, 77).unwrap().has_only_incarnation("b");
     assert!(!knows_first());
@@ -228,23 +231,26 @@ fn another_topology_or_name_is_refused_with_the_difference() {
         (but(1, ("b", "", 9)), "node b has weight 9 in our list"),
         (List::new(&THREE, 3, "b"), "this is node b"),
         (List::new(&THREE[..1], 3, "a"), "node b is in the data directory's list"),
-        (List::unnamed("http://127.0.0.1:1"), "more differences"),
+        (List::new_unnamed("http://127.0.0.1:1"), "more differences"),
     ] {
-        let error = refused(&three, &now);
+        let error = expect_refusal(&three, &now);
         assert!(error.contains(said), "{error}");
     }
-    let error = refused(&List::new(&THREE[..1], 3, "a"), &three);
+    let error = expect_refusal(&List::new(&THREE[..1], 3, "a"), &three);
     assert!(error.contains("node b is in our list and not in the data directory's"), "{error}");
 }
 
 #[test]
 fn a_node_alone_may_move_and_change_its_copies() {
     let engine = engine(&MemDisk::new());
-    let first = open(&engine, &List::unnamed("http://127.0.0.1:4711"), 9, 0).unwrap();
+    let first = open(&engine, &List::new_unnamed("http://127.0.0.1:4711"), 9, 0).unwrap();
     assert_eq!(first.state(), MembershipState::Member);
     let kept = kept_name(&engine).unwrap().unwrap();
     assert_eq!(kept, "http://127.0.0.1:4711", "its versions go on under one name");
-    assert_eq!(open(&engine, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), Incarnation(9));
+    assert_eq!(
+        open(&engine, &List::new_unnamed(&kept), 8, 0).unwrap().incarnation(),
+        Incarnation(9)
+    );
     for (zone, replicas) in [("", 3), ("x", 1)] {
         let named = List::new(&[("a", zone, 1)], replicas, "a");
         assert!(open(&engine, &named, 8, 0).is_ok(), "it gets a name once");
@@ -252,14 +258,14 @@ fn a_node_alone_may_move_and_change_its_copies() {
     let error = open(&engine, &List::new(&[("b", "", 1)], 3, "b"), 8, 0).unwrap_err().to_string();
     assert!(error.contains("this is node b, but the directory belongs to node a"), "{error}");
     assert_eq!(kept_name(&engine).unwrap().as_deref(), Some("a"), "it keeps the name");
-    assert!(open(&engine, &List::unnamed("a"), 8, 0).is_ok());
+    assert!(open(&engine, &List::new_unnamed("a"), 8, 0).is_ok());
     let other = List::new(&[("b", "", 1)], 3, "b");
     assert!(open(&engine, &other, 8, 0).is_err(), "for good");
 }
 
 #[test]
 fn data_without_an_identity_is_refused() {
-    for list in [List::unnamed("x"), three()] {
+    for list in [List::new_unnamed("x"), three()] {
         let engine = engine(&MemDisk::new());
         let mut batch = Batch::new();
         batch.put(Space::Node, BOUND_KEY, Version { time: 1, origin: 1 }, &[0; 8]).unwrap();
@@ -314,7 +320,7 @@ fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, BootHistory) {
 
 #[test]
 fn a_member_with_a_copied_directory_becomes_verifying() {
-    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), new_shared(&three()));
     let (identity, first) = begin(&engine, &files, 100);
     assert_eq!(first.current().id, BootId(Clock::time_of(100)));
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
@@ -337,7 +343,7 @@ fn a_member_with_a_copied_directory_becomes_verifying() {
 /// Loads the layouts as the directory's next process start finds them.
 fn layouts(engine: &Engine, identity: &Identity, boot_history: BootHistory) -> protocol::Layouts {
     let logs = Logs::new(identity.incarnation(), boot_history, &[]);
-    identity.open_layouts(engine, three().named(), &logs, identity.state()).unwrap()
+    identity.open_layouts(engine, three().node_settings(), &logs, identity.state()).unwrap()
 }
 
 /// A copy lacks the votes cast after it was made, whatever its membership state: a layout may have
@@ -346,7 +352,8 @@ fn layouts(engine: &Engine, identity: &Identity, boot_history: BootHistory) -> p
 fn a_copy_is_another_voter() {
     use MembershipState::{Joining, Member, Rebuilding};
     for state in [Joining, Member, Rebuilding] {
-        let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+        let (engine, files, shared) =
+            (engine(&MemDisk::new()), Files::default(), new_shared(&three()));
         let (identity, first) = begin(&engine, &files, 100);
         let seated = layouts(&engine, &identity, first).voter().id;
         keep(&engine, &identity, &shared, identity.keep_state(&shared, state));
@@ -383,7 +390,7 @@ fn a_member_that_knows_no_layout_votes_about_the_second() {
         assert!(engine.read(Space::Node, layouts::KEY).unwrap().is_none());
         let (identity, second) = begin(&engine, &files, 110);
         let layouts = layouts(&engine, &identity, second);
-        assert_eq!((layouts.known().epoch, layouts.has_seat()), (1, is_first), "{state:?}");
+        assert_eq!((layouts.known_layout().epoch, layouts.has_seat()), (1, is_first), "{state:?}");
     }
 }
 
@@ -394,16 +401,16 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let (identity, boot_history) = begin(&engine, &files, 100);
     let logs = Logs::new(identity.incarnation(), boot_history, &[]);
     let open = |urls: &[String]| {
-        let named = NodeSettings { urls, ..list.named() };
+        let named = NodeSettings { urls, ..list.node_settings() };
         identity.open_layouts(&engine, named, &logs, MembershipState::Member).unwrap()
     };
     let [before, after] =
         ["h", "i"].map(|host| ["1", "2", "3"].map(|port| format!("http://{host}:{port}")).to_vec());
     let was = open(&before);
-    let (base, ballot) = (was.known(), 3);
+    let (base, ballot) = (was.known_layout(), 3);
     let change =
         protocol::layout::PlanChange { council: Some(vec!["a".into()]), ..Default::default() };
-    let next = Arc::new(base.planned(&change, |_| Some(VoterId(7))).unwrap());
+    let next = Arc::new(base.plan_change(&change, |_| Some(VoterId(7))).unwrap());
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
     assert_eq!(was.handle_request(&prepare), (VoteReply::Promise(None), true));
@@ -420,9 +427,9 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     keep(&engine, &identity, &shared, identity.keep_layouts(&shared));
 
     let is = open(&after);
-    assert_eq!(is.known().nodes[0].url, "http://i:1");
-    assert_eq!(is.known().id(), base.id());
-    let prepare = VoteRequest::Prepare { base: is.known(), ballot: 4 };
+    assert_eq!(is.known_layout().nodes[0].url, "http://i:1");
+    assert_eq!(is.known_layout().id(), base.id());
+    let prepare = VoteRequest::Prepare { base: is.known_layout(), ballot: 4 };
     assert_eq!(
         is.handle_request(&prepare),
         (VoteReply::Promise(Some((3, Arc::clone(&next)))), true)
@@ -437,7 +444,7 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
 
 #[test]
 fn an_interrupted_start_does_not_make_the_directory_a_copy() {
-    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), new_shared(&three()));
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     // The store knows the new file, which is not renamed yet.
@@ -453,7 +460,7 @@ fn an_interrupted_start_does_not_make_the_directory_a_copy() {
 
 #[test]
 fn an_unreadable_marker_file_does_not_make_the_directory_a_copy() {
-    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), new_shared(&three()));
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     files.unreadable.set(true);

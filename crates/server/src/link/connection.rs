@@ -71,7 +71,7 @@ impl<R> Drop for Connection<R> {
     fn drop(&mut self) {
         let shared = &self.table.shared;
         if !shared.membership.logs.note_connection(self.peer, false) {
-            shared.membership.known_disk.disconnected(self.peer);
+            shared.membership.known_disk.on_disconnect(self.peer);
         }
     }
 }
@@ -120,13 +120,13 @@ impl<R: MessageReservation> Connection<R> {
 
     /// Returns the reason why the connection must be closed and its unwritten bytes dropped; `None`
     /// = the connection is open.
-    pub fn closed(&self) -> Option<&'static str> {
+    pub fn close_reason(&self) -> Option<&'static str> {
         self.closed
     }
 
     /// Returns the number of bytes yet to be written.
-    pub fn waiting(&self) -> usize {
-        if self.closed.is_some() { 0 } else { self.outgoing.waiting() }
+    pub fn unsent_bytes(&self) -> usize {
+        if self.closed.is_some() { 0 } else { self.outgoing.unsent_bytes() }
     }
 
     /// Takes the traffic since the last call.
@@ -144,7 +144,7 @@ impl<R: MessageReservation> Connection<R> {
     pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
         let length = message_len(&message);
         let (bounds, out) = (self.table.bounds, &mut self.outgoing);
-        let waiting = out.waiting();
+        let waiting = out.unsent_bytes();
         if waiting > 0 && waiting + length > bounds.queue_bytes {
             return false;
         }
@@ -190,18 +190,18 @@ impl<R: MessageReservation> Connection<R> {
 
     /// Returns the bytes to write next: whole envelopes, or the rest of a partly written envelope.
     pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
-        if self.outgoing.writer.sealed().is_empty() && self.outgoing.waiting() > 0 {
+        if self.outgoing.writer.closed_envelopes().is_empty() && self.outgoing.unsent_bytes() > 0 {
             self.outgoing.encode_short(self.table.encoded_bytes(), &now);
             self.outgoing.add_pieces(&now);
             self.seal(&now);
         }
-        self.outgoing.writer.sealed()
+        self.outgoing.writer.closed_envelopes()
     }
 
     /// Removes `bytes` bytes that were written.
-    pub fn sent(&mut self, bytes: usize) {
+    pub fn drop_sent(&mut self, bytes: usize) {
         let writer = &mut self.outgoing.writer;
-        writer.sent(bytes);
+        writer.drop_sent(bytes);
         if writer.is_empty() {
             writer.shrink(KEPT_BYTES);
         }
@@ -241,7 +241,7 @@ impl<R: MessageReservation> Connection<R> {
 
     /// True if the connection is finishing and all bytes are written.
     pub fn is_finished(&self) -> bool {
-        self.finishing && self.outgoing.waiting() == 0
+        self.finishing && self.outgoing.unsent_bytes() == 0
     }
 
     /// Closes the connection and drops its unwritten bytes.
@@ -264,7 +264,7 @@ impl<R: MessageReservation> Connection<R> {
                 }
             } else if let Some(sender) = self.incoming.open(input)? {
                 self.traffic.envelopes_received += 1;
-                if !self.table.received(self.peer, self.disk, sender, host.now()) {
+                if !self.table.process_header(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
                 } else if self.table.notices_later_epoch(self.peer, sender.view.epoch) {
                     return Ok(Some(ConnectionInput::Later));
@@ -385,7 +385,7 @@ impl<R: MessageReservation> Connection<R> {
                 if let Reply::Found { record, .. } = &mut reply
                     && let Some(room) = host.take_reply_reservation(peer, id)
                 {
-                    *record = record.view().to_record().held_by(|bytes| room.keep(bytes));
+                    *record = record.view().to_record().relocate(|bytes| room.keep(bytes));
                 }
                 Event::Reply { peer, id, reply }
             }

@@ -12,8 +12,8 @@
 //! [`PeerTable`] is the state of all other nodes, shared by all links of a node.
 //!
 //! A connection begins with [`Upgrade`], then [`protocol::handshake`]; the owner of the socket
-//! drives both. [`PeerTable::saw`] records the peer seen. From then on the connection is a
-//! [`Connection`].
+//! drives both. [`PeerTable::record_handshake`] records the peer seen. From then on the connection
+//! is a [`Connection`].
 //!
 //! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
 //! loses and splits bytes. A driver supplies bytes, time, and memory for long messages ([`Host`]).

@@ -79,8 +79,8 @@ impl Outgoing {
         Self { writer: Writer::default(), short, long, cut: None, credit: WINDOW }
     }
 
-    pub(super) fn waiting(&self) -> usize {
-        let cut = self.cut.as_ref().map_or(0, OutgoingPieces::left);
+    pub(super) fn unsent_bytes(&self) -> usize {
+        let cut = self.cut.as_ref().map_or(0, OutgoingPieces::unsent_bytes);
         self.writer.len() + self.short.bytes + self.long.bytes + cut
     }
 
@@ -107,7 +107,7 @@ impl Outgoing {
             let added = cut.next(self.credit, &mut self.writer);
             assert!(added <= self.credit, "nothing is sent that the other side has no room for");
             self.credit -= added;
-            if cut.left() == 0 {
+            if cut.unsent_bytes() == 0 {
                 self.cut = None;
             } else if added == 0 {
                 return;

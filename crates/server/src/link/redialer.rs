@@ -66,7 +66,7 @@ impl Redialer {
         self.attempts.retain(|node, _| table.has(*node));
         for peer in others {
             let attempts = self.attempts.entry(peer).or_default();
-            let seen = table.seen(peer);
+            let seen = table.observations(peer);
             if seen.links() > 0 {
                 *attempts = Attempts::default();
                 continue;

@@ -73,7 +73,7 @@ impl PeerTable {
     }
 
     /// Returns the observations of a node.
-    pub fn seen(&self, node: NodeId) -> Arc<Seen> {
+    pub fn observations(&self, node: NodeId) -> Arc<Seen> {
         self.seen.get(node)
     }
 
@@ -110,13 +110,13 @@ impl PeerTable {
 
     /// True if a node is this one, or any loop's link to it is up.
     pub fn is_up(&self, node: NodeId) -> bool {
-        node == self.own() || self.seen(node).links() > 0
+        node == self.own() || self.observations(node).links() > 0
     }
 
     /// Returns the voter id of another node, if it is up; a node that is down may come back with
     /// another disk, and so another voter id.
     pub fn voter_of(&self, node: NodeId) -> Option<VoterId> {
-        self.seen(node).voter().filter(|_| self.is_up(node))
+        self.observations(node).voter().filter(|_| self.is_up(node))
     }
 
     /// Returns the incarnation of a node, if this node knows one.
@@ -124,7 +124,9 @@ impl PeerTable {
         if node == self.own() {
             return Some(self.shared.membership.logs.own_incarnation());
         }
-        self.seen(node).incarnation().or_else(|| self.shared.membership.logs.incarnation(node))
+        self.observations(node)
+            .incarnation()
+            .or_else(|| self.shared.membership.logs.incarnation(node))
     }
 
     /// Returns the header of an envelope that is now sealed for a peer.
@@ -153,7 +155,7 @@ impl PeerTable {
 
     /// Processes the header of an envelope from a process with this incarnation and start id.
     /// Returns false if a later process of the node is known: the envelope must be ignored.
-    pub(super) fn received(
+    pub(super) fn process_header(
         &self,
         peer: NodeId,
         (incarnation, life): (Incarnation, BootId),
@@ -161,26 +163,26 @@ impl PeerTable {
         now: Now,
     ) -> bool {
         self.shared.clock.merge_received(sender.clock, now, self.max_skew_micros);
-        self.shared.membership.logs.received(peer, incarnation, life, sender.position)
+        self.shared.membership.logs.note_envelope(peer, incarnation, life, sender.position)
     }
 
     /// Returns true if a node's layout epoch is later than this node's, and was not known before.
     pub(super) fn notices_later_epoch(&self, peer: NodeId, epoch: u64) -> bool {
         epoch > self.shared.membership.views.epoch()
-            && self.shared.membership.layouts.received_epoch(peer, epoch)
+            && self.shared.membership.layouts.note_epoch(peer, epoch)
     }
 
     /// Records a completed handshake. Must be called at once, because the next request must not be
     /// answered from records that this node may have lost.
-    pub fn saw(&self, peer: &PeerSeen) {
+    pub fn record_handshake(&self, peer: &PeerSeen) {
         let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = peer;
         self.seen.with(*node, |seen| {
             seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
         self.shared.membership.logs.note_boot(*node, *incarnation, *life);
-        self.shared.membership.known_disk.connected(*node);
-        if self.shared.membership.logs.lost(knows_us.as_ref()).is_some() {
+        self.shared.membership.known_disk.on_connect(*node);
+        if self.shared.membership.logs.find_loss(knows_us.as_ref()).is_some() {
             self.shared.membership.state.mark_doubted();
             self.shared.membership.logs.mark_doubted(*node);
             self.shared.membership.known_disk.set_waiting(true);
@@ -195,7 +197,7 @@ impl PeerTable {
         // A node that refuses this node is up: it may have writes that this node lacks, and accepts
         // no writes of this node.
         if let (Some(peer), Reason::Replaced | Reason::Removed) = (peer, refused.reason) {
-            self.shared.membership.known_disk.refused(peer);
+            self.shared.membership.known_disk.on_refusal(peer);
         }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
@@ -208,7 +210,7 @@ impl PeerTable {
 
     /// Counts a loop's link to a node as up; returns true if it is the first.
     pub fn link_up(&self, node: NodeId) -> bool {
-        let first = self.seen(node).link_up();
+        let first = self.observations(node).link_up();
         if first {
             self.compare();
         }
@@ -217,7 +219,7 @@ impl PeerTable {
 
     /// Counts a loop's link to a node as down; returns true if it was the last.
     pub fn link_down(&self, node: NodeId) -> bool {
-        let last = self.seen(node).link_down();
+        let last = self.observations(node).link_down();
         if last {
             self.compare();
         }
@@ -226,7 +228,7 @@ impl PeerTable {
 
     /// Records a pong that came after `rtt` microseconds, with `wall` on the peer's clock.
     pub(super) fn note_pong(&self, node: NodeId, rtt: u64, wall: u64, mono: u64) {
-        if self.seen(node).note_pong(rtt, wall, mono, self.max_skew_micros / COMPARED_TO) {
+        if self.observations(node).note_pong(rtt, wall, mono, self.max_skew_micros / COMPARED_TO) {
             self.compare();
         }
     }
@@ -241,7 +243,7 @@ impl PeerTable {
         let (mut limits, mut earliest): (Vec<i64>, Vec<i64>) =
             self.shared.membership.views.with(|view| {
                 let others = view.ids().filter(|node| *node != own);
-                let seen = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
+                let seen = others.filter_map(|node| self.seen.with(node, Seen::last_comparison));
                 let tolerance = self.max_skew_micros / COMPARED_TO;
                 let bounds = |(latest, rtt): (i64, u64)| {
                     let earliest = latest.saturating_sub_unsigned(rtt + tolerance);
@@ -260,7 +262,7 @@ impl PeerTable {
     /// Returns the lead of a node's wall clock over this node's, in microseconds, within half of
     /// its last ping's round trip; 0 = unknown.
     pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
-        let seen = self.seen(node);
+        let seen = self.observations(node);
         let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
         let latest = |at_zero| now.mono.wrapping_add_signed(at_zero);
         let theirs = seen.latest_at_zero().map(latest).map(middle);
@@ -322,7 +324,7 @@ impl Seen {
 
     /// Returns the value of `latest_at_zero` at the last comparison, and the round trip of the last
     /// ping; `None` if `latest_at_zero` is unknown.
-    fn compared_at_zero(&self) -> Option<(i64, u64)> {
+    fn last_comparison(&self) -> Option<(i64, u64)> {
         self.latest_at_zero()
             .map(|_| (self.compared_at_zero.load(Ordering::Relaxed), self.rtt_micros()))
     }

@@ -77,7 +77,7 @@ impl Part {
         Some(PageReservation { part: Arc::clone(self), bytes })
     }
 
-    fn held(&self) -> usize {
+    fn reserved_bytes(&self) -> usize {
         self.total - self.free.load(Ordering::Relaxed)
     }
 }
@@ -131,8 +131,10 @@ impl Pages {
     }
 
     /// Returns the bytes reserved now.
-    pub fn held(&self) -> usize {
-        self.ranges.held() + self.for_other_nodes.held() + self.large.held()
+    pub fn reserved_bytes(&self) -> usize {
+        self.ranges.reserved_bytes()
+            + self.for_other_nodes.reserved_bytes()
+            + self.large.reserved_bytes()
     }
 
     /// Reads a page for `op`. May wait for the disk.

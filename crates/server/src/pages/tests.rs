@@ -172,13 +172,13 @@ fn idempotency_entries_are_sent_to_the_nodes_to_which_their_partitions_move() {
         while let Some(from) = start {
             let request = PageRequest { start: from, ..request.clone() };
             let page = pages(1 << 20).read(&engine, &shared, OTHERS, &request).unwrap();
-            told.extend(page.items.iter().map(|(name, it)| crate::remembered(name, it).unwrap()));
+            told.extend(page.items.iter().map(|(name, it)| crate::decode_entry(name, it).unwrap()));
             (start, knows) = (page.next, knows && page.authoritative);
         }
         (told, knows)
     };
     assert_eq!(told(), (Vec::new(), true), "nothing moves");
-    shared.membership.views.install(protocol::View::moving(2, 2, before, after.clone()));
+    shared.membership.views.install(protocol::View::new_moving(2, 2, before, after.clone()));
     let moves = |it: &protocol::Remembered| after.holds(protocol::NodeId(1), it.partition(), 0);
     let expected: Vec<_> = all.into_iter().filter(moves).collect();
     assert!((10..40).contains(&expected.len()), "about a half: {}", expected.len());
@@ -229,14 +229,14 @@ fn without_memory_there_is_no_page() {
     let page = read(b"a").unwrap();
     let len = page.items[0].1.byte_len();
     assert_eq!(len, 24 + 2 * PAGE_BYTES, "whatever its size, one at a time");
-    assert_eq!(memory.held(), 2 * PAGE_BYTES);
+    assert_eq!(memory.reserved_bytes(), 2 * PAGE_BYTES);
     assert!(matches!(read(b"a"), Err(StoreError::Busy(_))));
     let short: Vec<_> = std::iter::from_fn(|| read(b"b").ok()).collect();
     assert_eq!(short.len(), 2);
     assert!(memory.reserve_for_range(4).is_some(), "what ranges reserve is apart");
     assert!(read_for(OWN, b"b").is_ok(), "and all that a range of this node needs");
     drop(page);
-    assert_eq!(memory.held(), 2 * PAGE_BYTES);
+    assert_eq!(memory.reserved_bytes(), 2 * PAGE_BYTES);
     drop(short);
-    assert_eq!(memory.held(), 0, "took it");
+    assert_eq!(memory.reserved_bytes(), 0, "took it");
 }

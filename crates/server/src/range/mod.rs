@@ -181,7 +181,7 @@ impl Range {
             PageResult::Busy | PageResult::Failed => {
                 self.retries.remove(&node);
                 self.store_failed = node == self.shared.own;
-                self.scan.failed(node);
+                self.scan.exclude_node(node);
             }
         }
         self.scan.take_restarted()

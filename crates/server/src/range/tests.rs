@@ -127,7 +127,7 @@ fn a_range_without_memory_for_its_pages_is_refused() {
         Range::new(Arc::clone(&stage.shared), &pages, quorum.into(), Bytes::new(), None)
     };
     let first = new().unwrap();
-    assert_eq!(pages.held(), 3 * protocol::PAGE_BYTES as usize);
+    assert_eq!(pages.reserved_bytes(), 3 * protocol::PAGE_BYTES as usize);
     let rest: Vec<_> = std::iter::from_fn(new).collect();
     assert_eq!(rest.len(), 1);
     drop(first);
@@ -178,12 +178,12 @@ fn a_range_reports_the_position_at_which_it_continues() {
     assert_eq!(at(&range), Some(b"n".to_vec()));
     assert!(matches!(range.step(|| WALL), RangeStep::Item(..)));
     assert_eq!(at(&range), Some(b"p".to_vec()));
-    let held = pages.held();
+    let held = pages.reserved_bytes();
     assert!(range.reserve_gathering(&pages));
-    assert_eq!(pages.held(), held + protocol::PAGE_BYTES as usize);
+    assert_eq!(pages.reserved_bytes(), held + protocol::PAGE_BYTES as usize);
     range.stop();
     assert!(matches!(range.step(|| WALL), RangeStep::End));
     assert_eq!(at(&range), None);
     drop(range);
-    assert_eq!(pages.held(), 0, "the reserved memory is given back");
+    assert_eq!(pages.reserved_bytes(), 0, "the reserved memory is given back");
 }

@@ -67,7 +67,7 @@ impl Ahead {
                 found.records += 1;
             }
         });
-        outcome.map_err(failed)?;
+        outcome.map_err(start_error)?;
         Ok(Some(found))
     }
 
@@ -84,18 +84,18 @@ impl Ahead {
         let mut batch = Batch::new();
         for mark in &self.marks {
             let version = Version { time: self.limit, origin: 0 };
-            batch.put(Space::Node, mark, version, &[]).map_err(failed)?;
+            batch.put(Space::Node, mark, version, &[]).map_err(start_error)?;
         }
-        Store::commit(engine, batch).map_err(failed)?;
-        let proven = identity::proven_until(engine)?;
+        Store::commit(engine, batch).map_err(start_error)?;
+        let proven = identity::read_proven_time(engine)?;
         let above = RemovalFilter { time: self.limit, spaces: VERSIONED, proven };
-        engine.remove_above(above).map_err(failed)?;
+        engine.remove_above(above).map_err(start_error)?;
         // All remaining versions of this node are at or below the limit.
         clock::lower_bound(engine, self.bound.min(self.limit))
     }
 }
 
-fn failed(source: lsm::Error) -> StartError {
+fn start_error(source: lsm::Error) -> StartError {
     StartError::Store { what: "the clock's repair", source }
 }
 

@@ -97,7 +97,7 @@ impl StartingNode {
             Some(layout) => layout.all().map(|node| (node.id, node.member.name.clone())).collect(),
             None => named.members(),
         };
-        let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
+        let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known_claim(name)?));
         let claims: Vec<_> = members.iter().filter_map(claim).collect();
         let logs = Logs::new(identity.incarnation(), boot_history, &claims);
         let logs = Arc::new(logs.with_former_disks(identity.former_disks().clone()));

@@ -50,7 +50,7 @@ fn list(names: &[&str]) -> Topology {
 }
 
 /// Returns the settings of node `own` of a list.
-fn named<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
+fn node_settings<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
     NodeSettings { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
 }
 
@@ -72,7 +72,7 @@ fn learn(store: &Engine, started: &StartedNode, layout: Layout) {
     assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
     let (batch, keeps) = started.identity.keep_layouts(&started.shared);
     Store::commit(store, batch).unwrap();
-    started.identity.kept(&started.shared, &keeps);
+    started.identity.apply_durable(&started.shared, &keeps);
 }
 
 fn layout_with_changes(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
@@ -87,7 +87,7 @@ fn layout_with_changes(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout
         replicas: Some(1),
         ..PlanChange::default()
     };
-    layout.planned(&change, |_| Some(VoterId(5))).unwrap()
+    layout.plan_change(&change, |_| Some(VoterId(5))).unwrap()
 }
 
 fn final_layout(mut layout: Layout) -> Layout {
@@ -111,7 +111,8 @@ fn no_tombstone_is_purged_by_age_once_another_node_joins() {
     assert!(!may_purge_old_tombstone(&engine), "who else there is is not known before the start");
     let started = start(&engine, &files, alone(&one), 1);
     assert!(may_purge_old_tombstone(&engine) && started.shared.is_alone());
-    let joins = layout_with_changes(&started.shared.membership.layouts.known(), &["n2"], &[]);
+    let joins =
+        layout_with_changes(&started.shared.membership.layouts.known_layout(), &["n2"], &[]);
     learn(&engine, &started, joins.clone());
     assert!(!may_purge_old_tombstone(&engine) && started.shared.nodes() == 2);
     engine.close().unwrap();
@@ -125,7 +126,7 @@ fn no_tombstone_is_purged_by_age_once_another_node_joins() {
     assert_eq!(started.shared.membership.layouts.active_layout().id(), joins.id());
     assert!(!started.shared.membership.state.is_confirmed(), "there is somebody to ask");
 
-    learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());
+    learn(&engine, &started, joins.plan_abort(|_| Some(VoterId(5))).unwrap());
     assert!(started.shared.is_alone());
     start(&engine, &files, alone(&one), 3);
     assert!(may_purge_old_tombstone(&engine), "it is alone again from a start on");
@@ -136,8 +137,11 @@ fn no_tombstone_is_purged_by_age_once_another_node_joins() {
 fn a_copy_of_the_directory_of_a_former_single_node_is_detected() {
     let (engine, files, one) = (store(&MemDisk::new()), Files::default(), list(&["n1"]));
     let started = start(&engine, &files, alone(&one), 1);
-    let joins =
-        final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["n2"], &[]));
+    let joins = final_layout(layout_with_changes(
+        &started.shared.membership.layouts.known_layout(),
+        &["n2"],
+        &[],
+    ));
     learn(&engine, &started, joins);
     let state =
         |files, number| start(&engine, files, alone(&one), number).shared.membership.state.state();
@@ -149,16 +153,19 @@ fn a_copy_of_the_directory_of_a_former_single_node_is_detected() {
 #[test]
 fn a_node_takes_its_identity_from_the_stored_layout() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "c"]));
-    let started = start(&engine, &files, named(&two, "c"), 1);
-    let layout =
-        final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["b"], &[]));
+    let started = start(&engine, &files, node_settings(&two, "c"), 1);
+    let layout = final_layout(layout_with_changes(
+        &started.shared.membership.layouts.known_layout(),
+        &["b"],
+        &[],
+    ));
     learn(&engine, &started, layout);
     for list in [list(&["c"]), list(&["a", "c"]), list(&["a", "b", "c", "d"])] {
-        let starting = open(&engine, named(&list, "c")).unwrap();
+        let starting = open(&engine, node_settings(&list, "c")).unwrap();
         assert_eq!((starting.nodes(), starting.identity().name()), (3, "c"));
         assert_eq!(starting.identity().own(), NodeId(1), "not its place in the list");
     }
-    let error = open(&engine, named(&two, "a")).unwrap_err().to_string();
+    let error = open(&engine, node_settings(&two, "a")).unwrap_err().to_string();
     assert!(error.contains("this is node a, but the directory belongs to node c"), "{error}");
     let listens = list(&["http://127.0.0.1:7"]);
     assert_eq!(open(&engine, alone(&listens)).unwrap().identity().name(), "c");
@@ -167,19 +174,23 @@ fn a_node_takes_its_identity_from_the_stored_layout() {
 #[test]
 fn a_removed_node_stays_removed_after_a_restart() {
     let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "b"]));
-    let started = start(&engine, &files, named(&two, "a"), 1);
-    let leaves = layout_with_changes(&started.shared.membership.layouts.known(), &[], &["a"]);
+    let started = start(&engine, &files, node_settings(&two, "a"), 1);
+    let leaves =
+        layout_with_changes(&started.shared.membership.layouts.known_layout(), &[], &["a"]);
     learn(&engine, &started, leaves.clone());
     assert!(!started.shared.is_removed(), "it hands over what it holds");
     learn(&engine, &started, final_layout(leaves));
     assert!(started.shared.is_removed());
-    let started = start(&engine, &files, named(&two, "a"), 2);
+    let started = start(&engine, &files, node_settings(&two, "a"), 2);
     assert!(started.shared.is_removed() && !may_purge_old_tombstone(&engine));
     assert_eq!(started.shared.name_of(NodeId(0)), "a");
     // A node that joins later with the same name is another node.
-    let again =
-        final_layout(layout_with_changes(&started.shared.membership.layouts.known(), &["a"], &[]));
-    assert_eq!(again.named("a").unwrap().id, NodeId(2));
+    let again = final_layout(layout_with_changes(
+        &started.shared.membership.layouts.known_layout(),
+        &["a"],
+        &[],
+    ));
+    assert_eq!(again.find_node("a").unwrap().id, NodeId(2));
     learn(&engine, &started, again);
-    assert!(start(&engine, &files, named(&two, "a"), 3).shared.is_removed());
+    assert!(start(&engine, &files, node_settings(&two, "a"), 3).shared.is_removed());
 }

@@ -98,7 +98,7 @@ impl Task {
                 driver.after(RETRY_DELAY_MICROS, TaskEvent::ReadHints(wanted));
             }
             TaskEvent::Compacted(number) => self.check_orphan_compaction(driver, number),
-            TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
+            TaskEvent::Kept(keeps, result) => self.on_own_record_stored(driver, &keeps, result),
         }
     }
 
@@ -110,7 +110,7 @@ impl Task {
         if self.shared.is_alone() {
             return Some(clock.certain_time(now.mono - began, now.wall));
         }
-        clock.agreed(now)
+        clock.agreed_time(now)
     }
 
     fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: BackgroundEvent) {
@@ -151,7 +151,7 @@ impl Task {
                 return None;
             }
             BackgroundEffect::Outdated { proven } => {
-                driver.outdated(proven);
+                driver.report_outdated(proven);
                 return None;
             }
             BackgroundEffect::RoundEnded(report) => {
@@ -164,7 +164,7 @@ impl Task {
             }
             BackgroundEffect::StoreClaim { peer, claim } if self.is_known(peer, &claim) => {
                 shared.membership.logs.know(peer, claim.incarnation);
-                shared.membership.logs.kept(peer, &claim);
+                shared.membership.logs.mark_claim_stored(peer, &claim);
                 return None;
             }
             BackgroundEffect::StoreClaim { peer, claim } => {
@@ -192,7 +192,7 @@ impl Task {
     /// Checks whether the compaction of the whole store that drops orphaned records has ended. All
     /// compactions drop orphaned records until that compaction has succeeded; later ones do not.
     fn check_orphan_compaction<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
-        let ended = driver.compacted(number);
+        let ended = driver.compaction_succeeded(number);
         if ended == Some(false) {
             tracing::warn!(
                 "cannot drop records that now belong on other nodes only, will retry: the \
@@ -235,7 +235,7 @@ impl Task {
 
     /// Handles the result of storing one of the node's own records. Only durable content takes
     /// effect and is reported to other nodes.
-    fn kept<D: TaskDriver>(
+    fn on_own_record_stored<D: TaskDriver>(
         &mut self,
         driver: &mut D,
         keeps: &OwnRecords,
@@ -243,7 +243,7 @@ impl Task {
     ) {
         let kept = result.is_ok();
         if kept {
-            self.identity.kept(&self.shared, keeps);
+            self.identity.apply_durable(&self.shared, keeps);
         }
         if let Err(error) = result {
             self.log_store_failure(keeps, &error);

@@ -15,12 +15,12 @@ fn task(stage: &TestNode) -> Task {
         max_skew_micros: 500_000,
         rounds,
         stream_rate: None,
-        remembered: crate::idempotency::remembered,
+        remembered: crate::idempotency::decode_entry,
     };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
 
-fn failed() -> lsm::Error {
+fn no_space_error() -> lsm::Error {
     lsm::Error::NoSpace { what: "log" }
 }
 
@@ -44,7 +44,7 @@ fn a_failed_hint_read_is_retried() {
     let mut task = task(&stage);
     let (call, after) = (CallId(4), Some(Bytes::from_static(b"k")));
     let wanted = HintQuery { call, peer: B, after, max_bytes: 9 };
-    task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(failed())));
+    task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(no_space_error())));
     let Some(Done::After(RETRY_DELAY_MICROS, again)) = stage.take().pop() else { panic!() };
     task.handle(&mut stage, again);
     let Some(Done::ReadHints(wanted)) = stage.take().pop() else { panic!() };
@@ -57,7 +57,7 @@ fn a_membership_state_takes_effect_once_it_is_durable_and_is_retried() {
     let mut task = task(&stage);
     let store_rebuilding = || BackgroundEffect::StoreState(MembershipState::Rebuilding);
     let (_, keeps) = batch_of_effect(&mut stage, &task, store_rebuilding()).unwrap();
-    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
+    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(no_space_error())));
     assert_eq!(stage.identity.state(), MembershipState::Member);
     let done = stage.take();
     let [
@@ -90,7 +90,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let claim = claim(5, 2);
     let remember = || BackgroundEffect::StoreClaim { peer: B, claim };
     let (_, keeps) = batch_of_effect(&mut stage, &task, remember()).unwrap();
-    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
+    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(no_space_error())));
     assert_eq!(stage.shared.membership.logs.incarnation(B), None);
     let (batch, keeps) = batch_of_effect(&mut stage, &task, remember()).unwrap();
     let result = Store::commit(&stage.engine, batch);
@@ -122,7 +122,7 @@ fn the_newer_of_two_concurrent_claims_takes_effect_in_any_order_of_storing() {
             task.handle(&mut stage, TaskEvent::Kept(keeps, result));
         }
         assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
-        assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
+        assert_eq!(stage.identity.known_claim("b"), Some(claims[1]), "{order:?}");
         let again = batch_of_effect(
             &mut stage,
             &task,
@@ -192,7 +192,7 @@ fn deliver(stage: &mut TestNode, task: &mut Task) -> bool {
 fn a_hint_with_a_failed_removal_is_delivered_again_and_other_hints_too() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let waiting = |stage: &TestNode| stage.shared.transfer.hints.waiting(B).0;
+    let waiting = |stage: &TestNode| stage.shared.transfer.hints.waiting_hints(B).0;
     keep(&mut stage, b"k", 20);
     stage.refusal = Some(WriteError::Busy);
     assert!(deliver(&mut stage, &mut task));
@@ -212,10 +212,10 @@ fn a_hint_with_a_failed_removal_waits_again_unless_the_store_has_failed() {
     let mut own = stage.event_loop();
     let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
     let for_good = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
-    for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
+    for (error, waiting) in [(for_good, (0, 0)), (no_space_error(), (2, 300))] {
         let purpose = WritePurpose::Delivered(delivered);
-        own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
-        assert_eq!(stage.shared.transfer.hints.waiting(B), waiting);
+        own.on_write_result(&mut stage, purpose, &Err(WriteError::Store(error)));
+        assert_eq!(stage.shared.transfer.hints.waiting_hints(B), waiting);
     }
 }
 
@@ -253,7 +253,7 @@ fn idempotency_entries_are_reported_as_stored_once_durable_and_as_refused_after_
         .get(lsm::Space::Idempotency, &entry.name(), lsm::ReadMode::NonBlocking)
         .unwrap();
     let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
-    assert_eq!(crate::idempotency::remembered(&entry.name(), &read), Some(entry));
+    assert_eq!(crate::idempotency::decode_entry(&entry.name(), &read), Some(entry));
 }
 
 /// Returns a node and the keys of its records. The layout places only some of the keys on that

@@ -258,7 +258,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn asked(&self, number: u64) -> Option<&ClientRequest> {
+    pub(crate) fn client_request(&self, number: u64) -> Option<&ClientRequest> {
         self.operations.get(&number).map(|operation| &operation.asked)
     }
 
@@ -279,7 +279,7 @@ impl Ledger {
         if is_issued
             && let Some(other) = self.versions.insert(version, write)
             && other != write
-            && !self.lost_disk_between(version, write, other)
+            && !self.has_lost_disk_between(version, write, other)
         {
             self.report_error(
                 now,
@@ -291,7 +291,7 @@ impl Ledger {
     /// Returns true if the node that issued a version lost its disk between two writes. The node
     /// then did not know the versions that it had issued before, and may issue one again if its
     /// clock is behind the lost bound.
-    fn lost_disk_between(&self, version: Version, write: WriteId, other: WriteId) -> bool {
+    fn has_lost_disk_between(&self, version: Version, write: WriteId, other: WriteId) -> bool {
         let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
         let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
         let between = one.min(other)..=one.max(other);

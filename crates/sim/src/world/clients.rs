@@ -50,7 +50,8 @@ impl World {
         let asked = ClientRequest { ttl_ms: self.ttl_ms(&asked.what), ..asked };
         self.ledger.set_quiet(self.is_quiet());
         let number = self.ledger.begin(self.now, self.earliest_ms(), asked);
-        let ClientRequest { what, quorum, .. } = self.ledger.asked(number).expect("just begun");
+        let ClientRequest { what, quorum, .. } =
+            self.ledger.client_request(number).expect("just begun");
         let line = format_args!("client asks n{node} {number}: {what:?} {quorum}");
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
@@ -101,7 +102,7 @@ impl World {
     }
 
     /// Handles the arrival of a request at a node.
-    pub(super) fn asked(&mut self, number: u64, place: LoopId) {
+    pub(super) fn on_client_request(&mut self, number: u64, place: LoopId) {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
         } else {
@@ -145,10 +146,10 @@ impl World {
 
     /// Handles the outcome of a client's request.
     pub(super) fn finish_request(&mut self, number: u64, outcome: &ClientOutcome) {
-        if self.ledger.asked(number).is_none() {
+        if self.ledger.client_request(number).is_none() {
             return;
         }
-        let asked = self.ledger.asked(number).expect("just looked up").clone();
+        let asked = self.ledger.client_request(number).expect("just looked up").clone();
         self.check_not_forgotten(number, &asked, outcome);
         self.ledger.end(self.now, number, outcome);
         self.answers.insert(number, outcome.clone());

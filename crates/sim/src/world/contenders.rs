@@ -31,7 +31,7 @@ impl Contender {
         histories: &Histories,
     ) -> ClientRequest {
         if let Some((key, wanted)) = self.open.take().filter(|_| random.permille(900)) {
-            return contended(RequestKind::Change(wanted), key);
+            return contended_request(RequestKind::Change(wanted), key);
         }
         let key = histories.key(random.index(plan.contended_keys));
         let what = if random.permille(300) {
@@ -48,7 +48,7 @@ impl Contender {
             let retry = if random.permille(500) { RetryState::First } else { RetryState::Once };
             RequestKind::Change(ContendedWrite { condition, action, retry })
         };
-        contended(what, key)
+        contended_request(what, key)
     }
 
     fn condition(&self, key: &Bytes, random: &mut Random) -> Condition {
@@ -110,6 +110,6 @@ impl Contender {
 }
 
 /// Creates a request for a contended key with the default quorum, a majority.
-pub(super) fn contended(what: RequestKind, key: Bytes) -> ClientRequest {
+pub(super) fn contended_request(what: RequestKind, key: Bytes) -> ClientRequest {
     ClientRequest { what, key, quorum: AskedQuorum::default(), ttl_ms: 0 }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Reservation {
 
 impl Memory {
     /// Returns the number of reserved bytes.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn reserved_bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 

@@ -9,7 +9,7 @@ use protocol::{
     Answer, AskedQuorum, BootId, Clock, Condition, Done, MembershipState, NodeId, Quorum, Record,
 };
 
-use super::contenders::contended;
+use super::contenders::contended_request;
 use super::machine::{Machine, Role};
 use super::power::ProcessEnd;
 use super::{DueEvent, World};
@@ -99,7 +99,8 @@ impl World {
             let machine = &self.machines[node];
             let Some(process) = &machine.process else { continue };
             let present = process.shared.membership.logs.life();
-            let next = BootId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
+            let next =
+                BootId::new_after(Clock::time_of(machine.wall.wall(self.now)), Some(present));
             let has_later_boot =
                 machine.greatest_boot.is_some_and(|last| present < last && last < next);
             if has_later_boot && process.shared.membership.state.is_fenced() {
@@ -118,7 +119,7 @@ impl World {
         };
         let greatest = self.machines.iter().map(seal).max().unwrap_or(0);
         let members = self.members().into_iter();
-        let held = members.filter_map(|node| self.held(node, key).ok().flatten());
+        let held = members.filter_map(|node| self.stored_record(node, key).ok().flatten());
         held.map(|record| record.write_time()).max().is_some_and(|newest| newest <= greatest)
     }
 
@@ -170,7 +171,7 @@ impl World {
         if self.ledger.greatest >> 12 > most {
             return Some("there are future versions".to_owned());
         }
-        if self.network.settled_at() > self.now + STRAGGLER_MICROS {
+        if self.network.last_arrival() > self.now + STRAGGLER_MICROS {
             return Some("packets that were lost are still on their way".to_owned());
         }
         for node in self.members() {
@@ -190,7 +191,7 @@ impl World {
             if process.shared.membership.state.state() != MembershipState::Member {
                 return Some(format!(
                     "{name} is rebuilt: {:?}",
-                    process.task.as_deref().map(|task| task.node().repaired())
+                    process.task.as_deref().map(|task| task.node().rebuild_progress())
                 ));
             }
             for peer in self.members().into_iter().map(|peer| NodeId(peer as u16)) {
@@ -198,7 +199,7 @@ impl World {
                 if missed > 0 {
                     return Some(format!("{name} has {missed} marks of n{}", peer.0));
                 }
-                let (hints, _) = process.shared.transfer.hints.waiting(peer);
+                let (hints, _) = process.shared.transfer.hints.waiting_hints(peer);
                 if hints > 0 {
                     return Some(format!("{name} has {hints} hints for n{}", peer.0));
                 }
@@ -241,14 +242,15 @@ impl World {
     /// Checks that a repeat of an acknowledged write with an idempotency key is answered as the
     /// first time, unless a replica has forgotten writes since. The ledger compares the outcomes.
     fn check_repeats_get_first_answer(&mut self) {
-        let mut acknowledged = self.ledger.histories.acknowledged();
+        let mut acknowledged = self.ledger.histories.acknowledged_writes();
         while acknowledged.len() > MOST_REPEATS {
             acknowledged.swap_remove(self.random.index(acknowledged.len()));
         }
         let may_be_forgotten: Vec<bool> =
             acknowledged.iter().map(|write| self.may_be_forgotten(write.answered)).collect();
-        let repeat =
-            |AcknowledgedWrite { key, again, .. }| contended(RequestKind::Change(again), key);
+        let repeat = |AcknowledgedWrite { key, again, .. }| {
+            contended_request(RequestKind::Change(again), key)
+        };
         let outcomes = self.send_all(acknowledged.into_iter().map(repeat).collect());
         for ((request, outcome), may_be_forgotten) in outcomes.into_iter().zip(may_be_forgotten) {
             let is_right = match &outcome {
@@ -276,7 +278,7 @@ impl World {
         ];
         for what in steps {
             let key = |n| self.ledger.histories.key(format_args!("{prefix}-{n}"));
-            let ask = |n| contended(what.clone(), key(n));
+            let ask = |n| contended_request(what.clone(), key(n));
             for (request, outcome) in self.send_all((0..16).map(ask).collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Done(Done::Changed { .. }, _)) => true,
@@ -346,7 +348,7 @@ impl World {
         for key in keys {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
             for node in self.members() {
-                match self.held(node, &key) {
+                match self.stored_record(node, &key) {
                     Ok(Some(record)) => {
                         // A replica may have purged the record already, while another replica still
                         // holds it.
@@ -451,7 +453,7 @@ impl World {
             let under_way: usize =
                 process.loops.iter().map(|own| own.own.as_ref().map_or(0, |own| own.len())).sum();
             let range_reads = process.range_reads.len();
-            let held = process.memory.held();
+            let held = process.memory.reserved_bytes();
             if !process.accepted.is_empty() || under_way + range_reads > 0 {
                 let what = format!(
                     "node {node} never ended {under_way} requests and {range_reads} ranges, and \

@@ -59,7 +59,8 @@ impl World {
             let process = world.machines[STOPPED_NODE].process.as_ref().expect("nothing ends it");
             let (life, shared) = (process.life, Arc::clone(&process.shared));
             let change = PlanChange { add: world.joiners(joiners), ..PlanChange::default() };
-            let planned = world.planned(STOPPED_NODE, &shared.membership.layouts.known(), &change);
+            let planned =
+                world.plan_change(STOPPED_NODE, &shared.membership.layouts.known_layout(), &change);
             world.propose(STOPPED_NODE, life, planned.expect("names and ids are new"));
             let mut checks = 0;
             while (world.members().len() == nodes || world.unsettled_layouts().is_some())
@@ -84,7 +85,7 @@ impl World {
     /// Returns the number of hints for a node on each node that holds any.
     fn hints_for(&self, node: usize) -> Vec<u64> {
         let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
-        let hints = processes.map(|p| p.shared.transfer.hints.waiting(NodeId(node as u16)).0);
+        let hints = processes.map(|p| p.shared.transfer.hints.waiting_hints(NodeId(node as u16)).0);
         hints.filter(|hints| *hints > 0).collect()
     }
 }

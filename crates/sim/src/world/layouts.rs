@@ -35,20 +35,20 @@ impl World {
         let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let (life, shared) = (process.life, Arc::clone(&process.shared));
-        let known = shared.membership.layouts.known();
+        let known = shared.membership.layouts.known_layout();
         let is_of_tokens = self.plan.tokens > 0 && self.changes.permille(self.plan.tokens);
         let planned = if is_of_tokens {
             Some(self.draw_token_change(&known))
         } else if known.stage != Stage::Settled {
             let waits_for_lost_node = self.waits_for_lost_node(&known);
-            let back = self.voters_of(node).and_then(|voter_of| known.aborted(voter_of));
+            let back = self.voters_of(node).and_then(|voter_of| known.plan_abort(voter_of));
             let has_ids = self.has_ids_for(&known, None);
             back.filter(|_| {
                 waits_for_lost_node || self.changes.permille(self.plan.aborts) && has_ids
             })
         } else {
             let change = self.draw_change(&known);
-            self.planned(node, &known, &change)
+            self.plan_change(node, &known, &change)
         };
         if let Some(planned) = planned {
             self.propose(node, life, planned);
@@ -94,13 +94,13 @@ impl World {
 
     /// Returns the layout that a node plans for a change. Returns `None` if the node does not run,
     /// or the change is not possible.
-    pub(super) fn planned(
+    pub(super) fn plan_change(
         &self,
         node: usize,
         known: &Layout,
         change: &PlanChange,
     ) -> Option<Layout> {
-        known.planned(change, self.voters_of(node)?).ok()
+        known.plan_change(change, self.voters_of(node)?).ok()
     }
 
     /// Returns a lookup from the names of nodes to their voter ids. It covers the nodes that `node`
@@ -301,7 +301,7 @@ impl World {
         }
         let why = |node: usize| {
             let process = self.machines[node].process.as_ref()?;
-            Some(process.shared.membership.moves.reported())
+            Some(process.shared.membership.moves.reported_progress())
         };
         let reported = self.members().into_iter().filter_map(why);
         let reported: Vec<_> = reported.filter(|t| !t.is_empty()).collect();

@@ -56,7 +56,8 @@ impl World {
     }
 
     fn dial(&mut self, place: LoopId, peer: usize, attempt: Attempt) {
-        let linked = self.network.connected(place.node, peer) && !self.machines[peer].has_no_power;
+        let linked =
+            self.network.is_connected(place.node, peer) && !self.machines[peer].has_no_power;
         let there = self.machines[peer].process.is_some();
         let answers = there && !self.machines[peer].stopping;
         let mut took = 0;
@@ -74,7 +75,13 @@ impl World {
         self.agenda.put(at, DueEvent::Dialed { place, peer, attempt, reachable });
     }
 
-    pub(super) fn dialed(&mut self, place: LoopId, peer: usize, attempt: Attempt, reachable: bool) {
+    pub(super) fn on_dial_result(
+        &mut self,
+        place: LoopId,
+        peer: usize,
+        attempt: Attempt,
+        reachable: bool,
+    ) {
         self.input(place, Input::Dialed { peer, attempt, reachable });
     }
 
@@ -87,7 +94,7 @@ impl World {
         reachable: bool,
         out: &mut Outbox,
     ) {
-        let still = self.network.connected(place.node, peer);
+        let still = self.network.is_connected(place.node, peer);
         let answers = self.machines[peer].process.as_ref().filter(|_| still && reachable);
         let answerer = answers.map(|process| (process.life, process.loops.len()));
         let Some(process) = self.process(place) else { return };
@@ -127,7 +134,7 @@ impl World {
                 Some(connection) => {
                     let turn = round.is_turn_of(connection.peer());
                     connection.ping(now, turn, round.skips);
-                    connection.closed().is_some() || !table.has(connection.peer())
+                    connection.close_reason().is_some() || !table.has(connection.peer())
                 }
                 None => late,
             };

@@ -66,7 +66,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn named(&self) -> NodeSettings<'_> {
+    pub(super) fn node_settings(&self) -> NodeSettings<'_> {
         NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
@@ -455,15 +455,15 @@ impl World {
         let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let life = process.life;
-        if process.shared.membership.layouts.known().epoch != last.epoch {
+        if process.shared.membership.layouts.known_layout().epoch != last.epoch {
             return;
         }
         let planned = if last.stage == Stage::Settled {
             let mut change = PlanChange::default();
             self.exchange_nodes(&last, &mut change, 0, 0);
-            self.planned(node, &last, &change)
+            self.plan_change(node, &last, &change)
         } else {
-            let back = self.voters_of(node).and_then(|voter_of| last.aborted(voter_of));
+            let back = self.voters_of(node).and_then(|voter_of| last.plan_abort(voter_of));
             back.filter(|_| self.waits_for_lost_node(&last))
         };
         if let Some(planned) = planned {

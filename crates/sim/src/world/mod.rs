@@ -321,17 +321,17 @@ impl World {
             DueEvent::Discard { place, op, ranges } => self.finish_discard(place, op, &ranges),
             DueEvent::Node { node, life, event } => self.handle_task_event(node, life, event),
             DueEvent::Tick { node, life } => self.tick(node, life),
-            DueEvent::Outdated { node, life } => self.outdated(node, life),
+            DueEvent::Outdated { node, life } => self.replace_outdated_disk(node, life),
             DueEvent::Hints { node, life, wanted } => self.finish_hint_read(node, life, wanted),
             DueEvent::Busy { place, call } => self.retry_busy_call(place, call),
             DueEvent::BackgroundWork { node, life } => self.run_background_step(node, life),
             DueEvent::Dialed { place, peer, attempt, reachable } => {
-                self.dialed(place, peer, attempt, reachable);
+                self.on_dial_result(place, peer, attempt, reachable);
             }
             DueEvent::Deliver { connection, end } => self.deliver(connection, end),
             DueEvent::Ping(place) => self.ping(place),
             DueEvent::Client(client) => self.send_next_request(client),
-            DueEvent::RequestArrives { number, place } => self.asked(number, place),
+            DueEvent::RequestArrives { number, place } => self.on_client_request(number, place),
             DueEvent::ClientOutcome { number, outcome } => self.finish_request(number, &outcome),
             DueEvent::Change => self.change_layout(),
             DueEvent::JoinRequests => self.request_joins(),

@@ -115,7 +115,7 @@ impl World {
                 let room = self.nemesis.random.spread(1, 200_000);
                 let machine = &mut self.machines[node];
                 machine.disk_is_bad = true;
-                machine.disk.set_capacity(Some(machine.disk.used() + room));
+                machine.disk.set_capacity(Some(machine.disk.used_bytes() + room));
                 let duration = self.fault_duration();
                 self.schedule_remedy(duration, Remedy::DiskFree(node));
             }
@@ -203,7 +203,7 @@ impl World {
 
     /// Replaces the disk of a node whose directory turned out to be an older copy, as an operator
     /// would.
-    pub(super) fn outdated(&mut self, node: usize, life: u32) {
+    pub(super) fn replace_outdated_disk(&mut self, node: usize, life: u32) {
         if self.process(LoopId { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
         }

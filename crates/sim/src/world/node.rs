@@ -77,7 +77,7 @@ impl TaskDriver for SimTaskDriver<'_> {
         self.world.submit(self.place(0), BatchOwner::Task(keeps), batch);
     }
 
-    fn outdated(&mut self, _proven: u64) {
+    fn report_outdated(&mut self, _proven: u64) {
         let (node, life) = (self.node, self.life);
         self.world.agenda.put(self.world.now, DueEvent::Outdated { node, life });
     }
@@ -91,8 +91,8 @@ impl TaskDriver for SimTaskDriver<'_> {
         process.expect("its task is at something").store.compact()
     }
 
-    fn compacted(&self, number: u64) -> Option<bool> {
-        self.store().compacted(number)
+    fn compaction_succeeded(&self, number: u64) -> Option<bool> {
+        self.store().compaction_succeeded(number)
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// Passes the result of a call to the node's task, which made the call.
-    pub(super) fn returned(
+    pub(super) fn return_to_task(
         &mut self,
         place: LoopId,
         call: CallId,
@@ -199,7 +199,7 @@ impl World {
                 continue;
             }
             let key = Bytes::from(key);
-            let held = self.held(peer, &key).ok().flatten();
+            let held = self.stored_record(peer, &key).ok().flatten();
             // All records of contended keys have the default number of copies.
             let is_replica = match is_contended(&key) {
                 true => is_replica(&self.topology, &key, 0, peer),
@@ -211,7 +211,7 @@ impl World {
             // The node's repair fence refuses the hint; a repair round brings the record.
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
-                let known = process.shared.repair.proofs.known();
+                let known = process.shared.repair.proofs.known_proof();
                 rank.write_time() <= known.seal.time.max(known.floor)
             }) {
                 continue;
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Returns a node's stored record of a key. The node must be running.
-    pub(super) fn held(
+    pub(super) fn stored_record(
         &self,
         node: usize,
         key: &Bytes,

@@ -86,7 +86,7 @@ impl World {
             return Ok(None);
         }
         let settings = self.settings(node);
-        let named = settings.named();
+        let named = settings.node_settings();
         let machine = &self.machines[node];
         let state =
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
@@ -116,7 +116,7 @@ impl World {
         let (store, starting) = *opened;
         let (wall, number) = (machine.wall.wall(self.now), self.random.number());
         let (settings, life_file) = (self.settings(node), &self.machines[node].life_file);
-        let named = settings.named();
+        let named = settings.node_settings();
         let begun = starting.begin(store.engine(), life_file, named, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
@@ -140,7 +140,7 @@ impl World {
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
             stream_rate: None,
-            remembered: server::remembered,
+            remembered: server::decode_entry,
         };
         let mut redialer = Redialer::default();
         redialer.begin();
@@ -356,10 +356,15 @@ impl World {
         }
     }
 
-    pub(super) fn bound_written(&mut self, place: LoopId, bound: u64, result: Result<(), Error>) {
+    pub(super) fn on_bound_written(
+        &mut self,
+        place: LoopId,
+        bound: u64,
+        result: Result<(), Error>,
+    ) {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let Some(asked) = process.bound_submitted_at.take() else { return };
-        process.clock.bound_stored(bound, now - asked, result);
+        process.clock.on_bound_stored(bound, now - asked, result);
     }
 }

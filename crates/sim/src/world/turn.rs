@@ -110,10 +110,10 @@ impl Driver for SimDriver<'_> {
         self.world.answer(self.place, client, answer);
     }
 
-    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
+    fn return_call(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         let result = self.world.page_returned(self.place, call, result, self.out);
         if let Some(result) = result {
-            self.world.returned(self.place, call, result);
+            self.world.return_to_task(self.place, call, result);
         }
     }
 
@@ -162,13 +162,13 @@ impl World {
                     self.record_hint(place.node, hint);
                 }
                 self.run_with_range_events(place, out, |own, driver| {
-                    own.written(driver, purpose, &outcome)
+                    own.on_write_result(driver, purpose, &outcome)
                 });
             }
             Input::Kept(op, keeps, result) => {
                 let before = self.watermark(place.node);
                 self.run_with_range_events(place, out, |own, driver| {
-                    own.kept(driver, op, &keeps, result)
+                    own.on_own_record_stored(driver, op, &keeps, result)
                 });
                 self.check_layout(place.node);
                 let watermark = self.watermark(place.node);
@@ -269,7 +269,7 @@ impl World {
                     let event = TaskEvent::Kept(keeps, result);
                     self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
                 }
-                BatchOwner::Clock(bound) => self.bound_written(place(0), bound, result),
+                BatchOwner::Clock(bound) => self.on_bound_written(place(0), bound, result),
             }
         }
         let Some(process) = self.process(place(0)) else { return };
@@ -337,7 +337,7 @@ impl World {
 
     fn handle_request(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
-        let Some(asked) = self.ledger.asked(number).cloned() else { return };
+        let Some(asked) = self.ledger.client_request(number).cloned() else { return };
         let expiry_ms = self.expiry_ms(place, number, &asked);
         if asked.what == RequestKind::Scan {
             self.begin_range(place, number, asked.quorum, out);

@@ -111,7 +111,7 @@ impl World {
             }
             Err(refused) => {
                 own.dirty.insert(id);
-                self.refused(place, id, &refused, out);
+                self.on_refusal(place, id, &refused, out);
             }
         }
     }
@@ -156,10 +156,10 @@ impl World {
                 table.link_up(seen.node);
             }
         } else {
-            table.seen(seen.node).note_dialed();
+            table.observations(seen.node).note_dialed();
         }
         endpoint.stage = Stage::Open(Box::new(connection));
-        table.saw(seen);
+        table.record_handshake(seen);
         for event in dropped_messages {
             self.input(place, Input::Event(event));
         }
@@ -175,7 +175,7 @@ impl World {
         true
     }
 
-    fn refused(&mut self, place: LoopId, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
+    fn on_refusal(&mut self, place: LoopId, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
         let LoopId { node, life, .. } = place;
         let line = format_args!("n{node} refuses {id}: {}", refused.reason.label());
         self.journal.line(self.now, line);
@@ -215,7 +215,7 @@ impl World {
                     }
                 }
                 Ok(None) => {
-                    let closed = connection.closed().is_some();
+                    let closed = connection.close_reason().is_some();
                     if host.waits {
                         let due = DueEvent::Deliver { connection: id, end };
                         self.agenda.put(self.now + RETRY_DELAY_MICROS, due);
@@ -264,7 +264,7 @@ impl World {
             loop {
                 let bytes = connection.to_send(|| now);
                 let (taken, at) = self.network.write(self.now, id, end, bytes);
-                connection.sent(taken);
+                connection.drop_sent(taken);
                 times.extend(at);
                 if taken == 0 {
                     break;

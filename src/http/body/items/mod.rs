@@ -207,7 +207,7 @@ impl Items {
         let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
         if let (Poll::Ready(Some(Ok(item))), Some(token)) = (&polled, metered) {
             let now = mono_nanos();
-            token.known.used(now, item.remaining() as u64);
+            token.known.charge(now, item.remaining() as u64);
         }
         polled
     }

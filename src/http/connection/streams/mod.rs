@@ -149,7 +149,7 @@ impl Parent {
 
     fn begin_window(&self) {
         self.began.set(self.connection.now.get());
-        self.moved.set(self.connection.moved());
+        self.moved.set(self.connection.transferred_bytes());
     }
 
     fn note_activity(&self) {
@@ -223,7 +223,7 @@ impl Parent {
         } else {
             (WRITE_TICKS, WRITE_WINDOW_BYTES)
         };
-        if self.connection.moved() >= self.moved.get() + bytes {
+        if self.connection.transferred_bytes() >= self.moved.get() + bytes {
             self.begin_window();
         }
         let now = self.connection.now.get();
@@ -380,7 +380,7 @@ impl ConnectionState {
     }
 
     /// Returns the number of bytes of answers sent and of bodies received.
-    fn moved(&self) -> u64 {
+    fn transferred_bytes(&self) -> u64 {
         self.written.get() + self.body_bytes.get()
     }
 

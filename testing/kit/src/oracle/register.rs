@@ -131,7 +131,7 @@ impl Register {
             state.tags.insert(0, tag);
             state.tags.truncate(TAGS);
         }
-        let kept = state.kept_of(call);
+        let kept = state.operation_of(call);
         match outcome {
             Outcome::Told(told) => kept.operation.end = Completion::At(now, told),
             Outcome::Void => kept.is_void = true,
@@ -156,7 +156,7 @@ impl Register {
 }
 
 impl State {
-    fn kept_of(&mut self, call: &Call) -> &mut RecordedOperation {
+    fn operation_of(&mut self, call: &Call) -> &mut RecordedOperation {
         if call.generation == self.generation {
             &mut self.kept[call.place]
         } else {

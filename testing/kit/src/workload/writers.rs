@@ -65,7 +65,7 @@ impl Default for WriterParams {
 impl WriterParams {
     /// Parameters with many keys, long values and few deletes: the data grows until a small disk is
     /// full.
-    pub fn filling() -> Self {
+    pub fn for_full_disk() -> Self {
         Self { keys: 1500, value_len: 60_000, deletes: 2, ..Self::default() }
     }
 }

@@ -144,7 +144,8 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     let small = Flood { prefix: 's', keys: setup.size(5000, 1000), value_len: SMALL, ..large };
     let (acked_small, asked_small) = flood(&half_of_it, &ledger, small)?;
     thread::sleep(SETTLED);
-    let (before, reported) = (missing(&cluster, &ledger)?, reported_missing(&cluster, &[0, 1, 2])?);
+    let (before, reported) =
+        (count_missing(&cluster, &ledger)?, sum_reported_missing(&cluster, &[0, 1, 2])?);
     if before.by_node[VICTIM] == 0 {
         return Err(Failure::Environment("the disk was never full".to_owned()));
     }
@@ -209,7 +210,7 @@ fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     let small = Flood { prefix: 's', keys: 20_000, value_len: SMALL, ..large };
     let (acked_small, asked_small) = flood(&others, &ledger, small)?;
     thread::sleep(SETTLED);
-    let reported = reported_missing(&cluster, &[0, 1])?;
+    let reported = sum_reported_missing(&cluster, &[0, 1])?;
     if killed {
         for node in [0, 1] {
             cluster.kill(node)?;
@@ -279,8 +280,8 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     let begun = Instant::now();
     let (mut first, mut silent) = (None, 0);
     let now = loop {
-        let reported = reported_missing(cluster, &all)?;
-        let now = missing(cluster, ledger)?;
+        let reported = sum_reported_missing(cluster, &all)?;
+        let now = count_missing(cluster, ledger)?;
         let (before, _) = *first.get_or_insert((now, reported));
         let took = begun.elapsed();
         // A key that is missing now was already missing when the statuses were read. The condition
@@ -304,12 +305,12 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
         return Err(Failure::Broken(format!(
             "{now} after {took:.1?} (at first {}), {} told",
             before.keys,
-            reported_missing(cluster, &all)?
+            sum_reported_missing(cluster, &all)?
         )));
     }
-    while reported_missing(cluster, &all)? > 0 {
+    while sum_reported_missing(cluster, &all)? > 0 {
         if begun.elapsed() > took + TIMEOUT {
-            let still = reported_missing(cluster, &all)?;
+            let still = sum_reported_missing(cluster, &all)?;
             return Err(Failure::Broken(format!("all are equal, yet {still} are told missing")));
         }
         thread::sleep(POLL_INTERVAL);
@@ -322,7 +323,7 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
 }
 
 /// Counts the missing keys by node, from the records that each node stores.
-fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
+fn count_missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     let acknowledged = ledger.acknowledged_keys();
     let mut held: Vec<BTreeMap<String, u64>> = Vec::with_capacity(NODES);
     let mut missing = Missing::default();
@@ -350,7 +351,7 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
 }
 
 /// Returns the sum of the stored hints and of the partitions to repair that these nodes report.
-pub(crate) fn reported_missing(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
+pub(crate) fn sum_reported_missing(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
     let mut sum = 0;
     for node in nodes {
         let status = cluster.status(*node)?;

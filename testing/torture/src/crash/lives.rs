@@ -45,8 +45,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let young = young(setup)?;
     let stopped = run_lives(setup, false)?;
     let killed = run_lives(setup, true)?;
-    let gone = gone(setup)?;
-    let copied = copied(setup)?;
+    let gone = run_without_directory(setup)?;
+    let copied = run_on_copy(setup)?;
     let mounted = match full_and_read_only(setup) {
         Ok(figures) => figures,
         Err(Failure::Skipped(why)) => format!("full and read-only disks skipped: {why}"),
@@ -156,7 +156,7 @@ fn log(data: &Path) -> Result<(usize, u64), Failure> {
 }
 
 /// Removes or moves the directory of a running node under load.
-fn gone(setup: &Setup) -> Result<String, Failure> {
+fn run_without_directory(setup: &Setup) -> Result<String, Failure> {
     let mut longest = Duration::ZERO;
     for removed in [true, false] {
         let dir = tempfile::tempdir()?;
@@ -176,7 +176,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         }
         longest = longest.max(begun.elapsed());
         thread::sleep(RUN_TIME);
-        let after = writers.first_500().map_or(0, |first| ledger.acknowledged_after(first));
+        let after = writers.first_500().map_or(0, |first| ledger.count_acknowledged_after(first));
         let statuses = writers.stop()?;
         if after > 0 {
             return Err(Failure::Broken(format!("{after} acknowledged afterwards: {statuses:?}")));
@@ -197,7 +197,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
 
 /// Copies the directory while the node writes to it. A node on the copy must refuse to start with
 /// an error of one line, or serve only values that were once written.
-fn copied(setup: &Setup) -> Result<String, Failure> {
+fn run_on_copy(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &SMALL);
     let node = launch.start()?;
@@ -234,7 +234,7 @@ fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &SMALL);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = WriterParams { clients: 8, ..WriterParams::filling() };
+    let work = WriterParams { clients: 8, ..WriterParams::for_full_disk() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let full = |statuses: &Statuses| statuses.get(&507).is_some_and(|refused| *refused > 100);
     if !writers.wait(TIMEOUT, full) {

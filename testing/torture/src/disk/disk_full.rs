@@ -67,7 +67,7 @@ fn fill_up(
 ) -> Result<(Duration, Statuses), Failure> {
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = WriterParams { clients: 8, ..WriterParams::filling() };
+    let work = WriterParams { clients: 8, ..WriterParams::for_full_disk() };
     let writers = Writers::start(node.address, &ledger, work, 1)?;
     let full = |statuses: &Statuses| statuses.contains_key(&507);
     if !writers.wait(TIMEOUT, full) {

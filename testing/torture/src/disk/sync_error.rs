@@ -111,7 +111,7 @@ fn check_says_so(
     first: Option<Duration>,
     statuses: &Statuses,
 ) -> Result<(), Failure> {
-    let after = first.map_or(0, |first| ledger.acknowledged_after(first));
+    let after = first.map_or(0, |first| ledger.count_acknowledged_after(first));
     if after > 0 {
         return Err(Failure::Broken(format!(
             "{after} acknowledged after the failure: {statuses:?}"
@@ -139,7 +139,7 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &args);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = WriterParams::filling();
+    let work = WriterParams::for_full_disk();
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     if !writers.wait(TIMEOUT, struck) {
@@ -148,7 +148,7 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     thread::sleep(WRITE_TIME_AFTER_FAULT);
     let first = writers.first_500();
     let statuses = writers.stop()?;
-    let after = first.map_or(0, |first| ledger.acknowledged_after(first));
+    let after = first.map_or(0, |first| ledger.count_acknowledged_after(first));
     if after > 0 {
         return Err(Failure::Broken(format!(
             "{after} acknowledged after a real EIO: {statuses:?}"

@@ -71,7 +71,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 pub fn one(setup: &Setup, kind: LogSink) -> Result<String, Failure> {
     let mut total = StderrFigures::default();
     for round in 0..setup.rounds {
-        total.add(&broken(setup, kind, setup.seed + u64::from(round))?);
+        total.add(&run_with_sink(setup, kind, setup.seed + u64::from(round))?);
     }
     Ok(format!(
         "{}: {} requests, {} tried twice, 0 failed, 0 lost, {} lines dropped, slowest end {:.1} s",
@@ -102,7 +102,7 @@ impl StderrFigures {
 
 /// Runs one cluster, each of whose nodes logs many lines. One node is killed and restarted; then
 /// all nodes are stopped.
-fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Failure> {
+fn run_with_sink(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Failure> {
     let mut cluster = Cluster::plan(&setup.binary, NODES, None, &["--sync", "always"])?;
     let mut readers = Vec::new();
     for launch in &mut cluster.launches {
@@ -125,7 +125,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
         provoke_log_lines(&cluster, node)?;
     }
     let victim = (seed % NODES as u64) as usize;
-    figures.dropped = dropped(&cluster)?;
+    figures.dropped = count_dropped(&cluster)?;
     if figures.dropped == 0 {
         return Err(Failure::Environment(format!("{kind:?}: every line was taken")));
     }
@@ -205,7 +205,7 @@ fn wait_until_recording(node: &Node) -> Result<(), Failure> {
     Err(Failure::Broken(format!("no recording after {BEGINS_WITHIN:?}")))
 }
 
-fn dropped(cluster: &Cluster) -> Result<u64, Failure> {
+fn count_dropped(cluster: &Cluster) -> Result<u64, Failure> {
     let mut dropped = 0.0;
     for node in 0..NODES {
         dropped += cluster.node(node)?.metric("kvorum_log_lines_dropped")?.unwrap_or_default();

@@ -128,7 +128,7 @@ fn impostors(cluster: &mut Cluster, ledger: &Arc<Ledger>) -> Result<String, Fail
     let shared = fs::read(&secret)?;
     cluster.stop(IMPOSTOR)?;
     fs::write(&secret, "another secret, of whoever wants to be in\n")?;
-    kept_out(cluster, ledger, "another secret")?;
+    expect_kept_out(cluster, ledger, "another secret")?;
     fs::write(&secret, shared)?;
     let data = right.data.with_file_name("another");
     cluster.launches[IMPOSTOR].data = data;
@@ -137,14 +137,14 @@ fn impostors(cluster: &mut Cluster, ledger: &Arc<Ledger>) -> Result<String, Fail
             word.push_str(",n4=http://127.0.0.1:1");
         }
     }
-    kept_out(cluster, ledger, "another list")?;
+    expect_kept_out(cluster, ledger, "another list")?;
     cluster.launches[IMPOSTOR] = right;
     cluster.start_node(IMPOSTOR)?;
     cluster.wait_until_ready()?;
     Ok("a process with another secret and one with another list were kept out".to_owned())
 }
 
-fn kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(), Failure> {
+fn expect_kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(), Failure> {
     cluster.start_node(IMPOSTOR)?;
     let sound = cluster.others(IMPOSTOR);
     let work =

@@ -104,7 +104,7 @@ fn single(
         Some(took) => {
             findings.note(format!("all back: {found}, right {:.1} s later", took.as_secs_f64()))
         }
-        None => findings.broken(format!("not all right after {TIMEOUT:?}: {found}")),
+        None => findings.record_broken(format!("not all right after {TIMEOUT:?}: {found}")),
     }
     Ok(())
 }

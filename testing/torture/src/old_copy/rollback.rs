@@ -133,7 +133,7 @@ fn state(running: bool) -> &'static str {
 }
 
 /// Starts three nodes, and writes the keys that will be overwritten and deleted.
-pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
+pub(crate) fn prepare_cluster(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
     // A read that can't be answered takes the whole deadline, so the deadline is short.
     let args = ["--sync", "always", "--deadline", "250ms"];
     let cluster = Cluster::start(&setup.binary, NODES, None, &args)?;
@@ -150,7 +150,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
 
 fn put_back(setup: &Setup, form: RestoreForm, read: bool, killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
-    let mut cluster = prepared(setup, &ledger)?;
+    let mut cluster = prepare_cluster(setup, &ledger)?;
     let kept = cluster.dir().join("copy");
     cluster.stop(A)?;
     copy(cluster.data(A), &kept)?;
@@ -196,7 +196,7 @@ fn put_back(setup: &Setup, form: RestoreForm, read: bool, killed: bool) -> Resul
 fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let count = setup.size(KEYS.0, KEYS.1);
-    let mut cluster = prepared(setup, &ledger)?;
+    let mut cluster = prepare_cluster(setup, &ledger)?;
     let data = cluster.data(A).clone();
     let (kept, aside) = (cluster.dir().join("copy"), cluster.dir().join("aside"));
     cluster.stop(A)?;
@@ -314,7 +314,7 @@ impl Findings {
         self.notes.push(what);
     }
 
-    pub(crate) fn broken(&mut self, what: String) {
+    pub(crate) fn record_broken(&mut self, what: String) {
         self.broken.push(what);
     }
 
@@ -341,7 +341,7 @@ impl Findings {
                 "A lacked {first}, nothing after {:.1} s without a read",
                 took.as_secs_f64()
             )),
-            None => self.broken(format!("after {TIMEOUT:?} without a read A holds {found}")),
+            None => self.record_broken(format!("after {TIMEOUT:?} without a read A holds {found}")),
         }
         self.report_missing_on_others(cluster, ledger)
     }
@@ -360,10 +360,10 @@ impl Findings {
             Some(took) => {
                 self.note(format!("all right and available after {:.1} s", took.as_secs_f64()));
             }
-            None => self.broken(format!("not all right and available after {TIMEOUT:?}")),
+            None => self.record_broken(format!("not all right and available after {TIMEOUT:?}")),
         }
         if let (found, None) = audit::wait_until_held(cluster, A, ledger, TIMEOUT)? {
-            self.broken(format!("after {TIMEOUT:?} A itself holds {found}"));
+            self.record_broken(format!("after {TIMEOUT:?} A itself holds {found}"));
         }
         self.wait_until_member(cluster)?;
         self.report_missing_on_others(cluster, ledger)
@@ -380,7 +380,7 @@ impl Findings {
                 return Ok(());
             }
             if begun.elapsed() > TIMEOUT {
-                self.broken(format!("after {TIMEOUT:?} A is still {membership}"));
+                self.record_broken(format!("after {TIMEOUT:?} A is still {membership}"));
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));
@@ -406,7 +406,7 @@ impl Findings {
                 None => self.note(format!(
                     "{name} lacked {first}, {} of them still after {BY_HINTS:?}, {} told",
                     found.wrong(),
-                    converge::reported_missing(cluster, &[A, B, C])?
+                    converge::sum_reported_missing(cluster, &[A, B, C])?
                 )),
             }
         }
@@ -433,14 +433,14 @@ impl Findings {
         self.reads("A restarted and B paused", &found);
         if took.is_none() {
             let membership = membership(cluster, A)?;
-            self.broken(format!("restarted, A ({membership}) and C do not serve without B"));
+            self.record_broken(format!("restarted, A ({membership}) and C do not serve without B"));
         }
         Ok(())
     }
 
     pub(crate) fn reads(&mut self, when: &str, found: &AuditFigures) {
         let line = format!("{when}: {found}");
-        if found.wrong() > 0 { self.broken(line) } else { self.note(line) }
+        if found.wrong() > 0 { self.record_broken(line) } else { self.note(line) }
     }
 
     pub(crate) fn verdict(self) -> Result<String, Failure> {

@@ -74,7 +74,7 @@ fn one_by_one(setup: &Setup) -> Result<String, Failure> {
     compact(setup, &cluster)?;
     let mut row = SetAsideRow { setup, cluster, ledger, kept, answers: 0 };
     let steps = setup.size(&STEPS[..], &STEPS[1..2]).iter();
-    let kills = steps.map(|calls| row.killed_at_each(calls)).sum::<Result<usize, Failure>>()?;
+    let kills = steps.map(|calls| row.kill_at_each(calls)).sum::<Result<usize, Failure>>()?;
     Ok(format!(
         "\n  killed at {kills} steps of setting an older copy aside: it starts, is rebuilt, and \
          what was set aside is whole; {} answers of every node under every quorum right",
@@ -93,9 +93,9 @@ struct SetAsideRow<'a> {
 
 impl SetAsideRow<'_> {
     /// Kills A at each step of the kind `calls`. Returns the number of kills.
-    fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
+    fn kill_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
         for (kills, number) in (1..MAX_STEPS).step_by(self.setup.size(1, FEW)).enumerate() {
-            let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
+            let is_killed = kill_at(&mut self.cluster, &self.kept, (calls, number))?;
             self.check_rebuild().map_err(|failure| match failure {
                 Failure::Broken(what) | Failure::Refused(what) => {
                     Failure::Broken(format!("killed at {calls} number {number}: {what}"))
@@ -125,7 +125,7 @@ impl SetAsideRow<'_> {
 
 /// Starts A on its older copy, and kills it before call number `number`. Returns true if A reached
 /// this call.
-fn killed_at(
+fn kill_at(
     cluster: &mut Cluster,
     kept: &Path,
     (calls, number): (&str, u32),

@@ -19,7 +19,7 @@ use kit::workload::writers::{WriterParams, Writers, outcome_of};
 use rustix::process::Signal;
 
 use crate::Setup;
-use crate::old_copy::rollback::{A, B, C, Findings, KEYS, copy, prepared, wait_until_met};
+use crate::old_copy::rollback::{A, B, C, Findings, KEYS, copy, prepare_cluster, wait_until_met};
 
 /// Maximum time for which both processes may serve.
 const FENCED: Duration = Duration::from_secs(15);
@@ -89,7 +89,7 @@ impl fmt::Display for TwinAnswers {
 /// B, which has all writes, does not answer while the original restarts.
 pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, Failure> {
     let ledger = Arc::new(Ledger::default());
-    let mut cluster = prepared(setup, &ledger)?;
+    let mut cluster = prepare_cluster(setup, &ledger)?;
     let kept = cluster.dir().join("copy");
     if running {
         copy(cluster.data(A), &kept)?;
@@ -115,7 +115,7 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
     let newer = audit::edit(&[twin.address], &ledger, "twin-", setup.size(KEYS.0, KEYS.1) / 3);
     match newer {
         Ok(()) => {}
-        Err(Failure::Broken(why)) => findings.broken(format!("the newer life: {why}")),
+        Err(Failure::Broken(why)) => findings.record_broken(format!("the newer life: {why}")),
         Err(other) => return Err(other),
     }
     twin.stop()?;
@@ -186,17 +186,17 @@ fn side_by_side(
             since.as_secs_f64(),
             original.why.trim()
         )),
-        None => findings.broken(format!(
+        None => findings.record_broken(format!(
             "after {FENCED:?} not the newer life alone serves: the original {original}; the copy \
              {copy}"
         )),
     }
     if since.is_some() && !REASONS.iter().any(|reason| original.why.contains(reason)) {
-        findings.broken("the refusal does not say why".to_owned());
+        findings.record_broken("the refusal does not say why".to_owned());
     }
     match writers.stop() {
         Ok(statuses) => findings.note(format!("answers meanwhile {statuses:?}")),
-        Err(Failure::Broken(what)) => findings.broken(format!("read meanwhile: {what}")),
+        Err(Failure::Broken(what)) => findings.record_broken(format!("read meanwhile: {what}")),
         Err(other) => return Err(other),
     }
     Ok(())

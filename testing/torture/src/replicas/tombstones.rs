@@ -105,7 +105,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
 /// Reads one range over all keys, which must return exactly the live keys. Returns the duration.
 fn walk(address: SocketAddr, votes: &str) -> Result<Duration, Failure> {
     let begun = Instant::now();
-    let found = found(address, votes).map_err(|error| {
+    let found = scan_keys(address, votes).map_err(|error| {
         let after = begun.elapsed();
         Failure::Broken(format!("a range with {votes:?} at {address}: {error} after {after:?}"))
     })?;
@@ -115,7 +115,7 @@ fn walk(address: SocketAddr, votes: &str) -> Result<Duration, Failure> {
     Ok(begun.elapsed())
 }
 
-fn found(address: SocketAddr, votes: &str) -> std::io::Result<Vec<String>> {
+fn scan_keys(address: SocketAddr, votes: &str) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     Client::connect(address)?.scan(&format!("%01{votes}"), |key, _| {
         found.push(String::from_utf8_lossy(key).into_owned());
@@ -135,7 +135,7 @@ fn under_a_kill(
     let reader = cluster.addresses()[(killed + 1) % NODES];
     let after = Duration::from_micros(random.below(takes.as_micros() as u64 + 1));
     let read = thread::scope(|scope| {
-        let reading = scope.spawn(|| found(reader, ""));
+        let reading = scope.spawn(|| scan_keys(reader, ""));
         thread::sleep(after);
         cluster.kill(killed)?;
         Ok::<_, Failure>(reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

@@ -76,13 +76,13 @@ pub(crate) enum Sampling {
 }
 
 /// Chooses the samples. Several runs of each side are better samples than stretches of one run.
-pub(crate) fn sampling(a: &[LoadedRun], b: &[LoadedRun]) -> Sampling {
+pub(crate) fn choose_sampling(a: &[LoadedRun], b: &[LoadedRun]) -> Sampling {
     if a.len() == 1 && b.len() == 1 { Sampling::Stretches } else { Sampling::Runs }
 }
 
 /// Classifies every metric that both sides report.
 pub(crate) fn classify(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<ClassifiedMetric> {
-    let sampling = sampling(a, b);
+    let sampling = choose_sampling(a, b);
     let figures = |metric, side: &[LoadedRun]| match sampling {
         Sampling::Runs => metrics::of_runs(metric, side),
         Sampling::Stretches => metrics::of_stretches(metric, &side[0]),

@@ -149,7 +149,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
     let Some((from, to)) = range(bounds, history.ceiling) else { return SearchStep::Ceiling };
     let votes = votes(history);
     if history.tried.len() >= MAX_TRIALS {
-        return SearchStep::Done(found(bounds, history));
+        return SearchStep::Done(find_bounds(bounds, history));
     }
     let again = |at: &Votes| SearchStep::Try { rate: at.rate, role: Role::Confirm, full: true };
     let unsettled = |at: &&Votes| !at.is_settled(bounds.repeats);
@@ -181,12 +181,12 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
     let open = edges.filter(|at| !at.is_settled(bounds.repeats));
     match open.min_by_key(|at| if at.full { at.count() } else { 0 }) {
         Some(edge) => again(&edge),
-        None => SearchStep::Done(found(bounds, history)),
+        None => SearchStep::Done(find_bounds(bounds, history)),
     }
 }
 
 /// Returns the results of `history`, which may be incomplete.
-pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
+pub(crate) fn find_bounds(bounds: &Bounds, history: &History) -> SearchBounds {
     let votes = votes(history);
     let (low, high) = edges(&votes);
     let lowest = |verdict| {

@@ -224,8 +224,8 @@ fn a_search_with_random_verdicts_terminates() {
 #[test]
 fn an_unfinished_history_yields_results_so_far() {
     let mut history = History { ceiling: Some(60_000), tried: Vec::new() };
-    assert_eq!(super::found(&BOUNDS, &history), SearchBounds::default());
+    assert_eq!(super::find_bounds(&BOUNDS, &history), SearchBounds::default());
     history.tried.push(TrialResult { rate: 30_000, full: false, verdict: StepVerdict::Pass });
-    let known = super::found(&BOUNDS, &history);
+    let known = super::find_bounds(&BOUNDS, &history);
     assert_eq!((known.passes, known.fails, known.confirmed), (Some(30_000), None, false));
 }

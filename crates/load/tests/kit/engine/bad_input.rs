@@ -31,7 +31,8 @@ fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
 }
 
 fn assert_every_request_is_counted(outcome: &Outcome) {
-    let seen = outcome.answer_count() + outcome.tally.unfinished + outcome.tally.errors.lost();
+    let seen =
+        outcome.answer_count() + outcome.tally.unfinished + outcome.tally.errors.count_lost();
     assert_eq!(outcome.planned, seen, "{outcome}");
     let samples = outcome.all_methods().intended.len();
     assert_eq!(samples, outcome.answer_count() + outcome.tally.unfinished, "{outcome}");
@@ -63,7 +64,7 @@ fn a_dead_server_is_retried_and_leaves_requests_unfinished() {
 #[test]
 fn reset_requests_count_as_lost() {
     let outcome = run(|n| Answer { reset: n % 3 == 0, ..Answer::value(b"x") });
-    assert!(outcome.tally.errors.lost() >= 50, "{outcome}");
+    assert!(outcome.tally.errors.count_lost() >= 50, "{outcome}");
     assert!(outcome.answer_count() >= 100, "{outcome}");
     assert!(has_warning(&outcome, "errors"));
 }
@@ -169,7 +170,7 @@ fn chunked_and_unsized_answers_are_read_completely() {
             Answer { close: true, ..answer }
         }
     });
-    assert_eq!((outcome.answer_count(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
+    assert_eq!((outcome.answer_count(), outcome.tally.errors.count_lost()), (200, 0), "{outcome}");
     let least = 100 * "HTTP/1.1 200 OK\r\n\r\nall of it".len() as u64;
     assert!(outcome.tally.bytes > least, "{} bytes", outcome.tally.bytes);
 }
@@ -211,7 +212,7 @@ fn a_connection_for_each_request_is_not_an_error() {
     let server = Server::start(|_| Answer { close: true, ..Answer::value(b"bye") });
     let outcome = load::run(&plan(&server)).unwrap();
     assert_every_request_is_counted(&outcome);
-    assert_eq!((outcome.answer_count(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
+    assert_eq!((outcome.answer_count(), outcome.tally.errors.count_lost()), (200, 0), "{outcome}");
     assert!(server.connections() >= 200);
     assert_eq!(outcome.counts().reconnects, 200, "{outcome}");
     let text = warning_text(&outcome, "reconnects");

@@ -87,7 +87,7 @@ fn targets_each_get_the_full_load_or_share_it() {
 
 #[test]
 fn values_are_checked_against_what_was_written() {
-    let server = Server::start(|_| Answer::stored());
+    let server = Server::start(|_| Answer::new_stored());
     let keys = Keys { order: KeyOrder::Sequential, count: 100, len: 16 };
     for value_len in [0, 5, 3000] {
         let base = Plan { pace: Pace::Closed, limit: 100, keys, value_len, ..plan(&server) };
@@ -107,7 +107,7 @@ fn values_are_checked_against_what_was_written() {
 
 #[test]
 fn latest_order_reads_keys_that_were_written() {
-    let server = Server::start(|_| Answer::stored());
+    let server = Server::start(|_| Answer::new_stored());
     let keys = Keys { order: KeyOrder::Latest(10), count: 1_000_000, len: 16 };
     let plan = Plan { pace: Pace::Closed, limit: 600, put_percent: 50, keys, ..plan(&server) };
     let outcome = load::run(&Plan { verify: true, ..plan }).unwrap();

@@ -50,7 +50,7 @@ impl Answer {
     }
 
     /// Returns an answer like that of a store.
-    pub(crate) fn stored() -> Self {
+    pub(crate) fn new_stored() -> Self {
         Self { stored: true, ..Self::value(b"") }
     }
 

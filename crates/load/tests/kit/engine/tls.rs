@@ -106,7 +106,7 @@ fn plan(server: &Server, tls: Tls) -> Plan {
 fn run(plan: &Plan) -> Outcome {
     let outcome = load::run(plan).expect("the run takes place");
     assert_eq!((outcome.planned, outcome.answer_count()), (300, 300), "{outcome}");
-    assert_eq!(outcome.tally.errors.lost() + outcome.tally.errors.connect, 0, "{outcome}");
+    assert_eq!(outcome.tally.errors.count_lost() + outcome.tally.errors.connect, 0, "{outcome}");
     assert_eq!(outcome.tally.garbage.all(), 0, "{outcome}");
     outcome
 }
@@ -117,7 +117,7 @@ fn values_of_all_lengths_come_back_over_tls() {
     // Less than a record, several records, and more than rustls buffers.
     for value_len in [64, 50_000, 300_000] {
         let server =
-            Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), |_| Answer::stored());
+            Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), |_| Answer::new_stored());
         let mut plan = plan(&server, tls(ca.trust()));
         plan.put_percent = 50;
         plan.keys.count = 20;

@@ -113,7 +113,7 @@ fn two_searches() -> (Series, Vec<(load::record::Trial, Run)>) {
 }
 
 /// Returns the names of the runs whose curves are shown at first.
-fn shown(page: &Page) -> Vec<String> {
+fn shown_runs(page: &Page) -> Vec<String> {
     let legend = page.markup("<ul class=\"legend\">", "</ul>");
     let buttons = legend.split("<button").filter(|button| button.contains("aria-pressed=\"true\""));
     let name = |button: &str| {
@@ -127,7 +127,7 @@ fn shown(page: &Page) -> Vec<String> {
 fn the_edges_of_every_search_are_shown_at_first() {
     let (series, trials) = two_searches();
     let page = page(series, trials);
-    assert_eq!(shown(&page), ["put-5", "put-8", "get-5", "get-8"]);
+    assert_eq!(shown_runs(&page), ["put-5", "put-8", "get-5", "get-8"]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_series_with_many_trials_shows_its_edges_in_full_and_lists_all_trials() {
     let trials: Vec<_> = (0..300).map(tiny).chain(edges).collect();
     let page = page(series, trials);
     assert_eq!(page.0.matches("<details class=\"run\"").count(), 200);
-    assert_eq!(shown(&page), ["put-5", "put-8", "get-5", "get-8"]);
+    assert_eq!(shown_runs(&page), ["put-5", "put-8", "get-5", "get-8"]);
     let table = page.markup("<table class=\"trials\">", "</table>");
     assert_eq!(table.matches("<tr>").count(), 319);
     assert!(table.contains("<a href=\"#run-304\">put-4</a>"), "those to confirm are in full");

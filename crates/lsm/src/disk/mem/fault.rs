@@ -107,7 +107,7 @@ impl Faults {
         self.0.push(fault);
     }
 
-    pub(super) fn pending(&self) -> usize {
+    pub(super) fn pending_count(&self) -> usize {
         self.0.len()
     }
 

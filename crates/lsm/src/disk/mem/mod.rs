@@ -96,7 +96,7 @@ impl MemDisk {
 
     /// Number of pending faults; a permanent fault is always pending.
     pub fn pending_faults(&self) -> usize {
-        self.lock().faults.pending()
+        self.lock().faults.pending_count()
     }
 
     /// Removes all pending faults.
@@ -110,8 +110,8 @@ impl MemDisk {
     }
 
     /// Total length of all files in bytes.
-    pub fn used(&self) -> u64 {
-        self.lock().used()
+    pub fn used_bytes(&self) -> u64 {
+        self.lock().used_bytes()
     }
 
     /// Makes the disk cold or warm. While the disk is cold, nonblocking reads fail with

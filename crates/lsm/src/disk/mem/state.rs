@@ -63,14 +63,14 @@ impl DiskState {
             let content = self.inodes[&inode].content.crash(&mut random);
             inodes.insert(inode, Inode { name: name.clone(), linked: true, content });
         }
-        self.restarted(directory, inodes)
+        self.restart_with(directory, inodes)
     }
 
     pub(super) fn after_kill(&self) -> Self {
-        self.restarted(self.directory.clone(), self.inodes.clone())
+        self.restart_with(self.directory.clone(), self.inodes.clone())
     }
 
-    fn restarted(&self, directory: Directory, inodes: BTreeMap<u64, Inode>) -> Self {
+    fn restart_with(&self, directory: Directory, inodes: BTreeMap<u64, Inode>) -> Self {
         Self {
             directory,
             inodes,
@@ -139,7 +139,7 @@ impl DiskState {
         self.directory.rename(from, to);
         to.clone_into(&mut self.inode_mut(inode).name);
         if let Some(replaced) = replaced {
-            self.unlinked(replaced);
+            self.mark_unlinked(replaced);
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl DiskState {
         self.begin(Op::Remove, name)?;
         let inode = self.directory.get(name).ok_or(ErrorKind::NotFound)?;
         self.directory.unlink(name);
-        self.unlinked(inode);
+        self.mark_unlinked(inode);
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl DiskState {
     pub(super) fn delete(&mut self, name: &str) -> bool {
         let inode = self.directory.get(name);
         if let Some(inode) = inode {
-            self.unlinked(inode);
+            self.mark_unlinked(inode);
         }
         self.directory.delete(name);
         inode.is_some()
@@ -192,7 +192,7 @@ impl DiskState {
     }
 
     /// Marks an inode whose name was removed, and drops it unless a crash may restore the name.
-    fn unlinked(&mut self, inode: u64) {
+    fn mark_unlinked(&mut self, inode: u64) {
         self.inode_mut(inode).linked = false;
         if !self.directory.is_reachable(inode) {
             self.inodes.remove(&inode);
@@ -213,12 +213,12 @@ impl DiskState {
 
     pub(super) fn len(&self, inode: u64) -> io::Result<u64> {
         self.check_powered()?;
-        Ok(self.linked(inode)?.content.bytes().len() as u64)
+        Ok(self.linked_inode(inode)?.content.bytes().len() as u64)
     }
 
     pub(super) fn read(&mut self, inode: u64, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.begin_on(inode, Op::Read)?;
-        let bytes = self.linked(inode)?.content.bytes();
+        let bytes = self.linked_inode(inode)?.content.bytes();
         let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= bytes.len() as u64);
         let end = end.ok_or(ErrorKind::UnexpectedEof)?;
         buf.copy_from_slice(&bytes[position(offset)..position(end)]);
@@ -228,7 +228,7 @@ impl DiskState {
     pub(super) fn write(&mut self, inode: u64, buf: &[u8], offset: u64) -> io::Result<()> {
         let was_off = self.off;
         if let Err(error) = self.begin_on(inode, Op::Write) {
-            if !was_off && self.linked(inode).is_ok() {
+            if !was_off && self.linked_inode(inode).is_ok() {
                 let part = Random::new(self.operations).between(0, buf.len());
                 let _ = self.write_within_capacity(inode, &buf[..part], offset);
             }
@@ -239,7 +239,7 @@ impl DiskState {
 
     /// Writes as many bytes as the capacity permits, and fails if some do not fit.
     fn write_within_capacity(&mut self, inode: u64, buf: &[u8], offset: u64) -> io::Result<()> {
-        let len = self.linked(inode)?.content.bytes().len() as u64;
+        let len = self.linked_inode(inode)?.content.bytes().len() as u64;
         let limit = len.saturating_add(self.room());
         let fits = position(limit.saturating_sub(offset).min(buf.len() as u64));
         self.inode_mut(inode).content.write(&buf[..fits], position(offset));
@@ -251,7 +251,7 @@ impl DiskState {
 
     pub(super) fn allocate(&mut self, inode: u64, len: u64) -> io::Result<()> {
         self.begin_on(inode, Op::Allocate)?;
-        let before = self.linked(inode)?.content.bytes().len() as u64;
+        let before = self.linked_inode(inode)?.content.bytes().len() as u64;
         if len.saturating_sub(before) > self.room() {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -261,7 +261,7 @@ impl DiskState {
 
     pub(super) fn sync(&mut self, inode: u64) -> io::Result<()> {
         let begun = self.begin_on(inode, Op::Sync);
-        if !self.off && self.linked(inode).is_ok() {
+        if !self.off && self.linked_inode(inode).is_ok() {
             let inode = self.inode_mut(inode);
             match begun {
                 Ok(()) => inode.content.sync(),
@@ -272,14 +272,14 @@ impl DiskState {
     }
 
     fn begin_on(&mut self, inode: u64, op: Op) -> io::Result<()> {
-        let name = self.linked(inode).map(|inode| inode.name.clone());
+        let name = self.linked_inode(inode).map(|inode| inode.name.clone());
         match name {
             Ok(name) => self.begin(op, &name),
             Err(removed) => self.check_powered().and(Err(removed)),
         }
     }
 
-    fn linked(&self, inode: u64) -> io::Result<&Inode> {
+    fn linked_inode(&self, inode: u64) -> io::Result<&Inode> {
         let removed = || io::Error::new(ErrorKind::NotFound, "the file was removed");
         self.inodes.get(&inode).filter(|inode| inode.linked).ok_or_else(removed)
     }
@@ -287,11 +287,11 @@ impl DiskState {
     /// Free bytes of the disk.
     fn room(&self) -> u64 {
         let Some(capacity) = self.capacity else { return u64::MAX };
-        capacity.saturating_sub(self.used())
+        capacity.saturating_sub(self.used_bytes())
     }
 
     /// Total length of all files.
-    pub(super) fn used(&self) -> u64 {
+    pub(super) fn used_bytes(&self) -> u64 {
         let len = |(_, inode)| self.inodes[&inode].content.bytes().len() as u64;
         self.directory.iter().map(len).sum()
     }

@@ -199,7 +199,7 @@ fn crashes_and_a_full_disk_lose_no_readable_record() {
         (disk, engine, ranges)
     };
     let (disk, engine, ranges) = prepared();
-    let (begun, used) = (disk.operations(), disk.used());
+    let (begun, used) = (disk.operations(), disk.used_bytes());
     engine.discard(Space::Data, &ranges).unwrap();
     let calls = disk.operations() - begun;
     assert!(calls > 5, "{calls}");

@@ -29,7 +29,7 @@ fn naive_scan(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
 }
 
 /// Returns all records of a scan that pauses after `bytes` bytes, and continues on a new snapshot.
-fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, ScanCost) {
+fn scan_verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, ScanCost) {
     let (mut found, mut start, mut progress) = (Vec::new(), Vec::new(), ScanCost::default());
     loop {
         let mut scan = engine.snapshot().verified_scan(Space::Data, &start, None, since);
@@ -62,7 +62,7 @@ fn check_scans(engine: &Engine) -> ScanCost {
     for since in 0..=TIMES {
         let expected = ranks(naive_scan(engine, since));
         for bytes in [1, 300, u64::MAX] {
-            let (found, progress) = verified(engine, since, bytes);
+            let (found, progress) = scan_verified(engine, since, bytes);
             assert_eq!(ranks(found), expected, "since {since}, by {bytes} bytes");
             sum.blocks_read += progress.blocks_read;
             sum.blocks_skipped += progress.blocks_skipped;
@@ -185,7 +185,7 @@ fn a_record_outranked_by_a_skipped_one_is_not_returned() {
             while engine.compact_one().unwrap() == StepOutcome::Done {}
         }
     }
-    let (found, progress) = verified(&engine, 6, u64::MAX);
+    let (found, progress) = scan_verified(&engine, 6, u64::MAX);
     assert_eq!(found.len(), 0, "the newest of each key was written at 5");
     assert_eq!(progress.lookups, u64::from(KEYS));
     assert!(progress.tables_skipped > 0);

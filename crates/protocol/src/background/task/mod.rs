@@ -145,7 +145,7 @@ impl Tasks {
 
     /// Resumes the task that made a call, now that the call has returned. Returns `false` if no
     /// task waits for the call: the task or the call was dropped.
-    pub(crate) fn answered(&mut self, call: CallId, result: CallResult) -> bool {
+    pub(crate) fn complete_call(&mut self, call: CallId, result: CallResult) -> bool {
         let task = {
             let mut calls = self.context.0.calls.borrow_mut();
             let Some(waiting) = calls.get_mut(&call) else { return false };

@@ -58,10 +58,10 @@ fn a_task_resumes_with_the_answer_to_its_own_call() {
     }
     let asked = calls(&tasks);
     assert_eq!(asked.len(), 2);
-    assert!(tasks.answered(asked[1].1, Ok(Reply::Pong)));
-    assert!(tasks.answered(asked[0].1, Err(FailureKind::Busy)));
+    assert!(tasks.complete_call(asked[1].1, Ok(Reply::Pong)));
+    assert!(tasks.complete_call(asked[0].1, Err(FailureKind::Busy)));
     assert_eq!(*notes.borrow(), ["second: Ok(Pong)", "first: Err(Busy)"]);
-    assert!(!tasks.answered(asked[0].1, Ok(Reply::Pong)), "nobody waits for it any more");
+    assert!(!tasks.complete_call(asked[0].1, Ok(Reply::Pong)), "nobody waits for it any more");
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn a_stopped_task_leaves_nothing() {
         unreachable!("it is stopped");
     });
     let asked = calls(&tasks);
-    assert!(tasks.answered(asked[0].1, Ok(Reply::Pong)));
+    assert!(tasks.complete_call(asked[0].1, Ok(Reply::Pong)));
     assert_eq!(Rc::strong_count(&held), 2);
     tasks.stop(id);
     assert_eq!(Rc::strong_count(&held), 1);
     assert!(tasks.context().0.calls.borrow().is_empty());
-    assert!(!tasks.answered(asked[1].1, Ok(Reply::Pong)));
+    assert!(!tasks.complete_call(asked[1].1, Ok(Reply::Pong)));
     tasks.tick();
 }
 
@@ -111,8 +111,8 @@ fn the_first_failure_drops_the_other_calls() {
         assert!(ask(&context, 4).await.is_ok());
     });
     let asked = calls(&tasks);
-    assert!(tasks.answered(asked[2].1, Ok(Reply::Pong)));
-    assert!(tasks.answered(asked[1].1, Err(FailureKind::Busy)));
+    assert!(tasks.complete_call(asked[2].1, Ok(Reply::Pong)));
+    assert!(tasks.complete_call(asked[1].1, Err(FailureKind::Busy)));
     assert_eq!(*notes.borrow(), ["Err(Busy)"]);
     assert_eq!(tasks.context().0.calls.borrow().len(), 1, "the last one alone");
 }
@@ -135,7 +135,7 @@ fn jobs_start_within_the_concurrency_limit() {
         let Some((_, first)) = asked.first().copied().or_else(|| order.pop()) else { break };
         waves.push(asked.iter().map(|(node, _)| node.0).collect::<Vec<_>>());
         order.extend(asked.into_iter().skip(1));
-        assert!(tasks.answered(first, Ok(Reply::Pong)));
+        assert!(tasks.complete_call(first, Ok(Reply::Pong)));
     }
     assert_eq!(waves.concat(), [1, 2, 3, 4, 5]);
     assert_eq!(waves[0], [1], "the second would be too heavy beside the first");

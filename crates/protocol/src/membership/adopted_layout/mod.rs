@@ -114,13 +114,13 @@ impl Layouts {
 
     /// Returns the state of a node in a list of nodes that never changed. Its voter never lost a
     /// vote.
-    pub fn fixed(topology: &Topology, own: NodeId) -> Self {
+    pub fn new_fixed(topology: &Topology, own: NodeId) -> Self {
         let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
         Self::first(voter, Layout::first(topology, |_| String::new()))
     }
 
     fn of(council: LayoutVoter, taking: PullState) -> Self {
-        let active = Arc::clone(council.known());
+        let active = Arc::clone(council.known_layout());
         let (changes, kept, reported, forked, change) = (0, 0, None, 0, None);
         Self(Mutex::new(LayoutsState {
             council,
@@ -200,7 +200,8 @@ impl Layouts {
     /// Encodes the state as a record, and returns the record's contents with it.
     pub fn encode(&self) -> (Vec<u8>, EncodedLayouts) {
         let state = self.state();
-        let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
+        let (own, vote, known) =
+            (state.council.own(), state.council.vote(), state.council.known_layout());
         let mut out = vec![FORMAT_VERSION, u8::from(own.is_first)];
         out.extend(own.node.0.to_le_bytes());
         let (ballot, accepted) = match &vote.accepted {
@@ -266,8 +267,8 @@ impl Layouts {
     }
 
     /// Returns the latest layout that is known to be decided.
-    pub fn known(&self) -> Arc<Layout> {
-        Arc::clone(self.state().council.known())
+    pub fn known_layout(&self) -> Arc<Layout> {
+        Arc::clone(self.state().council.known_layout())
     }
 
     /// Returns this node's voter identity.
@@ -285,7 +286,7 @@ impl Layouts {
     pub fn lacks_vote(&self) -> bool {
         let state = self.state();
         let own = state.council.own().node;
-        let is_in = state.council.known().council.iter().any(|seat| seat.node == own);
+        let is_in = state.council.known_layout().council.iter().any(|seat| seat.node == own);
         is_in && !state.council.has_seat()
     }
 
@@ -293,7 +294,7 @@ impl Layouts {
     /// until a record encoded after this call is durable.
     pub fn handle_request(&self, request: &VoteRequest) -> (VoteReply, bool) {
         let mut state = self.state();
-        let before = Arc::clone(state.council.known());
+        let before = Arc::clone(state.council.known_layout());
         let (reply, keep) = state.council.handle_request(request);
         if keep.layout || keep.vote {
             state.changes += 1;
@@ -307,7 +308,7 @@ impl Layouts {
     /// it.
     pub fn learn(&self, layout: &Arc<Layout>) -> bool {
         let mut state = self.state();
-        let before = Arc::clone(state.council.known());
+        let before = Arc::clone(state.council.known_layout());
         let is_news = state.council.learn(layout);
         if is_news {
             state.changes += 1;
@@ -345,15 +346,16 @@ impl Layouts {
     }
 
     /// Returns the highest ballot that this node has promised.
-    pub(crate) fn promised(&self) -> u64 {
+    pub(crate) fn promised_ballot(&self) -> u64 {
         self.state().council.vote().promise
     }
 
     /// Notes that another node has adopted the layout of `epoch`. Returns true if the epoch is
     /// later than this node's epoch, than every epoch reported before, and than the known forks.
-    pub fn received_epoch(&self, node: NodeId, epoch: u64) -> bool {
+    pub fn note_epoch(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
-        let known = state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
+        let known =
+            state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known_layout().epoch);
         let known = known.max(state.forked);
         if epoch > known {
             state.reported = Some((epoch, node));
@@ -364,7 +366,7 @@ impl Layouts {
     /// Returns a node that has adopted a later layout than this node knows.
     pub(crate) fn node_ahead(&self) -> Option<NodeId> {
         let state = self.state();
-        let known = state.council.known().epoch;
+        let known = state.council.known_layout().epoch;
         state.reported.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
     }
 
@@ -461,18 +463,18 @@ fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {
     let before = layout.before.as_ref().map(|before| placed(&before.nodes, before.replicas));
     let view = match (layout.stage, before) {
         (Stage::Prepare, Some(before)) => {
-            View::prepared(layout.epoch, layout.placement_epoch, before, after)
+            View::new_prepared(layout.epoch, layout.placement_epoch, before, after)
         }
         (Stage::ReadOld, Some(before)) => {
-            View::moving(layout.epoch, layout.placement_epoch, before, after)
+            View::new_moving(layout.epoch, layout.placement_epoch, before, after)
         }
         (Stage::ReadNew, Some(before)) => {
-            View::moving(layout.epoch, layout.placement_epoch, after, before)
+            View::new_moving(layout.epoch, layout.placement_epoch, after, before)
         }
-        (_, _) => View::settled(layout.epoch, layout.placement_epoch, after),
+        (_, _) => View::new_settled(layout.epoch, layout.placement_epoch, after),
     };
     match layout.decrees.last() {
-        Some(decree) => view.decreed(decree.number),
+        Some(decree) => view.with_forced_layout(decree.number),
         None => view,
     }
 }

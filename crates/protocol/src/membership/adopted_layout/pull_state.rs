@@ -180,7 +180,7 @@ impl LayoutsState {
     /// none when partitions begin to move. This fact is noted now, together with the layout,
     /// because it cannot be determined once records of the new placement arrive.
     pub(super) fn carry_over(&mut self, before: &Layout) {
-        let known = self.council.known();
+        let known = self.council.known_layout();
         let is_next = known.stage == Stage::ReadOld && known.base == before.id();
         if is_next && self.taking.emptied == before.placement_epoch {
             self.taking.emptied = known.placement_epoch;
@@ -251,7 +251,7 @@ impl Layouts {
 
     /// Returns a version time. Earlier writes with an idempotency key may have been done that this
     /// node does not know: in `partition` or, for `None`, in any partition.
-    pub(crate) fn forgotten_before(&self, partition: Option<u16>) -> u64 {
+    pub(crate) fn recallable_from(&self, partition: Option<u16>) -> u64 {
         let state = self.state();
         let forgotten = &state.taking.forgotten;
         partition.map_or(forgotten.time, |partition| forgotten.of(partition))

@@ -28,13 +28,13 @@ impl LayoutsRecord {
     }
 
     /// Returns the latest layout that the node knows to be decided.
-    pub fn known(&self) -> &Layout {
+    pub fn known_layout(&self) -> &Layout {
         &self.known
     }
 
     /// Returns the epoch of the layout that the node accepted without knowing a decision; `None` if
     /// there is no such layout.
-    pub fn accepted(&self) -> Option<u64> {
+    pub fn accepted_epoch(&self) -> Option<u64> {
         self.vote.accepted.as_ref().map(|(_, layout)| layout.epoch)
     }
 
@@ -44,9 +44,13 @@ impl LayoutsRecord {
     }
 
     /// Returns the forced layout that makes this node, as `voter`, the only member of the metadata
-    /// quorum; see [`Layout::decreed`].
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
-        self.known.decreed(self.voter.node, voter, lost)
+    /// quorum; see [`Layout::plan_forced_layout`].
+    pub fn plan_forced_layout(
+        &self,
+        voter: VoterId,
+        lost: &[NodeId],
+    ) -> Result<Layout, DecreeError> {
+        self.known.plan_forced_layout(self.voter.node, voter, lost)
     }
 
     /// Returns the node's record after it has adopted `layout` as `voter`.

@@ -13,16 +13,16 @@ fn first() -> Layout {
 fn next(base: &Layout) -> Arc<Layout> {
     let council = Some(vec!["b".to_owned()]);
     Arc::new(
-        base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(9)))
+        base.plan_change(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(9)))
             .unwrap(),
     )
 }
 
 /// Returns a node that has accepted the second layout, and its record.
-fn accepted() -> (Layouts, Vec<u8>) {
+fn accept_second_layout() -> (Layouts, Vec<u8>) {
     let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
     let layouts = Layouts::first(own, first());
-    let (base, layout) = (layouts.known(), next(&first()));
+    let (base, layout) = (layouts.known_layout(), next(&first()));
     layouts.handle_request(&VoteRequest::Prepare { base, ballot: 0x11 });
     layouts.handle_request(&VoteRequest::Accept { ballot: 0x12, layout });
     let (record, _) = layouts.encode();
@@ -32,10 +32,10 @@ fn accepted() -> (Layouts, Vec<u8>) {
 /// Pins the record's bytes, so that later releases can read it.
 #[test]
 fn a_layout_record_encodes_to_the_documented_bytes() {
-    let (layouts, record) = accepted();
+    let (layouts, record) = accept_second_layout();
     let mut expected = vec![1, 1, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
-    for layout in [&*next(&first()), &*layouts.known()] {
+    for layout in [&*next(&first()), &*layouts.known_layout()] {
         let bytes = layout.to_bytes();
         expected.extend((bytes.len() as u32).to_le_bytes());
         expected.extend(bytes);
@@ -50,7 +50,7 @@ fn a_layout_record_encodes_to_the_documented_bytes() {
 
 #[test]
 fn damaged_records_are_distinguished_from_later_formats() {
-    let (_, record) = accepted();
+    let (_, record) = accept_second_layout();
     let why = |bytes: &[u8]| Layouts::decode(bytes, first()).unwrap_err();
     for cut in 0..record.len() {
         assert!(matches!(why(&record[..cut]), Unreadable::Damaged(_)), "cut at {cut}");
@@ -61,7 +61,7 @@ fn damaged_records_are_distinguished_from_later_formats() {
 
 #[test]
 fn only_a_later_layout_than_the_first_overrides_the_settings() {
-    let (layouts, record) = accepted();
+    let (layouts, record) = accept_second_layout();
     assert_eq!(Layouts::overriding_layout(&record), Ok(None), "it is accepted only");
     layouts.learn(&next(&first()));
     let (record, _) = layouts.encode();
@@ -71,11 +71,11 @@ fn only_a_later_layout_than_the_first_overrides_the_settings() {
 
 #[test]
 fn a_copied_record_has_no_votes_and_uses_the_decided_layout() {
-    let (_, record) = accepted();
+    let (_, record) = accept_second_layout();
     let record = Layouts::without_votes(&record).unwrap();
     let copy = Layouts::decode(&record, first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.undecided_proposal().is_none());
-    assert_eq!(copy.known().id(), first().id());
+    assert_eq!(copy.known_layout().id(), first().id());
     assert!(copy.renew_voter(VoterId(3)) && !copy.renew_voter(VoterId(3)), "it is news once");
     assert!(copy.has_votes() && copy.is_unsaved());
 }
@@ -87,7 +87,7 @@ fn a_change_after_the_encoding_is_not_durable_with_the_record() {
     let own = Voter { node: NodeId(0), id: Some(VoterId(5)), is_first: true };
     let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
     let views = Views::new(views);
-    let prepare = |ballot| VoteRequest::Prepare { base: layouts.known(), ballot };
+    let prepare = |ballot| VoteRequest::Prepare { base: layouts.known_layout(), ballot };
     assert!(layouts.handle_request(&prepare(1)).1);
     let (_, early) = layouts.encode();
     let later = next(&first());

@@ -199,7 +199,7 @@ impl Layout {
     }
 
     /// Finds a node by name among the new members.
-    pub fn named(&self, name: &str) -> Option<&Node> {
+    pub fn find_node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.member.name == name)
     }
 
@@ -241,7 +241,7 @@ impl Layout {
     /// no key's placement. The metadata quorum stays the new one, so that a member with a lost disk
     /// can be replaced meanwhile; nodes that stay take the seats of joining nodes. Assigned ids
     /// stay assigned. `voter_of` returns the voter id of a node that is up, by its name.
-    pub fn aborted(&self, voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Self> {
+    pub fn plan_abort(&self, voter_of: impl Fn(&str) -> Option<VoterId>) -> Option<Self> {
         let before = self.before.as_ref().filter(|_| self.stage != Stage::ReadNew)?;
         let is_placed_anew = self.stage == Stage::ReadOld;
         let council = plan::council_of(&before.nodes, &self.council, voter_of);

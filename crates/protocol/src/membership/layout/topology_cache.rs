@@ -24,17 +24,17 @@ pub(crate) fn cached_topology(nodes: &[Node], replicas: u8) -> Result<Topology, 
         let are_as_many = made.nodes() == nodes.len() && made.wanted_copies() == replicas;
         are_as_many && made.ids().zip(&by_name).all(is)
     };
-    if let Some(made) = made().iter().find(is_same) {
+    if let Some(made) = lock_cache().iter().find(is_same) {
         return Ok(made.clone());
     }
     let topology = Topology::with_hash_weights(nodes.iter().map(of).collect(), replicas)?;
-    let mut made = made();
+    let mut made = lock_cache();
     made.retain(Topology::is_shared);
     made.push(topology.clone());
     Ok(topology)
 }
 
-fn made() -> parking_lot::MutexGuard<'static, Vec<Topology>> {
+fn lock_cache() -> parking_lot::MutexGuard<'static, Vec<Topology>> {
     MADE.lock()
 }
 

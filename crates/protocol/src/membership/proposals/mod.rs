@@ -179,7 +179,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
             DecisionStep::End(progress) => return end(progress),
             DecisionStep::Outbid(ballot) => {
                 asked.forget();
-                let base = cx.shared().membership.layouts.known();
+                let base = cx.shared().membership.layouts.known_layout();
                 let wanted = Arc::clone(&change.borrow().wanted);
                 if wanted.base != base.id() {
                     return end(Progress::Overtaken);
@@ -217,7 +217,7 @@ impl Proposals {
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
         let layouts = &cx.shared().membership.layouts;
-        let (base, id) = (layouts.known(), wanted.id());
+        let (base, id) = (layouts.known_layout(), wanted.id());
         if let Some(change) = self.under_way(tasks) {
             let change = change.borrow();
             if change.is_own && (!change.decided || change.wanted.id() == id) {
@@ -232,7 +232,7 @@ impl Proposals {
             let (progress, without_vote) = (Progress::Overtaken, Vec::new());
             layouts.set_change_report(ChangeReport { layout, progress, without_vote });
         } else {
-            let proposal = Proposal::new(base, Arc::clone(wanted), layouts.promised() + 1);
+            let proposal = Proposal::new(base, Arc::clone(wanted), layouts.promised_ballot() + 1);
             self.begin(tasks, proposal, layout, Some(Progress::Asking));
         }
     }

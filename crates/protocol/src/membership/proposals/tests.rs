@@ -78,7 +78,7 @@ impl Own {
     }
 
     /// Replies to all requests since the last call, or lets them fail if `reply` returns `None`.
-    fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
+    fn answer_requests(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
         for (call, node, request) in std::mem::take(&mut self.asked) {
             let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
             self.handle(BackgroundEvent::CallReturned { call, result });
@@ -98,7 +98,7 @@ impl Own {
     }
 
     /// Makes the node's layouts durable.
-    fn kept(&mut self) {
+    fn store_layouts(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.membership.layouts.on_stored(&kept, &self.shared.membership.views);
         self.handle(BackgroundEvent::LayoutsStored { kept: true });
@@ -109,7 +109,12 @@ impl Own {
         let council = council.iter().map(|name| (*name).to_owned()).collect();
         let change = Wanted { council: Some(council), ..Wanted::default() };
         Arc::new(
-            self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap(),
+            self.shared
+                .membership
+                .layouts
+                .known_layout()
+                .plan_change(&change, |_| Some(VoterId(5)))
+                .unwrap(),
         )
     }
 
@@ -158,16 +163,16 @@ fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next()
     let but_decided = |node, request: &VoteRequest| {
         votes(node, request).filter(|reply| *reply != VoteReply::Learned)
     };
-    (0..3).for_each(|_| own.answered(but_decided));
+    (0..3).for_each(|_| own.answer_requests(but_decided));
     assert_eq!(own.progress(), (2, Progress::Decided));
     // A repeated request does not make the change *done*: perhaps no other node knows it.
     own.handle(BackgroundEvent::Propose(Arc::clone(&first)));
     assert_eq!(own.progress(), (2, Progress::Decided));
-    own.kept();
+    own.store_layouts();
     let second = own.plan(&["n0", "n1", "n2"]);
     own.handle(BackgroundEvent::Propose(second));
     assert_eq!(own.progress(), (3, Progress::Asking));
-    (0..3).for_each(|_| own.answered(votes));
+    (0..3).for_each(|_| own.answer_requests(votes));
     assert_eq!(own.progress(), (3, Progress::Done));
 }
 
@@ -178,10 +183,10 @@ fn a_layout_known_already_is_done_once_its_quorum_knows_it() {
     own.shared.membership.layouts.learn(&plan);
     own.handle(BackgroundEvent::Propose(plan));
     assert_eq!(own.progress(), (2, Progress::Decided));
-    own.answered(|node, request| votes(node, request).filter(|_| node.0 == 1));
+    own.answer_requests(|node, request| votes(node, request).filter(|_| node.0 == 1));
     assert_eq!(own.progress(), (2, Progress::Decided), "one of three");
     own.after(250_000);
-    own.answered(votes);
+    own.answer_requests(votes);
     assert_eq!(own.progress(), (2, Progress::Done));
 }
 
@@ -190,13 +195,13 @@ fn a_layout_known_already_is_done_once_its_quorum_knows_it() {
 fn a_late_accepted_reply_does_not_count_as_learned() {
     let mut own = Own::new(MembershipState::Member);
     own.handle(BackgroundEvent::Propose(own.plan(&["n0", "n1", "n2"])));
-    own.answered(votes);
-    own.answered(votes);
+    own.answer_requests(votes);
+    own.answer_requests(votes);
     assert_eq!(own.progress(), (2, Progress::Decided));
-    own.answered(|_, _| Some(VoteReply::Accepted));
+    own.answer_requests(|_, _| Some(VoteReply::Accepted));
     assert_eq!(own.progress(), (2, Progress::Decided));
     own.after(250_000);
-    own.answered(votes);
+    own.answer_requests(votes);
     assert_eq!(own.progress(), (2, Progress::Done));
 }
 
@@ -206,7 +211,7 @@ fn each_time_a_proposal_is_outbid_its_backoff_grows() {
     own.handle(BackgroundEvent::Propose(own.plan(&["n0"])));
     let mut waits = Vec::new();
     for ballot in 1..=7 {
-        own.answered(|_, _| Some(VoteReply::Outbid(10 * ballot)));
+        own.answer_requests(|_, _| Some(VoteReply::Outbid(10 * ballot)));
         let begun = own.mono;
         while own.asked.is_empty() {
             own.after(10_000);
@@ -225,11 +230,11 @@ fn the_nodes_without_a_vote_are_reported() {
         0 => votes(node, request),
         _ => Some(VoteReply::NoVote),
     };
-    own.answered(one_votes);
+    own.answer_requests(one_votes);
     let without = |own: &Own| own.shared.membership.layouts.change().unwrap().without_vote;
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
     own.after(PROPOSAL_MICROS);
-    own.answered(silent);
+    own.answer_requests(silent);
     own.after(1);
     assert_eq!(own.progress(), (2, Progress::GivenUp));
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
@@ -242,7 +247,7 @@ fn a_decision_whose_task_is_dropped_is_given_up() {
     let mut own = Own::new(MembershipState::Member);
     let wanted = own.plan(&["n0", "n1", "n2"]);
     own.handle(BackgroundEvent::Propose(Arc::clone(&wanted)));
-    own.answered(silent);
+    own.answer_requests(silent);
     assert_eq!(own.progress(), (2, Progress::Asking));
     while own.node.drop_task(0).is_some() {}
     own.after(1_000);
@@ -256,16 +261,16 @@ fn a_decision_whose_task_is_dropped_is_given_up() {
 fn a_node_that_is_behind_pulls_the_later_layout() {
     let mut own = Own::new(MembershipState::Member);
     let later = own.plan(&["n1"]);
-    assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
+    assert!(own.shared.membership.layouts.note_epoch(NodeId(2), 2));
     own.handle(BackgroundEvent::Behind);
     assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
-    own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
+    own.answer_requests(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
     assert_eq!(
         (own.layout_stores, own.shared.membership.views.epoch()),
         (1, 1),
         "it is not durable yet"
     );
-    own.kept();
+    own.store_layouts();
     assert_eq!(own.shared.membership.views.epoch(), 2);
     own.after(250_000);
     assert_eq!(own.steps(), []);
@@ -274,40 +279,40 @@ fn a_node_that_is_behind_pulls_the_later_layout() {
 #[test]
 fn a_node_that_lost_its_later_layout_is_not_asked_forever() {
     let mut own = Own::new(MembershipState::Member);
-    let (first, later) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
-    assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
+    let (first, later) = (own.shared.membership.layouts.known_layout(), own.plan(&["n1"]));
+    assert!(own.shared.membership.layouts.note_epoch(NodeId(2), 2));
     own.handle(BackgroundEvent::Behind);
     // The node has a new disk by now.
-    own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
+    own.answer_requests(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
     own.after(250_000);
     assert_eq!(own.steps(), []);
     assert!(
-        own.shared.membership.layouts.received_epoch(NodeId(1), 2),
+        own.shared.membership.layouts.note_epoch(NodeId(1), 2),
         "whoever says so next is asked"
     );
     own.handle(BackgroundEvent::Behind);
     assert_eq!(own.asked[0].1, NodeId(1));
-    own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
-    assert_eq!(own.shared.membership.layouts.known(), later);
+    own.answer_requests(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
+    assert_eq!(own.shared.membership.layouts.known_layout(), later);
 }
 
 #[test]
 fn an_accepted_layout_of_unknown_outcome_is_completed() {
     let mut own = Own::new(MembershipState::Member);
-    let (base, layout) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
+    let (base, layout) = (own.shared.membership.layouts.known_layout(), own.plan(&["n1"]));
     for request in [
         VoteRequest::Prepare { base, ballot: 4 },
         VoteRequest::Accept { ballot: 4, layout: Arc::clone(&layout) },
     ] {
         own.shared.membership.layouts.handle_request(&request);
     }
-    own.kept();
+    own.store_layouts();
     own.after(250_000);
     assert_eq!(own.steps(), [], "its proposer is given time");
     own.after(COMPLETE_AFTER_MICROS + 16 * 4 * OUTBID_WAIT_MICROS);
     assert_eq!(own.asked.len(), usize::from(NODES));
-    (0..3).for_each(|_| own.answered(votes));
-    assert_eq!(own.shared.membership.layouts.known(), layout);
+    (0..3).for_each(|_| own.answer_requests(votes));
+    assert_eq!(own.shared.membership.layouts.known_layout(), layout);
     assert!(own.shared.membership.layouts.change().is_none(), "nobody wanted it here");
 }
 
@@ -332,7 +337,7 @@ fn a_rebuilding_node_loses_its_votes_again() {
     assert_eq!(layouts.voter().id, Some(own.shared.membership.logs.voter()));
     assert!(!layouts.voter().is_first);
     assert_eq!(own.stored_states, [MembershipState::Rebuilding], "it is stored");
-    own.shared.membership.logs.wrote(LogPosition(9));
+    own.shared.membership.logs.raise_position(LogPosition(9));
     let reported = || own.shared.membership.logs.position_for(NodeId(1));
     assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
     assert!(own.shared.membership.logs.is_in_doubt(), "nor does it vote before");

@@ -123,7 +123,7 @@ impl Stages {
             StageUnderWay { epoch: layout.epoch, poll_task, reports }
         });
         // The known layout may be later than the active one. The active stage is then over.
-        let known = cx.shared().membership.layouts.known();
+        let known = cx.shared().membership.layouts.known_layout();
         let is_next = known.epoch == layout.epoch && !proposals.is_deciding(tasks);
         let has_asked = !under_way.reports.by_node.borrow().is_empty();
         if has_asked
@@ -131,7 +131,7 @@ impl Stages {
             && under_way.reports.are_complete(&layout)
             && let Some(next) = layout.next_stage().map(Arc::new)
         {
-            let ballot = cx.shared().membership.layouts.promised() + 1;
+            let ballot = cx.shared().membership.layouts.promised_ballot() + 1;
             proposals.decide(tasks, Proposal::new(known, Arc::clone(&next), ballot), next);
         }
     }

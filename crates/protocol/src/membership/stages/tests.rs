@@ -46,8 +46,13 @@ impl Own {
         let mut own = Self { shared, node, mono: 1, asked: Vec::new(), proposed: false };
         let weights = vec![("n0".to_owned(), 3)];
         let change = PlanChange { weights, ..PlanChange::default() };
-        let prepared =
-            own.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
+        let prepared = own
+            .shared
+            .membership
+            .layouts
+            .known_layout()
+            .plan_change(&change, |_| Some(VoterId(5)))
+            .unwrap();
         own.adopt_layout(prepared);
         own
     }
@@ -61,7 +66,7 @@ impl Own {
 
     /// Enters the next stage as if other nodes had decided it. Returns the stage's epoch.
     fn enter_next_stage(&mut self) -> u64 {
-        let next = self.shared.membership.layouts.known().next_stage().unwrap();
+        let next = self.shared.membership.layouts.known_layout().next_stage().unwrap();
         let epoch = next.epoch;
         self.adopt_layout(next);
         epoch

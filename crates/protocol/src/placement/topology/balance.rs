@@ -59,7 +59,7 @@ impl NodeFill {
 /// Returns the nodes, sorted by name, with hash weights by which each node holds its share.
 /// `before` are the nodes of the previous layout: a partition that need not move stays. A node must
 /// have the same id in `before` and `nodes`. Errors: the members are not valid.
-pub(crate) fn balanced<'a>(
+pub(crate) fn balance_weights<'a>(
     before: impl Iterator<Item = (NodeId, &'a Member, HashWeight)> + Clone,
     mut nodes: Vec<(NodeId, Member)>,
     replicas: u8,
@@ -83,7 +83,7 @@ pub(crate) fn balanced<'a>(
     let shares = shares(&members, copies);
     let candidates = Candidates::of(&members, &weights, copies);
     for _ in 0..ROUNDS {
-        let held = candidates.held(&weights);
+        let held = candidates.count_held(&weights);
         if !tune(&mut weights, &held, &shares, &kept) {
             break;
         }
@@ -94,14 +94,14 @@ pub(crate) fn balanced<'a>(
 
 impl Topology {
     /// Creates the topology of the nodes, with hash weights balanced from those of `before`.
-    pub fn grown(
+    pub fn rebalance_from(
         before: &Self,
         nodes: Vec<(NodeId, Member)>,
         replicas: u8,
     ) -> Result<Self, TopologyError> {
         let was = before.ids.iter().zip(before.members.iter()).zip(before.hash_weights.iter());
         let was = was.map(|((id, member), weight)| (*id, member, *weight));
-        Self::with_hash_weights(balanced(was, nodes, replicas)?, replicas)
+        Self::with_hash_weights(balance_weights(was, nodes, replicas)?, replicas)
     }
 
     /// Returns the number of partitions held by each node, and the node's share, sorted by name.
@@ -234,7 +234,7 @@ impl Candidates {
     }
 
     /// Returns the number of partitions that each node would hold with these hash weights.
-    fn held(&self, weights: &[HashWeight]) -> Vec<usize> {
+    fn count_held(&self, weights: &[HashWeight]) -> Vec<usize> {
         let mut held = vec![0; weights.len()];
         let mut order: Vec<(u16, u64, u16)> = Vec::with_capacity(self.stride);
         let of_partitions = self.places.chunks(self.stride).zip(self.draws.chunks(self.stride));
@@ -283,7 +283,7 @@ mod tests {
 
     /// Returns the number of partition copies that move, and the minimum that would have to move:
     /// the copies that nodes lack for their shares.
-    fn moved(before: &Topology, after: &Topology) -> (usize, f64) {
+    fn count_moved_copies(before: &Topology, after: &Topology) -> (usize, f64) {
         let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
         let mut held = HashMap::<NodeId, usize>::new();
         for partition in 0..=u16::MAX {
@@ -328,7 +328,7 @@ mod tests {
         for (zones, weights, replicas) in cases {
             let nodes = nodes(zones, weights);
             let before = Topology::of(nodes.clone(), replicas).unwrap();
-            let after = Topology::grown(&before, nodes, replicas).unwrap();
+            let after = Topology::rebalance_from(&before, nodes, replicas).unwrap();
             let ratio = fullest(&after);
             assert!(ratio <= 1.1, "{weights:?}: {ratio}, {:?}", after.fill());
         }
@@ -339,13 +339,13 @@ mod tests {
         for (nodes_before, new) in [(1, 3), (3, 1), (3, 2), (20, 2)] {
             let all = nodes(&vec![""; nodes_before + new], &vec![1; nodes_before + new]);
             let before = Topology::of(all[..nodes_before].to_vec(), 3).unwrap();
-            let after = Topology::grown(&before, all.clone(), 3).unwrap();
-            let (moved, least) = moved(&before, &after);
+            let after = Topology::rebalance_from(&before, all.clone(), 3).unwrap();
+            let (moved, least) = count_moved_copies(&before, &after);
             assert!(moved as f64 <= 1.1 * least, "{nodes_before}+{new}: {moved} of {least}");
             assert!(fullest(&after) <= 1.1);
-            let back = Topology::grown(&after, all[..nodes_before].to_vec(), 3).unwrap();
+            let back = Topology::rebalance_from(&after, all[..nodes_before].to_vec(), 3).unwrap();
             assert!(fullest(&back) <= 1.1);
-            let (moved, least) = self::moved(&after, &back);
+            let (moved, least) = self::count_moved_copies(&after, &back);
             assert!(moved as f64 <= 1.1 * least, "back to {nodes_before}: {moved} of {least}");
         }
     }
@@ -354,7 +354,7 @@ mod tests {
     fn hash_weights_are_described_and_differences_told() {
         let nodes = nodes(&["", "x", "", ""], &[1, 1, 2, 4]);
         let before = Topology::of(nodes.clone(), 2).unwrap();
-        let after = Topology::grown(&before, nodes, 2).unwrap();
+        let after = Topology::rebalance_from(&before, nodes, 2).unwrap();
         assert!(!before.describe().contains("hash") && after.describe().contains(" hash "));
         assert_ne!(before.digest(), after.digest());
         let (one, other) = (before.describe(), after.describe());

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use balance::NodeFill;
-pub(crate) use balance::balanced;
+pub(crate) use balance::balance_weights;
 pub use buckets::Buckets;
 use description::describe;
 pub use description::difference;

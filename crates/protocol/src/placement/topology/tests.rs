@@ -7,11 +7,11 @@ fn member(name: &str) -> Member {
     Member { name: name.to_owned(), zone: String::new(), weight: 1 }
 }
 
-fn named(names: &[&str]) -> Vec<Member> {
+fn members_named(names: &[&str]) -> Vec<Member> {
     names.iter().map(|name| member(name)).collect()
 }
 
-fn numbered(nodes: usize) -> Vec<Member> {
+fn numbered_members(nodes: usize) -> Vec<Member> {
     (0..nodes).map(|n| member(&format!("node-{n}"))).collect()
 }
 
@@ -45,21 +45,21 @@ fn loads(topology: &Topology, from: u8) -> Vec<f64> {
 fn invalid_members_are_refused() {
     use TopologyError as E;
     let with = |change: fn(&mut Member)| {
-        let mut members = named(&["a", "b"]);
+        let mut members = members_named(&["a", "b"]);
         change(&mut members[1]);
         Topology::new(members, 3).unwrap_err()
     };
     assert_eq!(Topology::new(Vec::new(), 3).unwrap_err(), E::NoNodes);
-    assert_eq!(Topology::new(numbered(65_536), 3).unwrap_err(), E::TooManyNodes(65_536));
-    assert_eq!(Topology::new(named(&["a"]), 0).unwrap_err(), E::NoReplicas);
+    assert_eq!(Topology::new(numbered_members(65_536), 3).unwrap_err(), E::TooManyNodes(65_536));
+    assert_eq!(Topology::new(members_named(&["a"]), 0).unwrap_err(), E::NoReplicas);
     assert_eq!(with(|b| b.name.clear()), E::EmptyName);
     assert_eq!(with(|b| b.name = "a".to_owned()), E::Duplicate("a".to_owned()));
     for bad in ["b c".to_owned(), "b\n".to_owned(), "\u{1b}[2J".to_owned(), "b".repeat(256)] {
-        assert_eq!(Topology::new(named(&["a", &bad]), 3).unwrap_err(), E::BadName(bad));
+        assert_eq!(Topology::new(members_named(&["a", &bad]), 3).unwrap_err(), E::BadName(bad));
     }
     assert_eq!(with(|b| b.zone = " ".to_owned()), E::BadName(" ".to_owned()));
     for (change, weight) in [(0, 0), (1001, 1001)] {
-        let mut members = named(&["a", "b"]);
+        let mut members = members_named(&["a", "b"]);
         members[1].weight = change;
         let bad = E::BadWeight { name: "b".to_owned(), weight };
         assert_eq!(Topology::new(members, 3).unwrap_err(), bad);
@@ -74,28 +74,28 @@ fn names_with_equal_hashes_are_refused() {
         seen.insert(origin_of(&name), name.clone()).map(|other| (other, name))
     });
     let (first, second) = pair.unwrap();
-    let refused = Topology::new(named(&["a", &second, &first]), 3).unwrap_err();
+    let refused = Topology::new(members_named(&["a", &second, &first]), 3).unwrap_err();
     assert!(matches!(refused, TopologyError::Collision(..)), "{refused}");
     assert!(!refused.to_string().contains('\n'));
 }
 
 #[test]
 fn ids_are_positions_in_the_sorted_list_of_names() {
-    let cluster = topology(named(&["c", "a", "b"]));
+    let cluster = topology(members_named(&["c", "a", "b"]));
     for (place, name) in ["a", "b", "c"].into_iter().enumerate() {
         let id = NodeId(place as u16);
         assert_eq!(cluster.find(name), Some(id));
         assert_eq!(cluster.member(id).name, name);
     }
     assert_eq!((cluster.find("d"), cluster.nodes()), (None, 3));
-    assert_eq!(topology(named(&["a"])).default_copies(), 1);
-    assert_eq!(topology(numbered(5)).default_copies(), 3);
-    assert_eq!(Topology::new(numbered(300), 255).unwrap().default_copies(), 255);
+    assert_eq!(topology(members_named(&["a"])).default_copies(), 1);
+    assert_eq!(topology(numbered_members(5)).default_copies(), 3);
+    assert_eq!(Topology::new(numbered_members(300), 255).unwrap().default_copies(), 255);
 }
 
 #[test]
 fn a_request_for_more_replicas_than_nodes_returns_all_nodes() {
-    let cluster = topology(numbered(3));
+    let cluster = topology(numbered_members(3));
     let mut nodes = vec![NodeId(9)];
     cluster.replicas(7, 255, &mut nodes);
     nodes.sort_unstable();
@@ -108,7 +108,7 @@ fn a_request_for_more_replicas_than_nodes_returns_all_nodes() {
 /// placement, clusters can't be upgraded node by node, and `FORMAT_VERSION` must change.
 #[test]
 fn placement_and_digest_are_pinned() {
-    let mut members = numbered(12);
+    let mut members = numbered_members(12);
     for (n, member) in members.iter_mut().enumerate() {
         member.zone = ["x", "y", "z", ""][n % 4].to_owned();
         member.weight = 1 + n as u32 * 90;
@@ -128,7 +128,7 @@ fn placement_and_digest_are_pinned() {
 
 #[test]
 fn the_description_is_pinned() {
-    let mut members = named(&["b", "http://127.0.0.1:8080"]);
+    let mut members = members_named(&["b", "http://127.0.0.1:8080"]);
     members[0].zone = "x".to_owned();
     members[0].weight = 7;
     let cluster = topology(members);
@@ -141,11 +141,11 @@ fn the_description_is_pinned() {
 
 #[test]
 fn the_differences_of_two_topologies_are_described_in_one_line() {
-    let ours = topology(named(&["a", "b"])).describe();
+    let ours = topology(members_named(&["a", "b"])).describe();
     let differs = |theirs: &str| difference(&ours, theirs, "the peer's").unwrap();
     assert_eq!(difference(&ours, &ours, "the peer's"), None);
     let other = |change: fn(&mut Vec<Member>)| {
-        let mut members = named(&["a", "b"]);
+        let mut members = members_named(&["a", "b"]);
         change(&mut members);
         differs(&topology(members).describe())
     };
@@ -159,10 +159,10 @@ fn the_differences_of_two_topologies_are_described_in_one_line() {
         "node a has no zone in our list, zone x in the peer's"
     );
     assert_eq!(
-        other(|m| *m = named(&["c", "d"])),
+        other(|m| *m = members_named(&["c", "d"])),
         "node c is in the peer's list and not in ours; 3 more differences"
     );
-    let fewer = Topology::new(named(&["a", "b"]), 2).unwrap().describe();
+    let fewer = Topology::new(members_named(&["a", "b"]), 2).unwrap().describe();
     assert_eq!(differs(&fewer), "replicas: 3 in our topology, 2 in the peer's");
     for strange in ["", "kvorum-topology 2\n", "kvorum-topology 1\npartitions 65536\n", "x\ny\n"] {
         assert!(differs(strange).contains("does not support"), "{strange:?}");
@@ -175,21 +175,21 @@ fn the_differences_of_two_topologies_are_described_in_one_line() {
 fn shares_follow_weights() {
     for weights in [&[1, 1, 1][..], &[1, 2, 3], &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], &[999, 1000, 500]]
     {
-        let mut members = numbered(weights.len());
+        let mut members = numbered_members(weights.len());
         members.iter_mut().zip(weights).for_each(|(member, weight)| member.weight = *weight);
         let cluster = topology(members);
         for load in loads(&cluster, 1) {
             assert!((0.95..1.05).contains(&load), "{weights:?}: {load}");
         }
     }
-    for load in loads(&topology(numbered(10)), 3) {
+    for load in loads(&topology(numbered_members(10)), 3) {
         assert!((0.95..1.05).contains(&load), "all copies: {load}");
     }
 }
 
 #[test]
 fn copies_go_to_different_zones_first() {
-    let mut members = numbered(9);
+    let mut members = numbered_members(9);
     for (n, member) in members.iter_mut().enumerate() {
         member.zone = ["x", "x", "x", "x", "x", "y", "y", "z", ""][n].to_owned();
     }
@@ -209,7 +209,7 @@ fn copies_go_to_different_zones_first() {
 
 #[test]
 fn two_nodes_without_a_zone_are_in_different_ones() {
-    let mut members = named(&["a", "b", "c", "d"]);
+    let mut members = members_named(&["a", "b", "c", "d"]);
     members[2].zone = "x".to_owned();
     members[3].zone = "x".to_owned();
     let cluster = topology(members);
@@ -305,7 +305,8 @@ proptest! {
 #[test]
 fn a_node_added_takes_its_share_and_no_more() {
     for nodes in [3, 5, 10] {
-        let (before, after) = (topology(numbered(nodes)), topology(numbered(nodes + 1)));
+        let (before, after) =
+            (topology(numbered_members(nodes)), topology(numbered_members(nodes + 1)));
         let moved = (0..=u16::MAX)
             .filter(|partition| order(&before, *partition)[0] != order(&after, *partition)[0])
             .count();
@@ -319,7 +320,7 @@ fn a_node_added_takes_its_share_and_no_more() {
 /// moves only the partitions of which it becomes a replica.
 #[test]
 fn ids_stay_when_a_node_joins() {
-    let three = topology(named(&["a", "c", "d"]));
+    let three = topology(members_named(&["a", "c", "d"]));
     let id = |name: &str| three.find(name).unwrap();
     assert_eq!(["a", "c", "d"].map(id), [NodeId(0), NodeId(1), NodeId(2)]);
     let with = |new: &str, number| {

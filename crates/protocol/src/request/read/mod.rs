@@ -316,7 +316,7 @@ impl Reads {
     }
 
     /// Records a replica's report of its record; `None` = the replica has no record.
-    fn reported(
+    fn record_report(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -328,7 +328,7 @@ impl Reads {
             reported.as_ref().is_some_and(|r| cx.core.counts_as_purged(cx.now, r, authoritative));
         let reported = reported.filter(|_| !is_gone);
         let read = self.slots.work(id);
-        let Some(VoteIndex(vote)) = read.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = read.awaited_vote(node) else { return };
         let voter = &mut read.votes[vote];
         if voter.state.is_repairing() {
             // This is a late reply to the read; the reply to the repair is still outstanding.
@@ -363,11 +363,11 @@ impl Reads {
             Ok(record) => {
                 let time = record.as_ref().map(|record| record.write_time());
                 let authoritative = cx.core.shared.membership.state.is_authoritative(time);
-                self.reported(cx, id, own, record.map(ReportedRecord::Whole), authoritative);
+                self.record_report(cx, id, own, record.map(ReportedRecord::Whole), authoritative);
             }
             Err(error) => {
                 let error = slot.note_store_error(error);
-                self.failed(cx, id, own, error);
+                self.on_failure(cx, id, own, error);
             }
         }
     }
@@ -520,7 +520,7 @@ impl Reads {
     pub(crate) fn on_own_failure(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if self.slots.find(id).is_some() {
             let own = cx.core.shared.own;
-            self.failed(cx, id, own, ReplicaError::Failed);
+            self.on_failure(cx, id, own, ReplicaError::Failed);
         }
     }
 }
@@ -543,7 +543,7 @@ impl Requests for Reads {
         let (reported, authoritative) = match reply {
             Reply::Found { record, authoritative } => {
                 if !record.is_intact(&self.slots.get(id).key) {
-                    return self.failed(cx, id, peer, ReplicaError::Failed);
+                    return self.on_failure(cx, id, peer, ReplicaError::Failed);
                 }
                 (Some(ReportedRecord::Whole(record)), authoritative)
             }
@@ -555,19 +555,25 @@ impl Requests for Reads {
         };
         let took = cx.now.mono.saturating_sub(outstanding.since);
         cx.core.peers.record_latency(peer, took);
-        self.reported(cx, id, peer, reported, authoritative);
+        self.record_report(cx, id, peer, reported, authoritative);
     }
 
-    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+    fn on_failure(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        node: NodeId,
+        error: ReplicaError,
+    ) {
         // A node that has replied already is not awaited, so the failure is stale.
-        if let Some(vote) = self.slots.get(id).work.awaited(node) {
+        if let Some(vote) = self.slots.get(id).work.awaited_vote(node) {
             self.vote_failed(cx, id, vote, error);
         }
     }
 
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
         let read = self.slots.work(id);
-        let vote = read.awaited(node).expect("it was asked, and has not answered");
+        let vote = read.awaited_vote(node).expect("it was asked, and has not answered");
         match read.votes[vote.0].state {
             ReadState::Repairing(_) => self.repair(cx, id, vote),
             ReadState::Fetching { .. } => self.fetch(cx, id, vote),

@@ -99,14 +99,14 @@ impl Reads {
         let newest = self.slots.get(id).work.newest();
         let is_conditional = newest.is_some_and(|newest| newest.ballot() > 0);
         let error = match reply {
-            Reply::Stored => return self.repaired(cx, id, peer, None),
+            Reply::Stored => return self.mark_repaired(cx, id, peer, None),
             // The newer record may come from another conditional write on the same base version,
             // and lack the effect of this record's write.
             Reply::Newer { .. } if is_conditional => ReplicaError::HigherBallot,
-            Reply::Newer { time } => return self.repaired(cx, id, peer, Some(*time)),
+            Reply::Newer { time } => return self.mark_repaired(cx, id, peer, Some(*time)),
             refusal => ReplicaError::of_refusal(refusal),
         };
-        self.failed(cx, id, peer, error);
+        self.on_failure(cx, id, peer, error);
     }
 
     /// Handles the result of a write of the newest record to this node's store.
@@ -119,19 +119,25 @@ impl Reads {
         let Some(slot) = self.slots.find_mut(id) else { return };
         let own = cx.core.shared.own;
         match result {
-            Ok(newer) => self.repaired(cx, id, own, newer),
+            Ok(newer) => self.mark_repaired(cx, id, own, newer),
             Err(error) => {
                 let error = slot.note_store_error(error);
-                self.failed(cx, id, own, error);
+                self.on_failure(cx, id, own, error);
             }
         }
     }
 
     /// Notes that a replica was repaired: it holds the newest record, or a newer record with the
     /// version time `newer`.
-    fn repaired(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
+    fn mark_repaired(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        node: NodeId,
+        newer: Option<u64>,
+    ) {
         if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
-            return self.failed(cx, id, node, ReplicaError::Hidden);
+            return self.on_failure(cx, id, node, ReplicaError::Hidden);
         }
         let read = self.slots.work(id);
         let is_it = |vote: &&mut ReadVote| vote.node == node && vote.state.is_repairing();

@@ -212,7 +212,7 @@ impl Read {
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
+    pub(crate) fn awaited_vote(&self, node: NodeId) -> Option<VoteIndex> {
         self.first(|vote| vote.node == node && vote.state.outstanding().is_some())
     }
 
@@ -225,7 +225,7 @@ impl Read {
 
     /// Counts the replicas that did their part: before the answer is fixed, those that are
     /// authoritative for their reports; afterwards, those that hold the answer.
-    pub(crate) fn acked(&self) -> PerSet {
+    pub(crate) fn count_acks(&self) -> PerSet {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
             None => self.count(|vote| vote.state.is_authoritative()),

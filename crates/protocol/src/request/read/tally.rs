@@ -152,7 +152,7 @@ impl<'a> Tally<'a> {
 
     /// Returns the newest record once enough replicas have reported, even if too few hold it;
     /// `None` = too few replicas have reported, or none reported a record.
-    fn found(self) -> Option<&'a Record> {
+    fn newest_if_found(self) -> Option<&'a Record> {
         let is_found = self.count_settled() >= usize::from(self.slot.quorums.read.ack);
         self.slot.work.newest().or_else(|| self.newest().filter(|_| is_found))
     }
@@ -161,8 +161,8 @@ impl<'a> Tally<'a> {
     /// to which it belongs count, and only if they hold it.
     pub(super) fn shortfall(self) -> Shortfall {
         let Slot { quorums, work: read, .. } = self.slot;
-        let Some(newest) = self.found() else {
-            let (acked, quorum) = quorums.short_of(read.acked());
+        let Some(newest) = self.newest_if_found() else {
+            let (acked, quorum) = quorums.short_of(read.count_acks());
             return Shortfall { acked, quorum, is_limited: false };
         };
         let copies = self.slot.copies_of(newest);

@@ -132,30 +132,36 @@ impl Writes {
         let Some(slot) = self.slots.find_mut(id) else { return };
         let own = cx.core.shared.own;
         match result {
-            Ok(newer) => self.stored(cx, id, own, newer),
+            Ok(newer) => self.mark_stored(cx, id, own, newer),
             Err(StoreError::Sealed(seal)) if slot.work.may_restart() => {
-                self.stored(cx, id, own, Some(seal));
+                self.mark_stored(cx, id, own, Some(seal));
             }
             Err(error) => {
                 let error = slot.note_store_error(error);
-                self.failed(cx, id, own, error);
+                self.on_failure(cx, id, own, error);
             }
         }
     }
 
     /// Notes that a replica stored the record. `newer` is the time of a newer record that the
     /// replica also holds.
-    fn stored(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
+    fn mark_stored(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        node: NodeId,
+        newer: Option<u64>,
+    ) {
         if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
-            return self.failed(cx, id, node, ReplicaError::Hidden);
+            return self.on_failure(cx, id, node, ReplicaError::Hidden);
         }
         let slot = self.slots.get_mut(id);
         let (ack, write) = (slot.ack(), &mut slot.work);
-        let Some(VoteIndex(vote)) = write.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = write.awaited_vote(node) else { return };
         write.votes[vote].state = WriteState::Holds;
         // The write waits for `ack` replies: a record that a later reply reports may be newer
         // still, and the new version must exceed the newest.
-        let held = write.held();
+        let held = write.count_holders();
         if let WriteStage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newer);
             if let Some(overtaken) = *overtaken
@@ -212,7 +218,7 @@ impl Writes {
         let write = &slot.work;
         let failed = change(failure_of(slot, cx.core.config.deadline_micros));
         cx.out.push(Effect::Answer { client: write.client, answer: Answer::Failed(failed) });
-        self.slots.work(id).answered();
+        self.slots.work(id).mark_answered();
     }
 
     /// Answers the client as soon as possible, and ends the write when no reply is outstanding.
@@ -220,10 +226,10 @@ impl Writes {
         let slot = self.slots.get(id);
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
         let write = self.slots.work(id);
-        let (held, open) = write.held_and_open();
+        let (held, open) = write.count_holders_and_open();
         if !write.is_answered() && held.suffices(ack) {
-            write.answered();
-            let acks = Acks { epoch, by: write.held_by() };
+            write.mark_answered();
+            let acks = Acks { epoch, by: write.holders() };
             let answer = Answer::Written(write.record.version(), acks);
             cx.out.push(Effect::Answer { client: write.client, answer });
         } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
@@ -265,7 +271,7 @@ impl Writes {
                 cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
-                cx.unstored_hints.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+                cx.unstored_hints.on_missed_write(&mut cx.cx, peer, key.clone(), record.clone());
             }
         }
         let mut votes = self.slots.remove(id).work.votes;
@@ -290,27 +296,33 @@ impl Requests for Writes {
         reply: Reply,
     ) {
         match reply {
-            Reply::Stored => self.stored(cx, id, peer, None),
-            Reply::Newer { time } => self.stored(cx, id, peer, Some(time)),
+            Reply::Stored => self.mark_stored(cx, id, peer, None),
+            Reply::Newer { time } => self.mark_stored(cx, id, peer, Some(time)),
             // The replica's repair fence is above the write's version, and admits only later
             // versions.
             Reply::BallotRefused { promise } if self.slots.work(id).may_restart() => {
-                self.stored(cx, id, peer, Some(promise));
+                self.mark_stored(cx, id, peer, Some(promise));
             }
-            refusal => self.failed(cx, id, peer, ReplicaError::of_refusal(&refusal)),
+            refusal => self.on_failure(cx, id, peer, ReplicaError::of_refusal(&refusal)),
         }
     }
 
-    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+    fn on_failure(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        node: NodeId,
+        error: ReplicaError,
+    ) {
         let write = self.slots.work(id);
         // A node that has replied already is not awaited, so the failure is stale.
-        let Some(VoteIndex(vote)) = write.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = write.awaited_vote(node) else { return };
         write.votes[vote].state.fail(error);
         self.advance_write(cx, id);
     }
 
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
-        let vote = self.slots.work(id).awaited(node).expect("it is awaited");
+        let vote = self.slots.work(id).awaited_vote(node).expect("it is awaited");
         self.ask_to_hold(cx, id, vote);
     }
 
@@ -346,7 +358,7 @@ fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<
 /// Returns the failure for the client of a write that too few replicas hold.
 fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailure {
     let write = &slot.work;
-    let held = write.held();
+    let held = write.count_holders();
     let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
     let (failure, detail) = if (held + write.count(is_hidden)).suffices(slot.ack()) {
         (FailureKind::Busy, Some(CLOCK_BEHIND_DETAIL.to_owned()))

@@ -112,7 +112,7 @@ impl Write {
         matches!(self.stage, WriteStage::Reissued | WriteStage::Answered { anew: true })
     }
 
-    pub(crate) fn answered(&mut self) {
+    pub(crate) fn mark_answered(&mut self) {
         assert!(!self.is_answered(), "a write is answered once");
         self.stage = WriteStage::Answered { anew: self.is_anew() };
     }
@@ -121,12 +121,12 @@ impl Write {
         sets::count(self.votes.iter().filter(|vote| wanted(vote.state)).map(|vote| vote.place))
     }
 
-    pub(crate) fn held(&self) -> PerSet {
+    pub(crate) fn count_holders(&self) -> PerSet {
         self.count(|state| state == WriteState::Holds)
     }
 
     /// Counts the replicas that hold the record, and the replicas that have not replied.
-    pub(crate) fn held_and_open(&self) -> (PerSet, PerSet) {
+    pub(crate) fn count_holders_and_open(&self) -> (PerSet, PerSet) {
         let (mut held, mut open) = (PerSet::default(), PerSet::default());
         for vote in &self.votes {
             match vote.state {
@@ -145,13 +145,13 @@ impl Write {
     }
 
     /// Returns the replicas of the read set that hold the record.
-    pub(crate) fn held_by(&self) -> ReplicaSet {
+    pub(crate) fn holders(&self) -> ReplicaSet {
         let held = self.votes.iter().filter(|vote| vote.state == WriteState::Holds);
         ReplicaSet::of(held.map(|vote| usize::from(vote.place.read)))
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
+    pub(crate) fn awaited_vote(&self, node: NodeId) -> Option<VoteIndex> {
         let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
         place.map(VoteIndex)
     }
@@ -171,7 +171,7 @@ impl Write {
     }
 
     pub(crate) fn failure(&self) -> FailureKind {
-        if !self.held().is_zero() { FailureKind::TooFew } else { failure(self.failures()) }
+        if !self.count_holders().is_zero() { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
     /// True if a write that can no longer succeed should still wait for its open votes. They decide

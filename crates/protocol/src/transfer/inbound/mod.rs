@@ -39,8 +39,8 @@ impl Inbound {
 
     /// Returns the progress of this node's rebuild: the number of nodes that have streamed all that
     /// this node is marked to lack, and the number of all other nodes.
-    pub(crate) fn repaired(&self, cx: &Context) -> (usize, usize) {
-        self.rebuild.repaired(cx)
+    pub(crate) fn rebuild_progress(&self, cx: &Context) -> (usize, usize) {
+        self.rebuild.progress(cx)
     }
 
     /// Handles the ends of walks and passes: drops processed marks, stores the progress, and starts

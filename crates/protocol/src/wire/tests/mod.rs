@@ -156,19 +156,19 @@ fn expiry() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), any::<u64>()]
 }
 
-fn recalled() -> impl Strategy<Value = OpLookup> {
+fn any_op_lookup() -> impl Strategy<Value = OpLookup> {
     prop_oneof![
         Just(OpLookup::Never),
         Just(OpLookup::Forgotten),
         Just(OpLookup::Reused),
-        (vec(any::<u64>(), 0..6), done()).prop_map(|(ballots, done)| OpLookup::Stored {
+        (vec(any::<u64>(), 0..6), any_done()).prop_map(|(ballots, done)| OpLookup::Stored {
             ballots: ballots.into_iter().collect(),
             done
         }),
     ]
 }
 
-fn done() -> impl Strategy<Value = Done> {
+fn any_done() -> impl Strategy<Value = Done> {
     prop_oneof![
         (tag(), any::<Option<i64>>(), expiry(), expiry()).prop_map(
             |(tag, result, expiry_ms, fence)| { Done::Changed { tag, result, expiry_ms, fence } }
@@ -194,8 +194,8 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         any::<u64>().prop_map(|promise| Reply::BallotRefused { promise }),
         any::<u64>().prop_map(|epoch| Reply::Superseded { epoch }),
-        (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done { by: ReplicaSet(by), done }),
-        recalled().prop_map(Reply::Recalled),
+        (any_done(), any::<u8>()).prop_map(|(done, by)| Reply::Done { by: ReplicaSet(by), done }),
+        any_op_lookup().prop_map(Reply::Recalled),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),
@@ -204,7 +204,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (vec(entry(), 0..5), proptest::option::of(cursor()), any::<bool>()).prop_map(
             |(items, next, authoritative)| Reply::Page(Page { items, next, authoritative })
         ),
-        compared().prop_map(Reply::Compared),
+        any_compared().prop_map(Reply::Compared),
         vote_reply().prop_map(Reply::Council),
         moves_state().prop_map(Reply::Moves),
         any::<u64>().prop_map(|id| Reply::ClusterId(ClusterId::of_number(id))),
@@ -281,7 +281,7 @@ fn compare_request() -> impl Strategy<Value = CompareRequest> {
     )
 }
 
-fn compared() -> impl Strategy<Value = Compared> {
+fn any_compared() -> impl Strategy<Value = Compared> {
     let sum = any::<(u16, u8, u8, u128)>().prop_map(|(bucket, place, copies, sum)| Sum {
         bucket,
         place,
@@ -345,7 +345,7 @@ fn encode(items: &[Item]) -> Vec<u8> {
     let mut writer = Writer::default();
     items.iter().for_each(|item| put(&mut writer, item));
     writer.seal(SENDER);
-    writer.sealed().to_vec()
+    writer.closed_envelopes().to_vec()
 }
 
 /// Returns all items that a receiver decodes, or the error for which it closes the connection.
@@ -363,7 +363,7 @@ fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
 }
 
 /// Encodes items like [`encode`], then lets `forge` change the bytes and corrects the checksum.
-fn forged(items: &[Item], forge: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn encode_forged(items: &[Item], forge: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = encode(items);
     forge(&mut bytes);
     let check = xxhash_rust::xxh3::xxh3_64(&bytes[8..]);
@@ -400,7 +400,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         garbage in vec(any::<u8>(), 1..30),
     ) {
-        let forged = forged(&items, |bytes| {
+        let forged = encode_forged(&items, |bytes| {
             let at = 12 + at.index(bytes.len() - 12);
             for (byte, new) in bytes[at..].iter_mut().zip(&garbage) {
                 *byte = *new;
@@ -427,7 +427,7 @@ proptest! {
     }
 }
 
-fn stored(id: u64) -> Item {
+fn stored_item(id: u64) -> Item {
     Item::Message(Message { id, body: Body::Reply(Reply::Stored) })
 }
 
@@ -443,29 +443,35 @@ fn malformed_items_are_refused() {
     let bounded = Item::Message(Message { id: 1, body });
     let cases: [(&str, Vec<u8>); 13] = [
         ("check", {
-            let mut bytes = encode(&[stored(1)]);
+            let mut bytes = encode(&[stored_item(1)]);
             bytes[0] ^= 1;
             bytes
         }),
-        ("another length", forged(&[stored(1)], |bytes| bytes.truncate(item + 4))),
-        ("too early", forged(&[stored(1)], |bytes| bytes[12] = 2)),
-        ("after the last item", forged(&[stored(1), stored(2)], |bytes| bytes[12] = 1)),
+        ("another length", encode_forged(&[stored_item(1)], |bytes| bytes.truncate(item + 4))),
+        ("too early", encode_forged(&[stored_item(1)], |bytes| bytes[12] = 2)),
+        (
+            "after the last item",
+            encode_forged(&[stored_item(1), stored_item(2)], |bytes| bytes[12] = 1),
+        ),
         (
             "empty envelope",
-            forged(&[stored(1)], |bytes| {
+            encode_forged(&[stored_item(1)], |bytes| {
                 bytes.truncate(ENVELOPE_HEAD);
                 bytes[8..16].fill(0);
             }),
         ),
-        ("reserved byte", forged(&[stored(1)], |bytes| bytes[item + 3] = 1)),
-        ("unknown flag", forged(&[stored(1)], |bytes| bytes[item + 1] = 0x80)),
-        ("unknown type", forged(&[stored(1)], |bytes| bytes[item] = 0xff)),
-        ("unknown type", forged(&[stored(1)], |bytes| bytes[item] = 0x45)),
-        ("a class or a time", forged(&[stored(1)], |bytes| bytes[item + 2] = 1)),
-        ("longer than what holds it", forged(&[stored(1)], |bytes| bytes[item + 4] = 1)),
+        ("reserved byte", encode_forged(&[stored_item(1)], |bytes| bytes[item + 3] = 1)),
+        ("unknown flag", encode_forged(&[stored_item(1)], |bytes| bytes[item + 1] = 0x80)),
+        ("unknown type", encode_forged(&[stored_item(1)], |bytes| bytes[item] = 0xff)),
+        ("unknown type", encode_forged(&[stored_item(1)], |bytes| bytes[item] = 0x45)),
+        ("a class or a time", encode_forged(&[stored_item(1)], |bytes| bytes[item + 2] = 1)),
+        (
+            "longer than what holds it",
+            encode_forged(&[stored_item(1)], |bytes| bytes[item + 4] = 1),
+        ),
         ("no limit", {
             let most = item + ITEM_HEAD + KEY_LEN + 1;
-            forged(&[bounded], |bytes| bytes[most..].fill(0xff))
+            encode_forged(&[bounded], |bytes| bytes[most..].fill(0xff))
         }),
         ("too long", [0xff; ENVELOPE_HEAD].to_vec()),
     ];
@@ -494,7 +500,7 @@ fn key_lengths_are_limited() {
 fn a_number_of_entries_takes_no_memory() {
     let reply = Reply::Page(Page { items: Vec::new(), next: None, authoritative: true });
     let page = Item::Message(Message { id: 1, body: Body::Reply(reply) });
-    let many = forged(&[page], |bytes| bytes[ENVELOPE_HEAD + ITEM_HEAD..][..4].fill(0xff));
+    let many = encode_forged(&[page], |bytes| bytes[ENVELOPE_HEAD + ITEM_HEAD..][..4].fill(0xff));
     assert_eq!(decode(&many), Err(Malformed("more entries than there are bytes")));
 }
 
@@ -514,7 +520,7 @@ fn pieces(message: &Message) -> Vec<(Bytes, bool)> {
         Item::Piece { last, bytes } => (bytes, last),
         other => panic!("{other:?} is no piece"),
     };
-    decode(writer.sealed()).unwrap().into_iter().map(piece).collect()
+    decode(writer.closed_envelopes()).unwrap().into_iter().map(piece).collect()
 }
 
 #[test]
@@ -529,7 +535,7 @@ fn a_long_message_arrives_whole() {
         }
         let arrived = message_of(arrived.unwrap());
         assert_eq!(arrived, Ok(message));
-        assert_eq!(assembly.held(), 0);
+        assert_eq!(assembly.buffered_bytes(), 0);
     }
 }
 
@@ -540,7 +546,7 @@ fn pieces_wait_for_credit() {
     assert_eq!(cut.next(PIECE_MAX - 1, &mut writer), 0);
     assert!(writer.is_empty());
     assert_eq!(cut.next(PIECE_MAX, &mut writer), PIECE_MAX);
-    let left = cut.left();
+    let left = cut.unsent_bytes();
     assert_eq!(cut.next(left, &mut writer), left, "a last piece needs no more than it has");
     assert_eq!(cut.next(usize::MAX, &mut writer), 0);
 }
@@ -571,14 +577,14 @@ fn sealed_envelopes_leave_in_any_portions() {
     let mut writer = Writer::default();
     writer.message(&long(10));
     assert!(writer.seal(SENDER) && !writer.seal(SENDER));
-    let first = writer.sealed().to_vec();
+    let first = writer.closed_envelopes().to_vec();
     writer.message(&long(20));
-    assert_eq!(writer.sealed(), first, "what is open stays");
-    writer.sent(3);
-    assert_eq!(writer.sealed(), &first[3..]);
+    assert_eq!(writer.closed_envelopes(), first, "what is open stays");
+    writer.drop_sent(3);
+    assert_eq!(writer.closed_envelopes(), &first[3..]);
     writer.seal(SENDER);
-    writer.sent(first.len() - 3);
-    assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
+    writer.drop_sent(first.len() - 3);
+    assert_eq!(decode(writer.closed_envelopes()).unwrap(), [Item::Message(long(20))]);
 }
 
 /// A record whose bytes are readable as text in the fixture; its checksum is wrong.

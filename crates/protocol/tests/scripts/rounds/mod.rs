@@ -53,11 +53,11 @@ struct Driver {
 
 impl Driver {
     fn new() -> Self {
-        Self::settling(0)
+        Self::with_settling_time(0)
     }
 
     /// Makes a driver whose rounds omit the records of the last `settled_micros` microseconds.
-    fn settling(settled_micros: u64) -> Self {
+    fn with_settling_time(settled_micros: u64) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, BASE << 12, false);
@@ -209,7 +209,7 @@ fn a_node_restarted_since_its_fence_prevents_the_proof() {
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
     let (before, next) = (topology(3, 3), topology(4, 3));
-    driver.shared.membership.views.install(View::prepared(2, 1, before, next));
+    driver.shared.membership.views.install(View::new_prepared(2, 1, before, next));
     let driven = driver.round(true, |_, request| Some(willing_reply(request)));
     assert!(driven.report.is_equal() && !driven.report.proven, "{:?}", driven.report);
     assert!(!driven.is_asked_to_commit(), "{:?}", driven.steps);
@@ -244,9 +244,9 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     let voter = Voter { node: own, id: Some(VoterId(7)), is_first: false };
     let proven = RoundId { time: 9, node: SICK };
     for (view, is_outdated) in [
-        (View::prepared(2, 1, before.clone(), next.clone()), false),
-        (View::moving(3, 3, before, next.clone()), true),
-        (View::settled(5, 5, next.clone()), true),
+        (View::new_prepared(2, 1, before.clone(), next.clone()), false),
+        (View::new_moving(3, 3, before, next.clone()), true),
+        (View::new_settled(5, 5, next.clone()), true),
     ] {
         let layouts = Layouts::first(voter, Layout::first(&next, |_| String::new()));
         let membership = Membership::new(MembershipState::Member, 0, true);
@@ -254,7 +254,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
             (Arc::new(Clock::start(7, BASE, 0)), Arc::new(Logs::first(Incarnation(100))));
         let named = (own, "n3".to_owned());
         let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
-        shared.repair.proofs.kept(Proof::of_new(own, 5));
+        shared.repair.proofs.put_in_force(Proof::of_new(own, 5));
         shared.note_proof_seen(SICK, proven);
         assert_eq!(shared.membership.state.is_authoritative_for_all(), !is_outdated);
     }
@@ -355,7 +355,7 @@ fn a_former_replica_gets_the_newest_record() {
     let mut order = Vec::new();
     topology(3, 3).replicas(partition_of(&key), 3, &mut order);
     let [first, second, last] = order[..] else { panic!("{order:?}") };
-    let record = written;
+    let record = record_written_at;
     let mut brought = Vec::new();
     Driver::new().round(true, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
@@ -394,12 +394,13 @@ fn a_record_hidden_on_one_holder_is_read_from_the_next() {
         }
         Request::Compare(_) if node == lacking => Some(Reply::Compared(Compared::default())),
         Request::Compare(_) => {
-            let outlines = vec![(key.clone(), written(1, 3).outline())];
+            let outlines = vec![(key.clone(), record_written_at(1, 3).outline())];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         Request::Read { .. } => {
             asked.push(node);
-            let record = if asked.len() == 1 { written(2, 1) } else { written(1, 3) };
+            let record =
+                if asked.len() == 1 { record_written_at(2, 1) } else { record_written_at(1, 3) };
             Some(Reply::Found { record, authoritative: true })
         }
         Request::Bring { record, .. } => {
@@ -409,12 +410,12 @@ fn a_record_hidden_on_one_holder_is_read_from_the_next() {
         request => Some(willing_reply(request)),
     });
     assert_eq!(asked.len(), 2, "each holder once: {asked:?}");
-    assert_eq!(brought, [(lacking, written(1, 3))]);
+    assert_eq!(brought, [(lacking, record_written_at(1, 3))]);
     assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
 /// Returns the entry of a list of outlines.
-fn listed(time: u64, ballot: u64) -> (Bytes, RecordOutline) {
+fn list_entry(time: u64, ballot: u64) -> (Bytes, RecordOutline) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
     (Bytes::from("k"), RecordOutline { rank, copies: 0, bytes: 9 })
@@ -427,7 +428,7 @@ fn a_record_that_damage_had_hidden_is_deleted_again() {
     after_a_full_one().round(true, |node, request| match request {
         Request::Compare(request) if node == SICK => {
             let is_list = matches!(request.detail, Detail::Outlines { .. });
-            let outlines = if is_list { vec![listed(PROVEN.time, 0)] } else { Vec::new() };
+            let outlines = if is_list { vec![list_entry(PROVEN.time, 0)] } else { Vec::new() };
             let damaged = vec![damage("a", "z")];
             Some(Reply::Compared(Compared { damaged, outlines, ..Compared::default() }))
         }
@@ -486,7 +487,7 @@ fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
             Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
         }
         Request::Compare(_) if node == OTHER => {
-            let outlines = vec![listed(3, 4)];
+            let outlines = vec![list_entry(3, 4)];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
         Request::Read { .. } => panic!("it is read as it is"),
@@ -517,7 +518,7 @@ fn after_a_full_one() -> Driver {
     driver
 }
 
-fn written(micros: u64, copies: u8) -> Record {
+fn record_written_at(micros: u64, copies: u8) -> Record {
     let version = Version { time: (BASE + micros) << 12, origin: 1 };
     records::record(b"k", Kind::Value, "x", version, copies)
 }
@@ -526,7 +527,7 @@ fn written(micros: u64, copies: u8) -> Record {
 /// stopped the round.
 fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
-    let (rotten, record) = (damage("a", "z"), written(1, 0));
+    let (rotten, record) = (damage("a", "z"), record_written_at(1, 0));
     let outlines = vec![(Bytes::from("k"), record.outline())];
     // Node `OTHER` holds a record that the others lack, and node `SICK` has damaged records.
     let reply = |node: NodeId, request: &Request| match request {
@@ -543,7 +544,7 @@ fn is_dropped_after(answers: usize) -> bool {
         request => willing_reply(request),
     };
     let mut given = 0;
-    let placed = View::settled(2, 2, topology(4, 3));
+    let placed = View::new_settled(2, 2, topology(4, 3));
     let shared = Arc::clone(&driver.shared);
     let driven = driver.round(true, |node, request| {
         if shared.repair.rounds.status().current.is_some() {
@@ -581,7 +582,7 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     let mut driver = after_a_full_one();
     let shared = Arc::clone(&driver.shared);
     let (three, four) = (topology(3, 3), topology(4, 3));
-    let begins = View::moving(2, 2, three, four.clone());
+    let begins = View::new_moving(2, 2, three, four.clone());
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 1 {
             shared.membership.views.install(begins.clone());
@@ -603,10 +604,10 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
     // The next view changes only the metadata quorum, not the placement.
-    shared.membership.views.install(View::settled(3, 3, four.clone()));
+    shared.membership.views.install(View::new_settled(3, 3, four.clone()));
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
-            shared.membership.views.install(View::settled(4, 3, four.clone()));
+            shared.membership.views.install(View::new_settled(4, 3, four.clone()));
         }
         Some(willing_reply(request))
     });
@@ -764,7 +765,7 @@ fn damage_of_a_possibly_sole_replica_is_reported() {
 fn a_requested_round_includes_all_earlier_writes() {
     const SETTLED: u64 = 1_000_000;
     let begins = |age: u64, waited: i64| {
-        let mut driver = Driver::settling(SETTLED);
+        let mut driver = Driver::with_settling_time(SETTLED);
         // The first round makes the driver authoritative.
         driver.round(false, |_, request| Some(willing_reply(request)));
         let Driver { shared, mut node, mono } = driver;

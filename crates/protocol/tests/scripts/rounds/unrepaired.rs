@@ -5,7 +5,7 @@ use super::*;
 /// Drives a round in which only node 0 holds the newest record of a key, which is brought to the
 /// other nodes. `OTHER` stores the record, and `SICK` replies with `reply`.
 fn round_with_bring_to_sick(reply: Option<Reply>) -> RoundReport {
-    let (older, newest) = (written(1, 3), written(2, 3));
+    let (older, newest) = (record_written_at(1, 3), record_written_at(2, 3));
     let driven = Driver::new().round(true, |node, request| match request {
         Request::Compare(request) => {
             let record = if node == NodeId(0) { &newest } else { &older };

@@ -141,7 +141,7 @@ fn a_write_alone_is_answered_as_by_an_event() {
         assert!(is_alone(&purposes), "{names:?}: {purposes:?}");
         assert_eq!(answers(&mut stage), [], "it is not stored");
         for purpose in purposes {
-            own.written(&mut stage, purpose, &Ok(()));
+            own.on_write_result(&mut stage, purpose, &Ok(()));
         }
         let event = Event::Write { client: ClientId(1), key: key.clone(), record, quorum };
         others.handle(&mut other, event);
@@ -191,11 +191,11 @@ fn a_write_alone_that_the_store_refuses_is_retried_as_an_ordinary_write() {
     put(&mut stage, &mut own, &key, ONE);
     let failed = lsm::Error::Busy { what: "test" };
     for purpose in stage.commit() {
-        own.written(&mut stage, purpose, &Err(WriteError::Store(failed.clone())));
+        own.on_write_result(&mut stage, purpose, &Err(WriteError::Store(failed.clone())));
     }
     assert_eq!(answers(&mut stage).len(), 0, "it is tried once more");
     for purpose in stage.commit() {
-        own.written(&mut stage, purpose, &Err(WriteError::Store(failed.clone())));
+        own.on_write_result(&mut stage, purpose, &Err(WriteError::Store(failed.clone())));
     }
     let answered = answers(&mut stage);
     assert!(matches!(&answered[..], [Answer::Failed(failed)] if !failed.unknown), "{answered:?}");
@@ -213,7 +213,7 @@ fn a_write_alone_with_a_failed_sync_has_an_unknown_outcome() {
     };
     for begun in [true, false] {
         for purpose in stage.commit() {
-            own.written(&mut stage, purpose, &Err(failed(begun)));
+            own.on_write_result(&mut stage, purpose, &Err(failed(begun)));
         }
     }
     let answered = answers(&mut stage);
@@ -235,7 +235,7 @@ fn a_write_alone_fails_at_its_deadline_and_is_answered_once() {
         "the store may have it, or get it: {answered:?}"
     );
     for purpose in purposes {
-        own.written(&mut stage, purpose, &Ok(()));
+        own.on_write_result(&mut stage, purpose, &Ok(()));
     }
     stage.write(&mut own);
     assert_eq!(answers(&mut stage), []);
@@ -254,9 +254,9 @@ fn a_write_alone_is_not_answered_by_an_earlier_view() {
     let before = stage.shared.view().topology.clone();
     let stay = before.ids().filter(|id| *id != stage.shared.own);
     let after = Topology::of(stay.map(|id| (id, before.member(id).clone())).collect(), 2).unwrap();
-    stage.shared.membership.views.install(View::moving(2, 2, before, after));
+    stage.shared.membership.views.install(View::new_moving(2, 2, before, after));
     for purpose in purposes {
-        own.written(&mut stage, purpose, &Ok(()));
+        own.on_write_result(&mut stage, purpose, &Ok(()));
     }
     let done = stage.take();
     assert!(!done.iter().any(|done| matches!(done, Done::Answer(_))), "{done:?}");

@@ -8,9 +8,9 @@ use super::*;
 
 /// Returns the first layout and a possible next one.
 fn layouts(stage: &TestNode) -> [Arc<Layout>; 2] {
-    let first = stage.shared.membership.layouts.known();
+    let first = stage.shared.membership.layouts.known_layout();
     let change = PlanChange { council: Some(vec!["a".to_owned()]), ..PlanChange::default() };
-    let next = first.planned(&change, |_| Some(VoterId(5))).unwrap();
+    let next = first.plan_change(&change, |_| Some(VoterId(5))).unwrap();
     [first, Arc::new(next)]
 }
 
@@ -30,7 +30,7 @@ fn keep(stage: &mut TestNode, own: &mut Loop, done: Vec<Done>, result: Result<()
         );
         stage.engine.commit(std::iter::once(batch)).unwrap();
     }
-    own.kept(stage, *op, keeps, result);
+    own.on_own_record_stored(stage, *op, keeps, result);
 }
 
 fn council_reply(id: u64, reply: VoteReply) -> [(u64, Reply); 1] {

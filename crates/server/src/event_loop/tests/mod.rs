@@ -212,7 +212,7 @@ fn writes_that_others_missed_are_stored_as_hints() {
     let done = stage.take();
     assert!(done.iter().any(|done| matches!(done, Done::Answer(Answer::Written(..)))), "{done:?}");
     for peer in [NodeId(1), NodeId(2)] {
-        assert_eq!(stage.shared.transfer.hints.waiting(peer).0, 1);
+        assert_eq!(stage.shared.transfer.hints.waiting_hints(peer).0, 1);
         let hints = hints::read(&stage.engine, &stage.shared, peer, None, 1000).unwrap();
         assert_eq!(hints, [(Bytes::from_static(b"k"), value(b"k", 10, 1))]);
         assert_eq!(stage.shared.transfer.missed.partitions(peer), 0);
@@ -229,7 +229,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
         for purpose in stage.commit() {
             assert!(matches!(purpose, WritePurpose::Hint(_)) && !refused, "{purpose:?}");
             let failed = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
-            own.written(&mut stage, purpose, &Err(WriteError::Store(failed)));
+            own.on_write_result(&mut stage, purpose, &Err(WriteError::Store(failed)));
         }
         for peer in [NodeId(1), NodeId(2)] {
             let marks = stage.shared.transfer.missed.of(peer);
@@ -237,7 +237,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
             let since = value(b"k", 10, 1).version().time;
             let marks: Vec<Mark> = marks.iter().map(|marked| marked.mark).collect();
             assert_eq!(marks, [Mark { partition, since }]);
-            assert_eq!(stage.shared.transfer.hints.waiting(peer), (0, 0));
+            assert_eq!(stage.shared.transfer.hints.waiting_hints(peer), (0, 0));
         }
     }
 }
@@ -258,7 +258,7 @@ fn marks_are_durable_before_they_are_reported() {
         } else {
             crate::Store::commit(&stage.engine, batch)
         };
-        own.kept(&mut stage, op, &keeps, result);
+        own.on_own_record_stored(&mut stage, op, &keeps, result);
         let expected = if fails { Reply::NoSpace } else { Reply::Stored };
         assert_eq!(stage.replies(), [(id, expected)]);
         assert_eq!(stage.shared.transfer.missed.is_unsaved(NodeId(2)), fails);

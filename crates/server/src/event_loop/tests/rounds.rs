@@ -22,7 +22,7 @@ fn keep(stage: &mut TestNode, own: &mut Loop) {
     let done = stage.take();
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("{done:?}") };
     stage.engine.commit(std::iter::once(batch)).unwrap();
-    own.kept(stage, *op, keeps, Ok(()));
+    own.on_own_record_stored(stage, *op, keeps, Ok(()));
 }
 
 /// Sends a step of the round, and checks that the loop replies only once the step is durable.

@@ -17,7 +17,7 @@ fn every_flipped_bit_is_detected() {
     let [mut a, _] = pair();
     assert!(a.push(write(1, 20)));
     assert!(a.push(read(2)));
-    let sent_bytes = a.written();
+    let sent_bytes = a.take_written();
     for bit in 0..sent_bytes.len() * 8 {
         let mut broken = sent_bytes.clone();
         broken[bit / 8] ^= 1 << (bit % 8);
@@ -58,7 +58,7 @@ fn pieces_beyond_the_credit_are_refused() {
     first[0] = 2;
     first[4..8].copy_from_slice(&15_000_000_u32.to_le_bytes());
     b.driver.free = 0;
-    let piece = a.sealed(|writer| writer.piece(&first, false));
+    let piece = a.seal_envelope(|writer| writer.piece(&first, false));
     for _ in 0..4 {
         assert!(b.take(&piece, 10_000).unwrap().is_empty());
     }
@@ -69,7 +69,7 @@ fn pieces_beyond_the_credit_are_refused() {
 #[test]
 fn more_credit_than_was_used_is_refused() {
     let [a, _] = pair();
-    let credit = a.sealed(|writer| writer.credit(1));
+    let credit = a.seal_envelope(|writer| writer.credit(1));
     assert_eq!(receive_error(&credit), Some(Malformed("more credit returned than was used")));
 }
 
@@ -80,22 +80,22 @@ fn a_long_message_of_another_length_than_announced_is_refused() {
     piece[0] = 2;
     piece[4..8].copy_from_slice(&500_u32.to_le_bytes());
     let [_, mut b] = pair();
-    let too_long = a.sealed(|writer| writer.piece(&piece, false));
+    let too_long = a.seal_envelope(|writer| writer.piece(&piece, false));
     assert!(b.take(&too_long, 10_000).is_err());
     let [_, mut b] = pair();
     piece[4..8].copy_from_slice(&5000_u32.to_le_bytes());
-    let too_short = a.sealed(|writer| writer.piece(&piece, true));
+    let too_short = a.seal_envelope(|writer| writer.piece(&piece, true));
     assert!(b.take(&too_short, 10_000).is_err());
 }
 
 #[test]
 fn requests_and_replies_are_refused_in_the_wrong_direction() {
     let [mut a, mut b] = pair();
-    let request = a.sealed(|writer| writer.message(&read(1)));
+    let request = a.seal_envelope(|writer| writer.message(&read(1)));
     let receive_error = a.take(&request, 10_000).unwrap_err();
     assert_eq!(receive_error, Malformed("a request on a connection for replies"));
     let body = Body::Reply(Reply::Stored);
-    let reply = b.sealed(|writer| writer.message(&Message { id: 1, body }));
+    let reply = b.seal_envelope(|writer| writer.message(&Message { id: 1, body }));
     let receive_error = b.take(&reply, 10_000).unwrap_err();
     assert_eq!(receive_error, Malformed("a reply on a connection for requests"));
 }
@@ -104,12 +104,12 @@ fn requests_and_replies_are_refused_in_the_wrong_direction() {
 fn a_request_with_another_topology_is_answered_with_a_mismatch() {
     let [mut a, mut b] = pair();
     a.table = Setup { replicas: 2, ..Setup::of(A) }.table(A);
-    let sent_bytes = a.sealed(|writer| writer.message(&write(1, 10)));
+    let sent_bytes = a.seal_envelope(|writer| writer.message(&write(1, 10)));
     assert!(b.events(&sent_bytes, 10_000).is_empty(), "nobody is asked to do it");
-    let events = a.events(&b.written(), 10_000);
+    let events = a.events(&b.take_written(), 10_000);
     let [Event::Reply { id: 1, reply: Reply::TopologyMismatch, .. }] = events[..] else { panic!() };
     let mut cut = protocol::wire::OutgoingPieces::new(&write(2, 100_000));
-    let sent_bytes = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
+    let sent_bytes = a.seal_envelope(|writer| while cut.next(1 << 20, writer) > 0 {});
     b.connection.take_traffic();
     assert!(b.events(&sent_bytes, 10_000).is_empty(), "nor for a long one");
     assert_eq!(b.connection.take_traffic().messages_sent, 1);
@@ -121,8 +121,8 @@ fn messages_of_an_earlier_process_are_ignored() {
     assert!(a.push(write(1, 10)));
     let later = Setup { life: BootId(41), ..Setup::of(A) }.table(A);
     let [_, seen_peer] = do_handshake(&later, &b.table, B).map(Result::unwrap);
-    b.table.saw(&seen_peer);
-    assert!(b.events(&a.written(), 10_000).is_empty());
+    b.table.record_handshake(&seen_peer);
+    assert!(b.events(&a.take_written(), 10_000).is_empty());
     let why = "a later process with that node's data directory is known";
-    assert_eq!(b.connection.closed(), Some(why));
+    assert_eq!(b.connection.close_reason(), Some(why));
 }

@@ -13,7 +13,7 @@ fn requests_and_replies_arrive_split_at_every_byte() {
     }
     assert!(a.push(write(3, 50)));
     a.connection.goodbye();
-    let sent_bytes = a.written();
+    let sent_bytes = a.take_written();
     for at in 0..=sent_bytes.len() {
         let [_, mut b] = pair();
         let mut events = b.events(&sent_bytes[..at], 10_000);
@@ -31,7 +31,7 @@ fn a_long_message_arrives_in_steps_of_any_size() {
     let [mut a, _] = pair();
     assert!(a.push(write(1, 150_000)));
     assert!(a.push(read(2)));
-    let sent_bytes = a.written();
+    let sent_bytes = a.take_written();
     for step in [1, 7, ENVELOPE_HEAD - 1, ENVELOPE_HEAD, 4096, sent_bytes.len()] {
         let [_, mut b] = pair();
         let events = b.events(&sent_bytes, step);
@@ -45,13 +45,13 @@ fn a_long_message_arrives_in_steps_of_any_size() {
 fn no_bytes_are_sent_beyond_the_credit() {
     let mut ends = pair();
     assert!(ends[0].push(write(1, 1 << 20)));
-    let first = ends[0].written();
+    let first = ends[0].take_written();
     assert!(first.len() > WINDOW - 65_536 && first.len() < WINDOW + 1000, "{}", first.len());
-    assert!(ends[0].written().is_empty(), "the rest waits for credit");
+    assert!(ends[0].take_written().is_empty(), "the rest waits for credit");
     assert!(ends[1].events(&first, 10_000).is_empty());
     let [_, events] = exchange_bytes(&mut ends);
     assert_eq!(ids(&events), [1]);
-    assert_eq!(ends[0].connection.waiting(), 0);
+    assert_eq!(ends[0].connection.unsent_bytes(), 0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_long_request_waits_for_memory_and_short_ones_overtake_it() {
     assert!(ends[0].push(read(2)));
     let [_, events] = exchange_bytes(&mut ends);
     assert_eq!(ids(&events), [2]);
-    assert!(ends[1].events(&[], 1).is_empty() && ends[1].written().is_empty(), "no credit");
+    assert!(ends[1].events(&[], 1).is_empty() && ends[1].take_written().is_empty(), "no credit");
     ends[1].driver.free = 1 << 20;
     assert!(ends[1].events(&[], 1).is_empty(), "there is more to come");
     let [_, events] = exchange_bytes(&mut ends);
@@ -92,7 +92,7 @@ fn messages_beyond_the_queue_limit_are_refused() {
     let [mut a, mut b] = pair();
     let taken = (0..1000).take_while(|id| a.push(write(*id, 10_000))).count();
     assert_eq!(taken, (2 << 20) / (10_000 + 37), "all that may wait");
-    assert_eq!(ids(&b.events(&a.written(), 10_000)).len(), taken);
+    assert_eq!(ids(&b.events(&a.take_written(), 10_000)).len(), taken);
     assert!(a.push(write(1, 5 << 20)), "one is always taken when none waits");
     assert!(!a.push(read(2)));
 }
@@ -101,13 +101,13 @@ fn messages_beyond_the_queue_limit_are_refused() {
 fn a_requester_that_takes_no_replies_gets_busy_and_is_then_closed() {
     let [_, mut b] = pair();
     let mut replies = 0;
-    while b.connection.closed().is_none() {
+    while b.connection.close_reason().is_none() {
         b.respond(replies, Reply::Found { record: record(1, 30_000), authoritative: true });
-        assert!(b.connection.waiting() <= 2 << 20);
+        assert!(b.connection.unsent_bytes() <= 2 << 20);
         replies += 1;
         assert!(replies == 1 || b.connection.is_paused() == (replies > 0), "it is not read from");
     }
-    assert_eq!(b.connection.closed(), Some("it takes no replies"));
+    assert_eq!(b.connection.close_reason(), Some("it takes no replies"));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_request_that_waited_too_long_is_not_sent() {
     a.driver.now.mono += 600_000;
     assert!(a.push(read(20)));
     a.driver.now.mono += 500_000;
-    let ids = ids(&b.events(&a.written(), 10_000));
+    let ids = ids(&b.events(&a.take_written(), 10_000));
     assert!(ids.len() < 15 && ids[..3] == [0, 1, 2], "those that were encoded go: {ids:?}");
     assert_eq!(ids.last(), Some(&20), "somebody waits for that one yet");
 }
@@ -130,7 +130,7 @@ fn a_connection_is_finished_when_all_bytes_are_written() {
     b.respond(1, Reply::Stored);
     b.connection.finish();
     assert!(!b.connection.is_finished());
-    assert!(!b.written().is_empty() && b.connection.is_finished());
+    assert!(!b.take_written().is_empty() && b.connection.is_finished());
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn clocks_are_compared_with_the_first_ping() {
     let mut ends = [End::new(&tables[0], &b), End::new(&tables[1], &a)];
     assert!(ends[0].push(read(1)));
     ends[1].driver.now.wall += 60_000_000;
-    let ping = ends[0].written();
+    let ping = ends[0].take_written();
     assert_eq!(ids(&ends[1].events(&ping, 10_000)), [1]);
     ends[0].driver.now.mono += 300;
-    let pong = ends[1].written();
+    let pong = ends[1].take_written();
     assert!(ends[0].events(&pong, 10_000).is_empty());
     let (table, now) = (&tables[0], ends[0].driver.now);
-    assert_eq!(table.seen(B).rtt_micros(), 300);
+    assert_eq!(table.observations(B).rtt_micros(), 300);
     assert_eq!(table.skew_micros(B, now), 0, "no link stands");
     assert!(table.link_up(B));
     let skew = table.skew_micros(B, now) - 60_000_000;
@@ -164,12 +164,12 @@ fn a_silent_connection_is_closed() {
         ends.iter_mut().for_each(|end| end.connection.ping(now, true, 1));
         exchange_bytes(&mut ends);
     }
-    assert!(ends.iter().all(|end| end.connection.closed().is_none()), "both are heard");
+    assert!(ends.iter().all(|end| end.connection.close_reason().is_none()), "both are heard");
     let rounds = |end: &mut End| {
         let closed = |round: &u32| {
             end.connection.ping(now, true, 1);
-            let _ = (round, end.written());
-            end.connection.closed().is_some()
+            let _ = (round, end.take_written());
+            end.connection.close_reason().is_some()
         };
         (1..100).find(closed)
     };
@@ -185,10 +185,10 @@ fn an_idle_connection_pings_in_its_turn_only() {
     exchange_bytes(&mut ends);
     for _ in 0..3 {
         ends[0].connection.ping(now, false, 4);
-        assert!(ends[0].written().is_empty());
+        assert!(ends[0].take_written().is_empty());
     }
     assert!(ends[0].push(read(1)));
-    ends[0].written();
+    ends[0].take_written();
     ends[0].connection.ping(now, false, 4);
-    assert!(!ends[0].written().is_empty(), "something was asked, and must be answered");
+    assert!(!ends[0].take_written().is_empty(), "something was asked, and must be answered");
 }

@@ -34,7 +34,7 @@ fn an_earlier_process_of_a_node_is_refused_and_fenced_once() {
     let b = Setup::of(B).table(B);
     let later = Setup { life: BootId(50), ..Setup::of(A) }.table(A);
     let [_, seen_peer] = do_handshake(&later, &b, B).map(Result::unwrap);
-    b.saw(&seen_peer);
+    b.record_handshake(&seen_peer);
     let a = Setup::of(A).table(A);
     let [ours, theirs] = do_handshake(&a, &b, B).map(Result::unwrap_err);
     assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
@@ -60,17 +60,17 @@ fn a_removed_node_does_not_count_a_peer_that_refuses_it_as_unreachable() {
 fn a_node_that_learns_of_another_disk_with_its_name_is_not_authoritative() {
     let b = Setup::of(B).table(B);
     let [_, mut seen_peer] = do_handshake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
-    b.saw(&seen_peer);
-    assert_eq!(b.seen(A).incarnation(), Some(Incarnation(100)));
+    b.record_handshake(&seen_peer);
+    assert_eq!(b.observations(A).incarnation(), Some(Incarnation(100)));
     assert!(b.shared.membership.state.is_authoritative(None), "nobody knows better");
     seen_peer.knows_us =
         Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
-    b.saw(&seen_peer);
+    b.record_handshake(&seen_peer);
     assert!(b.shared.membership.state.is_authoritative(None), "that is its disk");
     assert!(!b.shared.membership.logs.is_in_doubt());
     seen_peer.knows_us =
         Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
-    b.saw(&seen_peer);
+    b.record_handshake(&seen_peer);
     assert!(!b.shared.membership.state.is_authoritative(None), "it had another one");
     assert!(
         b.shared.membership.logs.is_in_doubt(),
@@ -83,13 +83,13 @@ fn a_node_that_learns_of_a_later_proof_is_not_authoritative() {
     let b = Setup::of(B).table(B);
     let [_, mut seen_peer] = do_handshake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     assert_eq!(seen_peer.proven, RoundId::default(), "nothing is proven yet");
-    b.saw(&seen_peer);
+    b.record_handshake(&seen_peer);
     let seal = RoundId { time: 70, node: A };
-    b.shared.repair.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
+    b.shared.repair.proofs.put_in_force(Proof { seal, ready: seal, ..Proof::default() });
     seen_peer.proven = seal;
-    b.saw(&seen_peer);
+    b.record_handshake(&seen_peer);
     assert!(b.shared.membership.state.is_authoritative(None), "it was ready for that");
     seen_peer.proven.time += 1;
-    b.saw(&seen_peer);
+    b.record_handshake(&seen_peer);
     assert!(!b.shared.membership.state.is_authoritative(None), "it may hold what is purged");
 }

@@ -124,7 +124,7 @@ struct End {
 impl End {
     /// Creates an end; `seen_peer` is the peer seen in the handshake.
     fn new(table: &Arc<PeerTable>, seen_peer: &PeerSeen) -> Self {
-        table.saw(seen_peer);
+        table.record_handshake(seen_peer);
         let driver = Driver::new();
         let way =
             if table.own() == A { Direction::Dialed } else { Direction::Accepted(CONNECTION) };
@@ -143,14 +143,14 @@ impl End {
     }
 
     /// Removes and returns all bytes that the connection has to write now.
-    fn written(&mut self) -> Vec<u8> {
+    fn take_written(&mut self) -> Vec<u8> {
         let (now, mut all) = (self.driver.now, Vec::new());
         loop {
             let bytes = self.connection.to_send(|| now).to_vec();
             if bytes.is_empty() {
                 return all;
             }
-            self.connection.sent(bytes.len());
+            self.connection.drop_sent(bytes.len());
             all.extend(bytes);
         }
     }
@@ -182,11 +182,11 @@ impl End {
     }
 
     /// Returns an envelope for the peer, with the items that `write` adds.
-    fn sealed(&self, write: impl FnOnce(&mut protocol::wire::Writer)) -> Vec<u8> {
+    fn seal_envelope(&self, write: impl FnOnce(&mut protocol::wire::Writer)) -> Vec<u8> {
         let mut writer = protocol::wire::Writer::default();
         write(&mut writer);
         writer.seal(self.table.sender(self.connection.peer(), self.driver.now));
-        writer.sealed().to_vec()
+        writer.closed_envelopes().to_vec()
     }
 }
 
@@ -230,7 +230,7 @@ fn exchange_bytes(ends: &mut [End; 2]) -> [Vec<Event>; 2] {
     loop {
         let mut quiet = true;
         for (from, to) in [(0, 1), (1, 0)] {
-            let bytes = ends[from].written();
+            let bytes = ends[from].take_written();
             quiet &= bytes.is_empty();
             events[to].extend(ends[to].events(&bytes, 10_000));
         }

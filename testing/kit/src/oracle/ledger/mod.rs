@@ -157,7 +157,7 @@ impl Ledger {
     }
 
     /// Returns the number of acknowledged writes that began after `moment`.
-    pub fn acknowledged_after(&self, moment: Duration) -> usize {
+    pub fn count_acknowledged_after(&self, moment: Duration) -> usize {
         let keys = self.lock();
         keys.values().flatten().filter(|a| a.said == WriteOutcome::Ok && a.begun > moment).count()
     }
@@ -175,7 +175,7 @@ impl Ledger {
                 let tag = found.map(|value| tag_of(key, value)).transpose()?;
                 let keys = self.lock();
                 let attempts = keys.get(key).map_or(&[][..], Vec::as_slice);
-                Err(Failure::Broken(lost(key, tag, attempts)))
+                Err(Failure::Broken(describe_loss(key, tag, attempts)))
             }
         }
     }
@@ -224,7 +224,7 @@ impl Ledger {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
             let kept = candidates(key, attempts, tag)?;
             if kept.iter().all(|candidate| is_superseded(candidate, attempts, ended)) {
-                return Err(Failure::Broken(lost(key, tag, attempts)));
+                return Err(Failure::Broken(describe_loss(key, tag, attempts)));
             }
             if let Some(now) = ended {
                 *attempts = vec![Attempt { tag, begun: now, ended, said: WriteOutcome::Ok }];
@@ -323,7 +323,7 @@ fn candidates<'a>(
         (false, true) => {
             Err(Failure::Broken(format!("{key}: a write was refused, yet done: {refused:?}")))
         }
-        (true, true) => Err(Failure::Broken(lost(key, tag, attempts))),
+        (true, true) => Err(Failure::Broken(describe_loss(key, tag, attempts))),
     }
 }
 
@@ -348,7 +348,7 @@ fn first_lost(
     newer.filter_map(|attempt| attempt.ended).min()
 }
 
-fn lost(key: &str, tag: Option<u64>, attempts: &[Attempt]) -> String {
+fn describe_loss(key: &str, tag: Option<u64>, attempts: &[Attempt]) -> String {
     let from = attempts.len().saturating_sub(6);
     format!("{key} holds {tag:?}, but the last attempts on it were {:?}", &attempts[from..])
 }

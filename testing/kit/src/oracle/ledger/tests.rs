@@ -14,7 +14,7 @@ fn put(ledger: &Ledger, key: &str, said: WriteOutcome) -> Vec<u8> {
     value
 }
 
-fn broken<T>(result: Result<T, Failure>) -> bool {
+fn is_broken<T>(result: Result<T, Failure>) -> bool {
     matches!(result, Err(Failure::Broken(_)))
 }
 
@@ -23,10 +23,13 @@ fn a_missing_acknowledged_write_is_an_error() {
     let ledger = Ledger::default();
     let old = put(&ledger, "k", WriteOutcome::Ok);
     let new = put(&ledger, "k", WriteOutcome::Ok);
-    assert!(broken(ledger.check(&scan_result(&[]), ProcessState::New)));
-    assert!(broken(ledger.check(&scan_result(&[("k", &old)]), ProcessState::New)));
+    assert!(is_broken(ledger.check(&scan_result(&[]), ProcessState::New)));
+    assert!(is_broken(ledger.check(&scan_result(&[("k", &old)]), ProcessState::New)));
     ledger.check(&scan_result(&[("k", &new)]), ProcessState::New).unwrap();
-    assert!(broken(ledger.check(&scan_result(&[]), ProcessState::New)), "what was found must stay");
+    assert!(
+        is_broken(ledger.check(&scan_result(&[]), ProcessState::New)),
+        "what was found must stay"
+    );
 }
 
 #[test]
@@ -36,7 +39,7 @@ fn an_unknown_write_may_be_there_or_not_but_not_come_and_go() {
     let maybe = put(&ledger, "k", WriteOutcome::Unknown);
     ledger.check_read("k", Some(&sure)).unwrap();
     ledger.check(&scan_result(&[("k", &maybe)]), ProcessState::New).unwrap();
-    assert!(broken(ledger.check(&scan_result(&[("k", &sure)]), ProcessState::New)));
+    assert!(is_broken(ledger.check(&scan_result(&[("k", &sure)]), ProcessState::New)));
 }
 
 #[test]
@@ -47,8 +50,8 @@ fn an_unknown_write_can_come_late_only_while_its_process_lives() {
     ledger.check(&scan_result(&[("k", &maybe)]), ProcessState::Same).unwrap();
     ledger.check(&scan_result(&[("k", &maybe)]), ProcessState::New).unwrap();
     let newer = put(&ledger, "k", WriteOutcome::Ok);
-    assert!(broken(ledger.check_read("k", Some(&maybe))));
-    assert!(broken(ledger.check_read("k", Some(&sure))));
+    assert!(is_broken(ledger.check_read("k", Some(&maybe))));
+    assert!(is_broken(ledger.check_read("k", Some(&sure))));
     ledger.check_read("k", Some(&newer)).unwrap();
 }
 
@@ -58,11 +61,11 @@ fn invented_and_resurrected_values_are_errors() {
     let value = put(&ledger, "k", WriteOutcome::Ok);
     let gone = ledger.delete("k");
     ledger.end(gone, WriteOutcome::Ok);
-    assert!(broken(ledger.check(&scan_result(&[("k", &value)]), ProcessState::New)));
-    assert!(broken(ledger.check(&scan_result(&[("other", &value)]), ProcessState::New)));
-    assert!(broken(ledger.check_read("k", Some(&value[..LEN - 1]))));
+    assert!(is_broken(ledger.check(&scan_result(&[("k", &value)]), ProcessState::New)));
+    assert!(is_broken(ledger.check(&scan_result(&[("other", &value)]), ProcessState::New)));
+    assert!(is_broken(ledger.check_read("k", Some(&value[..LEN - 1]))));
     let refused = put(&ledger, "k", WriteOutcome::Failed);
-    assert!(broken(ledger.check(&scan_result(&[("k", &refused)]), ProcessState::New)));
+    assert!(is_broken(ledger.check(&scan_result(&[("k", &refused)]), ProcessState::New)));
     ledger.check(&scan_result(&[]), ProcessState::New).unwrap();
 }
 
@@ -79,9 +82,9 @@ fn prefixes_with_holes_or_missing_writes_are_errors() {
     let tally = ledger.check_prefix(&scan_result(&[("a", &a), ("b", &b)]), cut, long).unwrap();
     assert_eq!(tally.lost, 1);
     let (ledger, [a, _, c], cut) = write();
-    assert!(broken(ledger.check_prefix(&scan_result(&[("a", &a), ("c", &c)]), cut, long)));
+    assert!(is_broken(ledger.check_prefix(&scan_result(&[("a", &a), ("c", &c)]), cut, long)));
     let (ledger, [a, ..], cut) = write();
-    assert!(broken(ledger.check_prefix(&scan_result(&[("a", &a)]), cut, Duration::ZERO)));
+    assert!(is_broken(ledger.check_prefix(&scan_result(&[("a", &a)]), cut, Duration::ZERO)));
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn wrong_answers_are_classified_by_kind() {
     assert_eq!(ledger.wrong("k", Some(&new)).unwrap(), Some(WrongAnswer::Deleted));
     assert_eq!(ledger.wrong("k", None).unwrap(), None);
     assert_eq!(ledger.wrong("never", None).unwrap(), None);
-    assert!(broken(ledger.wrong("never", Some(&new))));
+    assert!(is_broken(ledger.wrong("never", Some(&new))));
     put(&ledger, "maybe", WriteOutcome::Unknown);
     assert_eq!(ledger.acknowledged_keys(), ["k"]);
 }

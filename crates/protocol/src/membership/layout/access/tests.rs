@@ -65,16 +65,16 @@ fn access_can_change_in_every_stage_and_stays_in_later_layouts() {
         remove: vec!["b".to_owned()],
         ..Default::default()
     };
-    let mut layout = second.planned(&change, |_| Some(VoterId(1))).unwrap();
+    let mut layout = second.plan_change(&change, |_| Some(VoterId(1))).unwrap();
     let seat = layout.council[0];
     loop {
         assert_eq!(*layout.access, access, "{:?}", layout.stage);
-        assert_eq!(*layout.decreed(seat.node, VoterId(1), &[]).unwrap().access, access);
+        assert_eq!(*layout.plan_forced_layout(seat.node, VoterId(1), &[]).unwrap().access, access);
         let more = layout.with_access(layout.access.with(token(2, "b"), 1).unwrap());
         assert_eq!((more.stage, more.placement_epoch), (layout.stage, layout.placement_epoch));
         assert_eq!((&more.nodes, &more.before), (&layout.nodes, &layout.before));
         assert_eq!(Layout::from_bytes(&more.to_bytes()).unwrap(), more);
-        if let Some(aborted) = layout.aborted(|_| Some(VoterId(1))) {
+        if let Some(aborted) = layout.plan_abort(|_| Some(VoterId(1))) {
             assert_eq!(*aborted.access, access);
         }
         match layout.next_stage() {

@@ -18,7 +18,7 @@ fn layouts() -> [Layout; 2] {
         replicas: Some(3),
         ..PlanChange::default()
     };
-    let moving = first.planned(&change, |_| Some(VoterId(9))).unwrap();
+    let moving = first.plan_change(&change, |_| Some(VoterId(9))).unwrap();
     [first, moving]
 }
 

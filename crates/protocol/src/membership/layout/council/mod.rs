@@ -161,7 +161,7 @@ impl LayoutVoter {
     }
 
     /// Returns the latest layout known to be decided.
-    pub fn known(&self) -> &Arc<Layout> {
+    pub fn known_layout(&self) -> &Arc<Layout> {
         &self.known
     }
 

@@ -100,8 +100,12 @@ fn a_layout_is_decided_and_then_known_to_its_own_council() {
         happened,
         [ProposalStep::NextPhase, ProposalStep::Decided(two()), ProposalStep::Done(two())],
     );
-    assert_eq!(nodes[0].known().epoch, 1, "it is no councillor any more, and pulls it some time");
-    assert!(nodes[2..].iter().all(|node| node.known() == &two()));
+    assert_eq!(
+        nodes[0].known_layout().epoch,
+        1,
+        "it is no councillor any more, and pulls it some time"
+    );
+    assert!(nodes[2..].iter().all(|node| node.known_layout() == &two()));
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn a_reply_names_the_state_that_must_first_be_durable() {
 fn a_layout_on_a_fork_is_neither_learned_nor_voted_for() {
     let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
     let one = first(&seats);
-    let decreed = Arc::new(one.decreed(NodeId(0), VoterId(9), &[]).unwrap());
+    let decreed = Arc::new(one.plan_forced_layout(NodeId(0), VoterId(9), &[]).unwrap());
     let two = Arc::new(next(&one, seats.to_vec(), 1));
     let mut node = node_of(seat(1, 1), &two);
     assert!(!node.learn(&decreed), "the decree knew nothing of the second layout");
@@ -145,7 +149,7 @@ fn a_layout_on_a_fork_is_neither_learned_nor_voted_for() {
     );
     let prepare = VoteRequest::Prepare { base: Arc::clone(&decreed), ballot: 1 };
     assert_eq!(node.handle_request(&prepare), (VoteReply::NoVote, Keep::default()));
-    assert_eq!(node.known(), &two);
+    assert_eq!(node.known_layout(), &two);
 
     // A node that is behind learns the forced layout, and drops its vote on the replaced layout.
     let mut late = node_of(seat(2, 1), &Arc::new(one.clone()));
@@ -266,7 +270,7 @@ impl World {
             5 => self.deliver(b, true),
             6 => {
                 // A node that is behind asks another node.
-                let known = Arc::clone(self.nodes[at].known());
+                let known = Arc::clone(self.nodes[at].known_layout());
                 self.learn(usize::from(a) % usize::from(NODES), &known);
             }
             _ => self.deliver(b, false),
@@ -274,7 +278,7 @@ impl World {
     }
 
     fn propose(&mut self, proposer: usize, at: usize, b: u16) {
-        let base = Arc::clone(self.nodes[at].known());
+        let base = Arc::clone(self.nodes[at].known_layout());
         self.marks += 1;
         let size = [1, 3, 5][usize::from(b) % 3];
         let seats = (0..size).map(|n| self.disks[(at + n) % usize::from(NODES)].0).collect();
@@ -316,7 +320,7 @@ impl World {
         let at = usize::from(node.0);
         let (reply, keep) = self.nodes[at].handle_request(&request);
         if keep.layout {
-            self.disks[at].1 = Arc::clone(self.nodes[at].known());
+            self.disks[at].1 = Arc::clone(self.nodes[at].known_layout());
             self.disks[at].2 = Vote::default();
         }
         if keep.vote {
@@ -395,7 +399,7 @@ proptest! {
             world.step(step);
         }
         for node in &world.nodes {
-            let known = node.known();
+            let known = node.known_layout();
             let decided = world.decided.get(&known.epoch);
             prop_assert!(decided.is_none_or(|decided| decided == known));
         }

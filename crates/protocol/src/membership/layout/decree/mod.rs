@@ -12,8 +12,8 @@
 //! adopts a later layout under two conditions: the node's forced layouts are a prefix of the later
 //! layout's, and the node's epoch is at most the base of the first forced layout that the node
 //! lacks. Any other node is on a fork. The reads and writes of such a node belong to a different
-//! placement (`View::decreed`), so no vote is counted across the fork. docs/design/membership.md
-//! shows why the two conditions suffice.
+//! placement (`View::with_forced_layout`), so no vote is counted across the fork.
+//! docs/design/membership.md shows why the two conditions suffice.
 
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
@@ -52,14 +52,14 @@ impl Layout {
     /// Returns the forced layout whose metadata quorum is this node alone, with the new voter id
     /// `voter`. A transition is aborted as long as reads have not switched. After the switch it
     /// continues without the nodes `lost`, whose disks are gone.
-    pub fn decreed(
+    pub fn plan_forced_layout(
         &self,
         node: NodeId,
         voter: VoterId,
         lost: &[NodeId],
     ) -> Result<Self, DecreeError> {
         let epoch = (self.epoch / EPOCHS + 1) * EPOCHS;
-        let mut next = self.aborted(|_| Some(voter)).unwrap_or_else(|| self.clone());
+        let mut next = self.plan_abort(|_| Some(voter)).unwrap_or_else(|| self.clone());
         if self.stage == Stage::ReadOld {
             next.placement_epoch = epoch;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Layout, MAX_COUNCIL, MAX_URL, Node, PreviousMembers, Seat, Stage, VoterId};
 use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
-use crate::placement::topology::{Member, TopologyError, balanced};
+use crate::placement::topology::{Member, TopologyError, balance_weights};
 
 /// A node to be added to the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Layout {
     /// Returns the layout that makes a change; the metadata quorum of this layout then decides it.
     /// `voter_of` returns the voter id of a node by its name, also for a joining node; `None` if
     /// the node is down.
-    pub fn planned(
+    pub fn plan_change(
         &self,
         change: &PlanChange,
         voter_of: impl Fn(&str) -> Option<VoterId>,
@@ -231,7 +231,7 @@ impl Layout {
             let (url, first_disk) = (url.clone(), *disk);
             Node { id, member, hash_weight, url, first_disk, is_lost: false }
         };
-        Ok(balanced(was, places.collect(), replicas)?.into_iter().map(node).collect())
+        Ok(balance_weights(was, places.collect(), replicas)?.into_iter().map(node).collect())
     }
 
     /// Returns the members after the change, and the next unused id.
@@ -241,7 +241,7 @@ impl Layout {
     ) -> Result<(Vec<(NodeId, Joiner)>, u32), PlanError> {
         let weights = change.weights.iter().map(|(name, _)| name);
         for name in change.remove.iter().chain(&change.remove_lost).chain(weights) {
-            if self.named(name).is_none() {
+            if self.find_node(name).is_none() {
                 return Err(PlanError::Unknown(name.clone()));
             }
         }
@@ -263,7 +263,7 @@ impl Layout {
             if leaves(name) {
                 return Err(PlanError::NameStays(name.clone()));
             }
-            if joins_twice || self.named(name).is_some() {
+            if joins_twice || self.find_node(name).is_some() {
                 return Err(PlanError::IsMember(name.clone()));
             }
             if let Some((_, other)) = members.iter().find(|(_, other)| other.url == joiner.url) {

@@ -18,8 +18,8 @@ fn first(names: &[&str], replicas: u8) -> Layout {
 }
 
 /// Plans a change with every node up and on its original disk.
-fn planned(layout: &Layout, change: &PlanChange) -> Result<Layout, PlanError> {
-    layout.planned(change, voter_of)
+fn plan_change(layout: &Layout, change: &PlanChange) -> Result<Layout, PlanError> {
+    layout.plan_change(change, voter_of)
 }
 
 fn voter_of(name: &str) -> Option<VoterId> {
@@ -47,7 +47,8 @@ fn a_plan_carries_the_current_urls() {
     let one = first(&["a", "b", "c"], 3);
     let at = |id, url: &str| (NodeId(id), url.to_owned());
     let urls = vec![at(0, "http://new"), at(1, "http://b:8080"), at(2, "http://gone")];
-    let moved = planned(&one, &PlanChange { urls: urls.clone(), ..PlanChange::default() }).unwrap();
+    let moved =
+        plan_change(&one, &PlanChange { urls: urls.clone(), ..PlanChange::default() }).unwrap();
     assert_eq!(
         (moved.epoch, moved.stage, moved.placement_epoch),
         (2, Stage::Settled, 1),
@@ -56,11 +57,11 @@ fn a_plan_carries_the_current_urls() {
     let of = |nodes: &[Node]| nodes.iter().map(|node| node.url.clone()).collect::<Vec<_>>();
     assert_eq!(of(&moved.nodes), ["http://new", "http://b:8080", "http://gone"]);
     assert_eq!(moved.council, one.council);
-    let again = planned(&moved, &PlanChange { urls: urls.clone(), ..PlanChange::default() });
+    let again = plan_change(&moved, &PlanChange { urls: urls.clone(), ..PlanChange::default() });
     assert_eq!(again, Err(PlanError::Nothing));
     let change =
         PlanChange { add: vec![joiner("d")], remove: names(&["c"]), urls, ..PlanChange::default() };
-    let joins = planned(&one, &change).unwrap();
+    let joins = plan_change(&one, &change).unwrap();
     assert_eq!(of(&joins.nodes), ["http://new", "http://b:8080", "http://d:8080"]);
     assert_eq!(of(&joins.before.unwrap().nodes), of(&moved.nodes), "who leaves is asked too");
 }
@@ -70,10 +71,10 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     let one = first(&["a", "b", "c"], 3);
     let change =
         PlanChange { add: vec![joiner("aa")], remove: names(&["b"]), ..PlanChange::default() };
-    let prepared = planned(&one, &change).unwrap();
+    let prepared = plan_change(&one, &change).unwrap();
     assert_eq!((prepared.epoch, prepared.stage, prepared.placement_epoch), (2, Stage::Prepare, 1));
     assert_eq!(prepared.base, one.id());
-    let back = prepared.aborted(|_| Some(VoterId(5))).unwrap();
+    let back = prepared.plan_abort(|_| Some(VoterId(5))).unwrap();
     assert_eq!(
         (back.epoch, back.stage, back.placement_epoch),
         (3, Stage::Settled, 1),
@@ -89,24 +90,25 @@ fn joining_and_leaving_nodes_go_through_all_stages() {
     // A node that leaves loses its seat.
     assert_eq!(old.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 2, 3]);
     assert!(!old.is_retired(NodeId(1)), "it still holds what moves");
-    let again = planned(&old, &PlanChange { add: vec![joiner("d")], ..PlanChange::default() });
+    let again = plan_change(&old, &PlanChange { add: vec![joiner("d")], ..PlanChange::default() });
     assert_eq!(again, Err(PlanError::Moving { began: 2 }));
 
     let new = old.next_stage().unwrap();
     assert_eq!((new.epoch, new.stage, new.placement_epoch), (4, Stage::ReadNew, 3));
-    assert_eq!(new.aborted(|_| Some(VoterId(5))), None, "reads have switched");
+    assert_eq!(new.plan_abort(|_| Some(VoterId(5))), None, "reads have switched");
     let settled = new.next_stage().unwrap();
     assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (5, Stage::Settled, None));
     assert!(settled.is_retired(NodeId(1)) && !settled.is_retired(NodeId(4)));
     assert_eq!(settled.next_stage(), None);
 
-    let back = old.aborted(|_| Some(VoterId(5))).unwrap();
+    let back = old.plan_abort(|_| Some(VoterId(5))).unwrap();
     assert_eq!((back.epoch, back.placement_epoch, &back.nodes), (4, 4, &one.nodes));
     assert!(back.is_retired(NodeId(3)), "an id is given once, though its node never held anything");
     // A node of the same name with another disk is another node, with a new id.
     let later =
-        planned(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() }).unwrap();
-    assert_eq!(later.named("b").unwrap().id, NodeId(4));
+        plan_change(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() })
+            .unwrap();
+    assert_eq!(later.find_node("b").unwrap().id, NodeId(4));
 }
 
 /// A metadata quorum without members could decide no further layout, and a quorum of two would need
@@ -118,16 +120,16 @@ fn an_aborted_change_gives_the_joiners_seats_to_staying_nodes() {
     for (council, back) in [(&["d"][..], &[0, 1, 2][..]), (&["a", "d", "e"], &[0, 1, 2])] {
         let council = Some(names(council));
         let change = PlanChange { add: add.clone(), council, ..PlanChange::default() };
-        let prepared = one.planned(&change, |_| Some(VoterId(5))).unwrap();
-        let aborted = prepared.aborted(|_| Some(VoterId(5))).unwrap();
+        let prepared = one.plan_change(&change, |_| Some(VoterId(5))).unwrap();
+        let aborted = prepared.plan_abort(|_| Some(VoterId(5))).unwrap();
         let seats: Vec<u16> = aborted.council.iter().map(|seat| seat.node.0).collect();
         assert_eq!(seats, back);
-        let only_a = prepared.aborted(|name| (name == "a").then_some(VoterId(5))).unwrap();
+        let only_a = prepared.plan_abort(|name| (name == "a").then_some(VoterId(5))).unwrap();
         assert_eq!(only_a.council, [Seat { node: NodeId(0), voter: Some(VoterId(5)) }]);
     }
     let change = PlanChange { add, council: Some(names(&["d"])), ..PlanChange::default() };
-    let prepared = one.planned(&change, |_| Some(VoterId(5))).unwrap();
-    assert_eq!(prepared.aborted(|_| None), None, "nobody could decide anything afterwards");
+    let prepared = one.plan_change(&change, |_| Some(VoterId(5))).unwrap();
+    assert_eq!(prepared.plan_abort(|_| None), None, "nobody could decide anything afterwards");
 }
 
 #[test]
@@ -135,17 +137,17 @@ fn a_plan_says_who_is_down_when_the_council_cannot_grow() {
     let mut layout = first(&["a", "b", "c"], 3);
     layout.council = vec![Seat { node: NodeId(2), voter: Some(VoterId(5)) }];
     let seen = |up: &'static [&str]| move |name: &str| up.contains(&name).then_some(VoterId(5));
-    let refused = layout.planned(&PlanChange::default(), seen(&["a", "c"])).unwrap_err();
+    let refused = layout.plan_change(&PlanChange::default(), seen(&["a", "c"])).unwrap_err();
     let (council, down) = (names(&["c"]), names(&["b"]));
     assert_eq!(refused, PlanError::SmallCouncil { council, down });
-    let grown = layout.planned(&PlanChange::default(), seen(&["a", "b", "c"])).unwrap();
+    let grown = layout.plan_change(&PlanChange::default(), seen(&["a", "b", "c"])).unwrap();
     assert_eq!(grown.council.len(), 3);
 }
 
 #[test]
 fn an_impossible_plan_is_refused_with_its_reason() {
     let layout = first(&["a", "b", "c"], 3);
-    let refused = |change: PlanChange| planned(&layout, &change).unwrap_err();
+    let refused = |change: PlanChange| plan_change(&layout, &change).unwrap_err();
     assert_eq!(refused(PlanChange::default()), PlanError::Nothing);
     let no_change = PlanChange { weights: vec![("a".to_owned(), 1)], ..PlanChange::default() };
     assert_eq!(refused(no_change), PlanError::Nothing);
@@ -160,7 +162,7 @@ fn an_impossible_plan_is_refused_with_its_reason() {
     let few = PlanChange { remove: names(&["a"]), ..PlanChange::default() };
     assert_eq!(refused(few), PlanError::TooFew { left: 2, replicas: 3 });
     let fewer = PlanChange { remove: names(&["a"]), replicas: Some(2), ..PlanChange::default() };
-    assert_eq!(planned(&layout, &fewer).unwrap().nodes.len(), 2);
+    assert_eq!(plan_change(&layout, &fewer).unwrap().nodes.len(), 2);
     let all =
         PlanChange { remove: names(&["a", "b", "c"]), replicas: Some(1), ..PlanChange::default() };
     assert_eq!(refused(all), PlanError::TooFew { left: 0, replicas: 1 });
@@ -190,20 +192,20 @@ fn an_impossible_plan_is_refused_with_its_reason() {
         );
     }
     let same_twice = PlanChange { weights: vec![a(2), a(2)], ..PlanChange::default() };
-    assert!(planned(&layout, &same_twice).is_ok());
+    assert!(plan_change(&layout, &same_twice).is_ok());
     let full = Layout { next_id: u32::from(u16::MAX), ..layout.clone() };
     let add = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
-    assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
+    assert_eq!(plan_change(&full, &add), Err(PlanError::NoIds));
     let bigger = PlanChange { add: vec![joiner("d")], ..PlanChange::default() };
     let a_is_down = |name: &str| voter_of(name).filter(|_| name != "a");
-    let unseen = layout.planned(&bigger, a_is_down).unwrap();
+    let unseen = layout.plan_change(&bigger, a_is_down).unwrap();
     assert_eq!(unseen.council[0].voter, Some(VoterId(100)), "the disk that has the seat already");
     let add = PlanChange {
         add: vec![joiner("d")],
         council: Some(names(&["d"])),
         ..PlanChange::default()
     };
-    assert_eq!(layout.planned(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
+    assert_eq!(layout.plan_change(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
 }
 
 #[test]
@@ -211,7 +213,7 @@ fn a_single_node_that_grows_to_three_gets_three_replicas() {
     let alone = first(&["a"], 3);
     assert_eq!(alone.council.len(), 1);
     let change = PlanChange { add: vec![joiner("b"), joiner("c")], ..PlanChange::default() };
-    let grown = planned(&alone, &change).unwrap();
+    let grown = plan_change(&alone, &change).unwrap();
     assert_eq!(grown.council.len(), 3);
     let mut replicas = Vec::new();
     let partition = partition_of(b"k1");
@@ -228,13 +230,13 @@ fn a_single_node_that_grows_to_three_gets_three_replicas() {
 fn lost_nodes_are_not_awaited_and_lost_quorum_members_are_replaced() {
     let layout = first(&["a", "b", "c", "d"], 3);
     let change = PlanChange { remove_lost: names(&["b"]), ..PlanChange::default() };
-    let without = planned(&layout, &change).unwrap();
+    let without = plan_change(&layout, &change).unwrap();
     let lost: Vec<bool> =
         without.before.as_ref().unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false, false]);
     // Another disk under the same name: nothing moves, but the node may vote again.
     let other_disk = |name: &str| if name == "a" { Some(VoterId(7)) } else { voter_of(name) };
-    let seated = layout.planned(&PlanChange::default(), other_disk).unwrap();
+    let seated = layout.plan_change(&PlanChange::default(), other_disk).unwrap();
     assert_eq!((seated.stage, seated.before.clone()), (Stage::Settled, None));
     assert_eq!(seated.council[0].voter, Some(VoterId(7)));
 }
@@ -248,15 +250,15 @@ fn a_council_whose_majority_is_down_is_not_seated() {
     let grow = PlanChange { add: vec![joiner("e")], ..PlanChange::default() };
     let alone = PlanChange { council: Some(names(&["a"])), ..grow.clone() };
     let down = |list: &[&str]| Err(PlanError::CouncilDown(names(list)));
-    assert_eq!(layout.planned(&alone, up(&["b", "c", "d", "e"])), down(&["a"]));
+    assert_eq!(layout.plan_change(&alone, up(&["b", "c", "d", "e"])), down(&["a"]));
     let three = PlanChange { council: Some(names(&["a", "b", "c"])), ..grow.clone() };
-    assert_eq!(layout.planned(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
-    assert!(layout.planned(&three, up(&["b", "c", "e"])).is_ok());
-    assert_eq!(layout.planned(&grow, |_| None), down(&["a", "b", "c"]));
+    assert_eq!(layout.plan_change(&three, up(&["c", "d", "e"])), down(&["a", "b", "c"]));
+    assert!(layout.plan_change(&three, up(&["b", "c", "e"])).is_ok());
+    assert_eq!(layout.plan_change(&grow, |_| None), down(&["a", "b", "c"]));
     // Two of three members stay, so the member that is down loses its seat.
     let three = first(&["a", "b", "c"], 2);
     let fewer = PlanChange { remove: names(&["b"]), ..PlanChange::default() };
-    let fewer = three.planned(&fewer, up(&["b", "c"])).unwrap();
+    let fewer = three.plan_change(&fewer, up(&["b", "c"])).unwrap();
     assert_eq!(fewer.council.iter().map(|seat| seat.node).collect::<Vec<_>>(), [NodeId(2)]);
 }
 

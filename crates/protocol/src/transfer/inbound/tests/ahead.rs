@@ -34,19 +34,19 @@ fn future(own: &Own, key: &'static str, micros: u64) -> (Bytes, Record) {
 
 /// Runs both passes. In the second pass, the first source sends these records.
 fn second_pass(own: &mut Own, sends: Vec<(Bytes, Record)>) {
-    for (call, _) in own.sealed() {
+    for (call, _) in own.raise_fence() {
         own.reply(call, page(Vec::new(), None));
     }
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(Vec::new(), None));
-    let second = own.asked();
+    let second = own.take_requests();
     let sends = [sends, Vec::new(), Vec::new()];
     for ((call, _), sends) in second.into_iter().zip(sends) {
         own.reply(call, page(sends, None));
     }
 }
 
-fn done(own: &Own) -> Vec<u16> {
+fn finished_nodes(own: &Own) -> Vec<u16> {
     own.shared.membership.layouts.pull_progress().1.into_iter().map(|node| node.0).collect()
 }
 
@@ -65,25 +65,25 @@ fn a_future_record_that_its_holder_will_not_keep_is_waited_for() {
     let record = future(&own, key, AHEAD);
     let until = Clock::micros(record.1.write_time());
     second_pass(&mut own, vec![record.clone()]);
-    assert_eq!(done(&own), [2, 3], "else the change drops it, and what it hides");
+    assert_eq!(finished_nodes(&own), [2, 3], "else the change drops it, and what it hides");
     let waits = Waits { source: NodeId(1), until };
     assert_eq!((own.state().waits, &own.told[..]), (Some(waits), &[waits][..]));
 
     // The record may be repaired, so the source is asked again periodically.
     own.after(MAX_FUTURE_PAUSE_MICROS - 1);
-    assert_eq!(own.asked(), [], "not all the time");
+    assert_eq!(own.take_requests(), [], "not all the time");
     own.after(1);
     reply_to_next_request(&mut own, vec![record.clone()]);
-    assert_eq!(own.asked(), []);
-    assert_eq!((done(&own), own.told.len()), (vec![2, 3], 1), "it is said once");
+    assert_eq!(own.take_requests(), []);
+    assert_eq!((finished_nodes(&own), own.told.len()), (vec![2, 3], 1), "it is said once");
 
     // The record's time has come.
     own.after(AHEAD);
     reply_to_next_request(&mut own, vec![record]);
     let call = own.only(ObservedRequest::Write(vec![key.to_owned()]));
-    assert_eq!(done(&own), [2, 3]);
+    assert_eq!(finished_nodes(&own), [2, 3]);
     own.reply(call, Reply::Stored);
-    assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
+    assert_eq!((finished_nodes(&own), own.state().waits), (vec![1, 2, 3], None));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn after_a_repair_no_future_record_is_awaited() {
     second_pass(&mut own, vec![record]);
     own.after(MAX_FUTURE_PAUSE_MICROS);
     reply_to_next_request(&mut own, Vec::new());
-    assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
+    assert_eq!((finished_nodes(&own), own.state().waits), (vec![1, 2, 3], None));
 }
 
 /// The record is marked on this node and requested again when its time has come, which may be years
@@ -104,7 +104,7 @@ fn a_future_record_that_its_holder_keeps_delays_nothing() {
     let key = moving_key(&own, 1, true);
     let record = future(&own, key, AHEAD);
     second_pass(&mut own, vec![record]);
-    assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
+    assert_eq!((finished_nodes(&own), own.state().waits), (vec![1, 2, 3], None));
     assert!(own.shared.transfer.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
 }
 
@@ -112,15 +112,15 @@ fn a_future_record_that_its_holder_keeps_delays_nothing() {
 /// record that the future record hides.
 #[test]
 fn a_future_record_whose_key_gets_more_replicas_is_waited_for() {
-    let mut own = Own::settled(MembershipState::Member, None);
+    let mut own = Own::new_settled(MembershipState::Member, None);
     let change = PlanChange { replicas: Some(4), ..PlanChange::default() };
-    let known = own.shared.membership.layouts.known();
-    let prepared = known.planned(&change, |_| Some(VoterId(5))).unwrap();
+    let known = own.shared.membership.layouts.known_layout();
+    let prepared = known.plan_change(&change, |_| Some(VoterId(5))).unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
     let record = future(&own, moving_key(&own, 1, true), AHEAD);
     second_pass(&mut own, vec![record]);
-    assert_eq!(done(&own), [2, 3]);
+    assert_eq!(finished_nodes(&own), [2, 3]);
     assert_eq!(own.state().waits.map(|waits| waits.source), Some(NodeId(1)));
 }
 
@@ -135,7 +135,7 @@ fn a_future_record_that_a_majority_holds_is_awaited() {
     second_pass(&mut own, vec![record(key, 9)]);
     let call = own.only(ObservedRequest::Settle(1, key.to_owned(), 0));
     own.reply(call, Reply::Found { record: held, authoritative: true });
-    assert_eq!(done(&own), [2, 3]);
+    assert_eq!(finished_nodes(&own), [2, 3]);
     assert_eq!(own.state().waits.map(|waits| waits.source), Some(NodeId(1)));
 }
 
@@ -144,9 +144,10 @@ fn an_aborted_change_waits_for_no_future_record() {
     let mut own = Own::new();
     let record = future(&own, moving_key(&own, 1, false), AHEAD);
     second_pass(&mut own, vec![record]);
-    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back =
+        own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().waits, None);
     own.after(MAX_FUTURE_PAUSE_MICROS);
-    assert_eq!(own.asked(), []);
+    assert_eq!(own.take_requests(), []);
 }

@@ -78,7 +78,7 @@ impl Own {
 
     /// Returns a node with a limit on the bytes per second that it pulls.
     fn at_rate(stream_rate: Option<u64>) -> Self {
-        let mut own = Self::settled(MembershipState::Member, stream_rate);
+        let mut own = Self::new_settled(MembershipState::Member, stream_rate);
         let prepared = own.layout_with_more_weight();
         own.learns(prepared.clone());
         assert!(own.state().has_all, "nothing moves yet");
@@ -87,7 +87,7 @@ impl Own {
     }
 
     /// Returns a node for which no partition moves.
-    fn settled(state: MembershipState, stream_rate: Option<u64>) -> Self {
+    fn new_settled(state: MembershipState, stream_rate: Option<u64>) -> Self {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
@@ -101,7 +101,7 @@ impl Own {
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
             stream_rate,
-            remembered: remembered::told,
+            remembered: remembered::parse_item,
         };
         let node = Background::new(Arc::clone(&shared), config);
         let (open, stored_states, told) = (Vec::new(), Vec::new(), Vec::new());
@@ -111,12 +111,17 @@ impl Own {
     fn layout_with_more_weight(&self) -> Layout {
         let weights = vec![("n0".to_owned(), 3)];
         let change = PlanChange { weights, ..PlanChange::default() };
-        self.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap()
+        self.shared
+            .membership
+            .layouts
+            .known_layout()
+            .plan_change(&change, |_| Some(VoterId(5)))
+            .unwrap()
     }
 
     fn learns(&mut self, layout: Layout) {
         self.shared.membership.layouts.learn(&Arc::new(layout));
-        self.kept();
+        self.store_layouts();
     }
 
     fn handle(&mut self, event: BackgroundEvent) {
@@ -130,7 +135,7 @@ impl Own {
                     self.reply(call, Reply::Pong);
                 }
                 BackgroundEffect::Call { call, node, request, .. } => {
-                    self.open.push((call, asked(node, request)));
+                    self.open.push((call, observe_request(node, request)));
                 }
                 BackgroundEffect::StoreRemembered { call, remembered } => {
                     self.open.push((call, ObservedRequest::Keep(remembered)));
@@ -149,14 +154,14 @@ impl Own {
     }
 
     /// Makes the node's layout state durable.
-    fn kept(&mut self) {
+    fn store_layouts(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.install_layout(&kept);
         self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Returns the requests since the last call.
-    fn asked(&mut self) -> Vec<(CallId, ObservedRequest)> {
+    fn take_requests(&mut self) -> Vec<(CallId, ObservedRequest)> {
         let open = std::mem::take(&mut self.open);
         let is_of_taking = |asked: &ObservedRequest| {
             !matches!(asked, ObservedRequest::Other | ObservedRequest::Lacking(_))
@@ -166,7 +171,7 @@ impl Own {
 
     /// Returns the call of the only request.
     fn only(&mut self, expected: ObservedRequest) -> CallId {
-        let asked = self.asked();
+        let asked = self.take_requests();
         assert_eq!(asked.iter().map(|(_, asked)| asked).collect::<Vec<_>>(), [&expected]);
         asked[0].0
     }
@@ -184,7 +189,7 @@ impl Own {
         let mut call = call;
         for _ in 1..MAX_FAILURES {
             self.fails(call);
-            assert_eq!(self.asked(), [], "it is left alone for a moment");
+            assert_eq!(self.take_requests(), [], "it is left alone for a moment");
             self.after(RETRY_MICROS);
             call = self.only(page_of(3, first, ""));
         }
@@ -197,7 +202,7 @@ impl Own {
 
     /// Expects the node to ask its sources about its clock.
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
-        let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
+        let (calls, asked): (Vec<_>, Vec<_>) = self.take_requests().into_iter().unzip();
         let sources = sources(&self.shared.membership.layouts.active_layout(), self.shared.own);
         let expected: Vec<_> =
             sources.into_iter().map(|node| ObservedRequest::Clock(node.0)).collect();
@@ -209,21 +214,21 @@ impl Own {
     fn confirm_clock(&mut self) -> CallId {
         self.after(1);
         for call in self.asks_for_clocks() {
-            self.reply(call, sealed_up_to(0));
+            self.reply(call, seal_reply(0));
         }
         self.only(ObservedRequest::Seal)
     }
 
     /// Raises the fence; returns the requests for the first pages.
-    fn sealed(&mut self) -> Vec<(CallId, ObservedRequest)> {
+    fn raise_fence(&mut self) -> Vec<(CallId, ObservedRequest)> {
         let call = self.confirm_clock();
-        self.reply(call, sealed_up_to(self.shared.clock.now(Now { mono: 0, wall: 2_000_000 })));
-        self.kept();
-        self.asked()
+        self.reply(call, seal_reply(self.shared.clock.now(Now { mono: 0, wall: 2_000_000 })));
+        self.store_layouts();
+        self.take_requests()
     }
 }
 
-fn asked(node: NodeId, request: Request) -> ObservedRequest {
+fn observe_request(node: NodeId, request: Request) -> ObservedRequest {
     let text = |key: &Bytes| String::from_utf8(key.to_vec()).unwrap();
     match request {
         Request::Round { step: RoundStep::Seal, .. } => ObservedRequest::Seal,
@@ -250,7 +255,7 @@ fn asked(node: NodeId, request: Request) -> ObservedRequest {
     }
 }
 
-fn sealed_up_to(time: u64) -> Reply {
+fn seal_reply(time: u64) -> Reply {
     let proof = Proof { seal: RoundId { time, node: NodeId(0) }, ..Proof::default() };
     Reply::Round(RoundState { life: BootId(1), proof, promised: 0, is_active: false })
 }
@@ -285,7 +290,7 @@ fn reply_with_empty_pages(own: &mut Own, mut open: Vec<(CallId, ObservedRequest)
             );
             own.reply(call, page(Vec::new(), None));
         }
-        open = own.asked();
+        open = own.take_requests();
     }
 }
 
@@ -293,13 +298,13 @@ fn reply_with_empty_pages(own: &mut Own, mut open: Vec<(CallId, ObservedRequest)
 #[test]
 fn with_a_rate_limit_the_next_page_waits_for_the_last_one() {
     let mut own = Own::at_rate(Some(bytes_of_a()));
-    let first = own.sealed();
+    let first = own.raise_fence();
     own.reply(first[0].0, page(vec![record("a", 0)], Some("b")));
     let call = own.only(ObservedRequest::Write(vec!["a".to_owned()]));
     own.reply(call, Reply::Stored);
-    assert_eq!(own.asked(), [], "it came at once");
+    assert_eq!(own.take_requests(), [], "it came at once");
     own.after(1_000_000 - NODE_TICK_MICROS - 1);
-    assert_eq!(own.asked(), [], "a tick more and it would be due before the next one");
+    assert_eq!(own.take_requests(), [], "a tick more and it would be due before the next one");
     own.after(1);
     own.only(page_of(1, true, "b"));
 }
@@ -308,7 +313,7 @@ fn with_a_rate_limit_the_next_page_waits_for_the_last_one() {
 #[test]
 fn the_next_page_waits_while_the_disk_is_busy() {
     let mut own = Own::new();
-    let first = own.sealed();
+    let first = own.raise_fence();
     let wrote = |own: &mut Own, call, next, micros| {
         own.reply(call, page(vec![record("a", 0)], Some(next)));
         let call = own.only(ObservedRequest::Write(vec!["a".to_owned()]));
@@ -321,7 +326,7 @@ fn the_next_page_waits_while_the_disk_is_busy() {
     let call = own.only(page_of(1, true, "c"));
     wrote(&mut own, call, "d", 1_000_000);
     own.after(LONGEST_REST_MICROS - NODE_TICK_MICROS - 1);
-    assert_eq!(own.asked(), [], "clients have the disk");
+    assert_eq!(own.take_requests(), [], "clients have the disk");
     own.after(1);
     own.only(page_of(1, true, "d"));
 }
@@ -330,7 +335,7 @@ fn the_next_page_waits_while_the_disk_is_busy() {
 fn a_pull_from_all_sources_is_reported_once_it_is_durable() {
     let mut own = Own::new();
     assert!(!own.state().has_all);
-    let first = own.sealed();
+    let first = own.raise_fence();
     let expected: Vec<ObservedRequest> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
     assert_eq!(first.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
 
@@ -347,13 +352,13 @@ fn a_pull_from_all_sources_is_reported_once_it_is_durable() {
     let call = own.only(page_of(1, true, "c"));
     own.reply(call, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
-    assert_eq!(own.asked(), [], "the pass goes on with the third");
+    assert_eq!(own.take_requests(), [], "the pass goes on with the third");
     own.reply(first[2].0, page(Vec::new(), None));
 
     // The node reports its own records, range by range.
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(vec![record("a", 0), record("b", 12)], Some("m")));
-    let second = own.asked();
+    let second = own.take_requests();
     let page_with = |of| ObservedRequest::Page {
         of,
         first: false,
@@ -368,7 +373,7 @@ fn a_pull_from_all_sources_is_reported_once_it_is_durable() {
     }
     let call = own.only(page_of(0, false, "m"));
     own.reply(call, page(Vec::new(), None));
-    let third = own.asked();
+    let third = own.take_requests();
     own.reply(third[0].0, page(vec![record("z", 0)], None));
     own.reply(third[1].0, page(Vec::new(), None));
     own.reply(third[2].0, page(Vec::new(), None));
@@ -381,13 +386,13 @@ fn a_pull_from_all_sources_is_reported_once_it_is_durable() {
     let (_, early) = own.shared.membership.layouts.encode();
     own.reply(call, Reply::Stored);
     assert_eq!(own.shared.membership.layouts.pull_progress().1.len(), 3);
-    let open = own.asked();
+    let open = own.take_requests();
     reply_with_empty_pages(&mut own, open);
     own.shared.install_layout(&early);
     assert!(!own.state().has_all, "it is not durable yet");
-    own.kept();
+    own.store_layouts();
     own.after(1);
-    own.kept();
+    own.store_layouts();
     assert!(own.state().has_all);
     assert_eq!(own.state().records, 3);
 }
@@ -396,14 +401,14 @@ fn a_pull_from_all_sources_is_reported_once_it_is_durable() {
 fn nothing_is_pulled_before_the_fence_is_raised() {
     let mut own = Own::new();
     let call = own.confirm_clock();
-    own.reply(call, sealed_up_to(1));
-    own.kept();
-    assert_eq!(own.asked(), [], "it is sealed by an earlier round only");
+    own.reply(call, seal_reply(1));
+    own.store_layouts();
+    assert_eq!(own.take_requests(), [], "it is sealed by an earlier round only");
     let call = own.confirm_clock();
     own.fails(call);
-    own.kept();
-    assert_eq!(own.asked(), []);
-    assert_eq!(own.sealed().len(), 3);
+    own.store_layouts();
+    assert_eq!(own.take_requests(), []);
+    assert_eq!(own.raise_fence().len(), 3);
 }
 
 /// If the node raised its fence to its own clock, it would refuse other nodes' writes until their
@@ -414,18 +419,18 @@ fn a_node_ahead_of_a_source_does_not_raise_its_fence() {
     own.after(1);
     let calls = own.asks_for_clocks();
     own.reply(calls[0], Reply::Ahead);
-    own.reply(calls[1], sealed_up_to(0));
-    assert_eq!(own.asked(), []);
+    own.reply(calls[1], seal_reply(0));
+    assert_eq!(own.take_requests(), []);
     own.fails(calls[2]);
     own.after(1);
-    assert_eq!(own.asked(), [], "it is left alone for a moment");
+    assert_eq!(own.take_requests(), [], "it is left alone for a moment");
     own.after(RETRY_MICROS);
     let calls = own.asks_for_clocks();
     calls.iter().for_each(|call| own.fails(*call));
-    assert_eq!(own.asked(), [], "nobody says that it is right");
+    assert_eq!(own.take_requests(), [], "nobody says that it is right");
     own.after(RETRY_MICROS);
     let calls = own.asks_for_clocks();
-    own.reply(calls[0], sealed_up_to(0));
+    own.reply(calls[0], seal_reply(0));
     calls[1..].iter().for_each(|call| own.fails(*call));
     own.only(ObservedRequest::Seal);
 }
@@ -433,41 +438,41 @@ fn a_node_ahead_of_a_source_does_not_raise_its_fence() {
 #[test]
 fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     let mut own = Own::new();
-    let first = own.sealed();
+    let first = own.raise_fence();
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
     own.fail_third_source(first[2].0, true);
     // The second pass of the other sources.
-    let open = own.asked();
+    let open = own.take_requests();
     reply_with_empty_pages(&mut own, open);
     let (step, done) = own.shared.membership.layouts.pull_progress();
     assert_eq!(
         (step, done.into_iter().collect::<Vec<_>>()),
         (PullStep::Pulling, vec![NodeId(1), NodeId(2)])
     );
-    own.kept();
+    own.store_layouts();
     own.after(RETRY_MICROS);
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(Vec::new(), None));
     let call = own.only(page_of(3, false, ""));
     own.reply(call, page(Vec::new(), None));
-    let open = own.asked();
+    let open = own.take_requests();
     reply_with_empty_pages(&mut own, open);
-    own.kept();
+    own.store_layouts();
     own.after(1);
-    own.kept();
+    own.store_layouts();
     assert!(own.state().has_all);
 }
 
 #[test]
 fn a_source_that_fails_in_the_second_pass_is_not_pulled() {
     let mut own = Own::new();
-    for (call, _) in own.sealed() {
+    for (call, _) in own.raise_fence() {
         own.reply(call, page(Vec::new(), None));
     }
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(Vec::new(), None));
-    let second = own.asked();
+    let second = own.take_requests();
     own.reply(second[0].0, page(Vec::new(), None));
     own.reply(second[1].0, page(Vec::new(), None));
     own.fail_third_source(second[2].0, false);
@@ -478,15 +483,16 @@ fn a_source_that_fails_in_the_second_pass_is_not_pulled() {
 #[test]
 fn after_a_restart_only_the_remaining_sources_are_pulled() {
     let mut own = Own::new();
-    let first = own.sealed();
+    let first = own.raise_fence();
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
     own.fail_third_source(first[2].0, true);
-    let open = own.asked();
+    let open = own.take_requests();
     reply_with_empty_pages(&mut own, open);
     let (record, _) = own.shared.membership.layouts.encode();
-    let first =
-        Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
+    let first = Layout {
+        ..own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap()
+    };
     let again = crate::membership::adopted_layout::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.pull_progress(), own.shared.membership.layouts.pull_progress());
     assert_eq!(again.pull_need(NodeId(0)), PullNeed::Pull, "what came since stays");
@@ -494,7 +500,7 @@ fn after_a_restart_only_the_remaining_sources_are_pulled() {
 
 #[test]
 fn a_node_that_is_rebuilt_drops_its_orphaned_records() {
-    let mut own = Own::settled(MembershipState::Rebuilding, None);
+    let mut own = Own::new_settled(MembershipState::Rebuilding, None);
     // The node does not know the previous layout.
     let layout = own.layout_with_more_weight().next_stage().unwrap();
     own.learns(Layout {
@@ -509,19 +515,20 @@ fn a_node_that_is_rebuilt_drops_its_orphaned_records() {
         own.shared.transfer.orphan_drops.is_pending(),
         "else it never stores what is streamed back to it"
     );
-    assert_eq!(own.asked(), [], "it takes later");
+    assert_eq!(own.take_requests(), [], "it takes later");
 }
 
 #[test]
 fn a_change_of_placement_stops_the_pull() {
     let mut own = Own::new();
-    let first = own.sealed();
-    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let first = own.raise_fence();
+    let back =
+        own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap();
     own.shared.membership.layouts.learn(&Arc::new(back));
-    own.kept();
+    own.store_layouts();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     own.after(1_000_000);
-    assert_eq!(own.asked(), [], "nothing of it is stored");
+    assert_eq!(own.take_requests(), [], "nothing of it is stored");
     assert!(own.shared.membership.layouts.has_orphans(), "what it took is of no use here");
 }
 
@@ -530,10 +537,11 @@ fn a_change_of_placement_stops_the_pull() {
 #[test]
 fn pulled_records_are_counted_for_each_change() {
     let mut own = Own::new();
-    let first = own.sealed();
+    let first = own.raise_fence();
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     assert_eq!((own.state().records, own.state().bytes), (1, bytes_of_a()));
-    let back = own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap();
+    let back =
+        own.shared.membership.layouts.known_layout().plan_abort(|_| Some(VoterId(5))).unwrap();
     own.learns(back);
     assert_eq!(own.state().records, 1, "until another change begins");
     let again = own.layout_with_more_weight();
@@ -546,11 +554,16 @@ fn pulled_records_are_counted_for_each_change() {
 /// Two of three replicas are declared lost: no node can determine the record that a majority holds.
 #[test]
 fn remaining_records_are_pulled_where_no_majority_is_left() {
-    let mut own = Own::settled(MembershipState::Member, None);
+    let mut own = Own::new_settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = PlanChange { remove_lost, replicas: Some(2), ..PlanChange::default() };
-    let prepared =
-        own.shared.membership.layouts.known().planned(&change, |_| Some(VoterId(5))).unwrap();
+    let prepared = own
+        .shared
+        .membership
+        .layouts
+        .known_layout()
+        .plan_change(&change, |_| Some(VoterId(5)))
+        .unwrap();
     own.learns(prepared.clone());
     own.learns(prepared.next_stage().unwrap());
     let before = own.shared.view().topology.clone();
@@ -560,7 +573,7 @@ fn remaining_records_are_pulled_where_no_majority_is_left() {
         keys.into_iter().find(|key| [0, 1, 2, 3].map(|node| is_of(key, node)) == wanted).unwrap()
     };
     let (without, with) = (key([false, true, true, true]), key([true, true, false, true]));
-    let first = own.sealed();
+    let first = own.raise_fence();
     assert_eq!(first.len(), 1);
     own.reply(first[0].0, page(vec![record(without, 9), record(with, 9)], None));
     let call = own.only(ObservedRequest::Settle(1, with.to_owned(), 0));
@@ -571,7 +584,7 @@ fn remaining_records_are_pulled_where_no_majority_is_left() {
 /// The walk over the departed node's records will never end.
 #[test]
 fn a_node_that_has_left_is_not_waited_for() {
-    let mut own = Own::settled(MembershipState::Rebuilding, None);
+    let mut own = Own::new_settled(MembershipState::Rebuilding, None);
     own.after(1);
     own.after(1);
     let asked = std::mem::take(&mut own.open);
@@ -582,7 +595,7 @@ fn a_node_that_has_left_is_not_waited_for() {
     }
     let lacks = |own: &Own| own.shared.transfer.missed.partitions(NodeId(0)) > 0;
     assert!(lacks(&own), "the third may be the only one that has something");
-    let known = own.shared.membership.layouts.known();
+    let known = own.shared.membership.layouts.known_layout();
     let mut layout =
         Layout { epoch: known.epoch + 1, placement_epoch: known.epoch + 1, ..(*known).clone() };
     layout.nodes.retain(|node| node.id != NodeId(3));
@@ -598,7 +611,8 @@ fn a_node_that_has_left_is_not_waited_for() {
 /// join, a staying node gains nothing.
 #[test]
 fn a_staying_node_pulls_where_the_number_of_copies_changes() {
-    let base = Own::settled(MembershipState::Member, None).shared.membership.layouts.known();
+    let base =
+        Own::new_settled(MembershipState::Member, None).shared.membership.layouts.known_layout();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
     let joiner = crate::membership::layout::Joiner {
         member,
@@ -612,7 +626,7 @@ fn a_staying_node_pulls_where_the_number_of_copies_changes() {
         (PlanChange { remove: vec!["n3".to_owned()], ..PlanChange::default() }, true, false),
         (PlanChange { add: vec![joiner], ..PlanChange::default() }, false, true),
     ] {
-        let prepared = base.planned(&change, |_| Some(VoterId(5))).unwrap();
+        let prepared = base.plan_change(&change, |_| Some(VoterId(5))).unwrap();
         assert!(!may_gain_records(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
         let moving = prepared.next_stage().unwrap();
         assert_eq!(may_gain_records(&moving, NodeId(0)), stays, "{change:?}");
