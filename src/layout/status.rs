@@ -376,16 +376,26 @@ fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
             changes.push(format!("weight of {name} {was} → {is}"));
         }
     }
-    let reseated = planned.council.iter().filter(|seat| {
-        let held = base.council.iter().find(|held| held.node == seat.node);
-        held.is_some_and(|held| held.voter.is_some() && held.voter != seat.voter)
-    });
-    let reseated: Vec<Seat> = reseated.copied().collect();
-    if !reseated.is_empty() {
-        let names = names(planned, &reseated).join(", ");
-        changes.push(format!("{names} votes again, with the disk that it has now"));
-    }
+    changes.extend(vote_changes(base, planned));
     changes
+}
+
+/// Describes which councillors' votes the plan binds to the disks that they have now. In the first
+/// layout of a cluster from a list, votes are not yet bound to disks.
+fn vote_changes(base: &Layout, planned: &Layout) -> Option<String> {
+    let held = |seat: &Seat| base.council.iter().find(|held| held.node == seat.node);
+    let rebound = planned.council.iter().filter(|seat| {
+        seat.voter.is_some() && held(seat).is_some_and(|held| held.voter != seat.voter)
+    });
+    let rebound: Vec<Seat> = rebound.copied().collect();
+    let was_bound = rebound.iter().filter_map(held).any(|held| held.voter.is_some());
+    let names = names(planned, &rebound).join(", ");
+    match rebound.len() {
+        0 => None,
+        1 if was_bound => Some(format!("{names} votes again, with the disk that it has now")),
+        _ if was_bound => Some(format!("{names} vote again, each with the disk that it has now")),
+        _ => Some(format!("{names}: the votes belong to the disks that these nodes have now")),
+    }
 }
 
 pub(crate) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {

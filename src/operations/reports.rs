@@ -315,6 +315,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         partitions_to_repair: node.shared.transfer.missed.partitions(node.shared.own),
         forgotten_idempotency_keys: forgotten_keys(node),
         lacks_vote: access::has_begun(node) && node.shared.membership.layouts.lacks_vote(),
+        certificate_expires_ms: node.tls.as_deref().map(|tls| tls.expires().saturating_mul(1000)),
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),

@@ -121,6 +121,10 @@ pub(crate) struct Status {
     /// disk was replaced, or its directory was copied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lacks_vote: bool,
+    /// Time when the first of the TLS certificates in use expires, in milliseconds since 1970;
+    /// missing = the node serves without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate_expires_ms: Option<u64>,
     /// Estimated number of bytes of tombstones and expired values that compaction may drop.
     pub(crate) purgeable_bytes: u64,
     /// Number of tables in which a read or a compaction found damage since the node's start.

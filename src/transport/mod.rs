@@ -24,4 +24,4 @@ mod tls;
 pub(crate) use client::{BlockingStream, Certificates};
 pub(crate) use files::TlsError;
 pub(crate) use stream::Stream;
-pub(crate) use tls::{AcceptedStream, Tls, connect};
+pub(crate) use tls::{AcceptedStream, Tls, WARN_BEFORE, connect};

@@ -53,8 +53,9 @@ const HANDSHAKE: u8 = 22;
 /// connection's share of the memory plan.
 const MAX_UNSENT: usize = 16 << 10;
 
-/// Time before a certificate's expiry from which a warning is logged once a day.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+/// Time before a certificate's expiry from which a warning is logged once a day, and shown by
+/// `kvorum status`.
+pub(crate) const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const WARN_EVERY: u64 = 24 * 3600;
 
 /// A node's current certificates.

@@ -27,6 +27,7 @@ use rcgen::{
 };
 use rustls::pki_types::ServerName;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::time::ASN1Time;
 
 use existing::{
     BadCa, ExistingFile, check_ca, check_replaceable, common_name, is_for_node, names_host,
@@ -161,8 +162,10 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
         }
         CertCommand::Node(args) => {
             let out = args.out.clone().unwrap_or_else(|| args.issue.dir.join("node.pem"));
-            let key = issue_node(&args.issue.dir, &args.host, args.issue.expires, &out)?;
-            Ok(format!("kvorum serve --tls-cert {} --tls-key {}\n", out.display(), key.display()))
+            let issued = issue_node(&args.issue.dir, &args.host, args.issue.expires, &out)?;
+            let key = issued.key.display();
+            let flags = format!("kvorum serve --tls-cert {} --tls-key {key}\n", out.display());
+            Ok(flags + &issued.validity())
         }
         CertCommand::Client(args) => {
             let out = args.out.clone().map_or_else(|| client_file(args), Ok)?;
@@ -171,9 +174,31 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
             let name = &args.name;
             let is_same_owner =
                 |old: &X509Certificate<'_>| common_name(old) == *name && !is_for_node(old);
-            let key = issue(&args.issue.dir, params, &out, is_same_owner)?;
-            Ok(format!("--client-cert {} --client-key {}\n", out.display(), key.display()))
+            let issued = issue(&args.issue.dir, params, &out, is_same_owner)?;
+            let key = issued.key.display();
+            let flags = format!("--client-cert {} --client-key {key}\n", out.display());
+            Ok(flags + &issued.validity())
         }
+    }
+}
+
+/// A certificate that was issued.
+pub(super) struct IssuedCert {
+    /// File of the certificate's key.
+    key: PathBuf,
+    until: ASN1Time,
+    /// True if the CA's own expiry made the certificate shorter than requested.
+    is_cut_short: bool,
+}
+
+impl IssuedCert {
+    /// Returns a line with the end of the certificate's validity.
+    fn validity(&self) -> String {
+        let why = match self.is_cut_short {
+            true => ", when its CA expires: kvorum cert ca with another --dir makes a new CA",
+            false => "",
+        };
+        format!("valid until {}{why}\n", self.until)
     }
 }
 
@@ -205,13 +230,13 @@ pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), CertError> {
     replace(&cert, &made.pem(), 0o644)
 }
 
-/// Issues a certificate for a node with these names; returns the path of its key.
+/// Issues a certificate for a node with these names.
 pub(super) fn issue_node(
     dir: &Path,
     hosts: &[String],
     expires: Ttl,
     out: &Path,
-) -> Result<PathBuf, CertError> {
+) -> Result<IssuedCert, CertError> {
     if let Some(bad) = hosts.iter().find(|host| !is_host(host)) {
         return Err(CertError::NoHost(bad.clone()));
     }
@@ -242,13 +267,13 @@ fn params(name: &str, expires: Ttl) -> CertificateParams {
     params
 }
 
-/// Issues a certificate, valid no longer than the CA; returns the path of its key.
+/// Issues a certificate, valid no longer than the CA.
 fn issue(
     dir: &Path,
     mut params: CertificateParams,
     out: &Path,
     is_same_owner: impl Fn(&X509Certificate<'_>) -> bool,
-) -> Result<PathBuf, CertError> {
+) -> Result<IssuedCert, CertError> {
     let (ca, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
     let read = |path: &Path| {
         let (path, dir) = (path.to_owned(), dir.to_owned());
@@ -260,7 +285,10 @@ fn issue(
     };
     let pair = KeyPair::from_pem(&read(&ca_key)?).map_err(bad(&ca_key))?;
     let text = read(&ca)?;
-    params.not_after = params.not_after.min(check_ca(&ca, &text, &pair)?.to_datetime());
+    let ca_until = check_ca(&ca, &text, &pair)?.to_datetime();
+    let is_cut_short = ca_until < params.not_after;
+    params.not_after = params.not_after.min(ca_until);
+    let until = ASN1Time::new(params.not_after);
     let issuer = Issuer::from_ca_cert_pem(&text, pair).map_err(bad(&ca))?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -273,7 +301,7 @@ fn issue(
     let made = params.signed_by(&pair, &issuer).map_err(bad(out))?;
     replace(&key, &pair.serialize_pem(), 0o600)?;
     replace(out, &made.pem(), 0o644)?;
-    Ok(key)
+    Ok(IssuedCert { key, until, is_cut_short })
 }
 
 /// Replaces a file atomically; `mode` has the permissions of the new file.

@@ -22,6 +22,7 @@ use crate::operations::status::{
     ClockDiffers, Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status,
 };
 use crate::settings::members;
+use crate::transport::WARN_BEFORE;
 
 /// Timeout of the node's answer: the node asks the other nodes, 16 at a time, and waits up to 2 s
 /// for each node that does not answer.
@@ -69,7 +70,10 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
         let (body, cluster) = fetch_cluster(&args.ask, token.as_deref())
             .map_err(|unseen| unseen.report(&args.ask))?;
         print(&show(&body, &cluster))?;
-        return if cluster.nodes.iter().all(serves) { Ok(()) } else { Err(CommandFailure::No) };
+        let lost = names_without_vote(&cluster).len();
+        let is_whole =
+            cluster.nodes.iter().all(serves) && !has_lost_majority(cluster.council.len(), lost);
+        return if is_whole { Ok(()) } else { Err(CommandFailure::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
@@ -184,12 +188,11 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     }
     let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked, flags));
     let notes = notes.chain(lost_votes(cluster, flags)).chain(clock_problems(&cluster.nodes));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut notes: Vec<String> = notes.collect();
     if notes.is_empty() {
         notes.extend(single_node_hint(&cluster.nodes, flags));
     }
-    for note in notes.into_iter().chain(last_round(&cluster.nodes, now.as_millis() as u64, flags)) {
+    for note in notes.into_iter().chain(last_round(&cluster.nodes, unix_ms(), flags)) {
         let _ = writeln!(text, "{note}");
     }
     text
@@ -245,7 +248,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
             Some(us) => format!("{:+.1} ms", us as f64 / 1e3),
             None => "-".to_owned(),
         }),
-        said("keys", |status| HumanCount(status.keys).to_string()),
+        said("≈ keys", |status| HumanCount(status.keys).to_string()),
         said("disk", |status| HumanBytes(status.disk_bytes).to_string()),
         said("memory", |status| HumanBytes(status.memory_bytes).to_string()),
         said("up for", |status| {
@@ -350,12 +353,17 @@ pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     problems
 }
 
+/// Returns the names of the nodes of the council that have lost their votes.
+fn names_without_vote(cluster: &Cluster) -> Vec<&str> {
+    let lacks = |status: &Status| status.lacks_vote && !is_new(status);
+    let lost = cluster.nodes.iter().filter(|row| row.status.as_ref().is_some_and(lacks));
+    lost.map(|row| row.name.as_str()).collect()
+}
+
 /// Returns a line for each node of the council that has lost its vote. If no majority of the
 /// council has a vote, returns a single line with the remedy.
 pub(super) fn lost_votes(cluster: &Cluster, flags: &str) -> Vec<String> {
-    let lacks = |status: &Status| status.lacks_vote && !is_new(status);
-    let lost = cluster.nodes.iter().filter(|row| row.status.as_ref().is_some_and(lacks));
-    let lost: Vec<&str> = lost.map(|row| row.name.as_str()).collect();
+    let lost = names_without_vote(cluster);
     let of = cluster.council.len();
     if has_lost_majority(of, lost.len()) {
         return vec![recovery_advice(cluster, &lost, flags)];
@@ -477,13 +485,15 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         let partitions = status.partitions_to_repair;
         if partitions > 0 && !is_new {
             notes.push(format!(
-                "{name} may lack writes in {} of 65,536 partitions; repair is in progress",
+                "{name} may lack writes in {} of 65,536 partitions; the nodes that are up send it these writes",
                 HumanCount(partitions.into())
             ));
         }
         let forgotten = status.forgotten_idempotency_keys.iter().filter(|_| !is_new);
         let state = &status.membership;
         notes.extend(forgotten.map(|forgotten| forgotten_keys(name, state, forgotten)));
+        let expires_ms = status.certificate_expires_ms;
+        notes.extend(expires_ms.and_then(|ms| certificate_expiry(name, ms, unix_ms())));
         if status.damaged_tables > 0 {
             let way_out = match status.repair {
                 Some(_) => {
@@ -505,6 +515,27 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Describes a certificate that has expired or expires soon.
+fn certificate_expiry(name: &str, expires_ms: u64, now_ms: u64) -> Option<String> {
+    let replace = "replace the files of its --tls-cert and --tls-key; it loads them without a \
+                   restart";
+    if expires_ms <= now_ms {
+        return Some(format!(
+            "{name} has an expired TLS certificate, which clients refuse; nodes still accept each \
+             other: {replace}"
+        ));
+    }
+    let left = Duration::from_millis(expires_ms - now_ms);
+    let left_text = HumanDuration(left);
+    (left <= WARN_BEFORE)
+        .then(|| format!("{name} has a TLS certificate that expires in {left_text}: {replace}"))
+}
+
+/// Returns the wall time in milliseconds since 1970.
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 /// Describes why a node may have forgotten idempotency keys, and until when. A node that lost its
@@ -568,7 +599,7 @@ mod tests {
         assert_eq!(column(lines[0], "url"), column(lines[1], "http"));
         assert_eq!(column(lines[0], "state"), column(lines[2], "down"));
         assert_eq!(column(lines[0], "hints"), column(lines[2], "7  "));
-        assert_eq!(column(lines[0], "keys"), column(lines[1], "12,345"));
+        assert_eq!(column(lines[0], "≈ keys"), column(lines[1], "12,345"));
         let why = "longer-name does not answer a at http://192.168.100.1:8080/longer-name: \
                    Connection refused (os error 111)";
         assert_eq!(lines[3], why);
@@ -598,7 +629,7 @@ mod tests {
         let row = Row { status: Some(status), ..row("a") };
         let text = table(&cluster(vec![row]), None, "");
         let notes: Vec<&str> = text.lines().skip(2).collect();
-        let own = "a may lack writes in 1,234 of 65,536 partitions; repair is in progress";
+        let own = "a may lack writes in 1,234 of 65,536 partitions; the nodes that are up send it these writes";
         assert_eq!(notes, [own, "b missed writes in 7 partitions, as reported by a"]);
     }
 
@@ -675,6 +706,15 @@ mod tests {
         let waits = "a waits for the other nodes of a new cluster: start all nodes of the list \
                      once. Until then, some requests fail";
         assert_eq!(notes, [waits]);
+    }
+
+    #[test]
+    fn a_certificate_is_reported_when_it_has_expired_or_expires_soon() {
+        let day = 24 * 3600 * 1000;
+        let at = |expires_ms| certificate_expiry("a", expires_ms, 100 * day);
+        assert!(at(115 * day).is_none());
+        assert!(at(103 * day).unwrap().contains("expires in 3 days"), "{:?}", at(103 * day));
+        assert!(at(100 * day).unwrap().starts_with("a has an expired TLS certificate"));
     }
 
     #[test]

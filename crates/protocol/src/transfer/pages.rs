@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A transfer supplies the two functions: `page` reads, filters and stores one page, at the
-//! transfer's pace if it has one (a rebuild has none), and `pause` decides how long to wait after a failure, or gives up the source.
+//! transfer's pace if it has one (a rebuild has none), and `pause` decides how long to wait after a
+//! failure, or gives up the source.
 
 use std::convert::Infallible;
 

@@ -56,13 +56,16 @@ pub struct Task {
     effects: Vec<BackgroundEffect>,
     /// The monotonic time of the first tick, in microseconds.
     began: Option<u64>,
+    /// True while marks cannot be persisted, which is logged once: they are tried several times a
+    /// second.
+    has_logged_marks: bool,
 }
 
 impl Task {
     /// Returns the task of a node that has just started.
     pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: BackgroundConfig) -> Self {
         let node = Background::new(Arc::clone(&shared), config);
-        Self { shared, identity, node, effects: Vec::new(), began: None }
+        Self { shared, identity, node, effects: Vec::new(), began: None, has_logged_marks: false }
     }
 
     /// Returns the protocol's background work.
@@ -245,8 +248,12 @@ impl Task {
         if kept {
             self.identity.apply_durable(&self.shared, keeps);
         }
+        let was_logged = self.has_logged_marks;
+        if matches!(keeps, OwnRecords::Missed(..)) {
+            self.has_logged_marks = !kept;
+        }
         if let Err(error) = result {
-            self.log_store_failure(keeps, &error);
+            self.log_store_failure(keeps, &error, was_logged);
         }
         match *keeps {
             OwnRecords::Claim(..) | OwnRecords::Proof(_) => {}
@@ -277,7 +284,7 @@ impl Task {
         }
     }
 
-    fn log_store_failure(&self, keeps: &OwnRecords, error: &lsm::Error) {
+    fn log_store_failure(&self, keeps: &OwnRecords, error: &lsm::Error, was_logged: bool) {
         match keeps {
             OwnRecords::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
@@ -294,9 +301,10 @@ impl Task {
                  later repair round"
             ),
             OwnRecords::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
+            OwnRecords::Missed(..) if was_logged => {}
             OwnRecords::Missed(node, _) => {
                 let node = self.name(*node);
-                tracing::warn!(%error, node, "cannot persist missed-write marks");
+                tracing::warn!(%error, node, "cannot persist missed-write marks; will retry");
             }
         }
     }

@@ -77,8 +77,8 @@ impl WriteState {
     }
 
     /// True if the replica holds the write or may hold it: the write was sent and not refused. A
-    /// message that waits for a connection counts too, because it may still be sent after the client
-    /// was answered.
+    /// message that waits for a connection counts too, because it may still be sent after the
+    /// client was answered.
     pub(crate) fn may_hold(self) -> bool {
         match self {
             Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
