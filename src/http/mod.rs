@@ -133,10 +133,10 @@ impl Answer {
 }
 
 /// Header by which a member of the cluster proves itself to a joining node.
-pub(crate) const PROOF: HeaderName = HeaderName::from_static(crate::joining::message::HEADER);
+pub(crate) const JOIN_PROOF: HeaderName = HeaderName::from_static(crate::joining::message::HEADER);
 
 /// Header by which this node proves itself to another node, in the answer to its request.
-const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
+const NODE_PROOF: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -190,7 +190,7 @@ pub(crate) async fn answer(
     let mut response = respond(&service, &mut head.headers, result, connection);
     page.add_to(response.headers_mut());
     if let Some(proof) = right.proof() {
-        response.headers_mut().insert(NODE, proof);
+        response.headers_mut().insert(NODE_PROOF, proof);
     }
     meter(&right, (&head.method, received), response.body_mut());
     if head.method == Method::HEAD

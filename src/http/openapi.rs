@@ -17,7 +17,7 @@ const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
 /// Routes that parse their query, with the known parameters. Other routes ignore
 /// or refuse their query.
-const QUERIES: [(&str, &str, &[&str]); 18] = [
+const PARAMETERS: [(&str, &str, &[&str]); 18] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
     ("put", "/v0/entity", &params::PUT),
@@ -120,7 +120,7 @@ fn documented_query_parameters_equal_the_parsed_parameters() {
     for (method, path, operation) in operations(&document) {
         let documented: BTreeSet<&str> =
             query_parameters(&document, operation).into_iter().collect();
-        let known = QUERIES.iter().find(|(one, at, _)| (*one, *at) == (method, path));
+        let known = PARAMETERS.iter().find(|(one, at, _)| (*one, *at) == (method, path));
         let known: BTreeSet<&str> =
             known.map_or(&[][..], |known| known.2).iter().copied().collect();
         assert_eq!(documented, known, "{method} {path}");

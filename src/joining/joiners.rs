@@ -22,8 +22,9 @@ const MAX_JOINERS: usize = 64;
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
 /// Difference of two nodes' start times below which the nodes' own clocks decide which node began
-/// first. Message delays vary, and all members must choose the same node. For larger differences a
-/// wrong clock has no influence.
+/// first. A member computes a start time on the member's clock, from the time for which the node
+/// has asked; message delays vary it. Below this difference, the start times by the nodes' own
+/// clocks decide, which are the same for all members. Above it, a wrong clock has no influence.
 const SAME_START_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The reason why a request to join cannot succeed.
@@ -54,7 +55,8 @@ pub(crate) enum JoinOutcome {
 #[derive(Debug)]
 struct WaitingNode {
     asker: JoinRequest,
-    /// Time at which the node began to ask, according to the node's own clock.
+    /// Time at which the node began to ask, on this member's clock: now, less the time for which the
+    /// node says that it has asked.
     since: Instant,
     /// Time of the node's last request.
     last: Instant,

@@ -9,7 +9,7 @@ use crate::http::admission::admitted::Admitted;
 use crate::http::connection::ConnectionState;
 use crate::http::problem::Problem;
 use crate::http::upload::Upload;
-use crate::http::{Answer, PROOF, Service, params};
+use crate::http::{Answer, JOIN_PROOF, Service, params};
 use crate::joining::answers::JoinError;
 use crate::joining::message::{self, JoinAnswer, JoinRequest, ProvenRequest};
 
@@ -40,7 +40,7 @@ pub(crate) async fn post(
     let json = serde_json::to_vec(&place).expect("strings and numbers always serialize");
     let proof = proven.proof_of_answer(&json);
     let proof = HeaderValue::from_str(&proof).expect("digits are visible");
-    Ok(answer.with_extra_header(PROOF, proof))
+    Ok(answer.with_extra_header(JOIN_PROOF, proof))
 }
 
 /// Verifies the proof of a request. Refuses a sender that does not know the cluster's secret.

@@ -1,4 +1,5 @@
-//! One loop's interface to the node. HTTP reaches the store and other nodes only through it.
+//! One loop's interface to the node. HTTP reaches the store and other nodes only through it. Its
+//! methods `get`, `get_alone`, `write` and `call` are in `coordinate.rs`.
 //!
 //! ```text
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
@@ -135,7 +136,7 @@ impl Requests {
     /// Starts the loop's background work.
     pub(crate) fn start(self: &Rc<Self>) {
         let this = Rc::clone(self);
-        spawn_local(async move { this.writes.commit_turns().await });
+        spawn_local(async move { this.writes.commit_batches().await });
         let this = Rc::clone(self);
         spawn_local(async move { this.writes.take_outcomes().await });
         let this = Rc::clone(self);

@@ -147,6 +147,46 @@ fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as
     is_done(&mut cluster.client(2), "second", "105");
 }
 
+/// n2 misses four additions to each counter, and gets their outcome with one hint. Later additions
+/// overwrite the record that names them. While n1 is down, n0 and n2 must still know all four.
+#[test]
+fn writes_of_a_hint_are_known_while_another_replica_is_down() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.wait_until_settled();
+    cluster.stop(2);
+    let mut client = cluster.client(0);
+    let add_all = |client: &mut Client, word: &str| -> Vec<Answer> {
+        (0..KEYS).map(|number| answer(&add(client, number, word))).collect()
+    };
+    let words = ["one", "two", "three", "four"];
+    let answers = words.map(|word| add_all(&mut client, word));
+    cluster.up(2);
+    wait_until("the delivery of all hints", || {
+        (0..2).all(|node| {
+            let status = cluster.status(node);
+            let hints = |peer: &serde_json::Value| peer["hints"] == 0 && peer["up"] == true;
+            status["peers"].as_array().unwrap().iter().all(hints)
+        })
+    });
+    cluster.wait_until_settled();
+    // A record names the last eight writes.
+    for later in 0..8 {
+        add_all(&mut client, &format!("later-{later}"));
+    }
+    cluster.stop(1);
+    for (word, firsts) in words.iter().zip(&answers) {
+        for (number, first) in firsts.iter().enumerate() {
+            let again = add(&mut client, number, word);
+            assert_eq!(answer(&again), *first, "{word} {number}: {}", text(&again.body()));
+        }
+    }
+    for node in [0, 2] {
+        let metrics = text(&cluster.client(node).get("/metrics").body());
+        let conflicts = metrics.lines().find(|line| line.starts_with("kvorum_version_conflicts"));
+        assert_eq!(conflicts, Some("kvorum_version_conflicts_total 0"));
+    }
+}
+
 /// n1 restarts after it has accepted the additions, and then accepts records that still name them.
 /// n0 and n1 must continue to name one ballot, because n2 missed the additions.
 #[test]

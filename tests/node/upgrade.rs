@@ -15,7 +15,7 @@ const OFFER: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
 const TRIES: usize = 5;
 
 /// Sends a head and a body without reading in between; returns the status of the answer.
-fn send_without_reading(node: &Node, head: &str, body: &[u8]) -> u16 {
+fn send_all_then_read_status(node: &Node, head: &str, body: &[u8]) -> u16 {
     let mut client = node.client();
     client.send(head);
     client.send(body);
@@ -45,20 +45,27 @@ fn an_answer_that_refuses_a_body_arrives() {
     let chunks = [&b"40000\r\n"[..], &vec![b'v'; 0x40000]].concat();
     let chunked = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n";
     for _ in 0..TRIES {
-        assert_eq!(send_without_reading(&node, &put("", body.len()), &body), 413);
-        assert_eq!(send_without_reading(&node, &put("If-Match: *\r\n", body.len()), &body), 413);
+        assert_eq!(send_all_then_read_status(&node, &put("", body.len()), &body), 413);
         assert_eq!(
-            send_without_reading(&node, &put("If-None-Match: x\r\n", body.len()), &body),
+            send_all_then_read_status(&node, &put("If-Match: *\r\n", body.len()), &body),
+            413
+        );
+        assert_eq!(
+            send_all_then_read_status(&node, &put("If-None-Match: x\r\n", body.len()), &body),
             400
         );
         assert_eq!(
-            send_without_reading(&node, &put("Origin: http://evil.example\r\n", body.len()), &body),
+            send_all_then_read_status(
+                &node,
+                &put("Origin: http://evil.example\r\n", body.len()),
+                &body
+            ),
             403
         );
         let head = format!("{chunked}{OFFER}Transfer-Encoding: chunked\r\n\r\n");
-        assert_eq!(send_without_reading(&node, &head, &chunks), 413);
+        assert_eq!(send_all_then_read_status(&node, &head, &chunks), 413);
         let head = format!("{chunked}{OFFER}Transfer-Encoding: gzip, chunked\r\n\r\n");
-        assert_eq!(send_without_reading(&node, &head, &chunks), 501);
+        assert_eq!(send_all_then_read_status(&node, &head, &chunks), 501);
     }
     assert_eq!(node.client().get("/v0/entity?id=k").status, 404);
 }
@@ -69,7 +76,7 @@ fn an_answer_about_a_missing_token_arrives() {
     let node = single_node(&files);
     let body = vec![b'v'; 400 << 10];
     for _ in 0..TRIES {
-        assert_eq!(send_without_reading(&node, &put("", body.len()), &body), 401);
+        assert_eq!(send_all_then_read_status(&node, &put("", body.len()), &body), 401);
     }
 }
 

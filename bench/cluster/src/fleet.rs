@@ -29,7 +29,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Time limit for filling a store.
-const FILL_LIMIT: Duration = Duration::from_secs(600);
+const FILL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// `--memory` of a kvorum node: enough for each measurement, and little enough for the nodes of all
 /// clusters of a section, which run on one machine.
@@ -254,7 +254,7 @@ impl Fleet {
 
     /// Writes all keys, each once. A write that fails is an error.
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
-        let mut plan = self.plan(true, keys, FILL_LIMIT);
+        let mut plan = self.plan(true, keys, FILL_TIMEOUT);
         plan.keys.order = KeyOrder::Sequential;
         let outcome = run(&Plan { limit: keys, put_percent: 100, ..plan })?;
         if outcome.tally.statuses.success() == keys {

@@ -28,7 +28,7 @@ const REDIS_TRIAL: u64 = 50_000;
 const REDIS_PIPELINE: u64 = 1000;
 
 /// Time limit for filling a store.
-const FILL_LIMIT: Duration = Duration::from_secs(3600);
+const FILL_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The figures of one closed-loop run.
 #[derive(Debug, Clone, Copy)]
@@ -252,7 +252,7 @@ pub(crate) fn fill(server: &Server, keys: u64, value_len: usize) -> Result<(), S
     let plan = Plan {
         connections: CONNECTIONS,
         pace: Pace::Closed,
-        duration: FILL_LIMIT,
+        duration: FILL_TIMEOUT,
         limit: keys,
         put_percent: 100,
         keys: Keys { order: KeyOrder::Scattered, count: keys, len: KEY_LEN },

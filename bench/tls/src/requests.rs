@@ -22,7 +22,7 @@ const KEYS: u64 = 2_000;
 const LENGTHS: [usize; 2] = [64, 8 << 10];
 
 /// Time limit for filling a store.
-const FILL_LIMIT: Duration = Duration::from_secs(120);
+const FILL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A measured combination of cluster and requests.
 struct Row {
@@ -184,7 +184,7 @@ impl Pair {
 }
 
 fn fill(plan: &Plan) -> Result<(), String> {
-    let mut plan = Plan { duration: FILL_LIMIT, limit: KEYS, put_percent: 100, ..plan.clone() };
+    let mut plan = Plan { duration: FILL_TIMEOUT, limit: KEYS, put_percent: 100, ..plan.clone() };
     plan.warmup = Duration::ZERO;
     plan.keys.order = KeyOrder::Scattered;
     plan.pace = Pace::Closed;

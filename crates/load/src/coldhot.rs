@@ -81,7 +81,7 @@ pub struct ColdHotArgs {
     #[arg(long, value_name = "WHAT", default_value = "keys")]
     pub(crate) prepare: Prepare,
 
-    /// How long each run is. s unless it says ms, m or h
+    /// Length of each run, in s, or with ms, s, m or h
     #[arg(short, long, value_name = "TIME", default_value = "30s")]
     pub(crate) duration: Time,
 

@@ -359,7 +359,12 @@ impl Shared {
     /// this proves as much as the arrival of a record by `via` does.
     fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation, via: Via) -> bool {
         match self.paxos.recent.recall(key, WriteIdentity { id, digest }, 0) {
-            OpLookup::Stored { ballots, .. } => !ballots.is_empty() || via == Via::Replica,
+            OpLookup::Stored { ballots, .. } => match via {
+                Via::Replica => true,
+                Via::Accept => !ballots.is_empty(),
+                // The stored trace may not prove that the write was chosen.
+                Via::Chosen => false,
+            },
             _ => false,
         }
     }

@@ -1,5 +1,5 @@
-//! Comparison of this node's records in a key range with other replicas, for a repair round: reads
-//! every block from the disk, verifies it, and reports damage.
+//! Sums or lists this node's records of a key range, for a repair round, whose driver compares the
+//! sums of all nodes. Reads every block from the disk, verifies it, and reports damage.
 //!
 //! A comparison opens a scan of its own, stops after a bounded amount of work, and returns the key
 //! at which the next comparison of the range continues.

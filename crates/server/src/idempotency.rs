@@ -22,8 +22,8 @@
 use bytes::{Buf, Bytes};
 use lsm::{Batch, Engine, Fields, Kind, Lookup, ReadMode, Space};
 use protocol::{
-    AcceptedBallots, Done, MOST_BALLOTS, OpLookup, Record, Remembered, Shared, StoreError, Tag,
-    Version, Via, WriteIdentity,
+    AcceptedBallots, MOST_BALLOTS, OpLookup, Record, Remembered, Shared, StoreError, Version, Via,
+    WriteIdentity,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -137,16 +137,12 @@ pub(crate) fn parse(asked: WriteIdentity, entry: &Record) -> Result<OpLookup, St
         begun: false,
         detail: "what is kept of a write with an idempotency key is malformed".to_owned(),
     };
-    let Remembered { ballots, family, step, result, digest, .. } =
-        read((0, asked.id), entry).ok_or_else(damaged)?;
-    let tag = Tag { version: family, last: Some((step, asked.id)) };
-    let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-    Ok(asked.stored_lookup(digest, ballots, done))
+    Ok(read((0, asked.id), entry).ok_or_else(damaged)?.answer_to(asked))
 }
 
 #[cfg(test)]
 mod tests {
-    use protocol::Operation;
+    use protocol::{Done, Operation, Tag};
 
     use super::*;
     use crate::store::Store;

@@ -6,7 +6,8 @@
 //!   ──────────────────────────    ────────────────────────────────────    ────────────────────
 //!   clients, messages, time ───▶  Loop: effects, waiting writes, hints    ─▶ protocol::Protocol
 //!   time, peers seen ──────────▶  Task: background work of the node       ─▶ protocol::Background
-//!   range reads, pages ────────▶  Range: retries of pages; Pages          ─▶ protocol::Scan
+//!   range reads ───────────────▶  Range: retries of busy nodes            ─▶ protocol::Scan
+//!   pages ─────────────────────▶  Pages: pages from this node's store     ─▶ lsm::Engine
 //!   start, stop ───────────────▶  StartingNode, BoundedClock              ─▶ lsm::Engine
 //!   repair of a wrong clock ───▶  Ahead                                   ─▶ lsm::Engine
 //! ```

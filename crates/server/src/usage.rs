@@ -122,8 +122,9 @@ impl Usage {
     }
 }
 
-/// The number of partitions that a node has, by number of copies. The share of these partitions in
-/// all partitions gives the factor from bytes on this node to bytes on all nodes.
+/// The number of partitions of which a node holds a copy, for each number of copies. Bytes on this
+/// node, divided by the share of these partitions in all partitions, estimate the bytes of the
+/// cluster, where each key counts once.
 #[derive(Debug, Default)]
 pub struct Shares {
     /// At index n: partitions that have this node among their first n + 1 replicas.

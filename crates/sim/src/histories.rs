@@ -184,8 +184,8 @@ impl Histories {
         Bytes::from(format!("{PREFIX}{}-{name}", self.generation))
     }
 
-    /// Records the start of an operation. No clock by which the operation may be evaluated is
-    /// behind `earliest_ms`.
+    /// Records the start of an operation. Every clock that may judge the operation's expiry
+    /// shows `earliest_ms` or later.
     pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &ClientRequest) {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {

@@ -42,7 +42,7 @@ static ARRIVALS: WaitSite = WaitSite::new(WaitKind::Lock, "writes: outcome lock"
 static SLOWED: WaitSite =
     WaitSite::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
-/// Outcomes that the log's thread passes to the loop.
+/// Outcomes that `kv-commit` passes to the loop.
 #[derive(Debug)]
 struct Arrivals {
     inner: profile::Mutex<ArrivedOutcomes>,
@@ -78,7 +78,7 @@ pub(crate) struct Writes<T> {
 
 struct CollectedBatch<T> {
     batch: Batch,
-    turn: Option<PendingBatch<T>>,
+    pending: Option<PendingBatch<T>>,
     /// An empty list of waiting writes, kept for reuse.
     spare: Vec<T>,
     /// Time by which the store delays the batch.
@@ -112,7 +112,7 @@ impl<T> Writes<T> {
             sink,
             collecting: RefCell::new(CollectedBatch {
                 batch,
-                turn: None,
+                pending: None,
                 spare: Vec::new(),
                 delay,
                 committer: None,
@@ -149,9 +149,9 @@ impl<T> Writes<T> {
         write(&mut collecting.batch).map_err(WriteError::Store)?;
         let spare = &mut collecting.spare;
         let new = || PendingBatch { bytes: 0, waiting: mem::take(spare) };
-        let turn = collecting.turn.get_or_insert_with(new);
-        turn.bytes += bytes;
-        turn.waiting.push(waits_for);
+        let pending = collecting.pending.get_or_insert_with(new);
+        pending.bytes += bytes;
+        pending.waiting.push(waits_for);
         self.set_waiting(waiting + bytes);
         if collecting.batch.byte_len() >= BATCH_BYTES {
             drop(held);
@@ -169,11 +169,11 @@ impl<T> Writes<T> {
 
     /// Commits each iteration's batch, after all requests that were ready in the iteration. Never
     /// ends.
-    pub(crate) async fn commit_turns(&self) {
+    pub(crate) async fn commit_batches(&self) {
         loop {
             let delay = poll_fn(|cx| {
                 let mut collecting = self.collecting.borrow_mut();
-                if collecting.turn.is_some() {
+                if collecting.pending.is_some() {
                     return Poll::Ready(collecting.delay);
                 }
                 collecting.committer = Some(cx.waker().clone());
@@ -191,22 +191,22 @@ impl<T> Writes<T> {
     }
 
     fn commit(&self) {
-        let (batch, turn) = {
+        let (batch, pending) = {
             let mut collecting = self.collecting.borrow_mut();
-            let Some(turn) = collecting.turn.take() else { return };
-            (mem::take(&mut collecting.batch), turn)
+            let Some(pending) = collecting.pending.take() else { return };
+            (mem::take(&mut collecting.batch), pending)
         };
         self.counters.batches.add(1);
         self.counters.batched_writes.add(batch.len() as u64);
         // A batch that needs a sync would block the loop.
         if self.commits_on_loop && !batch.forces_sync() {
             let outcome = self.db.commit(batch).map_err(WriteError::Store);
-            self.finish(turn, &outcome);
+            self.finish(pending, &outcome);
             return;
         }
         let number = self.submitted.get();
         self.submitted.set(number + 1);
-        self.in_flight.borrow_mut().push_back((number, turn));
+        self.in_flight.borrow_mut().push_back((number, pending));
         let arrivals = Arc::clone(&self.arrivals);
         self.db.submit(batch, move |result| {
             let mut arrived = arrivals.lock();
@@ -219,7 +219,7 @@ impl<T> Writes<T> {
         });
     }
 
-    /// Receives the outcomes of the log's thread. Never ends.
+    /// Receives the outcomes of `kv-commit`. Never ends.
     pub(crate) async fn take_outcomes(&self) {
         let mut outcomes = Vec::new();
         loop {
@@ -234,25 +234,25 @@ impl<T> Writes<T> {
             })
             .await;
             for (number, result) in outcomes.drain(..) {
-                let turn = {
+                let done = {
                     let mut in_flight = self.in_flight.borrow_mut();
                     let place = in_flight.iter().position(|(n, _)| *n == number);
                     let place = place.expect("each batch is answered once");
-                    in_flight.remove(place).map(|(_, turn)| turn)
+                    in_flight.remove(place).map(|(_, pending)| pending)
                 };
-                if let Some(turn) = turn {
-                    self.finish(turn, &result.map_err(WriteError::Store));
+                if let Some(pending) = done {
+                    self.finish(pending, &result.map_err(WriteError::Store));
                 }
             }
         }
     }
 
-    fn finish(&self, mut turn: PendingBatch<T>, outcome: &Outcome) {
-        self.set_waiting(self.waiting_bytes.get() - turn.bytes);
-        for waits_for in turn.waiting.drain(..) {
+    fn finish(&self, mut pending: PendingBatch<T>, outcome: &Outcome) {
+        self.set_waiting(self.waiting_bytes.get() - pending.bytes);
+        for waits_for in pending.waiting.drain(..) {
             (self.sink)(waits_for, outcome);
         }
-        self.collecting.borrow_mut().spare = turn.waiting;
+        self.collecting.borrow_mut().spare = pending.waiting;
     }
 }
 

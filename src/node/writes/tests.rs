@@ -42,7 +42,7 @@ fn on_a_loop(test: impl Future<Output = ()>) {
 
 fn run(writes: &Rc<Writes<u64>>) {
     let this = Rc::clone(writes);
-    spawn_local(async move { this.commit_turns().await });
+    spawn_local(async move { this.commit_batches().await });
     let this = Rc::clone(writes);
     spawn_local(async move { this.take_outcomes().await });
 }

@@ -115,7 +115,7 @@ pub struct LoadArgs {
     #[command(flatten)]
     pub request: RequestArgs,
 
-    /// How long to send. s unless it says ms, m or h; up to 24h
+    /// Length of the run, in s, or with ms, s, m or h; up to 24h
     #[arg(short, long, value_name = "TIME", default_value = "10s")]
     pub duration: Time,
 

@@ -33,7 +33,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "TERMS", default_value = "p99<10ms,errors<0.1%")]
     pub(crate) slo: Slo,
 
-    /// How long a trial is; the first are half as long. s unless it says ms, m or h
+    /// Length of a trial, in s, or with ms, s, m or h; the first trials are half as long
     #[arg(short, long, value_name = "TIME", default_value = "10s")]
     pub(crate) duration: Time,
 

@@ -58,22 +58,22 @@ enum WaiterState {
 }
 
 struct Waiter {
-    turn: Mutex<WaiterState>,
+    state: Mutex<WaiterState>,
     changed: Condvar,
 }
 
 impl Waiter {
-    fn set(&self, turn: WaiterState) {
-        *self.turn.lock() = turn;
+    fn set(&self, state: WaiterState) {
+        *self.state.lock() = state;
         self.changed.notify_one();
     }
 
     fn wait(&self) -> WaiterState {
-        let mut turn = self.turn.lock();
+        let mut state = self.state.lock();
         loop {
-            match std::mem::replace(&mut *turn, WaiterState::Waiting) {
-                WaiterState::Waiting => OTHER_LEADER.during(|| self.changed.wait(&mut turn)),
-                turn => return turn,
+            match std::mem::replace(&mut *state, WaiterState::Waiting) {
+                WaiterState::Waiting => OTHER_LEADER.during(|| self.changed.wait(&mut state)),
+                settled => return settled,
             }
         }
     }
@@ -217,7 +217,7 @@ impl Shared {
             return self.lead_commit(batch);
         }
         let waiter =
-            Arc::new(Waiter { turn: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
+            Arc::new(Waiter { state: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
         queue.bytes += batch.byte_len();
         let submitter = Submitter::Waiter(Arc::clone(&waiter));
         queue.pending.push_back(PendingBatch { batch, submitter, since: profile::queued() });

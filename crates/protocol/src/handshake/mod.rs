@@ -18,9 +18,9 @@
 //! difference. The side with the later layout sends that layout with its verdict, whatever the
 //! verdict is; if the layout belongs to a fork, the nodes refuse each other.
 //!
-//! Over TLS a proof also covers the connection's exporter. Nodes do not check the owner of each
-//! other's certificate: a man in the middle has two connections with two exporters, and can relay
-//! no proof. Without TLS the handshake keeps out processes that do not know the secret, but not an
+//! Over TLS a proof also covers the connection's exporter. A man in the middle has two connections
+//! with two exporters, and can relay no proof. So nodes need not check the owner of each other's
+//! certificate. Without TLS the handshake keeps out processes that do not know the secret, but not an
 //! attacker who can change packets in transit.
 
 mod hello;

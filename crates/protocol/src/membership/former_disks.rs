@@ -54,7 +54,7 @@ impl FormerDisk {
 }
 
 impl FormerDisks {
-    /// Adds a claim about another disk that causes a rebuild of this node.
+    /// Adds a claim about another disk. The claim causes a rebuild of this node.
     pub(crate) fn note(&mut self, claim: &Claim) {
         add(&mut self.new, FormerDisk::of(claim));
     }

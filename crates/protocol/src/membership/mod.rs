@@ -2,7 +2,7 @@
 //! data directory against the peers' records of it.
 //!
 //! ```text
-//!  layout, layouts            members as of one epoch; the layout that this node has adopted
+//!  layout, adopted_layout     members as of one epoch; the layout that this node has adopted
 //!  proposals, stages          drive the next layout to a decision; advance a transition
 //!  transition_progress        how far each node has come in the transition
 //!  disk_check, state          this node's membership state, from the peers' claims about its disk

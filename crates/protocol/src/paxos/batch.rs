@@ -22,7 +22,7 @@
 use super::change_work::{
     ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork, EarlierTry,
 };
-use super::{Changes, LATE_ROUND_TRIPS, hides};
+use super::{Changes, LATE_ROUND_TRIPS, reports_future_record};
 use crate::dispatch::core::Core;
 use crate::event::{Answer, FailureKind, SlotId};
 use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
@@ -291,8 +291,9 @@ impl Changes {
         let newest = newest.map(|(newest, _)| newest);
         let rank = newest.as_ref().map(|newest| newest.rank());
         let seal = cx.core.shared.repair.proofs.seal();
-        // A read that begins anew asks for more replicas than a majority, so it needs the record
-        // under the new ballot even if a majority holds the record.
+        // A read that begins anew needs more replicas than a majority. A replica that has promised
+        // the new ballot stores the record only under this ballot, so the record is stored again
+        // even if a majority holds it.
         let reader_begins_anew = matches!(self.slots.work(id).asker, ChangeRequester::Reader(None));
         let is_settled = !(reader_begins_anew && newest.is_some())
             && self.is_settled(id, newest.as_ref(), state.steps());
@@ -395,6 +396,24 @@ impl Changes {
         true
     }
 
+    /// Returns the outcome of an earlier try if some replica knows that it was chosen; `None` = the
+    /// replies so far show no such replica.
+    fn chosen_outcome(&self, id: SlotId) -> Option<Recollection> {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let adds = matches!(change.conditional.change, Change::Add(_));
+        let done = change.promising_votes().find_map(|vote| match vote.recalled {
+            Some(OpLookup::Chosen { done }) if done.is_possible_for(adds) => Some(done),
+            _ => None,
+        })?;
+        let remembers = |vote: &ChangeVote| vote.remembers(done);
+        let by = change.replicas(remembers);
+        Some(match change.count_votes(remembers).suffices(slot.ack()) {
+            true => Recollection::Done(done, by),
+            false => Recollection::DoneByMajority(done, by),
+        })
+    }
+
     /// Returns the outcome of an earlier try if a majority has accepted it under one ballot; `None`
     /// = the replies so far show no such majority.
     fn outcome_accepted_by_majority(&self, id: SlotId) -> Option<Recollection> {
@@ -406,7 +425,7 @@ impl Changes {
             _ => None,
         });
         let mut accepted = accepted
-            .filter(|(_, done)| matches!(done, Done::Changed { .. }) && done.fits(adds))
+            .filter(|(_, done)| matches!(done, Done::Changed { .. }) && done.is_possible_for(adds))
             .flat_map(|(ballots, done)| ballots.iter().map(move |ballot| (ballot, done)));
         accepted.find_map(|(ballot, done)| {
             let accepts = |vote: &ChangeVote| vote.has_accepted(ballot, done);
@@ -424,8 +443,9 @@ impl Changes {
 
     /// Combines the replies of replicas about an earlier try whose outcome the key no longer shows.
     fn combine_recollections(&self, id: SlotId) -> Recollection {
-        if let Some(done) = self.outcome_accepted_by_majority(id) {
-            return done;
+        let outcome = self.chosen_outcome(id).or_else(|| self.outcome_accepted_by_majority(id));
+        if let Some(outcome) = outcome {
+            return outcome;
         }
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -564,9 +584,10 @@ impl Changes {
     ) -> Result<Option<Record>, VoteIndex> {
         let slot = self.slots.get(id);
         let change = &slot.work;
-        let clear = |vote: &ChangeVote| vote.state.has_promised() && !hides(cx, vote);
+        let clear =
+            |vote: &ChangeVote| vote.state.has_promised() && !reports_future_record(cx, vote);
         let is_clear = change.count_votes(clear).read >= slot.quorums.read.ack;
-        let counts = |vote: &ChangeVote| !is_clear || !hides(cx, vote);
+        let counts = |vote: &ChangeVote| !is_clear || !reports_future_record(cx, vote);
         let reports = change.votes.iter().enumerate();
         let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
         let reports =

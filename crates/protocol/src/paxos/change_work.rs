@@ -191,6 +191,16 @@ impl ChangeVote {
         self.state.has_promised() && own == done && ballots.has(ballot)
     }
 
+    /// True if the replica has promised, and replied that it stored the write with this outcome.
+    pub(crate) fn remembers(&self, done: Done) -> bool {
+        let Some(OpLookup::Stored { done: own, .. } | OpLookup::Chosen { done: own }) =
+            self.recalled
+        else {
+            return false;
+        };
+        self.state.has_promised() && own == done
+    }
+
     pub(crate) fn rank(&self) -> Option<Rank> {
         self.reported.as_ref().map(ReportedRecord::rank)
     }

@@ -77,7 +77,7 @@ impl Changes {
     pub(crate) fn on_leader_reply(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: &Reply) {
         let adds = matches!(self.slots.work(id).conditional.change, Change::Add(_));
         match reply {
-            Reply::Done { by, done } if done.fits(adds) => {
+            Reply::Done { by, done } if done.is_possible_for(adds) => {
                 // `by` has positions in the view that both nodes had when the write was forwarded.
                 let is_of_earlier_view = self.slots.work(id).was_tried_under_earlier_view;
                 let by = if is_of_earlier_view { ReplicaSet::default() } else { *by };

@@ -1,4 +1,4 @@
-//! Conditional writes, coordinator side: a Paxos-like round obtains promises from a majority, then
+//! Conditional writes, the coordinator's part (`acceptor.rs` has the replica's): a Paxos-like round obtains promises from a majority, then
 //! stores the next record on a majority.
 //!
 //! ```text
@@ -472,7 +472,8 @@ impl Changes {
                 let promised = change.count_votes(ChangeVote::is_bound);
                 let awaits = |vote: &ChangeVote| vote.state.is_asked() && cx.core.is_up(vote.node);
                 let is_awaiting = change.votes.iter().any(awaits);
-                let is_clear = |vote: &ChangeVote| vote.is_bound() && !hides(cx, vote);
+                let is_clear =
+                    |vote: &ChangeVote| vote.is_bound() && !reports_future_record(cx, vote);
                 let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
                 (promised, clear, ack)
             }
@@ -613,7 +614,7 @@ impl Changes {
             ChangeState::Promised | ChangeState::ReceiverPromised => change.is_read(),
             state => state == ChangeState::Stored,
         };
-        let (acked, quorum) = slot.quorums.short_of(change.count(did));
+        let (acked, quorum) = slot.quorums.shortfall(change.count(did));
         let failed = RequestFailure {
             failure,
             acked,
@@ -750,7 +751,7 @@ fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
 }
 
 /// True if a replica reported a future record, which hides its other records of the key.
-fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
+fn reports_future_record(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
     vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.write_time()))
 }
 

@@ -196,7 +196,7 @@ pub(crate) struct KeyState {
 impl Done {
     /// True if this can be the outcome of an addition (`adds` is true) or of another change (`adds`
     /// is false). Only an addition has a result.
-    pub(crate) fn fits(&self, adds: bool) -> bool {
+    pub(crate) fn is_possible_for(&self, adds: bool) -> bool {
         match self {
             Self::Changed { result, .. } => result.is_some() == adds,
             Self::Unmet { .. } | Self::Forgotten | Self::Reused => true,
@@ -291,7 +291,7 @@ impl KeyState {
         if let Some(done) = self.outcome_of(id) {
             // A client may reuse an idempotency key for another kind of write.
             let adds = matches!(conditional.change, Change::Add(_));
-            return if done.fits(adds) { done } else { Done::Forgotten };
+            return if done.is_possible_for(adds) { done } else { Done::Forgotten };
         }
         let current = self.unexpired_value().map(|_| self.tag());
         let is_met = match &conditional.condition {

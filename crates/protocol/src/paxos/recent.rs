@@ -47,6 +47,11 @@ pub enum OpLookup {
         /// The outcome of the write in that record.
         done: Done,
     },
+    /// The replica knows that the write was chosen, with this outcome.
+    Chosen {
+        /// The outcome of the write in the chosen record.
+        done: Done,
+    },
     /// The replica may have stored a record with this write, and may have forgotten it.
     Forgotten,
     /// The replica has stored another request with the same idempotency key.
@@ -63,12 +68,12 @@ pub struct WriteIdentity {
 }
 
 impl WriteIdentity {
-    /// Returns the answer of a replica that has stored, under `ballots` and with the outcome
-    /// `done`, a write with this id and the request digest `digest`.
-    pub fn stored_lookup(self, digest: u64, ballots: AcceptedBallots, done: Done) -> OpLookup {
+    /// Returns the answer of a replica that has `lookup` about a write with this id and the request
+    /// digest `digest`.
+    pub(crate) fn checked(self, digest: u64, lookup: OpLookup) -> OpLookup {
         match are_different_requests(self.digest, digest) {
             true => OpLookup::Reused,
-            false => OpLookup::Stored { ballots, done },
+            false => lookup,
         }
     }
 }
@@ -209,7 +214,8 @@ impl RecentWrites {
             Some(&Stored { ballot, family, step, result, digest }) => {
                 let tag = Tag { version: family, last: Some((step, id)) };
                 let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-                asked.stored_lookup(digest, AcceptedBallots::one(ballot), done)
+                let ballots = AcceptedBallots::one(ballot);
+                asked.checked(digest, OpLookup::Stored { ballots, done })
             }
             None if since <= kept.forgotten => OpLookup::Forgotten,
             None => OpLookup::Never,

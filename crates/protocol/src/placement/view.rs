@@ -134,7 +134,7 @@ impl View {
 
     /// True if the node must take over the idempotency records of a partition's previous replicas:
     /// the partition moves to it, or the node is a replica of a partition whose number of replicas
-    /// falls.
+    /// falls. Only for the view of a stage *read old*, whose read set is the set before the move.
     pub(crate) fn must_take_over(&self, partition: u16, node: NodeId) -> bool {
         let (before, Some(after)) = (&self.topology, &self.other) else { return false };
         after.holds(node, partition, 0)

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A *seal* is a repair fence. One node drives these steps for all nodes of the cluster at once
-//! (`repair/round.rs`), and each node stores its own state of the steps on disk.
+//! (`repair/fence.rs`), and each node stores its own state of the steps on disk.
 //! `docs/design/repair.md` gives the reason for each step, and the flaws that a model found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,11 +69,11 @@ impl Proof {
         }
     }
 
-    /// Returns the proof with the repair fence lowered to the watermark, if the fence stems from
-    /// the creation of the directory: the first directory of a node needs no such fence. The
-    /// directory then accepts records from before its creation, and an older copy of it may hold
-    /// such records. The copy must not adopt a proof because of its creation time, so
-    /// [`Proof::made`] is lowered too.
+    /// Returns the proof of a node's first directory. A fence from the directory's creation is
+    /// lowered to the watermark: it is for rounds that relied on an earlier directory, and the node
+    /// had none. Under the lowered fence the directory accepts records from before its creation, so
+    /// [`Proof::made`] is lowered too. Otherwise an older copy of the directory, which may hold such
+    /// records, would adopt a later proof ([`Proofs::classify_proof`]).
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
@@ -328,7 +328,7 @@ impl Proofs {
         self.classify_proof(proven) == MissedRound::Outdated
     }
 
-    /// Puts a proof in force once it is durable.
+    /// Puts a proof in force. The caller has made it durable.
     pub fn put_in_force(&self, kept: Proof) {
         let mut state = self.state();
         state.known = state.known.merge(kept);

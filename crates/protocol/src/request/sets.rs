@@ -1,6 +1,6 @@
 //! The two replica sets under which a request is counted while partitions move: the *read set*, and
 //! the *other set*, which is also written. A read returns a record only if a quorum of the other
-//! set holds it too. A request has one vote for each replica of either set, with the replica's
+//! set holds it too, save with `ack` = 1 of several. A request has one vote for each replica of either set, with the replica's
 //! position in each set. A write needs `ack` votes in each set. A read needs the reports of `ack`
 //! replicas of the read set; then each set must hold the record that the read returns. Votes of
 //! different sets are never added.
@@ -149,7 +149,7 @@ impl Quorums {
 
     /// Returns the numbers that a client is told if too few replicas did their part: the count in
     /// the set that falls short, and the quorum of that set.
-    pub(crate) fn short_of(&self, did: PerSet) -> (u8, Quorum) {
+    pub(crate) fn shortfall(&self, did: PerSet) -> (u8, Quorum) {
         let other_is_short = did.read >= self.read.ack && did.other < self.other.ack;
         if other_is_short { (did.other, self.other) } else { (did.read, self.read) }
     }

@@ -76,15 +76,15 @@ impl HintLedger {
     /// Notes that hints were delivered, and are gone from the store.
     pub fn note_delivered(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.peers.with(peer, |peer| peer.delivered.fetch_add(hints, Ordering::Relaxed));
-        self.take(peer, hints, bytes);
+        self.subtract_hints(peer, hints, bytes);
     }
 
     /// Notes that hints are no longer needed, and are gone from the store.
     pub(crate) fn count_needless(&self, peer: NodeId, hints: u64, bytes: u64) {
-        self.take(peer, hints, bytes);
+        self.subtract_hints(peer, hints, bytes);
     }
 
-    fn take(&self, peer: NodeId, hints: u64, bytes: u64) {
+    fn subtract_hints(&self, peer: NodeId, hints: u64, bytes: u64) {
         let bytes = self.peers.with(peer, |peer| {
             subtract(&peer.hints, hints);
             subtract(&peer.bytes, bytes)
@@ -96,7 +96,7 @@ impl HintLedger {
     /// counted twice. `counted` is their number and bytes, based on [`HintLedger::waiting_hints`]
     /// before the store was read.
     pub fn clear(&self, peer: NodeId, counted: (u64, u64)) {
-        self.take(peer, counted.0, counted.1);
+        self.subtract_hints(peer, counted.0, counted.1);
     }
 
     /// Sets the number of a node's hints whose timestamps are too far ahead for delivery.

@@ -19,8 +19,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::clock::is_following_ballot;
 use crate::node_id::NodeId;
 use crate::paxos::accepted_ballots::AcceptedBallots;
-use crate::paxos::operation::has_idempotency_key;
-use crate::paxos::recent::Via;
+use crate::paxos::operation::{Done, Tag, has_idempotency_key};
+use crate::paxos::recent::{OpLookup, Via, WriteIdentity};
 use record::{Operation, Record, Version};
 
 /// A replica's memory of a write with an idempotency key.
@@ -119,16 +119,28 @@ impl Remembered {
         }
         let time = self.time.max(stored.time);
         match (self.via, stored.via) {
-            // The ballot of a chosen record proves as much as one under which a majority accepted.
-            (Via::Accept | Via::Chosen, Via::Accept) => {
+            (Via::Accept, Via::Accept) => {
                 let ballots = self.ballots.iter().fold(stored.ballots, AcceptedBallots::with);
-                let added = Self { ballots, time, via: Via::Accept, ..self };
-                (ballots != stored.ballots).then_some(added)
+                (ballots != stored.ballots).then_some(Self { ballots, time, ..self })
             }
             (Via::Accept, Via::Replica) => Some(self),
-            (Via::Chosen, Via::Replica) => Some(Self { time, ..self }),
             (Via::Replica, _) | (_, Via::Chosen) => None,
+            // One replica that knows that the write was chosen suffices. At equal times the store
+            // keeps the trace with the greater `via`.
+            (Via::Chosen, Via::Accept | Via::Replica) => Some(Self { time, ..self }),
         }
+    }
+
+    /// Returns the answer to a query about the trace's write.
+    pub fn answer_to(&self, asked: WriteIdentity) -> OpLookup {
+        let Self { via, ballots, family, step, result, digest, .. } = *self;
+        let tag = Tag { version: family, last: Some((step, asked.id)) };
+        let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+        let lookup = match via {
+            Via::Chosen => OpLookup::Chosen { done },
+            Via::Accept | Via::Replica => OpLookup::Stored { ballots, done },
+        };
+        asked.checked(digest, lookup)
     }
 
     /// True if the other trace has the same outcome, and `ballot` among its ballots.
@@ -308,7 +320,10 @@ mod tests {
         assert_eq!(accepted_trace(6).merge_into(&both), None);
         assert_eq!(accepted_trace(8).merge_into(&trace(Via::Replica, 9)), Some(accepted_trace(8)));
         assert_eq!(accepted_trace(8).merge_into(&trace(Via::Chosen, 6)), None, "it proves more");
-        assert_eq!(trace(Via::Chosen, 8).merge_into(&accepted_trace(6)), Some(both), "a hint");
+        let hint = trace(Via::Chosen, 8);
+        assert_eq!(hint.merge_into(&accepted_trace(6)), Some(hint), "one replica suffices");
+        let hint = Remembered { time: 9, ..hint };
+        assert_eq!(trace(Via::Chosen, 8).merge_into(&accepted_trace(9)), Some(hint));
         let later = Remembered { time: 9, ..trace(Via::Chosen, 8) };
         assert_eq!(trace(Via::Chosen, 8).merge_into(&trace(Via::Replica, 9)), Some(later));
         assert_eq!(trace(Via::Chosen, 8).merge_into(&trace(Via::Chosen, 6)), None);

@@ -33,6 +33,9 @@ const REUSED: u8 = 5;
 /// The first byte of the reply to a Recall if the write was accepted under several ballots.
 const STORED_UNDER_SEVERAL: u8 = 4;
 
+/// The first byte of the reply to a Recall if the write is known to be chosen.
+const CHOSEN: u8 = 5;
+
 impl Field for Conditional {
     type Value = Self;
 
@@ -195,6 +198,10 @@ impl Field for OpLookup {
             Self::Never => out.u8(0),
             Self::Forgotten => out.u8(1),
             Self::Reused => out.u8(3),
+            Self::Chosen { done } => {
+                out.u8(CHOSEN);
+                Done::put(done, out);
+            }
             Self::Stored { ballots, done } => {
                 let count = ballots.iter().count();
                 if count > 1 {
@@ -230,6 +237,7 @@ impl Field for OpLookup {
                 let ballots = ballots.into_iter().collect();
                 Self::Stored { ballots, done: Done::take(from)? }
             }
+            CHOSEN => Self::Chosen { done: Done::take(from)? },
             _ => return Err(Malformed("an unknown word of what was stored")),
         })
     }

@@ -156,7 +156,7 @@ impl Replica {
     }
 
     /// Stores a record that this replica missed. A conditional write's record in a hint is chosen.
-    pub(crate) fn take_hint(&mut self, record: &Record) {
+    pub(crate) fn store_hint(&mut self, record: &Record) {
         if record.when() > self.seal && !self.has(record) {
             self.store(record);
         }

@@ -156,7 +156,7 @@ impl State {
             Message::Repair(record) => replica.repair(record),
             Message::Hint(record) => {
                 // A node that no longer holds the partition stores the hint too.
-                replica.take_hint(record);
+                replica.store_hint(record);
                 Reply::Nothing
             }
             Message::Commit(watermark) => {

@@ -118,7 +118,7 @@ pub(crate) struct Replica {
     /// The time up to which all nodes were equal in the last round that this node drove, and the
     /// nodes' process starts at that time.
     pub(crate) equal: Option<(u8, Vec<u8>)>,
-    /// True if this node was, as a member, given a tombstone that it may have purged.
+    /// True if this node, while it was a member, received again a tombstone that it may have purged.
     pub(crate) is_brought_back: bool,
     /// The number of directories of the node that were set aside.
     pub(crate) set_aside: u8,
@@ -224,7 +224,7 @@ impl Replica {
 
     /// Handles a hint from the coordinator of the write. A conditional write's record in a hint is
     /// chosen.
-    pub(crate) fn take_hint(&mut self, record: &Record, rules: &Rules) {
+    pub(crate) fn store_hint(&mut self, record: &Record, rules: &Rules) {
         let floor = if rules.hints_obey_commit { self.held.proof.floor } else { 0 };
         let is_sealed = record.when() <= self.seal_if(rules.seal_refuses_hints);
         let is_late = is_sealed || record.ballot > 0 && record.ballot <= floor;

@@ -166,7 +166,7 @@ impl State {
             Message::Read => node.read(),
             Message::Repair(record) => node.repair(record, rules),
             Message::Hint(record) => {
-                node.take_hint(record, rules);
+                node.store_hint(record, rules);
                 Reply::Nothing
             }
             Message::Page { from, life, record } => {

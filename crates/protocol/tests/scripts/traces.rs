@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    Done, NodeId, OpLookup, OwnTraces, Recollections, Record, Remembered, Shared, Tag, Via,
-    WriteIdentity,
+    NodeId, OpLookup, OwnTraces, Recollections, Record, Remembered, Shared, Via, WriteIdentity,
 };
 
 /// The only key.
@@ -41,10 +40,7 @@ impl Traces {
     }
 
     pub(crate) fn look_up(&self, asked: WriteIdentity) -> Option<OpLookup> {
-        let Remembered { ballots, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
-        let tag = Tag { version: family, last: Some((step, asked.id)) };
-        let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
-        Some(asked.stored_lookup(digest, ballots, done))
+        Some(self.0.get(&asked.id)?.answer_to(asked))
     }
 
     /// Returns the traces that a node must keep once the given nodes have reported theirs.

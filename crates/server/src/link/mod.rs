@@ -77,17 +77,17 @@ pub trait MessageReservation: Send + Sized + 'static {
     /// Attaches the reservation to `bytes`: dropping the last slice of them releases the
     /// reservation.
     fn keep(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(PendingRequest { bytes, _room: self })
+        Bytes::from_owner(ReservedBytes { bytes, _room: self })
     }
 }
 
 /// Bytes with the reservation that covers them.
-struct PendingRequest<R> {
+struct ReservedBytes<R> {
     bytes: Bytes,
     _room: R,
 }
 
-impl<R> AsRef<[u8]> for PendingRequest<R> {
+impl<R> AsRef<[u8]> for ReservedBytes<R> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -35,7 +35,8 @@ pub enum TaskEvent {
     ReadHints(HintQuery),
     /// A hint read completed or failed.
     HintsRead(HintQuery, Result<Vec<(Bytes, Record)>, lsm::Error>),
-    /// The compaction with this number, which drops orphaned records, may have ended.
+    /// It is time to check whether the compaction with this number, which drops orphaned records,
+    /// has ended.
     Compacted(u64),
     /// Storing the node's own records has succeeded or failed.
     Kept(OwnRecords, Result<(), lsm::Error>),

@@ -5,14 +5,15 @@
 //!                                            D and E have copied what A, B and C had
 //! ```
 //!
-//! Let *h* of *f* replicas hold a floor before the switch, and let the key have *g* replicas after
-//! the switch. A new replica has copied the key's records from all previous holders. A remaining
-//! replica keeps its records, or has all of them if *g < f*. So at most *f - h* replicas lack the
-//! record, as before the switch, and the floor is held by *h + g - f* of *g* replicas, or by *g* of
-//! *g* if *g < f*. The rule requires that all records of the key were written with one number of
-//! copies, and that *f* is this number, because a receiver copies a record according to the
-//! record's own number of copies. Floors of reads from fewer replicas therefore end: the first of
-//! these replicas may be another node after the switch.
+//! Let *h* of *f* replicas hold the record of a floor before the switch, and let the key have *g*
+//! replicas after it. At most *f - h* replicas lack the record. The switch adds none: a new replica
+//! copies the records of all previous holders, and a remaining replica keeps its own. So
+//! *g - (f - h)* of *g* replicas hold the floor. If *g < f*, remaining replicas copy the records
+//! too, and all *g* replicas hold the floor.
+//!
+//! The rule requires that all records of the key have one number of copies, and that *f* is this
+//! number, because a receiver copies a record according to the record's own number. If a read asked
+//! fewer replicas than *f*, its floor ends: after the switch, its first replicas may be other nodes.
 //!
 //! If a key is *mixed*, that is, written with different numbers of copies, all its floors end
 //! whenever the placement changes, also when a change is reverted, and no floor begins until all

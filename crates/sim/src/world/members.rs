@@ -33,9 +33,9 @@ const AT_ONCE: usize = 3;
 
 /// Membership changes per thousand: those that also change the metadata quorum, those that also
 /// change weights or copies, and those that follow the loss of a node.
-const OF_COUNCIL: u64 = 300;
-const OF_MORE: u64 = 400;
-const OF_LOST: u64 = 250;
+const COUNCIL_PERMILLE: u64 = 300;
+const MORE_PERMILLE: u64 = 400;
+const AFTER_LOSS_PERMILLE: u64 = 250;
 
 /// Joining nodes per thousand that are in a zone.
 const IN_ZONES: u64 = 200;
@@ -197,9 +197,9 @@ impl World {
     /// Draws a change in which nodes join and leave, and lost nodes are removed. The change may
     /// also set other weights, another number of copies, or another metadata quorum.
     pub(super) fn draw_members_change(&mut self, known: &Layout) -> PlanChange {
-        let more = self.changes.permille(OF_MORE);
+        let more = self.changes.permille(MORE_PERMILLE);
         let mut change = if more { self.draw_moving_change(known) } else { PlanChange::default() };
-        if !self.plan.forgets_nothing() && self.changes.permille(OF_LOST) {
+        if !self.plan.forgets_nothing() && self.changes.permille(AFTER_LOSS_PERMILLE) {
             let node = usize::from(self.changes.pick(&known.nodes).id.0);
             if self.machines[node].may_start() && self.may_lose_disk(node) {
                 self.destroy_machine(node);
@@ -208,7 +208,7 @@ impl World {
         let leave = self.changes.index(AT_ONCE);
         let add = self.changes.index(AT_ONCE + 1);
         self.exchange_nodes(known, &mut change, leave, add);
-        if self.changes.permille(OF_COUNCIL) {
+        if self.changes.permille(COUNCIL_PERMILLE) {
             let gone = |name: &String| change.remove.contains(name);
             let lost = |name: &String| change.remove_lost.contains(name);
             let stay = known.nodes.iter().map(|node| node.member.name.clone());

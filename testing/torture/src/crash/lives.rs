@@ -21,8 +21,8 @@ use kit::workload::writers::{Statuses, WriterParams, Writers};
 
 use crate::Setup;
 
-/// Arguments for the default sync mode and the default sizes of memtables and segments, which are
-/// large.
+/// The only arguments of these nodes. No argument sets the sizes of memtables and segments, so these
+/// have their large defaults.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];
 
 /// Maximum time from a start on a new directory until the kill, in milliseconds.

@@ -44,7 +44,7 @@ const LOSS_DIVISOR: u64 = 100;
 const LOST: u64 = 42;
 
 /// Number of keys that are damaged on all replicas.
-const DOOMED: u64 = 3;
+const KEYS_DAMAGED_EVERYWHERE: u64 = 3;
 
 /// Timeout of a round; a longer one counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -234,8 +234,10 @@ impl<'a> RepairRow<'a> {
     /// Damages a few keys on all replicas, and other keys on one replica. A round must name the
     /// former and repair the latter.
     fn damage_all_replicas(&mut self) -> Result<String, Failure> {
-        let doomed: Vec<String> = (1..=DOOMED)
-            .map(|part| name(self.keys * part / (DOOMED + 1) / LOSS_DIVISOR * LOSS_DIVISOR))
+        let doomed: Vec<String> = (1..=KEYS_DAMAGED_EVERYWHERE)
+            .map(|part| {
+                name(self.keys * part / (KEYS_DAMAGED_EVERYWHERE + 1) / LOSS_DIVISOR * LOSS_DIVISOR)
+            })
             .collect();
         let mut values = Vec::new();
         for key in &doomed {
@@ -284,7 +286,7 @@ impl<'a> RepairRow<'a> {
             }
         }
         Ok(format!(
-            "{DOOMED} keys that rotted on all replicas: named, {} ranges of {} healed, {around} \
+            "{KEYS_DAMAGED_EVERYWHERE} keys that rotted on all replicas: named, {} ranges of {} healed, {around} \
              keys asked for lie within the others",
             round.count("healed"),
             round.count("damaged"),

@@ -32,7 +32,7 @@ const FIRST_RATE_DIVISOR: u64 = 8;
 /// Factor on the ceiling for the default of `--to`. An open loop can't pass far above the ceiling.
 const DEFAULT_TO_FACTOR: u64 = 2;
 
-/// Maximum number of bisections left in a gap that is bisected by trials of full length.
+/// A trial has full length if its gap needs at most this many bisections to reach the precision.
 const FULL_LENGTH_BISECTIONS: i32 = 2;
 
 /// Verdict of a trial.

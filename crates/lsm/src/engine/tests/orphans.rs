@@ -476,7 +476,7 @@ impl World {
             Step::Drop => {}
             Step::Next => self.next(),
             Step::Crash(seed) => {
-                // Acknowledged writes survive without a sync.
+                // Each commit has synced its write, so the power cut loses no acknowledged write.
                 let disk = self.disk.crash(seed);
                 self.rule.stop_dropping();
                 self.dropping = None;

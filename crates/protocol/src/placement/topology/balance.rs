@@ -80,7 +80,7 @@ pub(crate) fn balance_weights<'a>(
     };
     let mut weights: Vec<HashWeight> = kept.iter().zip(&members).map(weight).collect();
     let copies = usize::from(replicas).min(members.len());
-    let shares = shares(&members, copies);
+    let shares = target_copies(&members, copies);
     let candidates = Candidates::of(&members, &weights, copies);
     for _ in 0..ROUNDS {
         let held = candidates.count_held(&weights);
@@ -113,13 +113,13 @@ impl Topology {
             order.iter().for_each(|node| held[self.place(*node)] += 1);
         }
         let fill = |(place, share)| NodeFill { node: self.ids[place], held: held[place], share };
-        let shares = shares(&self.members, usize::from(self.default_copies()));
+        let shares = target_copies(&self.members, usize::from(self.default_copies()));
         shares.into_iter().enumerate().map(fill).collect()
     }
 }
 
 /// Returns the number of partition copies that each node should hold, by position.
-fn shares(members: &[Member], copies: usize) -> Vec<f64> {
+fn target_copies(members: &[Member], copies: usize) -> Vec<f64> {
     let zones = Zones::of(members);
     let (full, rest) = zones.of_first(copies);
     let partitions = PARTITIONS as f64;

@@ -8,6 +8,8 @@
 //!  a replica failed, or is later than usual (hedge): ask the next replica
 //! ```
 //!
+//! While keys move, a read has two sets of replicas: `request/sets.rs`.
+//!
 //! **A future record** is further ahead of this node's wall clock than `--max-clock-skew`. Its
 //! version comes from a clock that was wrong, and other replicas refuse the record until its time
 //! comes. A future record hides earlier records of its key on the replica that holds it. A replica
@@ -61,8 +63,9 @@ const ASK_AGAIN_TIMES: u32 = 5;
 const FUTURE_RECORD_DETAIL: &str = "a record of this key with a timestamp ahead of this \
     node's clock by more than --max-clock-skew";
 
-/// The time after which a late long record is requested from the next node, in microseconds. The
-/// record is late if it waits for memory at this node's store, or if another node is slow.
+/// The time for which a read waits for a requested long record before it requests the record from
+/// the next node, in microseconds. The asked node may be slow; if it is this node, its store may
+/// wait for memory.
 pub(crate) const LONG_RECORD_DELAY_MICROS: u64 = 200_000;
 
 /// A read whose newest record can't be written to enough replicas under the record's own ballot. A

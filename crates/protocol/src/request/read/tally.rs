@@ -162,14 +162,14 @@ impl<'a> Tally<'a> {
     pub(super) fn shortfall(self) -> Shortfall {
         let Slot { quorums, work: read, .. } = self.slot;
         let Some(newest) = self.newest_if_found() else {
-            let (acked, quorum) = quorums.short_of(read.count_acks());
+            let (acked, quorum) = quorums.shortfall(read.count_acks());
             return Shortfall { acked, quorum, is_limited: false };
         };
         let copies = self.slot.copies_of(newest);
         let limited = quorums.within(copies);
         let holds = read.votes.iter().filter(|vote| vote.holds(newest));
         let held = holds.fold(PerSet::default(), |sum, vote| sum + vote.place.within(copies));
-        let (acked, quorum) = limited.short_of(held);
+        let (acked, quorum) = limited.shortfall(held);
         Shortfall { acked, quorum, is_limited: limited != *quorums }
     }
 

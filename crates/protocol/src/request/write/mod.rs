@@ -133,8 +133,8 @@ impl Writes {
         let own = cx.core.shared.own;
         match result {
             Ok(newer) => self.mark_stored(cx, id, own, newer),
-            Err(StoreError::Sealed(seal)) if slot.work.may_restart() => {
-                self.mark_stored(cx, id, own, Some(seal));
+            Err(StoreError::Sealed(seal)) if slot.work.may_reissue() => {
+                self.on_fence_refusal(cx, id, own, seal);
             }
             Err(error) => {
                 let error = slot.note_store_error(error);
@@ -155,17 +155,41 @@ impl Writes {
         if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
             return self.on_failure(cx, id, node, ReplicaError::Hidden);
         }
-        let slot = self.slots.get_mut(id);
-        let (ack, write) = (slot.ack(), &mut slot.work);
+        let write = self.slots.work(id);
         let Some(VoteIndex(vote)) = write.awaited_vote(node) else { return };
         write.votes[vote].state = WriteState::Holds;
+        self.reissue_or_advance(cx, id, newer);
+    }
+
+    /// Handles the refusal of a replica whose repair fence is above the write's version: the replica
+    /// has stored nothing, and admits only versions above `fence`.
+    fn on_fence_refusal(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, fence: u64) {
+        if cx.core.is_beyond_clock(cx.now, fence) {
+            return self.on_failure(cx, id, node, ReplicaError::HigherBallot);
+        }
+        let write = self.slots.work(id);
+        let Some(VoteIndex(vote)) = write.awaited_vote(node) else { return };
+        write.votes[vote].state.fail(ReplicaError::HigherBallot);
+        self.reissue_or_advance(cx, id, Some(fence));
+    }
+
+    /// Sends the write under a new version once `ack` replicas have replied, if one of them reports
+    /// a version that the write must exceed. `overtaken` is that version's time.
+    fn reissue_or_advance(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        newly_overtaken: Option<u64>,
+    ) {
+        let slot = self.slots.get_mut(id);
+        let (ack, write) = (slot.ack(), &mut slot.work);
         // The write waits for `ack` replies: a record that a later reply reports may be newer
         // still, and the new version must exceed the newest.
-        let held = write.count_holders();
+        let would_hold = write.count_holders() + write.count_fenced();
         if let WriteStage::Asking { overtaken } = &mut write.stage {
-            *overtaken = (*overtaken).max(newer);
+            *overtaken = (*overtaken).max(newly_overtaken);
             if let Some(overtaken) = *overtaken
-                && held.suffices(ack)
+                && would_hold.suffices(ack)
             {
                 self.reissue(cx, id, overtaken);
                 return;
@@ -227,13 +251,13 @@ impl Writes {
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
         let write = self.slots.work(id);
         let (held, open) = write.count_holders_and_open();
+        let may_hold = held + open + write.count_fenced();
         if !write.is_answered() && held.suffices(ack) {
             write.mark_answered();
             let acks = Acks { epoch, by: write.holders() };
             let answer = Answer::Written(write.record.version(), acks);
             cx.out.push(Effect::Answer { client: write.client, answer });
-        } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
-        {
+        } else if !write.is_answered() && !may_hold.suffices(ack) && !write.is_worth_waiting() {
             self.fail_write(cx, id, |failed| failed);
         }
         if open.is_zero() {
@@ -298,10 +322,8 @@ impl Requests for Writes {
         match reply {
             Reply::Stored => self.mark_stored(cx, id, peer, None),
             Reply::Newer { time } => self.mark_stored(cx, id, peer, Some(time)),
-            // The replica's repair fence is above the write's version, and admits only later
-            // versions.
-            Reply::BallotRefused { promise } if self.slots.work(id).may_restart() => {
-                self.mark_stored(cx, id, peer, Some(promise));
+            Reply::BallotRefused { promise } if self.slots.work(id).may_reissue() => {
+                self.on_fence_refusal(cx, id, peer, promise);
             }
             refusal => self.on_failure(cx, id, peer, ReplicaError::of_refusal(&refusal)),
         }
@@ -365,7 +387,7 @@ fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailure {
     } else {
         (write.failure(), slot.detail.clone())
     };
-    let (acked, quorum) = slot.quorums.short_of(held);
+    let (acked, quorum) = slot.quorums.shortfall(held);
     RequestFailure {
         failure,
         acked,

@@ -104,7 +104,7 @@ impl WriteState {
 
 impl Write {
     /// True if the write can still get a new version.
-    pub(super) fn may_restart(&self) -> bool {
+    pub(super) fn may_reissue(&self) -> bool {
         matches!(self.stage, WriteStage::Asking { .. })
     }
 
@@ -123,6 +123,14 @@ impl Write {
 
     pub(crate) fn count_holders(&self) -> PerSet {
         self.count(|state| state == WriteState::Holds)
+    }
+
+    /// Counts the replicas whose repair fence refuses the version of a write that can still get a
+    /// new version. They would store the new version.
+    pub(super) fn count_fenced(&self) -> PerSet {
+        let is_fenced =
+            |state| matches!(state, WriteState::Failed { error: ReplicaError::HigherBallot, .. });
+        if self.may_reissue() { self.count(is_fenced) } else { PerSet::default() }
     }
 
     /// Counts the replicas that hold the record, and the replicas that have not replied.

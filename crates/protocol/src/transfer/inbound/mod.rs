@@ -4,9 +4,9 @@
 //! ```text
 //!  another node knows another disk of this one ─▶ this node has a mark of missing records
 //!    (membership/disk_check.rs)
-//!  this node has a mark of missing records ─▶ rebuild (transfer/rebuild.rs) ─▶ history
-//!    (idempotency_history.rs) ─▶ it becomes a Member, once the other nodes know the new disk
-//!    (membership/known_disk.rs)
+//!  this node has a mark of missing records ─▶ rebuild (transfer/rebuild.rs) from each node that
+//!    knows the new disk (membership/known_disk.rs) ─▶ history (idempotency_history.rs)
+//!    ─▶ it becomes a Member
 //!  a partition moves to this node, a Member ─▶ rebalance ─▶ history ─▶ it has pulled everything
 //! ```
 

@@ -59,5 +59,6 @@ pub(super) fn conditional_writes() -> Vec<(&'static str, Item)> {
         ("recalled, reused", recalled(OpLookup::Reused)),
         ("recalled, stored", stored(&[6])),
         ("recalled, stored under two ballots", stored(&[6, 9])),
+        ("recalled, chosen", recalled(OpLookup::Chosen { done: changed(None, 0) })),
     ]
 }

@@ -161,6 +161,7 @@ fn any_op_lookup() -> impl Strategy<Value = OpLookup> {
         Just(OpLookup::Never),
         Just(OpLookup::Forgotten),
         Just(OpLookup::Reused),
+        any_done().prop_map(|done| OpLookup::Chosen { done }),
         (vec(any::<u64>(), 0..6), any_done()).prop_map(|(ballots, done)| OpLookup::Stored {
             ballots: ballots.into_iter().collect(),
             done
