@@ -14,7 +14,7 @@ mod peers;
 mod quotas;
 mod repair;
 mod runtime;
-mod sampling;
+mod sample_history;
 mod settings;
 mod tokens;
 mod transport;

@@ -17,6 +17,7 @@ pub(crate) fn answer(
         let number = service.reports.compact();
         Answer::json(StatusCode::ACCEPTED, &json!({ "number": number }))
     } else {
+        params::refuse_parameters(query.into_params())?;
         Answer::json(StatusCode::OK, &service.reports.compactions())
     })
 }

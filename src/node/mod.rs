@@ -45,7 +45,7 @@ use crate::node::limits::Limits;
 use crate::node::reads::ReadPool;
 use crate::peers::PeerFacts;
 use crate::quotas::counts::Quotas;
-use crate::sampling::ring::History;
+use crate::sample_history::ring::History;
 use crate::settings::config::Config;
 use crate::tokens::lookup::Access;
 use crate::transport::Tls;

@@ -25,9 +25,9 @@ use crate::operations::status::{ForgottenKeys, ForgottenReason, Membership, Peer
 use crate::operations::{metrics, usage};
 use crate::quotas::status::{QuotaList, QuotaStatus};
 use crate::repair::status::Repair;
-use crate::sampling::samples::PastSecond;
+use crate::sample_history::samples::PastSecond;
 use crate::tokens::status::{NewToken, TokenList, TokenMade, TokenStatus};
-use crate::{joining, quotas, sampling, tokens};
+use crate::{joining, quotas, sample_history, tokens};
 
 /// The reports of one node.
 pub(crate) struct Reports(Arc<Node>);
@@ -263,7 +263,7 @@ impl Reports {
 
     /// Returns the names of the values in [`Reports::past`], in the same order.
     pub(crate) fn past_fields(&self) -> Vec<String> {
-        sampling::samples::fields(&self.0)
+        sample_history::samples::fields(&self.0)
     }
 
     /// Returns up to `most` stored samples from number `from` on, one per second, and the number of
@@ -273,7 +273,7 @@ impl Reports {
         (
             samples
                 .into_iter()
-                .map(|sample| sampling::samples::past_second(&self.0, sample))
+                .map(|sample| sample_history::samples::past_second(&self.0, sample))
                 .collect(),
             next,
         )

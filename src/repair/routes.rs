@@ -20,6 +20,7 @@ pub(crate) fn answer(
         })?;
         Answer::json(StatusCode::ACCEPTED, &json!({ "number": number }))
     } else {
+        params::refuse_parameters(query.into_params())?;
         Answer::json(StatusCode::OK, &service.reports.repairs())
     })
 }

@@ -56,8 +56,8 @@ use crate::runtime::limits;
 use crate::runtime::notify;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
-use crate::sampling::ring::History;
-use crate::sampling::thread::Sampling;
+use crate::sample_history::ring::History;
+use crate::sample_history::thread::Sampling;
 use crate::settings::config::{Config, Logging, OpenTo, receives_loopback};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
@@ -380,6 +380,10 @@ fn print_greeting(config: &Config, address: SocketAddr, own: &str, data: &str) {
     if config.tls.is_some() {
         curl += " --cacert CA.pem";
         notes.push("CA.pem: of the CA that issued its certificate");
+    }
+    if config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()) {
+        curl += " --cert CLIENT.pem --key CLIENT.key";
+        notes.push("CLIENT: by a CA of --tls-client-ca, as kvorum cert client makes it");
     }
     let receives_requests = config.open_to != OpenTo::Loopback || receives_loopback(address);
     if config.open_to == OpenTo::Nobody || !receives_requests {

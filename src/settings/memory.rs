@@ -39,7 +39,7 @@
 //! The memory outside of the budget is at most 64 MiB: the program itself, the stacks of its
 //! threads, the unused memory of the allocator, the state of conditional writes (promises, 1 MiB;
 //! recent writes, 6 MiB; a leader's latest records, 4 MiB), and the samples of the last 15 minutes
-//! for dashboards (2 MiB, `sampling/ring.rs`).
+//! for dashboards (2 MiB, `sample_history/ring.rs`).
 
 use std::time::Duration;
 

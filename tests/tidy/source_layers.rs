@@ -11,7 +11,7 @@ const SOURCE_LAYERS: [&str; 9] =
 
 /// Folders of features.
 const FEATURES: [&str; 8] =
-    ["compact", "finalize", "sampling", "joining", "layout", "quotas", "repair", "tokens"];
+    ["compact", "finalize", "joining", "layout", "quotas", "repair", "sample_history", "tokens"];
 
 /// The layer of each file of a feature, by the file's name.
 const FILES: [(&str, &str); 15] = [

@@ -33,7 +33,7 @@ use crate::http::connection::ConnectionState;
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body, caching};
-use crate::sampling::samples::{PastSecond, until_next};
+use crate::sample_history::samples::{PastSecond, until_next};
 
 /// Maximum number of a node's concurrent streams, including streams for other nodes' dashboards. A
 /// stream takes some 0.1 ms of CPU time a second, so all take well below 1 % of a core.

@@ -90,7 +90,7 @@ impl MetricsWriter<'_, '_> {
     }
 
     fn gauge(&mut self, metric: &Metric, value: u64) -> fmt::Result {
-        ConstGauge::new(value as i64).encode(self.begin(metric)?)
+        ConstGauge::new(gauge_value(value)).encode(self.begin(metric)?)
     }
 
     /// Writes a gauge with one label: one integer for each value of the label.
@@ -99,7 +99,10 @@ impl MetricsWriter<'_, '_> {
         metric: &Metric,
         values: impl Iterator<Item = (L, u64)>,
     ) -> fmt::Result {
-        self.family(metric, values.map(|(label, value)| (label, ConstGauge::new(value as i64))))
+        self.family(
+            metric,
+            values.map(|(label, value)| (label, ConstGauge::new(gauge_value(value)))),
+        )
     }
 
     /// Writes a gauge with one label: one decimal number for each value of the label.
@@ -127,6 +130,11 @@ impl MetricsWriter<'_, '_> {
 
 fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
     node.counters.iter().map(|counters| count(counters).get()).sum()
+}
+
+/// Returns the value of a gauge, which the format limits to 63 bits.
+fn gauge_value(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn requests(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {

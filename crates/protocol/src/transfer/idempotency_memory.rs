@@ -309,6 +309,17 @@ mod tests {
     }
 
     #[test]
+    fn a_chosen_write_is_answered_as_chosen_and_another_request_with_its_key_as_reused() {
+        let answer = |via, digest| {
+            let stored = Remembered { digest: 3, ..trace(via, 6) };
+            stored.answer_to(WriteIdentity { id: 5, digest })
+        };
+        assert!(matches!(answer(Via::Chosen, 3), OpLookup::Chosen { .. }));
+        assert!(matches!(answer(Via::Accept, 3), OpLookup::Stored { .. }));
+        assert_eq!(answer(Via::Chosen, 4), OpLookup::Reused);
+    }
+
+    #[test]
     fn a_later_trace_has_the_ballots_of_the_stored_one() {
         let both = Remembered { ballots: AcceptedBallots::one(6).with(8), ..accepted_trace(8) };
         assert_eq!(accepted_trace(8).merge_into(&accepted_trace(6)), Some(both));

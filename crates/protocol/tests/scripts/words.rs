@@ -574,17 +574,18 @@ impl Words {
         &self,
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<OpLookup, String> {
-        let ballots = next(words, "ballots")?.split('+').map(|ballot| {
+        let ballots = next(words, "ballots, or \"chosen\"")?;
+        let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
+        let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
+        let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+        if ballots == "chosen" {
+            return Ok(OpLookup::Chosen { done });
+        }
+        let ballots = ballots.split('+').map(|ballot| {
             let ballot = version(ballot.trim_start_matches('^'))?;
             Ok::<_, String>(ballot.time)
         });
-        let ballots = ballots.collect::<Result<_, _>>()?;
-        let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
-        let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-        Ok(OpLookup::Stored {
-            ballots,
-            done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 },
-        })
+        Ok(OpLookup::Stored { ballots: ballots.collect::<Result<_, _>>()?, done })
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {
@@ -620,6 +621,9 @@ impl Words {
                 let ballots =
                     if ballots.is_empty() { "from others".to_owned() } else { ballots.join("+") };
                 format!("kept {ballots}: {}", self.done_text(done))
+            }
+            Reply::Recalled(OpLookup::Chosen { done }) => {
+                format!("kept chosen: {}", self.done_text(done))
             }
             Reply::Recalled(recalled) => lower(recalled),
             Reply::BallotRefused { promise } => format!("outbid {}", ballot_text(*promise)),

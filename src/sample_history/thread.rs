@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
-use crate::sampling::samples::{Sampler, until_next};
+use crate::sample_history::samples::{Sampler, until_next};
 
 /// The sampling thread.
 pub(crate) struct Sampling {

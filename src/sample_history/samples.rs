@@ -19,7 +19,7 @@ use crate::counters::{Counters, RequestKind, STATUSES};
 use crate::node::Node;
 use crate::operations::snapshot::{kind_name, queues};
 use crate::operations::usage;
-use crate::sampling::ring::Sample;
+use crate::sample_history::ring::Sample;
 
 const PERIOD_MS: u64 = 1000;
 
