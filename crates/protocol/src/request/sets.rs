@@ -1,9 +1,9 @@
 //! The two replica sets under which a request is counted while partitions move: the *read set*, and
 //! the *other set*, which is also written. A read returns a record only if a quorum of the other
-//! set holds it too, save with `ack` = 1 of several. A request has one vote for each replica of either set, with the replica's
-//! position in each set. A write needs `ack` votes in each set. A read needs the reports of `ack`
-//! replicas of the read set; then each set must hold the record that the read returns. Votes of
-//! different sets are never added.
+//! set holds it too, save with `ack` = 1 of several. A request has one vote for each replica of
+//! either set, with the replica's position in each set. A write needs `ack` votes in each set. A
+//! read needs the reports of `ack` replicas of the read set; then each set must hold the record
+//! that the read returns. Votes of different sets are never added.
 //!
 //! ```text
 //!  read set A B C    votes with (position in the read set, position in the other set):
