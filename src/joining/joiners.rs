@@ -55,8 +55,8 @@ pub(crate) enum JoinOutcome {
 #[derive(Debug)]
 struct WaitingNode {
     asker: JoinRequest,
-    /// Time at which the node began to ask, on this member's clock: now, less the time for which the
-    /// node says that it has asked.
+    /// Time at which the node began to ask, on this member's clock: now, less the time for which
+    /// the node says that it has asked.
     since: Instant,
     /// Time of the node's last request.
     last: Instant,

@@ -11,8 +11,8 @@
 //!
 //! So clients never keep out other nodes or operators. A reserve slot admits a connection for a
 //! short time. When a connection gets a reserve slot, the node closes the client connection
-//! that has been idle for longest. When a new connection finds no free reserve slot, each event loop
-//! closes its reserve connection that has sent no request for longest.
+//! that has been idle for longest. When a new connection finds no free reserve slot, each event
+//! loop closes its reserve connection that has sent no request for longest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

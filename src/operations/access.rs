@@ -33,8 +33,8 @@ pub(crate) enum ChangeError {
     Random(#[from] io::Error),
     #[error(
         "no majority of the council answered within {} s; the change may be decided all the same \
-         once one does: `kvorum cluster status` shows which councillors are down or have lost their \
-         votes; then list them again",
+         once one does: `kvorum cluster status` shows which councillors are down or have lost \
+         their votes; then list them again",
         DECISION_TIMEOUT.as_secs()
     )]
     Undecided,

@@ -113,8 +113,9 @@ pub(crate) struct Status {
     /// Number of partitions, out of 65,536, in which the node may lack writes for which no hint is
     /// kept. The other nodes stream their records to the node.
     pub(crate) partitions_to_repair: u32,
-    /// Period, after the loss of the node's disk or a move of keys to it, in which clients may repeat
-    /// writes whose idempotency keys the node has forgotten; missing = the node has forgotten none.
+    /// Period, after the loss of the node's disk or a move of keys to it, in which clients may
+    /// repeat writes whose idempotency keys the node has forgotten; missing = the node has
+    /// forgotten none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forgotten_idempotency_keys: Option<ForgottenKeys>,
     /// True if the node is in the metadata quorum without a vote. Since the node got its seat, its

@@ -485,7 +485,8 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         let partitions = status.partitions_to_repair;
         if partitions > 0 && !is_new {
             notes.push(format!(
-                "{name} may lack writes in {} of 65,536 partitions; the nodes that are up send it these writes",
+                "{name} may lack writes in {} of 65,536 partitions; the nodes that are up send it \
+                 these writes",
                 HumanCount(partitions.into())
             ));
         }
@@ -629,7 +630,8 @@ mod tests {
         let row = Row { status: Some(status), ..row("a") };
         let text = table(&cluster(vec![row]), None, "");
         let notes: Vec<&str> = text.lines().skip(2).collect();
-        let own = "a may lack writes in 1,234 of 65,536 partitions; the nodes that are up send it these writes";
+        let own = "a may lack writes in 1,234 of 65,536 partitions; the nodes that are up send it \
+                   these writes";
         assert_eq!(notes, [own, "b missed writes in 7 partitions, as reported by a"]);
     }
 

@@ -2,10 +2,10 @@
 //!
 //! The commit leader fills the memtable through [`MemtableWriter`], one batch after the other,
 //! while any thread reads it. A full memtable is *rotated*: a new memtable replaces it, and a flush
-//! writes the old one to a table. In a memtable, every record carries the sequence of its WAL group. A
-//! snapshot consists of a sequence number, and of the memtables and tables of that moment. The
-//! number hides later records of the memtables. The tables of that moment have no later records, so
-//! tables store no sequences.
+//! writes the old one to a table. In a memtable, every record carries the sequence of its WAL
+//! group. A snapshot consists of a sequence number, and of the memtables and tables of that moment.
+//! The number hides later records of the memtables. The tables of that moment have no later
+//! records, so tables store no sequences.
 
 use std::sync::Arc;
 

@@ -18,7 +18,8 @@
 //!
 //! An unfinished request has a *slot*, which has a *vote* for each replica. Enough votes decide the
 //! request. The slot stays until the other votes are in, or a sweep finds that the deadline is
-//! over, because votes after the answer are still of use: for repairs after reads, and for hints after writes.
+//! over, because votes after the answer are still of use: for repairs after reads, and for hints
+//! after writes.
 
 pub(crate) mod core;
 mod replies_and_links;

@@ -20,8 +20,8 @@
 //!
 //! Over TLS a proof also covers the connection's exporter. A man in the middle has two connections
 //! with two exporters, and can relay no proof. So nodes need not check the owner of each other's
-//! certificate. Without TLS the handshake keeps out processes that do not know the secret, but not an
-//! attacker who can change packets in transit.
+//! certificate. Without TLS the handshake keeps out processes that do not know the secret, but not
+//! an attacker who can change packets in transit.
 
 mod hello;
 mod own_identity;

@@ -1,5 +1,5 @@
-//! Conditional writes, the coordinator's part (`acceptor.rs` has the replica's): a Paxos-like round obtains promises from a majority, then
-//! stores the next record on a majority.
+//! Conditional writes, the coordinator's part (`acceptor.rs` has the replica's): a Paxos-like round
+//! obtains promises from a majority, then stores the next record on a majority.
 //!
 //! ```text
 //!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record among its reports

@@ -118,7 +118,8 @@ pub(crate) struct Replica {
     /// The time up to which all nodes were equal in the last round that this node drove, and the
     /// nodes' process starts at that time.
     pub(crate) equal: Option<(u8, Vec<u8>)>,
-    /// True if this node, while it was a member, received again a tombstone that it may have purged.
+    /// True if this node, while it was a member, received again a tombstone that it may have
+    /// purged.
     pub(crate) is_brought_back: bool,
     /// The number of directories of the node that were set aside.
     pub(crate) set_aside: u8,

@@ -13,7 +13,8 @@
 //!
 //! The rule requires that all records of the key have one number of copies, and that *f* is this
 //! number, because a receiver copies a record according to the record's own number. If a read asked
-//! fewer replicas than *f*, its floor ends: after the switch, its first replicas may be other nodes.
+//! fewer replicas than *f*, its floor ends: after the switch, its first replicas may be other
+//! nodes.
 //!
 //! If a key is *mixed*, that is, written with different numbers of copies, all its floors end
 //! whenever the placement changes, also when a change is reverted, and no floor begins until all

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   GET /admin/layout ─┬─▶ on a terminal: a bar
-//!                      └─▶ to a file or a pipe: one line per stage, and one line every ten seconds,
-//!   GET /v0/cluster ──────▶   which names the nodes that the change waits for
+//!                      └─▶ to a file or a pipe: one line per stage, and every ten seconds a line
+//!   GET /v0/cluster ──────▶   with the nodes that the change waits for
 //! ```
 
 use std::cell::Cell;

@@ -21,8 +21,8 @@ use kit::workload::writers::{Statuses, WriterParams, Writers};
 
 use crate::Setup;
 
-/// The only arguments of these nodes. No argument sets the sizes of memtables and segments, so these
-/// have their large defaults.
+/// The only arguments of these nodes. No argument sets the sizes of memtables and segments, so
+/// these have their large defaults.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];
 
 /// Maximum time from a start on a new directory until the kill, in milliseconds.

@@ -286,8 +286,8 @@ impl<'a> RepairRow<'a> {
             }
         }
         Ok(format!(
-            "{KEYS_DAMAGED_EVERYWHERE} keys that rotted on all replicas: named, {} ranges of {} healed, {around} \
-             keys asked for lie within the others",
+            "{KEYS_DAMAGED_EVERYWHERE} keys that rotted on all replicas: named, {} ranges of {} \
+             healed, {around} keys asked for lie within the others",
             round.count("healed"),
             round.count("damaged"),
         ))

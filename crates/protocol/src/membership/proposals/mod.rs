@@ -70,8 +70,8 @@ enum DecisionStep {
     Wait,
     /// Sends the requests of the proposal's next phase.
     Ask,
-    /// A competing proposal has this ballot. The task restarts its own proposal after a backoff, with
-    /// a higher ballot.
+    /// A competing proposal has this ballot. The task restarts its own proposal after a backoff,
+    /// with a higher ballot.
     Outbid(u64),
     End(Progress),
 }

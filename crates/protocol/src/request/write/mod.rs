@@ -161,8 +161,8 @@ impl Writes {
         self.reissue_or_advance(cx, id, newer);
     }
 
-    /// Handles the refusal of a replica whose repair fence is above the write's version: the replica
-    /// has stored nothing, and admits only versions above `fence`.
+    /// Handles the refusal of a replica whose repair fence is above the write's version: the
+    /// replica has stored nothing, and admits only versions above `fence`.
     fn on_fence_refusal(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, fence: u64) {
         if cx.core.is_beyond_clock(cx.now, fence) {
             return self.on_failure(cx, id, node, ReplicaError::HigherBallot);
