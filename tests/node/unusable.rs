@@ -264,7 +264,7 @@ fn a_start_under_limits_that_are_too_low_says_which() {
 /// As in [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], but the limit is
 /// lowered below the end of the log's contents, so that a write is interrupted in the middle.
 #[test]
-fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_loses_nothing() {
+fn lowering_the_limit_of_file_sizes_fails_writes_with_the_remedy_and_loses_nothing() {
     let node = Node::start(&[]);
     let mut client = node.client();
     let value = vec![b'v'; 20_000];

@@ -80,7 +80,8 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
     let version = lsm::Version { time, origin: via as u32 };
     let mut extension = vec![DIGEST];
     extension.extend_from_slice(&digest.to_le_bytes());
-    // The greatest ballot is the time of the version, or in the value.
+    // The extension omits the greatest ballot, which is the version's time (`Via::Accept`) or in
+    // the value (`Via::Chosen`).
     extension.extend(ballots.iter().skip(1).flat_map(u64::to_le_bytes));
     let is_empty = digest == 0 && ballots.iter().count() <= 1;
     let extension = if is_empty { &[][..] } else { &extension };

@@ -369,7 +369,8 @@ impl Acceptor {
         let reading = self.storing.iter().filter(|(_, storing)| !storing.writes);
         let reading: Vec<OpId> = reading.map(|(op, _)| *op).collect();
         reading.iter().for_each(|op| self.give_up(cx.core, *op));
-        // The reply tells the coordinator that this node's view is later.
+        // `reply_as_replica` sends peers `Superseded` with this node's epoch instead of `Busy`,
+        // because their requests are of the previous placement.
         for op in reading.into_iter().chain(waiting) {
             cx.reply_as_replica(op, Reply::Busy);
         }

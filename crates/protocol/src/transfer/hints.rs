@@ -45,7 +45,7 @@ const MAX_FUTURE_PAUSE_MICROS: u64 = 60_000_000;
 
 /// The pause after a pass that left future hints, as a multiple of the pass's reading time:
 /// rereading hints that must stay may take up to a tenth of a disk's time.
-const REST: u64 = 9;
+const PAUSE_FACTOR: u64 = 9;
 
 /// Number of consecutive passes without removal of delivered hints. After more such passes, the
 /// pause is a multiple of the whole pass's duration, because the node receives the same hints again
@@ -274,14 +274,14 @@ impl DeliveryPass {
         passes.stays.set(stays.hints);
         passes.not_before.set(now);
         if stays.hints > 0 || has_undropped {
-            passes.not_before.set(now + self.rest(now));
+            passes.not_before.set(now + self.pause_after_pass(now));
             passes.stays_until.set(now + stays.wait.min(MAX_FUTURE_PAUSE_MICROS));
         }
         ledger.stay(self.node, stays.hints);
     }
 
     /// Returns the pause after a pass that left hints, in microseconds.
-    fn rest(&self, now: u64) -> u64 {
+    fn pause_after_pass(&self, now: u64) -> u64 {
         let vain = self.passes.vain.get();
         let least = match self.refused {
             Some(_) => MAX_WAIT_MICROS,
@@ -292,7 +292,7 @@ impl DeliveryPass {
             0 => 0,
             _ => self.reading,
         };
-        took.saturating_mul(REST).clamp(least, MAX_FUTURE_PAUSE_MICROS)
+        took.saturating_mul(PAUSE_FACTOR).clamp(least, MAX_FUTURE_PAUSE_MICROS)
     }
 }
 

@@ -86,7 +86,9 @@ fn inject_failure(
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     // Some calls are rare, and some failures are transient. In both cases the node may continue to
     // accept writes.
-    let failed = writers.wait(setup.size(TIMEOUT / 10, TIMEOUT / 20), struck);
+    let is_certain = call == "fdatasync" && errno == "EIO";
+    let patience = if is_certain { TIMEOUT } else { setup.size(TIMEOUT / 10, TIMEOUT / 20) };
+    let failed = writers.wait(patience, struck);
     drop(strace);
     thread::sleep(WRITE_TIME_AFTER_FAULT);
     let first = writers.first_500();
@@ -94,7 +96,7 @@ fn inject_failure(
     let acknowledged = ledger.counts().0;
     if failed {
         check_says_so(&node, &ledger, first, &statuses)?;
-    } else if call == "fdatasync" && errno == "EIO" {
+    } else if is_certain {
         return Err(Failure::Broken(format!("no write failed, but {statuses:?}")));
     }
     node.kill()?;

@@ -8,8 +8,8 @@
 //!
 //! The record on disk, each field with its length in bytes: form 1 │ is first voter 1 │ node 2 │
 //! voter 8 │ promise 8 │ accepted ballot 8 │ accepted layout │ known layout │ rebalance progress
-//! (`adopted_layout/pull_state.rs`). A layout is a length 4 and that many bytes; length 0 = no
-//! layout.
+//! (`adopted_layout/pull_state.rs`). Each layout: its length (4 bytes), then its bytes; length 0 =
+//! no layout.
 
 mod pull_state;
 mod record;

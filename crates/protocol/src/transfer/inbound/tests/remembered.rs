@@ -1,5 +1,5 @@
-//! Tests of the pull of the sources' history of writes with an idempotency key, which begins once
-//! all records are pulled.
+//! Tests of the history pull: after all records, the node pulls the sources' history of writes with
+//! an idempotency key.
 
 use super::*;
 use crate::paxos::accepted_ballots::AcceptedBallots;
