@@ -382,20 +382,29 @@ fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
 
 /// Describes which councillors' votes the plan binds to the disks that they have now. In the first
 /// layout of a cluster from a list, votes are not yet bound to disks.
-fn vote_changes(base: &Layout, planned: &Layout) -> Option<String> {
+fn vote_changes(base: &Layout, planned: &Layout) -> Vec<String> {
     let held = |seat: &Seat| base.council.iter().find(|held| held.node == seat.node);
-    let rebound = planned.council.iter().filter(|seat| {
-        seat.voter.is_some() && held(seat).is_some_and(|held| held.voter != seat.voter)
+    let rebound = planned.council.iter().filter_map(|seat| {
+        let held = held(seat)?;
+        (seat.voter.is_some() && held.voter != seat.voter).then_some((*seat, held.voter.is_some()))
     });
-    let rebound: Vec<Seat> = rebound.copied().collect();
-    let was_bound = rebound.iter().filter_map(held).any(|held| held.voter.is_some());
-    let names = names(planned, &rebound).join(", ");
-    match rebound.len() {
-        0 => None,
-        1 if was_bound => Some(format!("{names} votes again, with the disk that it has now")),
-        _ if was_bound => Some(format!("{names} vote again, each with the disk that it has now")),
-        _ => Some(format!("{names}: the votes belong to the disks that these nodes have now")),
+    let (again, first): (Vec<_>, Vec<_>) = rebound.partition(|(_, was_bound)| *was_bound);
+    let named = |seats: Vec<(Seat, bool)>| {
+        let seats: Vec<Seat> = seats.into_iter().map(|(seat, _)| seat).collect();
+        names(planned, &seats)
+    };
+    let mut changes = Vec::new();
+    match named(again).as_slice() {
+        [] => {}
+        [one] => changes.push(format!("{one} votes again, with the disk that it has now")),
+        all => changes
+            .push(format!("{} vote again, each with the disk that it has now", all.join(", "))),
     }
+    let first = named(first).join(", ");
+    if !first.is_empty() {
+        changes.push(format!("{first}: the votes belong to the disks that these nodes have now"));
+    }
+    changes
 }
 
 pub(crate) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {

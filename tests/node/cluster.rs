@@ -324,8 +324,8 @@ fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(60), "a refused connection is no time-out");
 }
 
-/// If a read names more replicas than the write did, only the write's replicas count: `ack` of them,
-/// or all if they are fewer, must hold the record.
+/// If a read names more replicas than the write did, only the write's replicas count: `ack` of
+/// them, or all if they are fewer, must hold the record.
 #[test]
 fn a_read_from_more_replicas_than_the_write_counts_those_of_the_write() {
     let mut cluster = Cluster::start(4, &[]);

@@ -34,8 +34,8 @@ fn expires(response: &Response) -> Option<u64> {
     Some(seconds.parse::<u64>().unwrap() * 1000 + millis.parse::<u64>().unwrap())
 }
 
-/// Permitted lead of an expiry over the wall clock plus the time to live, in milliseconds: a node may
-/// add the time to live to a time that another node sent, which may be ahead of the wall clock.
+/// Permitted lead of an expiry over the wall clock plus the time to live, in milliseconds: a node
+/// may add the time to live to a time that another node sent, which may be ahead of the wall clock.
 const SKEW_MS: u64 = 2_000;
 
 /// Asserts that the expiry in an answer is `seconds` after the write, which began at `asked_ms`.

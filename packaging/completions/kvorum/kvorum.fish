@@ -272,7 +272,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the tokens, without their texts'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'Revoke a token: nodes refuse it once they have learned of the revocation, within a second'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l name -d 'Name of the token: 1 to 64 visible characters' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l name -d 'Name of the token: 1 to 64 bytes of visible characters' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l methods -d 'Methods that the token allows: read, write, or GET, PUT, DELETE, POST [default: read,write]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l prefix -d 'Prefix of the keys that the token allows, up to 128 bytes [default: all keys]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l for -d 'Kinds of requests that the token allows: data (keys and values), metrics (the nodes\' reports of themselves), admin (everything under /admin, also creating tokens of any kind) [default: data]' -r
