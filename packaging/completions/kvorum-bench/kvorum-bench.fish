@@ -50,7 +50,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l seed 
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l ca-file -d 'CAs of https:// servers, in PEM [default: the file that KVORUM_CA_FILE names, else the CAs that the system trusts]' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l client-cert -d 'Certificate to show to https:// servers that ask for one, in PEM' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l client-key -d 'Private key of --client-cert, in PEM' -r -F
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s d -l duration -d 'How long to send. s unless it says ms, m or h; up to 24h' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s d -l duration -d 'Length of the run, in s, or with ms, s, m or h; up to 24h' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -s R -l rate -d 'Requests a second over all connections, with k, M or G, sent by plan whatever the server does' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l warmup -d 'Sends for this long before anything is counted' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand load" -l arrival -d 'How requests lie in time: "even", as wrk2; "poisson", as from many independent users' -r -f -a "even\t'At even distances'
@@ -96,7 +96,7 @@ lock\t'Time waited for locks and queues'
 wall\t'Time, running or not'"
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l out -d 'Where the series is kept: an empty directory, or one to be made [default: named after the time, in the current one]' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l slo -d 'What a trial must meet: pNN, mean and max below a time in us, ms or s, errors below a percentage. Latency counts from the intended start; without a term for errors, errors<0.1% is added' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s d -l duration -d 'How long a trial is; the first are half as long. s unless it says ms, m or h' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -s d -l duration -d 'Length of a trial, in s, or with ms, s, m or h; the first trials are half as long' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l warmup -d 'Sends for this long before each trial; nothing of it is counted' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l from -d 'Lowest rate, 1 request a second or more, with k, M or G [default: a hundredth of --to, or of what a closed loop brings]' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand search" -l to -d 'Highest rate, requests a second, up to 10M, with k, M or G: no trial sends more, and there is no closed loop, which would [default: twice what a closed loop brings]' -r
@@ -138,7 +138,7 @@ complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l ge
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l put-script -d 'Script of the runs that write, in place of keys and values made here' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l get-script -d 'Script of the runs that read' -r -F
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l prepare -d 'What each store holds before: "keys", every key of --key-count once; FILE.lua:N, N requests of a script' -r
-complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s d -l duration -d 'How long each run is. s unless it says ms, m or h' -r
+complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -s d -l duration -d 'Length of each run, in s, or with ms, s, m or h' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l repeats -d 'How often the four runs are made, 1..20' -r
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l verify -d 'Checks that each value read is the one that this command put, with the same --seed and --value-len, now or in an earlier run'
 complete -c kvorum-bench -n "__fish_kvorum_bench_using_subcommand coldhot" -l json -d 'Print series.json in the end instead of the summary'

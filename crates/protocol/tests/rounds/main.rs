@@ -49,6 +49,8 @@ fn calm() -> Vec<(&'static str, World)> {
     let delete_between = vec![append(5), client(Op::Delete, 1), client(Op::Get, 1).at(1)];
     let kept = vec![slow(Op::Delete, 2).at(1), append_from_cache(5)];
     let one = [full(0)];
+    let from_cache = || vec![append_from_cache(5), get()];
+    let settled = [full_without_newest(0)];
     vec![
         ("a hint, a delete, a get", world(with_hint(after_missed_put(2)), ops(), &one)),
         ("a late put, two gets, two rounds", {
@@ -94,25 +96,13 @@ fn calm() -> Vec<(&'static str, World)> {
             world(ahead(put()), kept, &[full_without_newest(0)]),
         ),
         ("a kept promise after a delete", {
-            world(
-                ahead(after_deletion()),
-                vec![append_from_cache(5), get()],
-                &[full_without_newest(0)],
-            )
+            world(ahead(after_deletion()), from_cache(), &settled)
         }),
         ("a kept promise that follows, after a delete", {
-            world(
-                follows(after_deletion()),
-                vec![append_from_cache(5), get()],
-                &[full_without_newest(0)],
-            )
+            world(follows(after_deletion()), from_cache(), &settled)
         }),
         ("a conditional hint, a delete by a slow clock", {
-            world(
-                after_chosen_append(),
-                vec![slow(Op::Delete, 2), get()],
-                &[full_without_newest(0)],
-            )
+            world(after_chosen_append(), vec![slow(Op::Delete, 2), get()], &settled)
         }),
     ]
 }
