@@ -73,7 +73,7 @@ impl Proof {
     /// lowered to the watermark: it is for rounds that relied on an earlier directory, and the node
     /// had none. Under the lowered fence the directory accepts records from before its creation, so
     /// [`Proof::made`] is lowered too. Otherwise an older copy of the directory, which may hold
-    /// such records, would adopt a later proof ([`Proofs::classify_proof`]).
+    /// such records, would adopt a later proof (`Proofs::classify_proof`).
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
