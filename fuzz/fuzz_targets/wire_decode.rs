@@ -44,7 +44,7 @@ fn stream(mut bytes: &[u8]) {
         let mut writer = Writer::default();
         items.iter().for_each(|item| encode_item(&mut writer, item));
         writer.seal(sender);
-        assert_eq!(writer.sealed(), envelope, "{items:?}");
+        assert_eq!(writer.closed_envelopes(), envelope, "{items:?}");
         for item in items {
             if let Item::Piece { last, bytes } = item
                 && !piece(&mut assembly, &bytes, last)
@@ -77,7 +77,7 @@ const SENDER: Sender =
 
 /// Adds a piece of a long message. Returns true if the connection continues.
 fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
-    if assembly.held() == 0 && PieceHeader::parse(piece).is_ok_and(|long| long.bytes > LONGEST) {
+    if assembly.buffered_bytes() == 0 && PieceHeader::parse(piece).is_ok_and(|long| long.bytes > LONGEST) {
         return false;
     }
     match assembly.add(piece, last) {
@@ -96,7 +96,7 @@ fn long_message(bytes: Bytes) {
         let mut writer = Writer::default();
         writer.message(&message);
         writer.seal(SENDER);
-        assert_eq!(writer.sealed()[ENVELOPE_HEAD..], bytes);
+        assert_eq!(writer.closed_envelopes()[ENVELOPE_HEAD..], bytes);
     }
     if PieceHeader::parse(&bytes).is_ok() {
         assert_eq!(cut(&message), bytes, "{message:?}");
@@ -109,7 +109,7 @@ fn cut(message: &Message) -> Vec<u8> {
         let mut writer = Writer::default();
         cut.next(WINDOW, &mut writer);
         writer.seal(SENDER);
-        let items = items(writer.sealed()).expect("a piece is an item");
+        let items = items(writer.closed_envelopes()).expect("a piece is an item");
         let [Item::Piece { last, bytes }] = &items[..] else { panic!("no piece: {items:?}") };
         if let Some(whole) = assembly.add(bytes, *last).expect("pieces fit together") {
             return whole.to_vec();

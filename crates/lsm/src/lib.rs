@@ -17,7 +17,7 @@ pub mod disk;
 mod engine;
 mod error;
 mod format_range;
-mod local;
+mod local_bytes;
 mod manifest;
 mod memtable;
 mod merge;

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::local::{self, HiddenCopies};
+use crate::local_bytes::{self, HiddenCopies};
 use crate::memtable::MemtableIter;
 use crate::table::{Access, Table, TableIter, VerifiedIter};
 use record::RecordRef;
@@ -72,7 +72,7 @@ impl Source {
     fn hidden_copies(&self) -> HiddenCopies {
         match self {
             Self::Memtable(iter) => iter.hidden_copies(),
-            _ => local::hidden_copies(&self.record()),
+            _ => local_bytes::hidden_copies(&self.record()),
         }
     }
 

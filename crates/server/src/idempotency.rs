@@ -10,7 +10,8 @@
 //!                       version := time: the greatest ballot of a record that it was stored with;
 //!                                  origin: 0 = the record came from its coordinator,
 //!                                  1 = from another replica,
-//!                                  2 = chosen, as reported by the partition's earlier replicas
+//!                                  2 = chosen: it came with a hint, or the partition's earlier
+//!                                      replicas reported it
 //! ```
 //!
 //! An entry is written in the batch of its record, and written again with each ballot under which

@@ -15,7 +15,7 @@ use super::yield_budget::YieldBudget;
 use crate::batch::Space;
 use crate::compaction::{CompactionChoice, choose};
 use crate::error::Error;
-use crate::local::raw_with_hidden_copies;
+use crate::local_bytes::raw_with_hidden_copies;
 use crate::manifest::{Edit, LevelTable};
 use crate::merge::{Merge, Source};
 use crate::table::{Access, Table, TableIter, TableMeta};

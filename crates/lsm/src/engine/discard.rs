@@ -13,7 +13,7 @@ use super::internal_key::InternalKey;
 use super::unfinished_tables::UnfinishedTables;
 use crate::batch::Space;
 use crate::error::Error;
-use crate::local::set_late;
+use crate::local_bytes::set_late;
 use crate::manifest::{Edit, LevelTable};
 use crate::table::{ScanStats, Table, TableWriter, VerifiedIter};
 use record::RecordRef;

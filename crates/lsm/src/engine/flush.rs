@@ -11,7 +11,7 @@ use super::unfinished_tables::UnfinishedTables;
 use super::write_path::WritePath;
 use super::yield_budget::YieldBudget;
 use crate::error::Error;
-use crate::local::raw_with_hidden_copies;
+use crate::local_bytes::raw_with_hidden_copies;
 use crate::manifest::{Edit, LevelTable};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::Table;

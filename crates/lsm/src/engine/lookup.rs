@@ -2,7 +2,7 @@
 
 use super::tree::{TreeState, tables_covering};
 use crate::error::Error;
-use crate::local::is_late;
+use crate::local_bytes::is_late;
 use crate::table::{INLINE_MAX, ReadMode, TableGet, file_name};
 use record::{Kind, Rank, Record, RecordRef, Version};
 

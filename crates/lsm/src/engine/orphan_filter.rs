@@ -22,7 +22,7 @@ use super::internal_key::hash_of;
 use super::tree::tables_covering;
 use crate::batch::Space;
 use crate::error::Error;
-use crate::local::HiddenCopies;
+use crate::local_bytes::HiddenCopies;
 use crate::orphans::DropStep;
 use crate::table::{ReadMode, Table, TableGet};
 use record::RecordRef;

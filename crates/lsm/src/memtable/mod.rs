@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use record::{RecordRef, Version};
 
-use crate::local::HiddenCopies;
+use crate::local_bytes::HiddenCopies;
 
 mod skiplist;
 #[cfg(test)]

@@ -36,7 +36,7 @@ use std::sync::atomic::{
 };
 
 use crate::batch::Space;
-use crate::local::{HiddenCopies, set_hidden_copies, set_late};
+use crate::local_bytes::{HiddenCopies, set_hidden_copies, set_late};
 use record::{Kind, RecordRef};
 
 /// Maximum number of levels: 4^12 = 16 M nodes before searches grow longer.

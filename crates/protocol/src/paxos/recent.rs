@@ -70,7 +70,7 @@ pub struct WriteIdentity {
 impl WriteIdentity {
     /// Returns the answer of a replica that has `lookup` about a write with this id and the request
     /// digest `digest`.
-    pub(crate) fn checked(self, digest: u64, lookup: OpLookup) -> OpLookup {
+    pub(crate) fn lookup_unless_reused(self, digest: u64, lookup: OpLookup) -> OpLookup {
         match are_different_requests(self.digest, digest) {
             true => OpLookup::Reused,
             false => lookup,
@@ -215,7 +215,7 @@ impl RecentWrites {
                 let tag = Tag { version: family, last: Some((step, id)) };
                 let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
                 let ballots = AcceptedBallots::one(ballot);
-                asked.checked(digest, OpLookup::Stored { ballots, done })
+                asked.lookup_unless_reused(digest, OpLookup::Stored { ballots, done })
             }
             None if since <= kept.forgotten => OpLookup::Forgotten,
             None => OpLookup::Never,

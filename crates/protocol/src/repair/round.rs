@@ -50,7 +50,8 @@ pub(super) struct Round {
     is_mixed: bool,
     /// True if a node holds a future record.
     is_ahead: bool,
-    /// True if all records that this round skips have the default number of copies.
+    /// True if all records that this round skips have the default number of copies; at its end, if
+    /// all records up to the round's time have it.
     pub(super) is_uniform: bool,
     damaged: BTreeSet<(NodeId, Damage)>,
     /// Nodes that hold records of which they are the only replica.

@@ -114,7 +114,8 @@ pub(crate) trait Requests {
         if work.is_answered() {
             self.on_failure(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
-            // This node is about to switch to the later view, which restarts the slot.
+            // `on_superseded` handled it, or this node is about to switch to the later view, which
+            // restarts the slot.
         } else if delivery == Delivery::Resent {
             // The node was asked again under the view in force.
             self.on_failure(cx, id, peer, ReplicaError::Declined);

@@ -140,7 +140,7 @@ impl Remembered {
             Via::Chosen => OpLookup::Chosen { done },
             Via::Accept | Via::Replica => OpLookup::Stored { ballots, done },
         };
-        asked.checked(digest, lookup)
+        asked.lookup_unless_reused(digest, lookup)
     }
 
     /// True if the other trace has the same outcome, and `ballot` among its ballots.

@@ -226,7 +226,7 @@ impl Reads {
                 let Some(vote) = next else { return };
                 self.repair(cx, id, vote);
             }
-            ReadStage::Asking { is_retry_due: true, .. } => return self.ask_again(cx, id),
+            ReadStage::Asking { is_retry_due: true, .. } => return self.retry_unsettled(cx, id),
             ReadStage::Asking { .. } => match (Tally::of(cx, slot).to_fetch(), read.first_idle()) {
                 (Some(VoteIndex(vote)), _) if !read.votes[vote].state.is_fetching() => {
                     let since = Tally::of(cx, slot).long_under_way().unwrap_or(0);
@@ -298,7 +298,7 @@ impl Reads {
         self.ask_again_later(cx, id);
     }
 
-    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    fn retry_unsettled(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let read = self.slots.work(id);
         if let ReadStage::Asking { is_retry_due, .. } = &mut read.stage {
             *is_retry_due = false;

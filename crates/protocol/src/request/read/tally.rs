@@ -264,10 +264,10 @@ impl<'a> Tally<'a> {
     /// replicas that have not replied, must be enough for a quorum.
     fn may_become_authoritative(self, retry_count: u32) -> bool {
         let read = &self.slot.work;
-        let counts = |vote: &ReadVote| {
+        let has_or_may_report = |vote: &ReadVote| {
             matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
         };
-        let reported = read.count_read(counts);
+        let reported = read.count_read(has_or_may_report);
         let own_is_not = read.votes.iter().any(|vote| {
             vote.node == self.core.shared.own
                 && vote.state == (ReadState::Reported { authoritative: false })

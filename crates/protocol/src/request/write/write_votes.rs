@@ -35,7 +35,7 @@ pub(crate) enum WriteStage {
     /// The client was answered. Later replies decide which replicas get hints.
     Answered {
         /// True if the write had been given a second version.
-        anew: bool,
+        was_reissued: bool,
     },
 }
 
@@ -108,13 +108,13 @@ impl Write {
         matches!(self.stage, WriteStage::Asking { .. })
     }
 
-    pub(crate) fn is_anew(&self) -> bool {
-        matches!(self.stage, WriteStage::Reissued | WriteStage::Answered { anew: true })
+    pub(crate) fn was_reissued(&self) -> bool {
+        matches!(self.stage, WriteStage::Reissued | WriteStage::Answered { was_reissued: true })
     }
 
     pub(crate) fn mark_answered(&mut self) {
         assert!(!self.is_answered(), "a write is answered once");
-        self.stage = WriteStage::Answered { anew: self.is_anew() };
+        self.stage = WriteStage::Answered { was_reissued: self.was_reissued() };
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(WriteState) -> bool) -> PerSet {
@@ -149,7 +149,7 @@ impl Write {
     /// True if some replica may hold the record.
     pub(crate) fn may_hold(&self) -> bool {
         let may_hold = |vote: &WriteVote| vote.state.may_hold();
-        self.may_be_held || self.is_anew() || self.votes.iter().any(may_hold)
+        self.may_be_held || self.was_reissued() || self.votes.iter().any(may_hold)
     }
 
     /// Returns the replicas of the read set that hold the record.
@@ -186,8 +186,9 @@ impl Write {
     /// whether *all* replicas were busy or full, and whether no replica received the write: in both
     /// cases the client may safely retry.
     pub(crate) fn is_worth_waiting(&self) -> bool {
-        let none =
-            !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_zero();
+        let none = !self.was_reissued()
+            && !self.may_be_held
+            && self.count(WriteState::has_arrived).is_zero();
         let is_open = !self.count(WriteState::is_open).is_zero();
         is_open && (none || self.failure() != FailureKind::TooFew)
     }
