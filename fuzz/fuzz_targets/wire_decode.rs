@@ -77,7 +77,9 @@ const SENDER: Sender =
 
 /// Adds a piece of a long message. Returns true if the connection continues.
 fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
-    if assembly.buffered_bytes() == 0 && PieceHeader::parse(piece).is_ok_and(|long| long.bytes > LONGEST) {
+    if assembly.buffered_bytes() == 0
+        && PieceHeader::parse(piece).is_ok_and(|long| long.bytes > LONGEST)
+    {
         return false;
     }
     match assembly.add(piece, last) {

@@ -13,8 +13,8 @@
 //! tombstones and superseded records, of plain and conditional writes. Records of one key can have
 //! different numbers of copies. A record can hide an older record of its key that has more copies
 //! and is placed here. The store then holds no other record of the key. So the plain write's record
-//! that hid it also stays (`local_bytes/hidden_copies.rs`). A conditional write's record may stay if an
-//! older record of its key that is placed here arrives during the dropping.
+//! that hid it also stays (`local_bytes/hidden_copies.rs`). A conditional write's record may stay
+//! if an older record of its key that is placed here arrives during the dropping.
 //!
 //! A dropped record disappears when the step ends, which is later than the check of the record. The
 //! owner therefore keeps a contract from [`PurgeRule::drop_orphans`] until
