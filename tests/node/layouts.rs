@@ -176,6 +176,8 @@ fn a_councillor_with_a_new_disk_has_no_vote_until_the_next_change() {
                 && shown.contains("kvorum cluster plan")
         });
     }
+    let metrics = text(&cluster.client(2).get("/metrics").body());
+    assert!(metrics.contains("\nkvorum_council_vote_lost 1\n"), "{metrics}");
     wait_until("a plan that seats the disk n2 has now", || {
         let planned = text(&cluster_command(&cluster, 0, &["plan"]).stdout);
         planned.contains("n2 votes again, with the disk that it has now")

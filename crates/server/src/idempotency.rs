@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(get(), chosen);
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
-        assert_eq!(look_up(&stage, 5), Some(OpLookup::Stored { ballots, done }));
+        assert_eq!(look_up(&stage, 5), Some(OpLookup::Chosen { done }));
         let entry =
             stage.engine.get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };

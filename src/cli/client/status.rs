@@ -70,10 +70,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
         let (body, cluster) = fetch_cluster(&args.ask, token.as_deref())
             .map_err(|unseen| unseen.report(&args.ask))?;
         print(&show(&body, &cluster))?;
-        let lost = names_without_vote(&cluster).len();
-        let is_whole =
-            cluster.nodes.iter().all(serves) && !has_lost_majority(cluster.council.len(), lost);
-        return if is_whole { Ok(()) } else { Err(CommandFailure::No) };
+        return if is_whole(&cluster) { Ok(()) } else { Err(CommandFailure::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
@@ -307,6 +304,12 @@ fn connection_problem(row: &Row, asked: &str) -> Option<String> {
         "{} has no connection to {name}: it looks for it at {}{why}",
         other.node, other.url
     ))
+}
+
+/// Returns true if all nodes serve, and a majority of the council has votes.
+fn is_whole(cluster: &Cluster) -> bool {
+    let lost = names_without_vote(cluster).len();
+    cluster.nodes.iter().all(serves) && !has_lost_majority(cluster.council.len(), lost)
 }
 
 /// Returns true if a node is up and serves reads and writes.
@@ -708,6 +711,23 @@ mod tests {
         let waits = "a waits for the other nodes of a new cluster: start all nodes of the list \
                      once. Until then, some requests fail";
         assert_eq!(notes, [waits]);
+    }
+
+    #[test]
+    fn a_cluster_is_whole_while_its_nodes_serve_and_most_of_the_council_votes() {
+        let row_without_vote = |name: &str| {
+            let status = Some(status(json!({ "lacks_vote": true, "cluster_id": "1" })));
+            Row { status, ..row(name) }
+        };
+        let council = |nodes| Cluster {
+            council: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            ..cluster(nodes)
+        };
+        assert!(is_whole(&council(vec![row("a"), row("b"), row("c")])));
+        assert!(is_whole(&council(vec![row("a"), row("b"), row_without_vote("c")])));
+        let lost = vec![row("a"), row_without_vote("b"), row_without_vote("c")];
+        assert!(!is_whole(&council(lost)));
+        assert!(!is_whole(&council(vec![row("a"), row("b"), down("c")])));
     }
 
     #[test]

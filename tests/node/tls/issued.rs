@@ -30,6 +30,23 @@ fn run_refused(certs: &Certs, args: &[&str], files: &[&str]) -> String {
 }
 
 #[test]
+fn the_end_of_a_certificate_is_printed_and_a_ca_that_cuts_it_short() {
+    let certs = Certs::new();
+    let stdout = |args: &[&str]| {
+        let output = run(&[&["cert"], args].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let dir = certs.text("");
+    let shown = stdout(&["client", "--name", "carol", "--dir", &dir]);
+    assert!(shown.contains("\nvalid until ") && !shown.contains("when its CA expires"), "{shown}");
+    let short = certs.text("short");
+    stdout(&["ca", "--expires", "1h", "--dir", &short]);
+    let shown = stdout(&["node", "--host", "a.example", "--dir", &short]);
+    assert!(shown.contains(", when its CA expires: "), "{shown}");
+}
+
+#[test]
 fn no_certificate_replaces_a_ca() {
     let certs = Certs::new();
     let (ca, other_end) = (certs.text("ca.pem"), certs.text("ca.crt"));

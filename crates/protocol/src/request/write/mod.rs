@@ -185,11 +185,10 @@ impl Writes {
         let (ack, write) = (slot.ack(), &mut slot.work);
         // The write waits for `ack` replies: a record that a later reply reports may be newer
         // still, and the new version must exceed the newest.
-        let would_hold = write.count_holders() + write.count_fenced();
         if let WriteStage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newly_overtaken);
             if let Some(overtaken) = *overtaken
-                && would_hold.suffices(ack)
+                && (write.count_holders() + write.count_fenced()).suffices(ack)
             {
                 self.reissue(cx, id, overtaken);
                 return;
@@ -251,13 +250,15 @@ impl Writes {
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
         let write = self.slots.work(id);
         let (held, open) = write.count_holders_and_open();
-        let may_hold = held + open + write.count_fenced();
         if !write.is_answered() && held.suffices(ack) {
             write.mark_answered();
             let acks = Acks { epoch, by: write.holders() };
             let answer = Answer::Written(write.record.version(), acks);
             cx.out.push(Effect::Answer { client: write.client, answer });
-        } else if !write.is_answered() && !may_hold.suffices(ack) && !write.is_worth_waiting() {
+        } else if !write.is_answered()
+            && !(held + open + write.count_fenced()).suffices(ack)
+            && !write.is_worth_waiting()
+        {
             self.fail_write(cx, id, |failed| failed);
         }
         if open.is_zero() {
