@@ -224,7 +224,7 @@ struct Column {
 impl Column {
     fn width(&self) -> usize {
         let widths = self.cells.iter().map(|cell| cell.chars().count());
-        widths.chain([self.title.len()]).max().unwrap_or(0)
+        widths.chain([self.title.chars().count()]).max().unwrap_or(0)
     }
 }
 
