@@ -383,24 +383,25 @@ fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
 /// Describes which councillors' votes the plan binds to the disks that they have now. In the first
 /// layout of a cluster from a list, votes are not yet bound to disks.
 fn vote_changes(base: &Layout, planned: &Layout) -> Vec<String> {
-    let held = |seat: &Seat| base.council.iter().find(|held| held.node == seat.node);
-    let rebound = planned.council.iter().filter_map(|seat| {
-        let held = held(seat)?;
-        (seat.voter.is_some() && held.voter != seat.voter).then_some((*seat, held.voter.is_some()))
-    });
-    let (again, first): (Vec<_>, Vec<_>) = rebound.partition(|(_, was_bound)| *was_bound);
-    let named = |seats: Vec<(Seat, bool)>| {
-        let seats: Vec<Seat> = seats.into_iter().map(|(seat, _)| seat).collect();
+    let rebound = |was_bound: bool| -> Vec<String> {
+        let is_rebound = |seat: &&Seat| {
+            let held = base.council.iter().find(|held| held.node == seat.node);
+            seat.voter.is_some()
+                && held.is_some_and(|held| {
+                    held.voter != seat.voter && held.voter.is_some() == was_bound
+                })
+        };
+        let seats: Vec<Seat> = planned.council.iter().filter(is_rebound).copied().collect();
         names(planned, &seats)
     };
     let mut changes = Vec::new();
-    match named(again).as_slice() {
+    match rebound(true).as_slice() {
         [] => {}
         [one] => changes.push(format!("{one} votes again, with the disk that it has now")),
         all => changes
             .push(format!("{} vote again, each with the disk that it has now", all.join(", "))),
     }
-    let first = named(first).join(", ");
+    let first = rebound(false).join(", ");
     if !first.is_empty() {
         changes.push(format!("{first}: the votes belong to the disks that these nodes have now"));
     }

@@ -1,5 +1,5 @@
-//! One loop's interface to the node. HTTP reaches the store and other nodes only through it. Its
-//! methods `get`, `get_alone`, `write` and `call` are in `coordinate.rs`.
+//! The interface of an event loop to the node. HTTP reaches the store and other nodes only through
+//! [`Requests`], whose methods `get`, `get_alone`, `write` and `call` are in `coordinate.rs`.
 //!
 //! ```text
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol

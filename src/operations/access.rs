@@ -53,6 +53,11 @@ pub(crate) fn has_begun(node: &Node) -> bool {
     membership.cluster.id().is_some() || membership.state.state() != MembershipState::Joining
 }
 
+/// Returns true if the node is in the council and has lost its vote.
+pub(super) fn has_lost_vote(node: &Node) -> bool {
+    has_begun(node) && node.shared.membership.layouts.lacks_vote()
+}
+
 /// Returns the reason why no change can be decided yet; `None` if changes can be decided.
 pub(super) fn reason_not_begun(node: &Node) -> Option<String> {
     if has_begun(node) {

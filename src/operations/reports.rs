@@ -314,7 +314,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         settings: settings(node),
         partitions_to_repair: node.shared.transfer.missed.partitions(node.shared.own),
         forgotten_idempotency_keys: forgotten_keys(node),
-        lacks_vote: access::has_begun(node) && node.shared.membership.layouts.lacks_vote(),
+        lacks_vote: access::has_lost_vote(node),
         certificate_expires_ms: node.tls.as_deref().map(|tls| tls.expires().saturating_mul(1000)),
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,

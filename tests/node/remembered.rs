@@ -54,6 +54,18 @@ fn count_with(client: &mut Client, more: &str) -> Vec<Answer> {
     (0..KEYS).map(count).collect()
 }
 
+/// Waits until n2 is up and has all hints of the two other nodes.
+fn wait_for_hints(cluster: &Cluster) {
+    wait_until("the delivery of all hints", || {
+        (0..2).all(|node| {
+            let status = cluster.status(node);
+            let hints = |peer: &serde_json::Value| peer["hints"] == 0 && peer["up"] == true;
+            status["peers"].as_array().unwrap().iter().all(hints)
+        })
+    });
+    cluster.wait_until_settled();
+}
+
 fn is_told(client: &mut Client, firsts: &[Answer]) {
     for (number, first) in firsts.iter().enumerate() {
         let again = add(client, number, "first");
@@ -125,14 +137,7 @@ fn idempotency_keys_survive_the_loss_of_a_disk_after_a_replica_got_the_writes_as
     // The hints have the records of the second additions, which name the first ones too.
     is_done(&mut client, "other", "10");
     cluster.up(2);
-    wait_until("the delivery of all hints", || {
-        (0..2).all(|node| {
-            let status = cluster.status(node);
-            let hints = |peer: &serde_json::Value| peer["hints"] == 0 && peer["up"] == true;
-            status["peers"].as_array().unwrap().iter().all(hints)
-        })
-    });
-    cluster.wait_until_settled();
+    wait_for_hints(&cluster);
     for number in 0..KEYS {
         // All replicas have the record that no longer names the addition.
         let put = ask(&mut client, "PUT", &format!("id=n{number}&ack=3"), "", "100");
@@ -161,14 +166,7 @@ fn writes_of_a_hint_are_known_while_another_replica_is_down() {
     let words = ["one", "two", "three", "four"];
     let answers = words.map(|word| add_all(&mut client, word));
     cluster.up(2);
-    wait_until("the delivery of all hints", || {
-        (0..2).all(|node| {
-            let status = cluster.status(node);
-            let hints = |peer: &serde_json::Value| peer["hints"] == 0 && peer["up"] == true;
-            status["peers"].as_array().unwrap().iter().all(hints)
-        })
-    });
-    cluster.wait_until_settled();
+    wait_for_hints(&cluster);
     // A record names the last eight writes.
     for later in 0..8 {
         add_all(&mut client, &format!("later-{later}"));

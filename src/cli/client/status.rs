@@ -18,6 +18,7 @@ use super::{
     CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, connect, print, print_to_reader,
     token_of, unreachable_node,
 };
+use crate::counters::clocks::wall_micros;
 use crate::operations::status::{
     ClockDiffers, Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status,
 };
@@ -189,7 +190,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     if notes.is_empty() {
         notes.extend(single_node_hint(&cluster.nodes, flags));
     }
-    for note in notes.into_iter().chain(last_round(&cluster.nodes, unix_ms(), flags)) {
+    for note in notes.into_iter().chain(last_round(&cluster.nodes, wall_micros() / 1000, flags)) {
         let _ = writeln!(text, "{note}");
     }
     text
@@ -497,7 +498,7 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         let state = &status.membership;
         notes.extend(forgotten.map(|forgotten| forgotten_keys(name, state, forgotten)));
         let expires_ms = status.certificate_expires_ms;
-        notes.extend(expires_ms.and_then(|ms| certificate_expiry(name, ms, unix_ms())));
+        notes.extend(expires_ms.and_then(|ms| certificate_expiry(name, ms, wall_micros() / 1000)));
         if status.damaged_tables > 0 {
             let way_out = match status.repair {
                 Some(_) => {
@@ -532,14 +533,10 @@ fn certificate_expiry(name: &str, expires_ms: u64, now_ms: u64) -> Option<String
         ));
     }
     let left = Duration::from_millis(expires_ms - now_ms);
-    let left_text = HumanDuration(left);
-    (left <= WARN_BEFORE)
-        .then(|| format!("{name} has a TLS certificate that expires in {left_text}: {replace}"))
-}
-
-/// Returns the wall time in milliseconds since 1970.
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+    (left <= WARN_BEFORE).then(|| {
+        let left = HumanDuration(left);
+        format!("{name} has a TLS certificate that expires in {left}: {replace}")
+    })
 }
 
 /// Describes why a node may have forgotten idempotency keys, and until when. A node that lost its

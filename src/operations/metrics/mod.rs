@@ -22,7 +22,7 @@ pub(crate) use self::plain::to_plain_text;
 use crate::counters::latency;
 use crate::counters::{Count, Counters, PeerCounts, REFUSED, RequestKind, STATUSES};
 use crate::node::Node;
-use crate::operations::access::has_begun;
+use crate::operations::access::has_lost_vote;
 use crate::operations::stderr;
 use crate::operations::usage;
 use crate::quotas::counts::CountedQuota;
@@ -318,8 +318,7 @@ fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
 fn machine(out: &mut MetricsWriter<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
     out.gauge(&list::LAYOUT_EPOCH, node.shared.membership.views.epoch())?;
     out.gauge(&list::COUNCIL_VOTE, u64::from(node.shared.membership.layouts.has_seat()))?;
-    let has_lost_vote = has_begun(node) && node.shared.membership.layouts.lacks_vote();
-    out.gauge(&list::COUNCIL_VOTE_LOST, u64::from(has_lost_vote))?;
+    out.gauge(&list::COUNCIL_VOTE_LOST, u64::from(has_lost_vote(node)))?;
     out.gauge(&list::UPTIME, node.started.elapsed().as_secs())?;
     out.seconds(&list::CPU, usage::cpu_time().as_nanos() as u64)?;
     out.gauge(&list::RESIDENT_BYTES, usage::resident_bytes())?;

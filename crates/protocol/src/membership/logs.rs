@@ -135,8 +135,8 @@ pub struct Reported {
     pub late: LogPosition,
 }
 
-/// One node's memory of another node's data directory, which it sends to that node when the two
-/// connect.
+/// A node's memory of another node's data directory. The node sends the claim to the other node
+/// when the two connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The directory's incarnation, which identifies the disk.

@@ -33,6 +33,7 @@ use crate::request::outstanding::{Delivery, Outstanding, VoteIndex};
 use crate::request::receipt::{Acks, ReplicaSet};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
+use crate::request::slots::Slot;
 use crate::request::write::CLOCK_BEHIND_DETAIL;
 use record::{MAX_OPERATIONS, OpHistory, Operation, Record, Version, is_earlier_step};
 
@@ -79,6 +80,18 @@ enum Recollection {
     Open,
     /// The outcome cannot be determined.
     Unclear,
+}
+
+impl Recollection {
+    /// Returns the recollection of a chosen write with the outcome `done`. `has_it` tells the votes
+    /// of the replicas that have stored the write.
+    fn of_done(slot: &Slot<ChangeWork>, done: Done, has_it: impl Fn(&ChangeVote) -> bool) -> Self {
+        let by = slot.work.replicas(&has_it);
+        match slot.work.count_votes(has_it).suffices(slot.ack()) {
+            true => Self::Done(done, by),
+            false => Self::DoneByMajority(done, by),
+        }
+    }
 }
 
 impl ChangeWork {
@@ -406,12 +419,7 @@ impl Changes {
             Some(OpLookup::Chosen { done }) if done.is_possible_for(adds) => Some(done),
             _ => None,
         })?;
-        let remembers = |vote: &ChangeVote| vote.remembers(done);
-        let by = change.replicas(remembers);
-        Some(match change.count_votes(remembers).suffices(slot.ack()) {
-            true => Recollection::Done(done, by),
-            false => Recollection::DoneByMajority(done, by),
-        })
+        Some(Recollection::of_done(slot, done, |vote| vote.remembers(done)))
     }
 
     /// Returns the outcome of an earlier try if a majority has accepted it under one ballot; `None`
@@ -429,15 +437,8 @@ impl Changes {
             .flat_map(|(ballots, done)| ballots.iter().map(move |ballot| (ballot, done)));
         accepted.find_map(|(ballot, done)| {
             let accepts = |vote: &ChangeVote| vote.has_accepted(ballot, done);
-            let same = change.count_votes(accepts);
-            if !same.suffices(slot.quorums.majority()) {
-                return None;
-            }
-            let by = change.replicas(accepts);
-            Some(match same.suffices(slot.ack()) {
-                true => Recollection::Done(done, by),
-                false => Recollection::DoneByMajority(done, by),
-            })
+            let is_chosen = change.count_votes(accepts).suffices(slot.quorums.majority());
+            is_chosen.then(|| Recollection::of_done(slot, done, accepts))
         })
     }
 

@@ -125,8 +125,8 @@ impl Remembered {
             }
             (Via::Accept, Via::Replica) => Some(self),
             (Via::Replica, _) | (_, Via::Chosen) => None,
-            // One replica that knows that the write was chosen suffices. At equal times the store
-            // keeps the trace with the greater `via`.
+            // A `Chosen` trace of one replica answers a repeat, so the accepted ballots are no
+            // longer needed. At equal times the store keeps the trace with the greater `via`.
             (Via::Chosen, Via::Accept | Via::Replica) => Some(Self { time, ..self }),
         }
     }

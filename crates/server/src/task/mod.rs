@@ -35,8 +35,8 @@ pub enum TaskEvent {
     ReadHints(HintQuery),
     /// A hint read completed or failed.
     HintsRead(HintQuery, Result<Vec<(Bytes, Record)>, lsm::Error>),
-    /// It is time to check whether the compaction with this number, which drops orphaned records,
-    /// has ended.
+    /// The compaction with this number, which drops orphaned records, may have ended: a check is
+    /// due.
     Compacted(u64),
     /// Storing the node's own records has succeeded or failed.
     Kept(OwnRecords, Result<(), lsm::Error>),
@@ -249,12 +249,12 @@ impl Task {
         if kept {
             self.identity.apply_durable(&self.shared, keeps);
         }
-        let was_logged = self.has_logged_marks;
-        if matches!(keeps, OwnRecords::Missed(..)) {
-            self.has_logged_marks = !kept;
-        }
-        if let Err(error) = result {
-            self.log_store_failure(keeps, &error, was_logged);
+        let is_logged = matches!(keeps, OwnRecords::Missed(..))
+            && std::mem::replace(&mut self.has_logged_marks, !kept);
+        if let Err(error) = result
+            && !is_logged
+        {
+            self.log_store_failure(keeps, &error);
         }
         match *keeps {
             OwnRecords::Claim(..) | OwnRecords::Proof(_) => {}
@@ -285,7 +285,7 @@ impl Task {
         }
     }
 
-    fn log_store_failure(&self, keeps: &OwnRecords, error: &lsm::Error, was_logged: bool) {
+    fn log_store_failure(&self, keeps: &OwnRecords, error: &lsm::Error) {
         match keeps {
             OwnRecords::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
@@ -302,7 +302,6 @@ impl Task {
                  later repair round"
             ),
             OwnRecords::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
-            OwnRecords::Missed(..) if was_logged => {}
             OwnRecords::Missed(node, _) => {
                 let node = self.name(*node);
                 tracing::warn!(%error, node, "cannot persist missed-write marks; will retry");
